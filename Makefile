@@ -1,0 +1,37 @@
+# Everything lives in .venv; each target sets up what it needs.
+PYTHON ?= python3
+SUITES := popgym,mujoco,box2d,minigrid,crafter
+EXTRAS ?=
+BIN := .venv/bin
+comma := ,
+WANTED := dev,$(SUITES)$(if $(EXTRAS),$(comma)$(EXTRAS))
+
+.PHONY: install demo test test-all check bench
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(WANTED)]'
+	touch $@
+
+demo: install
+	$(BIN)/python examples/demo.py
+
+test: install
+	$(BIN)/python -m pytest -n 2 -m 'not learning'
+
+test-all: install
+	$(BIN)/python -m pytest -n 2 -m 'not learning'
+	$(BIN)/python -m pytest -n 0 -m learning
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2 -m 'not learning and not slow' -q
+
+bench: install
+	$(BIN)/python benchmarks/speed.py

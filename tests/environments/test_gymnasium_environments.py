@@ -1,0 +1,117 @@
+import gymnasium
+import numpy as np
+import pytest
+from counting_environment import CountingEnv
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from yamame.environments.factory import FactoryConfig
+from yamame.environments.gymnasium_env import GymnasiumConfig
+from yamame.environments.gymnasium_ids import register_environments
+from yamame.records.errors import UserError
+
+IDS = ["yamame/PassiveTMaze-v0", "yamame/ActiveTMaze-v0", "yamame/DarkKeyToDoor-v0"]
+register_environments()
+
+
+@pytest.mark.parametrize("environment_id", IDS)
+def test_our_environments_pass_gymnasiums_checker(environment_id):
+    check_env(gymnasium.make(environment_id).unwrapped)
+
+
+@pytest.mark.parametrize("environment_id", IDS)
+@pytest.mark.parametrize("mode", ["vector_entry_point", "sync"])
+def test_our_environments_are_made_in_batches(environment_id, mode):
+    many = gymnasium.make_vec(environment_id, num_envs=3, vectorization_mode=mode)
+    observation, _ = many.reset(seed=0)
+    assert many.observation_space.contains(observation)
+    observation, reward, *_ = many.step(np.zeros(3, np.int64))
+    assert many.observation_space.contains(observation) and reward.shape == (3,)
+    many.close()
+
+
+def test_registering_twice_does_nothing():
+    before = dict(gymnasium.registry)
+    register_environments()
+    assert dict(gymnasium.registry) == before
+
+
+def test_ids_name_the_right_maze():
+    assert gymnasium.make(IDS[0]).reset(seed=0)[0][1] != 0
+    assert gymnasium.make(IDS[1], horizon=7).reset(seed=0)[0].tolist() == [0, 0]
+
+
+def test_a_single_room_repeats_its_task():
+    room = gymnasium.make("yamame/DarkKeyToDoor-v0")
+    room.reset(seed=0)
+    batch = room.unwrapped.batch
+    task = [batch.start[0], batch.key[0], batch.door[0]]
+    room.reset(options={"new_task": False})
+    assert [batch.start[0], batch.key[0], batch.door[0]] == task
+    room.reset()
+    assert [batch.start[0], batch.key[0], batch.door[0]] != task
+
+
+def test_a_registered_id_is_trained_on():
+    config = GymnasiumConfig(id="CartPole-v1", horizon=30, attempts=None)
+    trials = config.build(3, seed=0)
+    assert (config.task, config.trial_length, trials.horizon) == ("CartPole-v1", 30, 30)
+    trials.reset()
+    ended = [trials.step(np.zeros(3, np.int64)) for _ in range(30)]
+    assert all(not step.terminated.any() for step in ended)
+    assert [step.truncated.all() for step in ended] == [False] * 29 + [True]
+    assert sum(step.episode_start.sum() for step in ended) > 3
+
+
+def test_our_room_as_a_registered_id_keeps_its_task_through_soft_resets():
+    trials = GymnasiumConfig(id="yamame/DarkKeyToDoor-v0", horizon=120, attempts=None).build(2, seed=0)
+    trials.reset()
+    doors = []
+    for _ in range(120):
+        doors.append([each.unwrapped.batch.door[0] for each in trials._environments._environments])
+        trials.step(np.full(2, 4))
+    assert len({tuple(each) for each in doors}) == 1
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "message"),
+    [("CartPole-v7", "CartPole-v1"), ("CartPol-v1", "CartPole-v1"), ("no_such_package:Foo-v0", "no_such_package")],
+)
+def test_unknown_id_is_answered_with_help(environment_id, message):
+    with pytest.raises(UserError, match=message):
+        GymnasiumConfig(id=environment_id, horizon=5).build(1, 0)
+
+
+def test_task_name_of_an_id_is_fit_for_a_file():
+    assert GymnasiumConfig(id="package:space/Name-v0", horizon=5).task == "space-Name-v0"
+
+
+def test_factory_of_single_environments():
+    def my_maze():
+        return CountingEnv()
+
+    config = FactoryConfig(factory=my_maze, horizon=9, attempts=2)
+    trials = config.build(4, seed=0)
+    assert (config.task, trials.num_envs, trials.horizon) == ("my-maze", 4, 9)
+    assert trials.reset()["observation"].shape == (4, 3)
+    assert FactoryConfig(factory=lambda: CountingEnv(), horizon=9).task == "custom"
+
+
+def test_factory_of_a_vector_environment():
+    def many():
+        return SyncVectorEnv([CountingEnv] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    assert FactoryConfig(factory=many, horizon=9).build(4, seed=0).num_envs == 4
+    with pytest.raises(UserError, match="set num_envs to 4"):
+        FactoryConfig(factory=many, horizon=9).build(5, seed=0)
+
+
+def test_factory_must_make_new_environments():
+    one = CountingEnv()
+    with pytest.raises(UserError, match="same environment twice"):
+        FactoryConfig(factory=lambda: one, horizon=9).build(2, seed=0)
+
+
+def test_factory_of_something_else_is_refused():
+    with pytest.raises(UserError, match="not a gymnasium"):
+        FactoryConfig(factory=CountingEnv.__mro__[2], horizon=9).build(1, seed=0)

@@ -1,0 +1,159 @@
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from counting_environment import CountingEnv, OpaqueVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from yamame.environments.trials import Trials
+from yamame.environments.vector_adapter import VectorAdapter
+from yamame.records.errors import UserError
+
+NUM_ENVS = 3
+DISABLED, SAME_STEP, NEXT_STEP = AutoresetMode.DISABLED, AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
+
+
+def sync(mode: AutoresetMode) -> VectorEnv:
+    return SyncVectorEnv([CountingEnv] * NUM_ENVS, autoreset_mode=mode)
+
+
+def record(environments: VectorEnv, steps: int, horizon: int = 100, attempts: int | None = 1) -> list[list[Any]]:
+    """Per row the real transitions: what was seen, done, earned, ended, led to."""
+    trials = Trials(VectorAdapter(environments, seed=5), horizon=horizon, attempts=attempts)
+    seen = trials.reset()["observation"]
+    rows: list[list[Any]] = [[] for _ in range(NUM_ENVS)]
+    for _ in range(steps):
+        action = (seen.sum(axis=1) % 2).astype(np.int64)
+        step = trials.step(action)
+        for row in np.flatnonzero(step.live):
+            ends = (step.terminated[row], step.truncated[row], step.episode_start[row])
+            success = False if step.success is None else bool(step.success[row])
+            led_to = tuple(step.final_observation["observation"][row])
+            rows[row].append((tuple(seen[row]), action[row], step.reward[row], *ends, success, led_to))
+        seen = step.observation["observation"]
+    trials.close()
+    return rows
+
+
+MODES = {
+    "sync-next": lambda: sync(NEXT_STEP),
+    "sync-same": lambda: sync(SAME_STEP),
+    "opaque-next": lambda: OpaqueVectorEnv(NUM_ENVS, NEXT_STEP),
+    "opaque-same": lambda: OpaqueVectorEnv(NUM_ENVS, SAME_STEP),
+    "async-next": lambda: AsyncVectorEnv([CountingEnv] * NUM_ENVS, autoreset_mode=NEXT_STEP),
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_all_autoreset_modes_give_the_same_transitions(name):
+    wanted, found = record(sync(DISABLED), 40), record(MODES[name](), 40)
+    for wanted_row, found_row in zip(wanted, found, strict=True):
+        assert len(found_row) == 40 or name == "opaque-next"  # only there a call is spent on every reset
+        assert len(found_row) > 25
+        assert found_row == wanted_row[: len(found_row)]
+    ends = [transition[3:5] for transition in itertools.chain(*wanted)]
+    assert (True, False) in ends and (False, True) in ends  # both kinds of end were met
+
+
+def test_recorded_transitions_follow_the_rules():
+    for row in record(sync(SAME_STEP), 40):
+        for (task, episode, count), action, reward, terminated, truncated, start, success, led_to in row:
+            ends = count + 1 == 2 + task % 3
+            assert reward == count + 1 + 10 * action and led_to == (task, episode, count + 1)
+            assert (terminated, truncated) == (ends and task % 2 == 0, ends and task % 2 == 1)
+            assert start == ends and success == terminated and episode == 0
+
+
+@pytest.mark.parametrize("attempts", [2, None])
+def test_soft_resets_are_the_same_with_and_without_autoreset(attempts):
+    wanted = record(sync(DISABLED), 40, horizon=8, attempts=attempts)
+    assert record(sync(NEXT_STEP), 40, horizon=8, attempts=attempts) == wanted
+    assert any(transition[0][1] > 0 for transition in itertools.chain(*wanted))  # second attempts were played
+
+
+@pytest.mark.parametrize("mode", [SAME_STEP, NEXT_STEP])
+def test_what_an_autoresetting_environment_cannot_do_is_said(mode):
+    with pytest.raises(UserError, match="repeat a task"):
+        record(OpaqueVectorEnv(NUM_ENVS, mode), 10, attempts=2)
+    with pytest.raises(UserError, match="cut an episode short"):
+        record(OpaqueVectorEnv(NUM_ENVS, mode), 40, horizon=3)
+
+
+def test_same_step_autoreset_has_lost_the_task():
+    with pytest.raises(UserError, match="repeat a task"):
+        record(sync(SAME_STEP), 10, attempts=2)
+
+
+@pytest.mark.parametrize("mode", [SAME_STEP, NEXT_STEP])
+def test_horizon_that_cuts_all_rows_at_once_is_a_full_reset(mode):
+    rows = record(OpaqueVectorEnv(NUM_ENVS, mode), 7, horizon=1)
+    assert all(len(row) == 7 and all(transition[4] and transition[0][2] == 0 for transition in row) for row in rows)
+
+
+def test_late_reset_is_not_a_transition():
+    trials = Trials(VectorAdapter(OpaqueVectorEnv(NUM_ENVS, NEXT_STEP), seed=5), horizon=100, attempts=1)
+    trials.reset()
+    late = np.zeros(NUM_ENVS, np.bool_)
+    for _ in range(30):
+        step = trials.step(np.ones(NUM_ENVS, np.int64))
+        np.testing.assert_array_equal(step.live, ~late)
+        assert (step.reward[late] == 0).all() and not (step.terminated | step.truncated)[late].any()
+        assert step.episode_start[late].all() and (step.observation["observation"][late, 2] == 0).all()
+        late = step.terminated | step.truncated
+
+
+def test_masked_reset_hands_over_mask_and_new_task():
+    class Masked(OpaqueVectorEnv):
+        seen: list[Any]
+
+        def reset(self, *, seed=None, options=None):
+            self.seen = [*getattr(self, "seen", []), (seed, options)]
+            return self.inner.reset(seed=seed)  # resets all, as a careless environment may
+
+    environments = Masked(NUM_ENVS, DISABLED)
+    adapter = VectorAdapter(environments, seed=5)
+    everywhere = np.ones(NUM_ENVS, np.bool_)
+    first = adapter.reset(everywhere, everywhere)["observation"]
+    mask, new_task = np.array([True, False, True]), np.array([True, False, False])
+    second = adapter.reset(mask, new_task)["observation"]
+    (seed, _), (no_seed, options) = environments.seen
+    assert isinstance(seed, int) and no_seed is None
+    np.testing.assert_array_equal(options["reset_mask"], mask)
+    np.testing.assert_array_equal(options["new_task"], new_task)
+    np.testing.assert_array_equal(second[1], first[1])  # a row outside of the mask stays
+
+
+def test_batched_final_observations_are_read():
+    class Batched(OpaqueVectorEnv):
+        def step(self, actions):
+            observation, *middle, info = self.inner.step(actions)
+            if "final_obs" in info:
+                final = [observation[row] if each is None else each for row, each in enumerate(info["final_obs"])]
+                info = {"final_obs": np.array(final), "final_info": info["final_info"]}
+            return observation, *middle, info
+
+    assert record(Batched(NUM_ENVS, SAME_STEP), 30) == record(sync(DISABLED), 30)
+
+
+def test_observations_do_not_share_memory_with_the_environment():
+    environments = SyncVectorEnv([CountingEnv] * NUM_ENVS, copy=False, autoreset_mode=DISABLED)
+    assert record(environments, 30) == record(sync(DISABLED), 30)
+
+
+def test_success_is_absent_until_announced_and_an_array_from_then_on():
+    adapter = VectorAdapter(sync(DISABLED), seed=5)
+    everywhere = np.ones(NUM_ENVS, np.bool_)
+    adapter.reset(everywhere, everywhere)
+    assert adapter.step(np.zeros(NUM_ENVS, np.int64)).success is None
+    found = []
+    for _ in range(10):
+        step = adapter.step(np.zeros(NUM_ENVS, np.int64))
+        ended = step.terminated | step.truncated
+        if ended.any():
+            adapter.reset(ended, ended)
+        found.append(step.success)
+        if step.success is not None:
+            np.testing.assert_array_equal(step.success, step.terminated)
+    first = next(index for index, success in enumerate(found) if success is not None)
+    assert all(success is not None for success in found[first:])

@@ -1,0 +1,166 @@
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from counting_environment import CountingEnv, OpaqueVectorEnv
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from yamame.environments.serial import SerialEnvironments
+from yamame.environments.vector_adapter import VectorAdapter
+from yamame.environments.vectorize import vectorize
+from yamame.records.errors import UserError
+
+
+class BrokenEnv(gymnasium.Env[Any, Any]):
+    """Gives what it is told: observation and reward at the second step, after a sound first one."""
+
+    def __init__(self, observation: Any = None, reward: float = 0.0, first: Any = None) -> None:
+        self.observation_space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3, start=1)})
+        self.action_space = spaces.Discrete(2)
+        self.sound = {"x": np.zeros(2, np.float32), "n": 1}
+        self.broken, self.reward, self.first = observation or self.sound, reward, first or self.sound
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.steps = 0
+        return self.first, {}
+
+    def step(self, action: int) -> Any:
+        self.steps += 1
+        return (self.broken, self.reward, False, False, {}) if self.steps == 2 else (self.sound, 0.0, False, False, {})
+
+
+def begin(environments):
+    everywhere = np.ones(environments.num_envs, np.bool_)
+    return environments.reset(everywhere, everywhere)
+
+
+def test_whatever_is_given_becomes_environments():
+    assert isinstance(vectorize(CountingEnv(), 0), SerialEnvironments)
+    assert isinstance(vectorize([CountingEnv(), CountingEnv()], 0), SerialEnvironments)
+    assert isinstance(vectorize(SyncVectorEnv([CountingEnv]), 0), VectorAdapter)
+
+
+@pytest.mark.parametrize("given", [42, [CountingEnv(), "CartPole-v1"], []])
+def test_anything_else_is_refused(given):
+    with pytest.raises(UserError):
+        vectorize(given, 0)
+
+
+def test_serial_steps_resets_and_reports():
+    singles = [CountingEnv(), CountingEnv()]
+    environments = SerialEnvironments(singles, seed=3)
+    first = begin(environments)["observation"]
+    singles[0].task, singles[1].task = 4, 5  # 3 steps then terminated; 4 steps then truncated
+    for count in (1, 2):
+        step = environments.step(np.array([0, 1]))
+        assert step.reward.tolist() == [count, count + 10] and step.reward.dtype == np.float32
+        assert not step.terminated.any() and not step.truncated.any() and step.live.all() and step.success is None
+    step = environments.step(np.array([1, 0]))
+    assert (step.terminated.tolist(), step.truncated.tolist()) == ([True, False], [False, False])
+    assert step.success is not None and step.success.tolist() == [True, False]
+    again = environments.reset(np.array([True, False]), np.array([False, False]))["observation"]
+    np.testing.assert_array_equal(again, [[4, 1, 0], [5, 0, 3]])
+    step = environments.step(np.array([0, 0]))
+    assert step.truncated.tolist() == [False, True]
+    assert step.success is not None and step.success.tolist() == [False, False]  # announced once: an array from then on
+    assert first.dtype == np.float32 and first.shape == (2, 3)
+
+
+def test_serial_seeds_the_first_reset_only_and_says_whether_the_task_is_new():
+    def singles(seed):
+        made = [CountingEnv() for _ in range(3)]
+        environments = SerialEnvironments(made, seed)
+        begin(environments)
+        environments.reset(np.array([False, True, True]), np.array([False, True, False]))
+        return made
+
+    made, same, other = singles(7), singles(7), singles(8)
+    seeds = [each.seeds[0] for each in made]
+    assert len(set(seeds)) == 3 and None not in seeds
+    assert seeds == [each.seeds[0] for each in same] != [each.seeds[0] for each in other]
+    assert [each.seeds[1:] for each in made] == [[], [None], [None]]
+    assert [each.options[-1] for each in made] == [{"new_task": True}, {"new_task": True}, {"new_task": False}]
+    assert [each.task for each in made] == [each.task for each in same]
+
+
+def test_discrete_observation_and_action_count_from_zero():
+    class Shifted(BrokenEnv):
+        def __init__(self):
+            super().__init__()
+            self.action_space = spaces.Discrete(2, start=5)
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            return super().step(action)
+
+    environments = vectorize([Shifted(), Shifted()], 0)
+    assert begin(environments)["n"].tolist() == [0, 0]
+    assert environments.action_space == spaces.Discrete(2)
+    environments.step(np.array([0, 1]))
+
+
+NAN = {"x": np.array([0.0, np.nan], np.float32), "n": 1}
+INFINITE = {"x": np.array([0.0, np.inf], np.float32), "n": 1}
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"observation": NAN}, "environment 1 returned NaN in observation 'x' at step 2"),
+        ({"observation": INFINITE}, "environment 1 returned infinity in observation 'x' at step 2"),
+        ({"reward": float("nan")}, "environment 1 returned NaN as reward at step 2"),
+        ({"first": NAN}, "environment 1 returned NaN in observation 'x' at step 0"),
+    ],
+)
+@pytest.mark.parametrize("through", ["serial", "vector"])
+def test_numbers_that_are_not_finite_are_refused(broken, message, through):
+    makers = [BrokenEnv, lambda: BrokenEnv(**broken), BrokenEnv]
+    many = [make() for make in makers] if through == "serial" else SyncVectorEnv(makers)
+    environments = vectorize(many, 0)
+    with pytest.raises(UserError, match=message):
+        begin(environments)
+        for _ in range(2):
+            environments.step(np.zeros(3, np.int64))
+
+
+def test_observation_of_the_wrong_shape_is_refused():
+    with pytest.raises(UserError, match="does not fit"):
+        begin(vectorize(BrokenEnv(first={"x": np.zeros(3, np.float32), "n": 1}), 0))
+    opaque = OpaqueVectorEnv(2, AutoresetMode.SAME_STEP)
+    opaque.single_observation_space = spaces.Box(0, 1, (4,))
+    with pytest.raises(UserError, match=r"shape \(3,\)"):
+        begin(vectorize(opaque, 0))
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, None])
+def test_unsupported_spaces_are_refused_when_built(mode):
+    class Odd(CountingEnv):
+        def __init__(self, **replaced: spaces.Space[Any]) -> None:
+            super().__init__()
+            vars(self).update(replaced)
+
+    def build(**replaced):
+        vectorize(SyncVectorEnv([lambda: Odd(**replaced)], autoreset_mode=mode) if mode else Odd(**replaced), 0)
+
+    for replaced, message in [
+        ({"observation_space": spaces.Text(5)}, "Text"),
+        ({"action_space": spaces.MultiDiscrete([2, 3])}, "MultiDiscrete"),
+        ({"action_space": spaces.Box(-np.inf, np.inf, (2,))}, "infinite"),
+        ({"action_space": spaces.Box(-1, 1, (2, 2))}, "flat Box"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            build(**replaced)
+
+
+def test_environments_with_different_spaces_are_refused():
+    with pytest.raises(UserError, match="other spaces"):
+        vectorize([CountingEnv(), BrokenEnv()], 0)
+
+
+def test_vector_environment_that_does_not_say_how_it_resets_is_refused():
+    opaque = OpaqueVectorEnv(2, AutoresetMode.SAME_STEP)
+    opaque.metadata = {}
+    with pytest.raises(UserError, match="autoreset_mode"):
+        vectorize(opaque, 0)

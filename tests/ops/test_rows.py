@@ -1,0 +1,75 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from yamame.ops.rows import RowLayout
+
+LENGTHS = [(3, 1, 4), (4, 4), (1,), (2, 4), (4, 2)]
+
+
+def layout_of(lengths: tuple[int, ...] | list[int], filling: int, padding: int) -> tuple[RowLayout, Tensor]:
+    segment = [b for b, length in enumerate(lengths) for _ in range(length)] + [len(lengths)] * filling
+    position = [t for length in lengths for t in range(length)] + [0] * filling
+    segment_N = torch.tensor(segment)
+    layout = RowLayout.of(segment_N, torch.tensor(position), len(lengths), max(lengths) + padding)
+    return layout, segment_N < len(lengths)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), filling=st.integers(0, 9), padding=st.integers(0, 3))
+def test_tokens_stand_in_their_rows_and_come_back(lengths: list[int], filling: int, padding: int) -> None:
+    layout, real_N = layout_of(lengths, filling, padding)
+    x_ND = torch.randn(len(real_N), 2)
+    rows_BLD = layout.to_rows(x_ND)
+    assert rows_BLD.shape == (len(lengths), max(lengths) + padding, 2)
+    begin = 0
+    for row, length in enumerate(lengths):
+        assert torch.equal(rows_BLD[row, :length], x_ND[begin : begin + length])
+        begin += length
+    assert torch.equal(layout.from_rows(rows_BLD)[real_N], x_ND[real_N])
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize(("filling", "padding"), [(0, 0), (2, 0), (0, 2), (3, 1)])
+def test_gradients_are_autograds_own(lengths: tuple[int, ...], filling: int, padding: int) -> None:
+    """Through both gathers and something in between that looks back along rows, against plain indexing."""
+    layout, real_N = layout_of(lengths, filling, padding)
+    generator = torch.Generator().manual_seed(0)
+    x_ND = torch.randn(len(real_N), 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight_ND = torch.randn(len(real_N), 3, generator=generator, dtype=torch.float64)
+
+    def ours(x_ND: Tensor) -> Tensor:
+        rows_BLD = layout.to_rows(x_ND)
+        return (layout.from_rows(rows_BLD.cumsum(dim=1).sin() * rows_BLD) * weight_ND)[real_N]
+
+    def plain(x_ND: Tensor) -> Tensor:
+        parts = x_ND[real_N].split(list(lengths))
+        return torch.cat([part.cumsum(dim=0).sin() * part for part in parts]) * weight_ND[real_N]
+
+    torch.testing.assert_close(ours(x_ND), plain(x_ND), rtol=0, atol=1e-12)
+    (gradient,) = torch.autograd.grad(ours(x_ND).sum(), x_ND)
+    (expected,) = torch.autograd.grad(plain(x_ND).sum(), x_ND)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+    assert not gradient[~real_N].any()
+    assert torch.autograd.gradcheck(ours, (x_ND,))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_each_gather_alone_passes_gradcheck(lengths: tuple[int, ...]) -> None:
+    """Where results on padding and filling are masked, as every use of them does."""
+    layout, real_N = layout_of(lengths, filling=2, padding=1)
+    slots = layout.num_rows * layout.length
+    real_slot_BL = (layout.token_of_slot < len(real_N)).view(layout.num_rows, layout.length)
+    x_ND = torch.randn(len(real_N), 2, dtype=torch.float64, requires_grad=True)
+    rows_BLD = torch.randn(slots, 2, dtype=torch.float64).view(layout.num_rows, layout.length, 2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: layout.to_rows(x)[real_slot_BL], (x_ND,))
+    assert torch.autograd.gradcheck(lambda rows: layout.from_rows(rows)[real_N], (rows_BLD,))
+
+
+def test_full_rows_without_filling_are_not_copied() -> None:
+    layout, _ = layout_of((3, 3), filling=0, padding=0)
+    x_ND = torch.randn(6, 2)
+    assert layout.to_rows(x_ND).data_ptr() == x_ND.data_ptr()
+    assert not layout_of((3, 1), filling=2, padding=0)[0].is_identity

@@ -1,0 +1,79 @@
+"""Trajectories for the tests of replay: any at all, and ones whose numbers tell where they come from."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from yamame.records.trajectory import Goals, Trajectory
+
+
+def numbered(length: int, *, tag: int = 0, discrete: bool = True) -> Trajectory:
+    """Step t has reward 1000 tag + t + 1 and an observation of the same form, so that every slot can be recognised."""
+    step = 1000.0 * tag + np.arange(length + 1) + 1
+    start = np.zeros(length + 1, bool)
+    start[0] = True
+    return Trajectory(
+        reward=step[:-1].astype(np.float32),
+        action=step[:-1].astype(np.int64) if discrete else np.stack([step[:-1], -step[:-1]], 1).astype(np.float32),
+        terminated=np.arange(length) == length - 1,
+        truncated=np.arange(length) % 3 == 1,
+        episode_start=start,
+        observation={"observation": step[:, None].astype(np.float32)},
+        horizon=length + tag + 1,
+    )
+
+
+@st.composite
+def trajectories(draw: st.DrawFn, *, discrete: bool | None = None, min_length: int = 0) -> Trajectory:
+    length = draw(st.integers(min_length, 9))
+    discrete = draw(st.booleans()) if discrete is None else discrete
+
+    def array(dtype: Any, *shape: int) -> np.ndarray:
+        return draw(hnp.arrays(dtype, shape))
+
+    return Trajectory(
+        reward=array(np.float32, length),
+        action=array(draw(st.sampled_from([np.int64, np.int32])), length) if discrete else array(np.float32, length, 2),
+        terminated=array(bool, length),
+        truncated=array(bool, length),
+        episode_start=array(bool, length + 1),
+        observation={
+            "z/pixels": array(np.uint8, length + 1, 2, 3, 3),
+            "a": array(np.float32, length + 1, 3),
+            "token": array(np.int64, length + 1),
+            "flag": array(bool, length + 1, 1),
+        },
+        success=draw(st.none() | hnp.arrays(bool, length)),
+        goals=draw(st.none() | goals(length)),
+        task=draw(st.text(max_size=8)),
+        horizon=draw(st.integers(1, 2**40)),
+        policy_version=draw(st.integers(0, 2**60)),
+        exploration=draw(st.floats(0, 1)),
+    )
+
+
+@st.composite
+def goals(draw: st.DrawFn, length: int) -> Goals:
+    achieved = draw(st.integers(0, 4)) if length else 0
+    return Goals(
+        instruction=draw(hnp.arrays(np.float32, (draw(st.integers(1, 3)), 2))),
+        achieved_step=draw(hnp.arrays(np.int64, achieved, elements=st.integers(0, max(0, length - 1)))),
+        achieved_goal=draw(hnp.arrays(np.float32, (achieved, 2))),
+    )
+
+
+def assert_same(left: Any, right: Any) -> None:
+    """Equal to the bit: types, dtypes, shapes, values (NaN and signs of zero included), order of leaves."""
+    assert type(left) is type(right)
+    if isinstance(left, np.ndarray):
+        assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
+    elif isinstance(left, dict):
+        assert list(left) == list(right)
+        for name in left:
+            assert_same(left[name], right[name])
+    elif isinstance(left, Trajectory | Goals):
+        assert_same(vars(left), vars(right))
+    else:
+        assert left == right

@@ -1,0 +1,73 @@
+import struct
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_examples import assert_same, numbered, trajectories
+
+from yamame.records.trajectory import Trajectory
+from yamame.replay.codec import MAGIC, SCHEMA_VERSION, DamagedRecordError, decode, encode
+
+
+@settings(max_examples=30, deadline=None)
+@given(trajectories(), st.sampled_from([1, 3]))
+def test_every_field_survives_exactly(trajectory: Trajectory, level: int) -> None:
+    assert_same(decode(encode(trajectory, compression_level=level)), trajectory)
+
+
+def test_views_that_are_not_contiguous_survive() -> None:
+    backward = numbered(6)
+    backward = replace(backward, reward=backward.reward[::-1], observation={"o": np.arange(14.0).reshape(2, 7).T})
+    decoded = decode(encode(backward))
+    np.testing.assert_array_equal(decoded.reward, backward.reward)
+    np.testing.assert_array_equal(decoded.observation["o"], backward.observation["o"])
+
+
+def test_decoded_arrays_are_read_only() -> None:
+    decoded = decode(encode(numbered(3)))
+    with pytest.raises(ValueError, match="read-only"):
+        decoded.reward[0] = 1
+    with pytest.raises(ValueError, match="read-only"):
+        decoded.observation["observation"][0] = 1
+
+
+def test_a_flip_of_any_byte_is_noticed() -> None:
+    record = encode(numbered(5))
+    for place in range(len(record)):
+        damaged = bytearray(record)
+        damaged[place] ^= 1 << (place % 8)
+        with pytest.raises(DamagedRecordError):
+            decode(bytes(damaged))
+
+
+def test_any_truncation_and_any_tail_is_noticed() -> None:
+    record = encode(numbered(5))
+    for length in range(len(record)):
+        with pytest.raises(DamagedRecordError):
+            decode(record[:length])
+    with pytest.raises(DamagedRecordError, match="overlong"):
+        decode(record + b"\0")
+
+
+def test_messages_say_what_is_wrong() -> None:
+    record = encode(numbered(5))
+    with pytest.raises(DamagedRecordError, match="magic"):
+        decode(b"PK\3\4" + record[4:])
+    with pytest.raises(DamagedRecordError, match="truncated"):
+        decode(record[:10])
+    with pytest.raises(DamagedRecordError, match="truncated"):
+        decode(record[:-1])
+    with pytest.raises(DamagedRecordError, match="checksum"):
+        decode(record[:-1] + bytes([record[-1] ^ 1]))
+    with pytest.raises(DamagedRecordError, match=f"version {SCHEMA_VERSION + 1}"):
+        decode(record[:4] + struct.pack("<H", SCHEMA_VERSION + 1) + record[6:])
+
+
+def test_a_good_checksum_over_something_else_is_noticed() -> None:
+    payload = b"not compressed at all"
+    checksum = zlib.crc32(struct.pack("<HQ", SCHEMA_VERSION, len(payload)) + payload)
+    with pytest.raises(DamagedRecordError, match="no trajectory inside"):
+        decode(struct.pack("<4sHIQ", MAGIC, SCHEMA_VERSION, checksum, len(payload)) + payload)

@@ -1,0 +1,141 @@
+import time
+from collections.abc import Callable
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_examples import numbered, trajectories
+
+from yamame.records.batch import Batch
+from yamame.replay.packing import Window, pack
+
+
+@st.composite
+def window_lists(draw: st.DrawFn) -> list[Window]:
+    discrete = draw(st.booleans())
+    windows = []
+    for trajectory in draw(st.lists(trajectories(discrete=discrete), min_size=1, max_size=5)):
+        start = draw(st.integers(0, len(trajectory)))
+        length = draw(st.integers(0, len(trajectory) - start))
+        windows.append(Window(trajectory=trajectory, start=start, length=length))
+    return windows
+
+
+def reference(windows: list[Window], num_tokens: int) -> dict[str, list]:
+    """Token by token, as `Batch` describes it."""
+    tokens: list[dict] = []
+    discrete = windows[0].trajectory.action.ndim == 1
+    blank = 0 if discrete else [0.0, 0.0]
+    for segment, window in enumerate(windows):
+        trajectory = window.trajectory
+        for position in range(window.length + 1):
+            t = window.start + position
+            leaves = position < window.length
+            tokens.append(
+                {
+                    "reward": trajectory.reward[t] if leaves else 0,
+                    "action": trajectory.action[t].tolist() if leaves else blank,
+                    "terminated": bool(trajectory.terminated[t]) if leaves else False,
+                    "truncated": bool(trajectory.truncated[t]) if leaves else False,
+                    "valid": leaves,
+                    "previous_action": trajectory.action[t - 1].tolist() if t > 0 else blank,
+                    "previous_reward": trajectory.reward[t - 1] if t > 0 else 0,
+                    "episode_start": trajectory.episode_start[t],
+                    "time": t,
+                    "horizon": trajectory.horizon,
+                    "position": position,
+                    "segment": segment,
+                    **{f"observation/{name}": leaf[t].tolist() for name, leaf in trajectory.observation.items()},
+                }
+            )
+    filling = {name: np.zeros_like(value).tolist() for name, value in tokens[0].items()} | {"segment": len(windows)}
+    tokens += [filling] * (num_tokens - len(tokens))
+    return {name: [token[name] for token in tokens] for name in tokens[0]}
+
+
+@settings(max_examples=40, deadline=None)
+@given(window_lists(), st.sampled_from([1, 4, 64]), st.sampled_from([1, 8]))
+def test_every_field_is_the_references(windows: list[Window], token_multiple: int, row_multiple: int) -> None:
+    batch = pack(windows, token_multiple=token_multiple, row_multiple=row_multiple)
+    num_tokens = batch.reward.shape[0]
+    used = sum(window.length + 1 for window in windows)
+    assert used <= num_tokens < used + token_multiple
+    assert num_tokens % token_multiple == 0
+    longest = max(window.length + 1 for window in windows)
+    assert longest <= batch.longest < longest + row_multiple
+    assert batch.longest % row_multiple == 0
+    assert batch.segment_bounds.tolist() == np.cumsum([0] + [window.length + 1 for window in windows]).tolist()
+    packed = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    packed |= {f"observation/{name}": leaf for name, leaf in batch.observation.items()}
+    for name, expected in reference(windows, num_tokens).items():
+        np.testing.assert_array_equal(
+            packed[name].numpy(), np.array(expected, packed[name].numpy().dtype), err_msg=name
+        )
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_forms(discrete: bool) -> None:
+    batch = pack([Window(trajectory=numbered(5, discrete=discrete), start=1, length=3)], token_multiple=8)
+    assert batch.action.dtype == batch.previous_action.dtype == (torch.int64 if discrete else torch.float32)
+    assert batch.action.shape == batch.previous_action.shape == ((8,) if discrete else (8, 2))
+    assert [batch.time.dtype, batch.position.dtype, batch.segment.dtype, batch.segment_bounds.dtype] == [
+        torch.int64
+    ] * 4
+    assert [batch.reward.dtype, batch.previous_reward.dtype, batch.horizon.dtype] == [torch.float32] * 3
+    assert batch.real.tolist() == [True] * 4 + [False] * 4
+
+
+@settings(max_examples=10, deadline=None)
+@given(trajectories(min_length=1))
+def test_leaves_keep_their_dtype(trajectory) -> None:
+    batch = pack([Window(trajectory=trajectory, start=0, length=len(trajectory))])
+    assert {name: leaf.numpy().dtype for name, leaf in batch.observation.items()} == {
+        name: leaf.dtype for name, leaf in trajectory.observation.items()
+    }
+    assert batch.action.dtype in (torch.int64, torch.float32)
+
+
+def test_equal_windows_need_no_filling() -> None:
+    windows = [Window(trajectory=numbered(9, tag=tag), start=2, length=4) for tag in range(3)]
+    assert pack(windows, token_multiple=1).reward.shape == (15,)
+    assert pack(windows, token_multiple=1).real.all()
+    assert pack(windows, token_multiple=5).reward.shape == (15,)
+    assert pack(windows, token_multiple=64).reward.shape == (64,)
+
+
+def test_a_batch_shares_no_memory_with_its_trajectories() -> None:
+    trajectory = numbered(4)
+    batch = pack([Window(trajectory=trajectory, start=0, length=4)], token_multiple=1)
+    for tensor in (batch.reward, batch.action, batch.observation["observation"], batch.episode_start):
+        tensor.zero_()
+    np.testing.assert_array_equal(trajectory.reward, numbered(4).reward)
+    np.testing.assert_array_equal(trajectory.observation["observation"], numbered(4).observation["observation"])
+    assert trajectory.episode_start[0]
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 2), (0, 5), (4, 1), (2, -1)])
+def test_a_window_outside_its_trajectory_is_refused(start: int, length: int) -> None:
+    with pytest.raises(ValueError, match="no window"):
+        Window(trajectory=numbered(4), start=start, length=length)
+
+
+def test_no_windows_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        pack([])
+
+
+def fastest(work: Callable[[], Batch]) -> float:
+    def seconds() -> float:
+        begun = time.perf_counter()
+        work()
+        return time.perf_counter() - begun
+
+    return min(seconds() for _ in range(30))
+
+
+def test_packing_is_quick() -> None:
+    windows = [Window(trajectory=numbered(300, tag=tag), start=3, length=128) for tag in range(24)]
+    assert fastest(lambda: pack(windows)) < 0.005

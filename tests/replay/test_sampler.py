@@ -1,0 +1,251 @@
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from replay_examples import numbered
+
+from yamame.records.batch import Batch
+from yamame.records.errors import UserError
+from yamame.records.trajectory import Trajectory
+from yamame.replay.codec import DamagedRecordError
+from yamame.replay.sampler import ReplayConfig, Sampler
+from yamame.replay.store import LMDBStore
+
+
+class ListStore:
+    """Trajectories in a list; a read takes a random moment, or fails as told."""
+
+    def __init__(self, trajectories: list[Trajectory], *, slow: bool = False) -> None:
+        self.trajectories = trajectories
+        self.slow = slow
+        self.failures: dict[int, Exception] = {}
+        self.reads = 0
+
+    def append(self, trajectory: Trajectory) -> int:
+        self.trajectories.append(trajectory)
+        return len(self.trajectories) - 1
+
+    def ids(self) -> list[int]:
+        return list(range(len(self.trajectories)))
+
+    def read(self, trajectory_id: int) -> Trajectory:
+        self.reads += 1
+        if trajectory_id in self.failures:
+            raise self.failures[trajectory_id]
+        if self.slow and random.random() < 0.2:
+            time.sleep(random.random() * 0.003)
+        return self.trajectories[trajectory_id]
+
+    def evict(self, keep: int) -> int:
+        raise NotImplementedError
+
+
+def sampler_of(store, *, context_length: int = 4, seed: int = 0, relabel=None, **settings: int) -> Sampler:
+    config = ReplayConfig(**{"batch_size": 3, "token_multiple": 1, "prefetch_batches": 2, **settings})
+    return Sampler(
+        store, config=config, context_length=context_length, rng=np.random.default_rng(seed), relabel=relabel
+    )
+
+
+def assert_same_batch(left: Batch, right: Batch) -> None:
+    for field in fields(Batch):
+        one, other = getattr(left, field.name), getattr(right, field.name)
+        if isinstance(one, torch.Tensor):
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+        elif field.name == "observation":
+            for name in one:
+                torch.testing.assert_close(one[name], other[name], rtol=0, atol=0)
+        else:
+            assert one == other
+
+
+def prefetching() -> bool:
+    return any(thread.name == "prefetch" for thread in threading.enumerate())
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert not prefetching()
+
+
+def test_windows_cover_every_start_and_trajectory_uniformly() -> None:
+    store = ListStore([numbered(9, tag=tag) for tag in range(3)])
+    sampler = sampler_of(store, batch_size=6000)
+    batch = sampler.sample()
+    firsts = batch.segment_bounds[:-1]
+    starts = batch.time[firsts]
+    tags = (batch.observation["observation"][firsts, 0] / 1000).long()
+    counts = torch.bincount(tags * 6 + starts, minlength=18).double()
+    assert counts.shape == (18,)  # starts 0 .. 5 = T - L of each trajectory, no other
+    expected = 6000 / 18
+    chi_squared = ((counts - expected) ** 2 / expected).sum()
+    assert chi_squared < 40.8  # 99.9 % of chi-squared with 17 degrees of freedom
+
+
+def test_a_trajectory_shorter_than_the_context_is_taken_whole() -> None:
+    sampler = sampler_of(ListStore([numbered(2), numbered(4)]), batch_size=50)
+    batch = sampler.sample()
+    lengths = (batch.segment_bounds.diff() - 1).tolist()
+    assert set(lengths) == {2, 4}
+    assert (batch.time == batch.position).all()
+    assert batch.longest == 5
+
+
+@pytest.mark.parametrize("prefetch_batches", [0, 1, 4])
+def test_prefetched_batches_are_those_of_sample(prefetch_batches: int) -> None:
+    trajectories = [numbered(3 + tag, tag=tag) for tag in range(12)]
+    plain = sampler_of(ListStore(trajectories), relabel=halved)
+    expected = [plain.sample() for _ in range(25)]
+    ahead = sampler_of(ListStore(trajectories, slow=True), relabel=halved, prefetch_batches=prefetch_batches)
+    got = []
+    for number, batch in enumerate(ahead.batches(25)):
+        got.append(batch)
+        if number % 7 == 0:
+            time.sleep(0.005)
+    assert len(got) == 25
+    for one, other in zip(got, expected, strict=True):
+        assert_same_batch(one, other)
+    assert ahead.state_dict() == plain.state_dict()
+    assert_same_batch(ahead.sample(), plain.sample())
+
+
+def halved(trajectory: Trajectory, rng: np.random.Generator) -> Trajectory:
+    """Rewards times a random number: a relabeler that uses chance."""
+    return replace(trajectory, reward=(trajectory.reward * rng.random()).astype(np.float32))
+
+
+def test_abandoning_leaves_the_stream_after_the_batches_taken() -> None:
+    store = ListStore([numbered(20, tag=tag) for tag in range(5)])
+    plain, ahead = sampler_of(store), sampler_of(store)
+    stream = ahead.batches(100)
+    for _ in range(3):
+        assert_same_batch(next(stream), plain.sample())
+    assert ahead.state_dict() == plain.state_dict()
+    assert prefetching()
+    stream.close()
+    assert not prefetching()
+    assert ahead.state_dict() == plain.state_dict()
+    assert_same_batch(next(ahead.batches(1)), plain.sample())
+
+
+def test_an_abandoned_generator_stops_making_batches_at_once() -> None:
+    store = ListStore([numbered(20)])
+    ahead = sampler_of(store, batch_size=1)
+    next(ahead.batches(10**9))
+    reads = store.reads
+    time.sleep(0.02)
+    assert store.reads == reads <= 5
+    unstarted = ahead.batches(10)
+    del unstarted
+    for _ in ahead.batches(0):
+        raise AssertionError
+
+
+def test_no_more_batches_are_made_ahead_than_allowed() -> None:
+    store = ListStore([numbered(20)])
+    stream = sampler_of(store, batch_size=1, prefetch_batches=3).batches(50)
+    next(stream)
+    time.sleep(0.05)
+    assert store.reads == 1 + 3
+    assert len(list(stream)) == 49
+    assert store.reads == 50
+
+
+def test_batches_come_from_what_was_stored_at_the_call() -> None:
+    store = ListStore([numbered(9, tag=tag) for tag in range(4)])
+    plain, ahead = sampler_of(store), sampler_of(store)
+    expected = [plain.sample() for _ in range(10)]
+    stream = ahead.batches(10)
+    for number in range(30):
+        store.append(numbered(9, tag=50 + number))
+    for batch, other in zip(stream, expected, strict=True):
+        assert_same_batch(batch, other)
+
+
+def test_what_is_evicted_meanwhile_changes_nothing(tmp_path: Path) -> None:
+    expected: list[Batch] = []
+    for appending in (False, True):
+        with LMDBStore(tmp_path / str(appending), capacity_trajectories=8, cache_bytes=1 << 20) as store:
+            store.append_all([numbered(9, tag=tag) for tag in range(8)])
+            for number, batch in enumerate(sampler_of(store).batches(12)):
+                if appending:
+                    store.append(numbered(9, tag=100 + number % 8))
+                    if number < 8:
+                        assert_same_batch(batch, expected[number])
+                else:
+                    expected.append(batch)
+
+
+@pytest.mark.parametrize("prefetch_batches", [0, 2])
+def test_errors_of_the_thread_surface(prefetch_batches: int) -> None:
+    store = ListStore([numbered(9)])
+    stream = sampler_of(store, prefetch_batches=prefetch_batches).batches(10)
+    next(stream)
+    store.failures[0] = RuntimeError("the disk has gone")
+    with pytest.raises(RuntimeError, match="the disk has gone"):
+        list(stream)
+    assert not prefetching()
+
+
+def test_damaged_and_missing_records_are_drawn_again() -> None:
+    store = ListStore([numbered(9, tag=tag) for tag in range(4)])
+    store.failures = {0: DamagedRecordError("torn"), 2: KeyError(2)}
+    batch = sampler_of(store, batch_size=200).sample()
+    tags = (batch.observation["observation"][:, 0] // 1000).long()
+    assert set(tags.tolist()) == {1, 3}
+    store.failures |= {1: DamagedRecordError("torn"), 3: KeyError(3)}
+    with pytest.raises(UserError, match="no readable trajectory"):
+        sampler_of(store).sample()
+
+
+def test_an_empty_store_says_so() -> None:
+    sampler = sampler_of(ListStore([]))
+    with pytest.raises(UserError, match="empty"):
+        sampler.sample()
+    with pytest.raises(UserError, match="empty"):
+        next(sampler.batches(1))
+
+
+def test_relabelled_trajectories_are_sliced_after_relabelling() -> None:
+    def cut(trajectory: Trajectory, rng: np.random.Generator) -> Trajectory:
+        return numbered(2, tag=7)
+
+    batch = sampler_of(ListStore([numbered(30)]), relabel=cut, batch_size=5).sample()
+    assert batch.segment_bounds.diff().tolist() == [3] * 5
+    assert (batch.observation["observation"] > 7000).all()
+
+
+def test_the_state_goes_through_json() -> None:
+    store = ListStore([numbered(20, tag=tag) for tag in range(5)])
+    one, other = sampler_of(store, seed=1), sampler_of(store, seed=2)
+    one.sample()
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert_same_batch(one.sample(), other.sample())
+
+
+def test_waiting_is_counted() -> None:
+    def slowly(trajectory: Trajectory, rng: np.random.Generator) -> Trajectory:
+        time.sleep(0.01)
+        return trajectory
+
+    sampler = sampler_of(ListStore([numbered(9)]), relabel=slowly, batch_size=1)
+    list(sampler.batches(5))
+    assert sampler.wait_seconds > 0.03
+    waited = sampler.wait_seconds
+    for _ in sampler_of(ListStore([numbered(9)]), batch_size=1).batches(3):
+        pass
+    assert sampler.wait_seconds == waited
+
+
+def test_rounding_settings_reach_the_batch() -> None:
+    batch = sampler_of(ListStore([numbered(9)]), token_multiple=64, row_multiple=8).sample()
+    assert batch.reward.shape == (64,)
+    assert batch.longest == 8

@@ -1,0 +1,84 @@
+import json
+
+import numpy as np
+import pytest
+
+from yamame.records.trajectory import Trajectory
+from yamame.rollout.statistics import Statistics, mean_per_attempt
+
+
+def trial(*attempts: list[float], success: list[bool] | None = None) -> Trajectory:
+    """A trial with these rewards in its attempts."""
+    reward = np.concatenate(attempts).astype(np.float32)
+    starts = [step == 0 for attempt in attempts for step in range(len(attempt))]
+    length = len(reward)
+    return Trajectory(
+        reward=reward,
+        action=np.zeros(length, np.int64),
+        terminated=np.arange(length) == length - 1,
+        truncated=np.zeros(length, np.bool_),
+        episode_start=np.array([*starts, False]),
+        observation={"observation": np.zeros((length + 1, 1), np.float32)},
+        success=None if success is None else np.array(success),
+        horizon=100,
+    )
+
+
+def test_nothing_to_say_before_the_first_trial():
+    assert Statistics().metrics() == {}
+    assert Statistics().return_per_attempt == []
+
+
+def test_means_by_hand():
+    statistics = Statistics()
+    statistics.add(trial([1, 2], [4], success=[False, True, False]))
+    statistics.add(trial([5], success=[False]))
+    assert statistics.metrics() == {
+        "collect/trials": 2.0,
+        "collect/return_mean": 6.0,
+        "collect/trial_length_mean": 2.0,
+        "collect/success_rate": 0.5,
+        "collect/return_attempt_1": 4.0,
+        "collect/return_attempt_2": 4.0,
+    }
+    assert statistics.return_per_attempt == [4.0, 4.0]
+
+
+def test_one_attempt_and_no_success_leave_their_keys_out():
+    statistics = Statistics()
+    statistics.add(trial([1, 2]))
+    assert set(statistics.metrics()) == {"collect/trials", "collect/return_mean", "collect/trial_length_mean"}
+
+
+def test_many_attempts_do_not_flood_the_metrics():
+    statistics = Statistics()
+    statistics.add(trial(*[[float(i)] for i in range(50)]))
+    assert len(statistics.return_per_attempt) == 50
+    keys = [key for key in statistics.metrics() if key.startswith("collect/return_attempt_")]
+    assert keys == [f"collect/return_attempt_{i}" for i in range(1, 11)]
+
+
+def test_only_the_window_counts():
+    statistics = Statistics(window=2)
+    for reward in (100, 1, 2):
+        statistics.add(trial([reward]))
+    assert statistics.metrics()["collect/return_mean"] == 1.5
+    assert statistics.trials == 3
+
+
+def test_state_goes_through_json():
+    statistics = Statistics(window=3)
+    for i in range(5):
+        statistics.add(trial([0.1 * i], [0.3], success=[i == 4, False]))
+    restored = Statistics(window=3)
+    restored.load_state_dict(json.loads(json.dumps(statistics.state_dict())))
+    assert restored.metrics() == statistics.metrics()
+    for each in (statistics, restored):
+        each.add(trial([7.0], success=[True]))
+    assert restored.metrics() == statistics.metrics()
+
+
+@pytest.mark.parametrize(("begun_by", "expected"), [(0.0, [2.0, 3.0, 9.0]), (0.5, [2.0, 3.0]), (0.6, [2.0])])
+def test_mean_per_attempt_is_ragged(begun_by, expected):
+    returns = [[1.0, 2.0, 9.0], [3.0, 4.0], [2.0], [2.0]]
+    assert mean_per_attempt(returns, begun_by) == expected

@@ -1,0 +1,217 @@
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from yamame.records.errors import UserError
+from yamame.run.flags import apply_overrides, flags_of, nearest, parse_flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSettings:
+    """A task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MazeSettings(EnvironmentSettings):
+    """A maze."""
+
+    horizon: int = 30
+    """Steps of the corridor."""
+    attempt_length: int = 5
+    """Steps of an attempt."""
+    kind: Literal["passive", "active"] = "passive"
+    """Which one."""
+
+    def __post_init__(self):
+        if self.horizon < 1:
+            raise ValueError("the horizon must be positive")
+        if self.attempt_length > self.horizon:
+            raise UserError("an attempt is longer than the horizon: shorten it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSettings:
+    """A loss."""
+
+    weight: float = 1.0
+    """Weight in the sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings:
+    """A network."""
+
+    width: int = 64
+    """Width."""
+    discounts: tuple[float, ...] = (0.9, 0.99)
+    """Discounts."""
+    popart: bool = True
+    """Normalise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """A run."""
+
+    env: EnvironmentSettings = field(default_factory=MazeSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    second: EnvironmentSettings | None = None
+    losses: tuple[LossSettings, ...] = (LossSettings(), LossSettings())
+    env_steps: int = 1000
+    """Environment steps."""
+    seed: int | None = None
+    """Seed."""
+    out: Path | None = None
+    """Folder."""
+    options: Mapping[str, float] = field(default_factory=lambda: {"gain": 1.0})
+    """Options."""
+    factory: Callable[[], Any] | None = None
+    """Function."""
+
+
+DEFAULT = RunSettings()
+
+
+def parse(*args, default=DEFAULT):
+    return parse_flags(default, list(args), "yamame train maze")
+
+
+def test_without_flags_the_default_comes_back():
+    assert parse() == DEFAULT
+    assert parse(default=RunSettings(factory=parse)).factory is parse
+
+
+def test_flags_reach_every_level_in_both_spellings():
+    run = parse(
+        *("--env.horizon", "60", "--env.attempt-length", "7", "--agent.discounts", "0.5", "0.75", "--agent.no-popart"),
+        *("--losses.1.weight", "1e-3", "--env_steps", "5_000", "--seed=4", "--out", "a/b", "--options.gain", "2"),
+    )
+    assert run.env == MazeSettings(horizon=60, attempt_length=7)
+    assert run.agent == AgentSettings(discounts=(0.5, 0.75), popart=False)
+    assert run.losses == (LossSettings(), LossSettings(weight=0.001))
+    assert (run.env_steps, run.seed, run.out, run.options) == (5000, 4, Path("a/b"), {"gain": 2.0})
+    assert parse("--env.attempt_length", "9").env.attempt_length == 9
+
+
+def test_the_class_of_the_default_decides_the_flags():
+    with pytest.raises(UserError, match=r"unknown flag --env\.horizon"):
+        parse("--env.horizon", "3", default=RunSettings(env=EnvironmentSettings()))
+    run = parse("--second.horizon", "9", default=RunSettings(second=MazeSettings()))
+    assert run.second == MazeSettings(horizon=9)
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_goes_to_stdout_and_exits_with_zero(capsys, flag):
+    with pytest.raises(SystemExit) as exit_:
+        parse(flag)
+    shown = capsys.readouterr()
+    assert exit_.value.code in (0, None) and shown.err == ""
+    assert "yamame train maze" in shown.out and "Steps of the corridor." in shown.out
+    for name in flags_of(DEFAULT):
+        assert name in shown.out
+    assert "--factory" not in shown.out and "--factory" not in flags_of(DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("--env.horizn 3", "unknown flag --env.horizn: did you mean --env.horizon?"),
+        ("--env.horizn=3", "unknown flag --env.horizn: did you mean --env.horizon?"),
+        ("--horizon 3", "unknown flag --horizon: did you mean --env.horizon?"),
+        ("--atempt_length 3", "unknown flag --atempt-length: did you mean --env.attempt-length?"),
+        ("--agnt.width 3", "unknown flag --agnt.width: did you mean --agent.width?"),
+        ("--env-step 3", "unknown flag --env-step: did you mean --env-steps?"),
+        ("--loses.0.weight 3", "unknown flag --loses.0.weight: did you mean --losses.0.weight?"),
+        ("--env", "unknown flag --env: did you mean --env.horizon?"),
+        ("--qqqq 1", "unknown flag --qqqq: --help lists all of them"),
+        ("--env.horizon 5 --zzz", "unknown flag --zzz: --help lists all of them"),
+        ("--env.horizon abc", "--env.horizon: 'abc' is not an int"),
+        ("--env.horizon=abc", "--env.horizon: 'abc' is not an int"),
+        ("--env.horizon 1e5", "--env.horizon: '1e5' is not an int"),
+        ("--env.horizon 4 --env.horizon x", "--env.horizon: 'x' is not an int"),
+        ("--losses.0.weight heavy", "--losses.0.weight: 'heavy' is not a number"),
+        ("--seed abc", "--seed: 'abc' is not an int or None"),
+        ("--agent.discounts 0.1 x", "--agent.discounts: '0.1 x' is not a list of numbers"),
+        ("--env.kind big", "--env.kind: 'big' is not one of 'passive', 'active'"),
+        ("--options.gain x", "--options.gain: 'x' is not a number"),
+        ("--env.horizon", "--env.horizon: the value is missing: give an int"),
+        ("--env.attempt_length", "--env.attempt-length: the value is missing: give an int"),
+        ("--env.horizon --seed 3", "--env.horizon: the value is missing: give an int"),
+        ("--agent.popart False", "unexpected 'False' after --agent.popart: a switch takes no value; --agent.no-popart"),
+        ("stray", "unexpected 'stray': flags begin with --"),
+        ("--env.horizon 3 4", "unexpected '4'"),
+        ("--env.horizon 0", "the horizon must be positive"),
+        ("--env.horizon 3", "an attempt is longer than the horizon"),
+    ],
+)
+def test_mistakes_are_one_line(args, message, capsys):
+    with pytest.raises(UserError) as error:
+        parse(*args.split())
+    assert str(error.value).startswith(message) or (message in str(error.value) and not message.startswith("--"))
+    assert "\n" not in str(error.value)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nearest():
+    assert nearest("env.horizn", ["env.attempt_length", "env.horizon"]) == "env.horizon"
+    assert nearest("xyz", ["env.horizon"]) is None
+    assert nearest("a", []) is None
+
+
+def test_overrides_by_path_and_by_nest():
+    run = apply_overrides(
+        DEFAULT,
+        {
+            "env.horizon": 60,
+            "env.attempt-length": 9,
+            "agent": {"width": 32, "discounts": [1, 0.5]},
+            "losses.1.weight": 2,
+            "seed": 3,
+            "out": "a/b",
+            "options": {"new": 1},
+        },
+    )
+    assert run.env == MazeSettings(horizon=60, attempt_length=9)
+    assert run.agent == AgentSettings(width=32, discounts=(1.0, 0.5))
+    assert run.losses == (LossSettings(), LossSettings(weight=2.0))
+    assert (run.seed, run.out, run.options) == (3, Path("a/b"), {"new": 1.0})
+    assert isinstance(run.losses[1].weight, float)
+    assert apply_overrides(DEFAULT, {}) is DEFAULT and RunSettings() == DEFAULT
+
+
+def test_overrides_with_whole_configs():
+    run = apply_overrides(DEFAULT, {"second": MazeSettings(), "losses": [LossSettings(weight=3.0)], "factory": parse})
+    assert run.second == MazeSettings() and run.losses == (LossSettings(weight=3.0),) and run.factory is parse
+    assert apply_overrides(run, {"second": None, "factory": None}).second is None
+    assert apply_overrides(run, {"second": {"horizon": 8}}).second == MazeSettings(horizon=8)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"env.horizn": 3}, r"no field 'env\.horizn': did you mean 'env\.horizon'\?"),
+        ({"env": {"horizn": 3}}, r"no field 'env\.horizn': did you mean 'env\.horizon'\?"),
+        ({"horizon": 3}, r"no field 'horizon': did you mean 'env\.horizon'\?"),
+        ({"env.horizon.deep": 3}, r"no field 'env\.horizon\.deep'"),
+        ({"losses.5.weight": 3}, r"no field 'losses\.5\.weight': did you mean 'losses"),
+        ({"qqqq": 3}, "no field 'qqqq'"),
+        ({"env.horizon": "60"}, r"env\.horizon: '60' is not an int"),
+        ({"env.horizon": 60.0}, "60.0 is not an int"),
+        ({"env": {"horizon": True}}, r"env\.horizon: True is not an int"),
+        ({"agent.popart": 1}, "1 is not True or False"),
+        ({"agent.discounts": 0.9}, "0.9 is not a list of numbers"),
+        ({"env.kind": "big"}, "'big' is not one of 'passive', 'active'"),
+        ({"env": AgentSettings()}, "is not a EnvironmentSettings"),
+        ({"second": {"horizon": 3}}, "second"),
+        ({"factory": 3}, "3 is not a function or None"),
+        ({"env.horizon": 0}, r"env\.horizon: the horizon must be positive"),
+        ({"env.horizon": 3}, "an attempt is longer"),
+    ],
+)
+def test_wrong_overrides_are_user_errors(overrides, message):
+    with pytest.raises(UserError, match=message) as error:
+        apply_overrides(DEFAULT, overrides)
+    assert "\n" not in str(error.value)

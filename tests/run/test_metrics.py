@@ -1,0 +1,110 @@
+import json
+import math
+import struct
+
+import numpy as np
+import pytest
+import torch
+
+from yamame.run.metrics import GLOSSARY, RETURN, MetricWriter, read_metrics
+
+
+def write(writer, updates, **values):
+    values = {key.replace("__", "/"): value for key, value in values.items()}
+    writer.write(env_steps=updates * 100, updates=updates, wall_seconds=updates / 3, values=values)
+
+
+def test_lines_hold_counters_and_values(tmp_path):
+    with MetricWriter(tmp_path) as writer:
+        write(writer, 1, loss__td=torch.tensor(0.5), collect__return_mean=np.float32(2), value__q=3)
+        write(writer, 2, loss__td=math.nan, value__q=-math.inf)
+        assert len(read_metrics(tmp_path)) == 2  # every line is there at once
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == read_metrics(tmp_path)
+    assert lines[0] == {
+        "env_steps": 100,
+        "updates": 1,
+        "wall_seconds": 0.333,
+        "loss/td": 0.5,
+        "collect/return_mean": 2.0,
+        "value/q": 3.0,
+    }
+    assert lines[1]["loss/td"] is None and lines[1]["value/q"] is None
+
+
+def test_a_key_without_a_group_is_refused(tmp_path):
+    with MetricWriter(tmp_path) as writer, pytest.raises(ValueError, match="group/name"):
+        write(writer, 1, loss=1.0)
+    assert read_metrics(tmp_path) == []
+
+
+def test_a_torn_last_line_is_ignored_and_cut_off_by_the_next_writer(tmp_path):
+    with MetricWriter(tmp_path) as writer:
+        write(writer, 1, loss__td=1.0)
+        write(writer, 2, loss__td=2.0)
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert [line["updates"] for line in read_metrics(tmp_path)] == [1]
+    with MetricWriter(tmp_path) as writer:
+        write(writer, 3, loss__td=3.0)
+    assert [line["updates"] for line in read_metrics(tmp_path)] == [1, 3]
+    assert path.read_text().count("\n") == 2
+
+
+def test_a_resumed_run_forgets_later_lines_and_goes_on(tmp_path):
+    with MetricWriter(tmp_path) as writer:
+        for updates in (1, 2, 3):
+            write(writer, updates, loss__td=math.nan)
+    with MetricWriter(tmp_path) as writer:
+        writer.truncate_after(2)
+        write(writer, 3, loss__td=7.0)
+        writer.flush()
+    lines = read_metrics(tmp_path)
+    assert [(line["updates"], line["loss/td"]) for line in lines] == [(1, None), (2, None), (3, 7.0)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "tensorboard"]
+
+
+def test_truncating_before_anything_was_written(tmp_path):
+    with MetricWriter(tmp_path) as writer:
+        writer.truncate_after(0)
+        write(writer, 1, loss__td=1.0)
+    assert len(read_metrics(tmp_path)) == 1
+    assert read_metrics(tmp_path / "elsewhere") == []
+
+
+def test_tensorboard_gets_finite_values_by_environment_step(tmp_path):
+    with MetricWriter(tmp_path) as writer:
+        write(writer, 1, loss__td=1.5, value__q=math.nan)
+        write(writer, 2, loss__td=2.5)
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    found = [(event.step, value.tag, value.simple_value) for event in events(file) for value in event.summary.value]
+    assert found == [(100, "loss/td", 1.5), (200, "loss/td", 2.5)]
+
+
+def test_tensorboard_hides_what_a_resumed_run_repeats(tmp_path):
+    with MetricWriter(tmp_path) as writer:
+        write(writer, 1, loss__td=1.5)
+        write(writer, 2, loss__td=2.5)
+    with MetricWriter(tmp_path) as writer:
+        writer.truncate_after(1)
+        write(writer, 2, loss__td=2.5)
+    sessions = [event for file in (tmp_path / "tensorboard").iterdir() for event in events(file)]
+    assert [event.step for event in sessions if event.session_log.status == event.session_log.START] == [200]
+
+
+def events(file):
+    """Records of a TensorBoard file: length, checksum, content, checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    content, at, found = file.read_bytes(), 0, []
+    while at < len(content):
+        (length,) = struct.unpack_from("<Q", content, at)
+        found.append(Event.FromString(content[at + 12 : at + 12 + length]))
+        at += 16 + length
+    return found
+
+
+def test_the_glossary_explains_well_formed_keys(tmp_path):
+    assert RETURN in GLOSSARY
+    with MetricWriter(tmp_path) as writer:
+        writer.write(env_steps=0, updates=0, wall_seconds=0.0, values=dict.fromkeys(GLOSSARY, 1.0))

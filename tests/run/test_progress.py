@@ -1,0 +1,90 @@
+import io
+from contextlib import redirect_stderr
+
+import pytest
+
+from yamame.run.progress import SPEED_WINDOW_SECONDS, Progress
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def run(stream, seconds, *, quiet=False):
+    clock = Clock()
+    with redirect_stderr(stream), Progress(10_000, quiet=quiet, plain_every_seconds=5.0, clock=clock) as progress:
+        for second in range(seconds):
+            values = {"collect/return_mean": 1.25, "collect/success_rate": 0.5} if second == 2 else None
+            progress.update(env_steps=second * 50, updates=second * 2, values=values)
+            clock.now += 1
+        progress.note("a [note]")
+    return stream.getvalue()
+
+
+def test_plain_lines_come_every_few_seconds(capsys):
+    assert run(io.StringIO(), 12).splitlines() == [
+        "  0 %  0 / 10,000 env steps  0 updates",
+        "  2 %  250 / 10,000 env steps  10 updates  return 1.25  success 50 %  50 steps/s  2.0 updates/s  4 min left",
+        "  5 %  500 / 10,000 env steps  20 updates  return 1.25  success 50 %  50 steps/s  2.0 updates/s  4 min left",
+        "a [note]",
+        "  6 %  550 / 10,000 env steps  22 updates  return 1.25  success 50 %  50 steps/s  2.0 updates/s  4 min left",
+    ]
+    assert capsys.readouterr().out == ""
+
+
+def test_speeds_are_those_of_this_session_and_of_late():
+    stream, clock = io.StringIO(), Clock()
+    with redirect_stderr(stream), Progress(1_000_000, plain_every_seconds=0.0, clock=clock) as progress:
+        steps = 500_000  # a resumed run
+        for second in range(100):
+            progress.update(env_steps=steps, updates=second)
+            clock.now += 1
+            steps += 1000 if second < 50 else 10
+    assert SPEED_WINDOW_SECONDS < 45
+    lines = stream.getvalue().splitlines()
+    assert " 1,000 steps/s" in lines[40] and " 10 steps/s" in lines[-1]
+    assert lines[-1].endswith(" 12 h 30 min left")
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_quiet_says_nothing(stream):
+    assert run(stream, 20, quiet=True) == ""
+
+
+@pytest.mark.parametrize("update", [False, True])
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_a_run_that_ends_at_once(kind, update):
+    stream = kind()
+    with redirect_stderr(stream), Progress(0) as progress:
+        if update:
+            progress.update(env_steps=0, updates=0)
+    assert ("updates" in stream.getvalue()) == update
+
+
+def test_a_terminal_gets_a_bar_and_stdout_nothing(capsys):
+    shown = run(Terminal(), 10)
+    assert "━" in shown and "return 1.25" in shown and "a [note]\n" in shown
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_printed_inside_stays_on_stdout(capsys):
+    with redirect_stderr(Terminal()), Progress(10) as progress:
+        progress.update(env_steps=1, updates=1)
+        print('{"json": 1}')
+    assert capsys.readouterr().out == '{"json": 1}\n'
+
+
+def test_an_error_inside_passes_through():
+    stream = Terminal()
+    with pytest.raises(RuntimeError, match="boom"), redirect_stderr(stream), Progress(10):
+        raise RuntimeError("boom")
+    assert stream.getvalue().count("\x1b[?25h") == stream.getvalue().count("\x1b[?25l")  # the cursor is back

@@ -1,0 +1,109 @@
+import json
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from yamame.run.metrics import MetricWriter
+from yamame.run.report import format_attempts_table, write_report
+
+
+def evaluation(returns, env_steps=5000):
+    return {
+        "return_mean": 4.25,
+        "return_ci95": [4.0, 4.5],
+        "return_per_attempt": returns,
+        "success_rate": 0.75,
+        "trials": 256,
+        "env_steps": env_steps,
+        "updates": 120,
+        "seed": 3,
+    }
+
+
+def write_metrics(directory, lines):
+    with MetricWriter(directory) as writer:
+        for line in range(lines):
+            values = {"collect/return_mean": float(line), "loss/td": float("nan")}
+            if line % 5 == 0:
+                values |= {
+                    "evaluate/return_mean": line + 1.0,
+                    "evaluate/return_ci95_low": float(line),
+                    "evaluate/return_ci95_high": line + 2.0,
+                }
+            writer.write(env_steps=line * 100, updates=line, wall_seconds=float(line), values=values)
+
+
+def shows(path, color):
+    """Whether a picture has more than a few pixels of a colour."""
+    pixels = np.round(matplotlib.image.imread(path)[..., :3] * 255).astype(int)
+    assert pixels.shape[0] > 300 and pixels.shape[1] > 600
+    return (pixels == color).all(-1).sum() > 100
+
+
+BLUE, RED, GREY = (0x44, 0x77, 0xAA), (0xCC, 0x33, 0x11), (0x77, 0x77, 0x77)
+
+
+@pytest.mark.parametrize(("lines", "attempts"), [(0, 1), (3, 6), (50, 60)])
+def test_pictures_show_what_there_is(tmp_path, lines, attempts):
+    write_metrics(tmp_path, lines)
+    result = evaluation(list(np.linspace(-1, 1, attempts)))
+    write_report(tmp_path, evaluation=result, summary=result, random_return=-0.5, expected="most trials solved")
+    curve = tmp_path / "learning_curve.png"
+    assert shows(curve, RED) and shows(curve, GREY) and shows(curve, BLUE) == (lines > 0)
+    assert shows(tmp_path / "return_per_attempt.png", BLUE)
+
+
+def test_the_text_has_results_settings_and_commands(tmp_path):
+    run = tmp_path / "tmaze-1"
+    run.mkdir()
+    config = {
+        "type": "a:B",
+        "seed": 3,
+        "env": {"type": "a:C", "horizon": 60, "discounts": [0.9]},
+        "deep": {"er": {"x": 1}},
+    }
+    (run / "config.json").write_text(json.dumps(config))
+    result = evaluation([0.5, 1.0])
+    summary = result | {
+        "wall_seconds": 161.0,
+        "train_seconds": 140.0,
+        "env_steps_per_second": 3100.4,
+        "updates_per_second": 14.125,
+        "run_dir": str(run),
+    }
+    write_report(run, evaluation=result, summary=summary, random_return=None, expected="nine of ten trials solved")
+    text = (run / "report.md").read_text()
+    for part in (
+        "# tmaze-1\n",
+        "nine of ten trials solved",
+        "| mean return | **4.25** (95 % confidence: 4 to 4.5) |",
+        "| first and last attempt | 0.5 and 1 |",
+        "| success rate | 75.0 % |",
+        "| environment steps per second | 3,100 |",
+        "| wall time | 161 s |",
+        "| `env.horizon` | `60` |",
+        "| `seed` | `3` |",
+        "](learning_curve.png)",
+        "](return_per_attempt.png)",
+        f"\nyamame eval {run} --trials 256\nyamame resume {run}\n",
+    ):
+        assert part in text
+    assert "random" not in text and "type" not in text and "deep" not in text
+
+
+def test_a_task_without_success_or_random_return(tmp_path):
+    result = evaluation([1.0]) | {"success_rate": None}
+    write_report(tmp_path, evaluation=result, summary={}, random_return=None, expected="?")
+    assert "success rate" not in (tmp_path / "report.md").read_text()
+    assert not shows(tmp_path / "return_per_attempt.png", GREY)
+
+
+def test_attempts_as_plain_text():
+    assert format_attempts_table([0.0, 0.5, 1.0], width=4) == (
+        "attempt  mean return\n      1        0.000\n      2        0.500  ██\n      3        1.000  ████"
+    )
+    bars = [line.count("█") for line in format_attempts_table([-1.0, 0.0, 1.0], width=10).splitlines()]
+    assert bars == [0, 0, 5, 10]
+    assert "█" not in format_attempts_table([0.0])
+    assert format_attempts_table([]) == "attempt  mean return"

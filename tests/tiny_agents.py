@@ -1,0 +1,128 @@
+"""Tiny agents, random trials and batches of them, for tests of the model and of the learner."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from yamame.model.agent import Agent, AgentConfig
+from yamame.model.heads.actor import ActorConfig
+from yamame.model.heads.critic import CriticConfig
+from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.records.batch import Batch
+from yamame.records.trajectory import Trajectory
+from yamame.replay.packing import Window, pack
+
+HORIZON = 40
+DISCRETE = spaces.Discrete(3)
+CONTINUOUS = spaces.Box(-1.0, 1.0, (2,), np.float32)
+ActionSpace = spaces.Discrete | spaces.Box
+OBSERVATIONS = spaces.Dict({"vector": spaces.Box(-1.0, 1.0, (3,), np.float32), "cell": spaces.Discrete(4)})
+TINY_TRANSFORMER = TransformerConfig(width=16, layers=2, heads=2, feedforward=32)
+TINY_AGENT = AgentConfig(
+    timestep_encoder=VectorEncoderConfig(hidden=(16,), width=12),
+    trajectory_encoder=TINY_TRANSFORMER,
+    actor=ActorConfig(hidden=(16,)),
+    critic=CriticConfig(hidden=(16, 16)),
+    discounts=(0.5, 0.9),
+    acting_discount=0.95,
+)
+
+
+def random_actions(rng: np.random.Generator, count: int, action_space: ActionSpace) -> np.ndarray:
+    if isinstance(action_space, spaces.Discrete):
+        return rng.integers(0, int(action_space.n), count)
+    return rng.uniform(-1.0, 1.0, (count, *action_space.shape)).astype(np.float32)
+
+
+def random_trajectory(
+    rng: np.random.Generator, length: int, action_space: ActionSpace = DISCRETE, *, ending: str = "truncated"
+) -> Trajectory:
+    """A trial of `length` transitions. `ending`: terminated, truncated or neither."""
+    last = np.arange(length) == length - 1
+    begins = rng.random(length + 1) < 0.2
+    begins[0] = True
+    return Trajectory(
+        reward=rng.normal(size=length).astype(np.float32),
+        action=random_actions(rng, length, action_space),
+        terminated=last & (ending == "terminated"),
+        truncated=last & (ending == "truncated"),
+        episode_start=begins,
+        observation={
+            "vector": rng.uniform(-1.0, 1.0, (length + 1, 3)).astype(np.float32),
+            "cell": rng.integers(0, 4, length + 1),
+        },
+        horizon=HORIZON,
+    )
+
+
+def random_windows(
+    seed: int, lengths: Iterable[int], action_space: ActionSpace = DISCRETE, *, from_start: bool = False
+) -> list[Window]:
+    """Windows of so many transitions each, of trials that end in every way."""
+    rng = np.random.default_rng(seed)
+    windows = []
+    for index, length in enumerate(lengths):
+        start = 0 if from_start else int(rng.integers(0, 5))
+        ending = ("terminated", "truncated", "neither")[index % 3]
+        trajectory = random_trajectory(rng, start + length, action_space, ending=ending)
+        windows.append(Window(trajectory=trajectory, start=start, length=length))
+    return windows
+
+
+def in_double(batch: Batch) -> Batch:
+    """The same batch with floating-point fields in float64."""
+
+    def convert(value: object) -> object:
+        return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    changes = {field.name: convert(getattr(batch, field.name)) for field in fields(batch)}
+    changes["observation"] = {name: convert(leaf) for name, leaf in batch.observation.items()}
+    return replace(batch, **changes)
+
+
+def double_batch(windows: Sequence[Window], *, token_multiple: int = 1, row_multiple: int = 1) -> Batch:
+    return in_double(pack(windows, token_multiple=token_multiple, row_multiple=row_multiple))
+
+
+def tiny_agent(
+    config: AgentConfig = TINY_AGENT,
+    action_space: ActionSpace = DISCRETE,
+    *,
+    context_length: int = 12,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+) -> Agent:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        agent = Agent(
+            config,
+            observation_space=OBSERVATIONS,
+            action_space=action_space,
+            context_length=context_length,
+            horizon=HORIZON,
+        )
+    return agent.to(dtype)
+
+
+def shake(module: nn.Module, *, seed: int = 0, scale: float = 0.2) -> None:
+    """Move every parameter, so that none has the special value that it starts with."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.add_(noise, alpha=scale)
+
+
+def gradients(module: nn.Module) -> dict[str, Tensor]:
+    """Gradient of every trainable parameter, zeros where there is none."""
+    return {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
+    }
+

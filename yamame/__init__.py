@@ -1,0 +1,22 @@
+"""Yamame: agents that remember and adapt, by in-context reinforcement learning with one long-context Transformer."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from yamame.api import LoadedPolicy, Run, load, resume, train
+    from yamame.records.errors import UserError
+
+__all__ = ["LoadedPolicy", "Run", "UserError", "load", "resume", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are first used, so that `import yamame` stays quick."""
+    if name == "UserError":
+        from yamame.records.errors import UserError
+
+        return UserError
+    if name in __all__:
+        from yamame import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'yamame' has no attribute {name!r}")

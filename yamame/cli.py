@@ -1,0 +1,144 @@
+"""The command line: `yamame recipes | train | resume | eval`."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+from yamame.records.errors import UserError
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command. 0: done (a run that was asked to stop included); 2: bad input, said in one line."""
+    try:
+        options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
+        return options.command(options, rest)
+    except UserError as error:
+        print(f"yamame: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} ({self.prog} --help lists what there is)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="yamame", description="Agents that remember and adapt.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"yamame {version('yamame')}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+
+    recipes = commands.add_parser("recipes", help="what can be trained, with its cost and its expected score")
+    recipes.set_defaults(command=_recipes)
+
+    train = commands.add_parser(
+        "train",
+        help="train; `yamame train RECIPE --help` lists every field as a flag",
+        usage="yamame train RECIPE [--run-dir DIR] [--variant NAME] [--json] [--quiet] [--FIELD VALUE ...]",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    train.add_argument("recipe", metavar="RECIPE", nargs="?", help="a name that `yamame recipes` lists")
+    train.add_argument("--run-dir", type=Path, metavar="DIR", help="where the run goes (default runs/RECIPE-TIME)")
+    train.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
+    train.add_argument("-h", "--help", action="store_true", help="with RECIPE: every field of its config")
+    _add_output(train)
+    train.set_defaults(command=_train, parser=train)
+
+    resume = commands.add_parser("resume", help="go on where a run stands", allow_abbrev=False)
+    resume.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    resume.add_argument("--env-steps", type=int, metavar="N", help="another length of the run, in environment steps")
+    _add_output(resume)
+    resume.set_defaults(command=_resume)
+
+    judge = commands.add_parser("eval", help="returns per trial and per attempt, without noise", allow_abbrev=False)
+    judge.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    judge.add_argument("--trials", type=int, metavar="N", help="how many (default: as at the end of training)")
+    judge.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
+    judge.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
+    judge.set_defaults(command=_evaluate)
+    return parser
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+
+
+def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
+    _refuse(rest)
+    from rich.console import Console
+    from rich.table import Table
+
+    from yamame.settings.catalogue import load_recipe, recipe_names
+
+    table = Table("recipe", "task", "cost", "expected", show_lines=True)
+    for name in recipe_names():
+        about = load_recipe(name).about
+        table.add_row(name, about["summary"], about.get("cost", ""), about.get("expected", ""))
+    Console().print(table)
+    return 0
+
+
+def _train(options: argparse.Namespace, rest: list[str]) -> int:
+    if options.recipe is None:
+        if options.help:
+            options.parser.print_help()
+            return 0
+        raise UserError("no recipe was named: yamame recipes lists them")
+    from yamame.run.session import About, start
+    from yamame.settings.catalogue import load_recipe
+    from yamame.settings.resolve import settings_from_flags
+
+    recipe = load_recipe(options.recipe)
+    flags = [*rest, "--help"] if options.help else rest
+    config = settings_from_flags(recipe, options.variant, flags)
+    about = About(recipe=recipe.name, expected=recipe.about.get("expected", ""))
+    _show(start(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
+    return 0
+
+
+def _resume(options: argparse.Namespace, rest: list[str]) -> int:
+    _refuse(rest)
+    from yamame.run.session import go_on
+
+    _show(go_on(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
+    return 0
+
+
+def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
+    _refuse(rest)
+    from yamame.run.session import evaluate_run
+
+    _show(evaluate_run(options.run, trials=options.trials, seed=options.seed), options.json)
+    return 0
+
+
+def _refuse(rest: list[str]) -> None:
+    if rest:
+        raise UserError(f"unknown argument {rest[0]!r}: add --help to see what this command takes")
+
+
+def _show(summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(summary))
+        return
+    if "return_mean" in summary:
+        low, high = summary["return_ci95"]
+        success = "" if summary["success_rate"] is None else f", success {summary['success_rate']:.3f}"
+        print(f"return {summary['return_mean']:.3f} [{low:.3f}, {high:.3f}]{success} over {summary['trials']} trials")
+        if len(summary["return_per_attempt"]) > 1:
+            from yamame.run.report import format_attempts_table
+
+            print(format_attempts_table(summary["return_per_attempt"]))
+    if "run_dir" in summary:
+        print(f"{summary['train_seconds']:.1f} s of training; report: {summary['run_dir']}/report.md")

@@ -1,0 +1,28 @@
+"""`EnvironmentConfig`: how a recipe names the task that it trains on."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from yamame.records.interfaces import TrialEnvironments
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentConfig(ABC):
+    """A task with all its settings; `build` makes as many copies as are wanted."""
+
+    @property
+    @abstractmethod
+    def task(self) -> str:
+        """Name of the task, fit for file names and metrics, such as `passive-tmaze-30`."""
+
+    @property
+    @abstractmethod
+    def trial_length(self) -> int:
+        """Largest number of transitions of a trial: the horizon of what `build` returns."""
+
+    @abstractmethod
+    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
+        """`num_envs` trials stepped together, all random choices following from `seed`.
+
+        Raises `UserError` where the settings, the spaces or the installed packages do not allow it.
+        """

@@ -1,0 +1,85 @@
+"""Plain Gymnasium environments, stepped one after the other in this process."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from yamame.environments.actions import native_action, policy_action_space
+from yamame.environments.checks import check_finite
+from yamame.environments.observations import stack_observations
+from yamame.records.errors import UserError
+from yamame.records.spaces import check_action_space, observation_leaves
+from yamame.records.step import EpisodeStep
+
+
+class SerialEnvironments:
+    """E single environments as `Environments`: the fastest shape for environments under ~30 microseconds a step.
+
+    Every reset passes `options={"new_task": bool}`; the first reset of each environment also passes its own seed,
+    drawn from `seed`. Raises `UserError` for spaces that are not supported or not the same everywhere.
+    """
+
+    def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], seed: int) -> None:
+        if not environments:
+            raise UserError("no environment was given: give at least one")
+        first = environments[0]
+        for index, other in enumerate(environments):
+            if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
+                raise UserError(f"environment {index} has other spaces than environment 0: make them all alike")
+        self.num_envs = len(environments)
+        self.observation_space = first.observation_space
+        self.native_action_space = check_action_space(first.action_space)
+        self.action_space = policy_action_space(self.native_action_space)
+        observation_leaves(self.observation_space)
+        self._environments = list(environments)
+        self._seeds: list[int | None] = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+        self._seen: list[Any] = [None] * self.num_envs
+        self._step = np.zeros(self.num_envs, np.int64)
+        self._announces_success = False
+
+    def reset(
+        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+    ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """See `Environments.reset`."""
+        for row in np.flatnonzero(mask):
+            options = {"new_task": bool(new_task[row])}
+            self._seen[row], _ = self._environments[row].reset(seed=self._seeds[row], options=options)
+            self._seeds[row] = None
+        self._step[mask] = 0
+        observation = stack_observations(self.observation_space, self._seen)
+        check_finite(observation, None, self._step)
+        return observation
+
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
+        """See `Environments.step`."""
+        native = native_action(self.native_action_space, action)
+        choices = native.tolist() if native.ndim == 1 else native
+        answers = [each.step(choice) for each, choice in zip(self._environments, choices, strict=True)]
+        observations, rewards, terminated, truncated, infos = zip(*answers, strict=True)
+        self._seen = list(observations)
+        self._step += 1
+        step = EpisodeStep(
+            reward=np.array(rewards, np.float32),
+            terminated=np.array(terminated, np.bool_),
+            truncated=np.array(truncated, np.bool_),
+            live=np.ones(self.num_envs, np.bool_),
+            observation=stack_observations(self.observation_space, observations),
+            success=self._success(infos),
+        )
+        check_finite(step.observation, step.reward, self._step)
+        return step
+
+    def close(self) -> None:
+        """Close every environment."""
+        for environment in self._environments:
+            environment.close()
+
+    def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
+        announced = [info.get("success") for info in infos]
+        self._announces_success |= any(each is not None for each in announced)
+        if not self._announces_success:
+            return None
+        return np.array([each is not None and float(each) > 0 for each in announced], np.bool_)

@@ -1,0 +1,75 @@
+"""`Trials`: k attempts on one task as one trial, through which the policy keeps its memory."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Shaped
+
+from yamame.records.errors import UserError
+from yamame.records.interfaces import Environments
+from yamame.records.step import TrialStep
+
+
+class Trials:
+    """`TrialEnvironments` over `Environments`.
+
+    A trial has `attempts` episodes of one task, or as many as fit into `horizon` where `attempts` is None, and at most
+    `horizon` transitions. Between attempts the reset is soft: the timestep that ends one carries the first observation
+    of the next and `episode_start`, and the trial goes on (Appendix A of the paper: zero-shot is `attempts=1`, where
+    the episode's own flags pass through).
+
+    The trial is `terminated` if its last attempt terminated, and `truncated` if that was truncated or the horizon was
+    reached; a terminated attempt that is not the last one ends nothing. Rows that are not `live` (see `EpisodeStep`)
+    cost no time: they only say what the trial begins with.
+    """
+
+    def __init__(self, environments: Environments, *, horizon: int, attempts: int | None) -> None:
+        if horizon < 1:
+            raise UserError(f"horizon is {horizon}: give at least 1")
+        if attempts is not None and attempts < 1:
+            raise UserError(f"attempts is {attempts}: give at least 1, or None for as many as fit into the horizon")
+        self.num_envs = environments.num_envs
+        self.observation_space = environments.observation_space
+        self.action_space = environments.action_space
+        self.native_action_space = environments.native_action_space
+        self.horizon = horizon
+        self._attempts = attempts
+        self._environments = environments
+        self._time = np.zeros(self.num_envs, np.int64)
+        self._attempts_done = np.zeros(self.num_envs, np.int64)
+
+    def reset(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """Begin a new trial everywhere."""
+        everywhere = np.ones(self.num_envs, np.bool_)
+        self._time[:] = 0
+        self._attempts_done[:] = 0
+        return self._environments.reset(everywhere, everywhere)
+
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> TrialStep:
+        """One transition of every trial; attempts and trials that end begin anew."""
+        episode = self._environments.step(action)
+        attempt_ends = episode.terminated | episode.truncated
+        self._time += episode.live
+        self._attempts_done += attempt_ends
+        last = np.zeros_like(attempt_ends) if self._attempts is None else self._attempts_done >= self._attempts
+        terminated = episode.terminated & last
+        truncated = (episode.truncated & last) | (episode.live & (self._time >= self.horizon))
+        trial_ends = terminated | truncated
+        begins = attempt_ends | trial_ends
+        observation = self._environments.reset(begins, trial_ends) if begins.any() else episode.observation
+        self._time[trial_ends] = 0
+        self._attempts_done[trial_ends] = 0
+        return TrialStep(
+            reward=episode.reward,
+            terminated=terminated,
+            truncated=truncated,
+            episode_start=begins | ~episode.live,
+            live=episode.live,
+            final_observation=episode.observation,
+            observation=observation,
+            success=episode.success,
+        )
+
+    def close(self) -> None:
+        """Give back what the environments hold."""
+        self._environments.close()

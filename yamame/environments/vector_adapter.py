@@ -1,0 +1,182 @@
+"""A Gymnasium vector environment of any autoreset mode, with no transition that never happened."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from jaxtyping import Bool, Shaped
+
+from yamame.environments.actions import native_action, policy_action_space
+from yamame.environments.checks import check_finite, check_shapes
+from yamame.environments.observations import stack_observations
+from yamame.records.errors import UserError
+from yamame.records.spaces import check_action_space, flatten_observation, observation_leaves
+from yamame.records.step import EpisodeStep
+
+
+class VectorAdapter:
+    """`Environments` over a `gymnasium.vector.VectorEnv`, which may reset itself.
+
+    * Reset by mask (mode DISABLED, and Gymnasium's own Sync and Async environments): the adapter passes
+      `options={"reset_mask": bools, "new_task": bools}`. Sync and Async hand options on to each single environment,
+      so they get one `new_task` bool a call.
+    * SAME_STEP: the end of an episode is read from `info["final_obs"]`, the beginning of the next is already there.
+    * NEXT_STEP without masks: `reset` returns what was last seen, and the next `step` delivers the first observation
+      of those rows with `live` False.
+
+    An environment that resets itself draws its own next task and plays every episode out: `reset` raises `UserError`
+    when asked for anything else. The first reset passes a seed drawn from `seed`, later ones none.
+    """
+
+    def __init__(self, environments: VectorEnv, seed: int) -> None:
+        self.num_envs = environments.num_envs
+        self.observation_space = environments.single_observation_space
+        self.native_action_space = check_action_space(environments.single_action_space)
+        self.action_space = policy_action_space(self.native_action_space)
+        self._leaves = observation_leaves(self.observation_space)
+        self._environments = environments
+        # Gymnasium seeds row i with seed + i: halved, so that the sum still fits into 32 bits.
+        self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] // 2)
+        self._mode = _autoreset_mode(environments)
+        self._hands_options_on = isinstance(environments.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._takes_mask = self._mode is AutoresetMode.DISABLED or self._hands_options_on
+        self._resets_itself = self._mode is AutoresetMode.SAME_STEP or not self._takes_mask
+        self._observation: dict[str, np.ndarray] = {}
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        self._late = np.zeros(self.num_envs, np.bool_)
+        self._step = np.zeros(self.num_envs, np.int64)
+        self._announces_success = False
+
+    def reset(
+        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+    ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """See `Environments.reset`. The first call begins every environment."""
+        begun_alone = mask & self._ended if self._resets_itself else np.zeros_like(mask)
+        if (begun_alone & ~new_task).any():
+            raise UserError(
+                "this vector environment resets itself and cannot repeat a task: "
+                "use attempts=1, or build it with autoreset_mode DISABLED and let it take options['new_task']"
+            )
+        to_begin = mask & ~begun_alone
+        if self._seed is not None or (mask.all() and to_begin.any() and not self._takes_mask):
+            self._observation = self._begin_all(new_task)
+            to_begin = mask
+        elif to_begin.any():
+            self._observation = _choose(to_begin, self._begin(to_begin, new_task), self._observation)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._late = (self._late | begun_alone) & ~to_begin
+        self._ended = self._ended & ~mask
+        self._step[mask] = 0
+        check_finite(self._observation, None, self._step)
+        return self._observation
+
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
+        """See `Environments.step`."""
+        answer = self._environments.step(native_action(self.native_action_space, action))
+        observation, reward, terminated, truncated, info = answer
+        live = ~self._late
+        terminated = np.asarray(terminated, np.bool_) & live
+        truncated = np.asarray(truncated, np.bool_) & live
+        self._late = np.zeros_like(live)
+        self._ended = terminated | truncated
+        self._step += live
+        self._observation = led_to = self._flat(observation)
+        success_of = info
+        if self._mode is AutoresetMode.SAME_STEP and self._ended.any():
+            led_to = self._with_final(info)
+            success_of = {**info, "final_success": _entry(info.get("final_info", {}), "success")}
+        step = EpisodeStep(
+            reward=np.where(live, np.asarray(reward), 0.0).astype(np.float32),
+            terminated=terminated,
+            truncated=truncated,
+            live=live,
+            observation=led_to,
+            success=self._success(success_of, live),
+        )
+        check_finite(step.observation, step.reward, self._step)
+        return step
+
+    def close(self) -> None:
+        """Close the vector environment."""
+        self._environments.close()
+
+    def _begin_all(self, new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
+        if self._seed is None and not new_task.all():
+            raise UserError("this vector environment cannot repeat a task: use attempts=1")
+        options: dict[str, Any] = {"new_task": True if self._hands_options_on else new_task.copy()}
+        observation, _ = self._environments.reset(seed=self._seed, options=options)
+        self._seed = None
+        flat = self._flat(observation)
+        check_shapes(flat, self._leaves)
+        return flat
+
+    def _begin(self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
+        if not self._takes_mask:
+            raise UserError(
+                "this vector environment resets itself and cannot cut an episode short: give a horizon that no episode "
+                "exceeds, or build it with autoreset_mode DISABLED"
+            )
+        if not self._hands_options_on:
+            options = {"reset_mask": mask.copy(), "new_task": new_task.copy()}
+            return self._flat(self._environments.reset(options=options)[0])
+        for wanted in (True, False):
+            rows = mask & (new_task == wanted)
+            if rows.any():
+                observation, _ = self._environments.reset(options={"reset_mask": rows, "new_task": wanted})
+        return self._flat(observation)
+
+    def _flat(self, observation: Any) -> dict[str, np.ndarray]:
+        """Leaves that share no memory with the environment, which may reuse its buffers."""
+        leaves = flatten_observation(self.observation_space, observation)
+        return {name: leaf.copy() if leaf.dtype in (np.uint8, np.bool_) else leaf for name, leaf in leaves.items()}
+
+    def _with_final(self, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        if "final_obs" not in info:
+            raise UserError("the vector environment resets in the same step but gives no info['final_obs']: add it")
+        final = info["final_obs"]
+        if not (isinstance(final, np.ndarray) and final.dtype == np.object_):
+            return _choose(self._ended, self._flat(final), self._observation)
+        led_to = {name: leaf.copy() for name, leaf in self._observation.items()}
+        for name, leaf in stack_observations(self.observation_space, list(final[self._ended])).items():
+            led_to[name][self._ended] = leaf
+        return led_to
+
+    def _success(self, info: Mapping[str, Any], live: Bool[np.ndarray, "E"]) -> Bool[np.ndarray, "E"] | None:
+        success = _entry(info, "success")
+        if "final_success" in info:
+            final = info["final_success"]
+            success = final if success is None else np.where(self._ended, False if final is None else final, success)
+        self._announces_success |= success is not None
+        if success is None:
+            return np.zeros_like(live) if self._announces_success else None
+        return success & live
+
+
+def _autoreset_mode(environments: VectorEnv) -> AutoresetMode:
+    # Sync and Async write their mode into metadata that all environments of a class share, so their own field counts.
+    mode = getattr(environments.unwrapped, "autoreset_mode", environments.metadata.get("autoreset_mode"))
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise UserError(
+            "the vector environment does not say how it resets: set metadata['autoreset_mode'] to a "
+            "gymnasium.vector.AutoresetMode"
+        ) from None
+
+
+def _choose(
+    mask: Bool[np.ndarray, "E"], new: Mapping[str, np.ndarray], old: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """`new` in the rows of `mask`, `old` elsewhere."""
+    return {name: np.where(mask.reshape(-1, *[1] * (leaf.ndim - 1)), new[name], leaf) for name, leaf in old.items()}
+
+
+def _entry(info: Mapping[str, Any], key: str) -> Bool[np.ndarray, "E"] | None:
+    """A true-or-false entry of vector infos, False where it is absent; None where no environment gave it."""
+    if key not in info:
+        return None
+    values = np.asarray(info[key])
+    if values.dtype == np.object_:
+        values = np.array([0.0 if value is None else float(value) for value in values])
+    return (values > 0) & info.get(f"_{key}", True)

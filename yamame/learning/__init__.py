@@ -1,0 +1,1 @@
+"""Predictions -> losses -> one gradient step."""

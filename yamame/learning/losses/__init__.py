@@ -1,0 +1,1 @@
+"""One file a loss; each gives a number for every token."""

@@ -1,0 +1,1 @@
+"""What acts: timestep encoder -> trajectory encoder -> actor and critic heads."""

@@ -1,0 +1,126 @@
+"""The whole network: two encoders, actor and critics, their slow copies, and the statistics they need."""
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from gymnasium import spaces
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from yamame.model.discounts import PAPER_CONTINUOUS, PAPER_DISCRETE
+from yamame.model.heads.actor import Actor, ActorConfig
+from yamame.model.heads.critic import CriticConfig
+from yamame.model.heads.popart import PopArt
+from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.records.batch import Batch, Predictions
+from yamame.records.spaces import observation_leaves
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """Everything that fixes the network's shape."""
+
+    timestep_encoder: VectorEncoderConfig = field(default_factory=VectorEncoderConfig)
+    trajectory_encoder: TrajectoryEncoderConfig = field(default_factory=TransformerConfig)
+    actor: ActorConfig = field(default_factory=ActorConfig)
+    critic: CriticConfig = field(default_factory=CriticConfig)
+    multi_gamma: bool = True
+    """Train for many discounts at once; off: for the acting one alone (the paper's ablation)."""
+    discounts: tuple[float, ...] = ()
+    """Discounts trained beside the acting one; empty: the paper's list for the kind of action."""
+    acting_discount: float = 0.999
+    """The discount whose policy acts."""
+    popart: bool = True
+    """Normalise values with PopArt; off: the paper's ablation."""
+
+    def all_discounts(self, action_space: spaces.Discrete | spaces.Box) -> tuple[float, ...]:
+        """The G discounts; the acting one stands last."""
+        if not self.multi_gamma:
+            return (self.acting_discount,)
+        paper = PAPER_DISCRETE if isinstance(action_space, spaces.Discrete) else PAPER_CONTINUOUS
+        return (*(self.discounts or paper), self.acting_discount)
+
+
+class Agent(nn.Module):
+    """batch -> states -> predictions. Only the heads have slow copies: the encoders have none (paper section 3).
+
+    `context_length` is the number of transitions in a training window; memory holds one timestep more.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        observation_space: spaces.Space,
+        action_space: spaces.Discrete | spaces.Box,
+        context_length: int,
+        horizon: int,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.horizon = horizon
+        discounts = config.all_discounts(action_space)
+        self.acting = len(discounts) - 1
+        self.discounts_G: Tensor
+        self.register_buffer("discounts_G", torch.tensor(discounts), persistent=False)
+        self.timestep_encoder = config.timestep_encoder.build(observation_leaves(observation_space), action_space)
+        self.trajectory_encoder = config.trajectory_encoder.build(
+            inputs=config.timestep_encoder.width, memory_length=context_length + 1, max_time=horizon
+        )
+        state_size = config.trajectory_encoder.state_size
+        self.actor = Actor(config.actor, inputs=state_size, action_space=action_space, discounts=len(discounts))
+        self.critic = config.critic.build(inputs=state_size, action_space=action_space, discounts_G=self.discounts_G)
+        self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
+        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
+        self.popart = PopArt(len(discounts), enabled=config.popart)
+
+    def features(self, batch: Batch) -> Float[Tensor, "N F"]:
+        """Raw input vectors of a batch."""
+        return self.timestep_encoder.features(
+            observation=batch.observation,
+            previous_action=batch.previous_action,
+            previous_reward=batch.previous_reward,
+            episode_start=batch.episode_start,
+            time=batch.time,
+            horizon=batch.horizon,
+        )
+
+    def encode(self, features_NF: Float[Tensor, "N F"], batch: Batch) -> Float[Tensor, "N D"]:
+        """States of all tokens."""
+        return self.trajectory_encoder(self.timestep_encoder(features_NF), batch)
+
+    @torch.no_grad()
+    def target_values(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N K G"]:
+        """Q(s, pi) by the slow heads, in units of scaled reward."""
+        raw = self.target_critic.policy_value(state_ND, self.target_actor(state_ND), generator)
+        return self.popart.value(raw)
+
+    def predict(
+        self,
+        state_ND: Float[Tensor, "N D"],
+        batch: Batch,
+        td_target_NG: Float[Tensor, "N G"],
+        generator: torch.Generator,
+    ) -> Predictions:
+        """All that the losses look at. `td_target_NG` is normalised."""
+        policy = self.actor(state_ND)
+        q_data, q_policy = self.critic.values(state_ND, batch.action, policy, generator)
+        return Predictions(
+            log_prob_NG=policy.log_prob(batch.action),
+            entropy_NG=policy.entropy(),
+            q_data_NKG=q_data,
+            q_policy_NKG=q_policy,
+            td_target_NG=td_target_NG,
+            q_scale_G=self.popart.scale_G.clone(),
+            q_shift_G=self.popart.shift_G.clone(),
+        )
+
+    @torch.no_grad()
+    def update_targets(self, rate: float) -> None:
+        """target <- target + rate (online - target), for both heads."""
+        slow: list[Tensor] = [*self.target_actor.parameters(), *self.target_critic.parameters()]
+        online: list[Tensor] = [*self.actor.parameters(), *self.critic.parameters()]
+        torch._foreach_lerp_(slow, online, rate)

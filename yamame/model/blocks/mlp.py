@@ -1,0 +1,39 @@
+"""Plain multilayer perceptron and the activations of the method."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+Activation = Literal["leaky_relu", "relu", "gelu"]
+
+
+def activation_function(name: Activation) -> Callable[[Tensor], Tensor]:
+    """The function of a name; `leaky_relu` (slope 0.01) is the method's, the others serve the naive baseline."""
+    match name:
+        case "leaky_relu":
+            return functional.leaky_relu
+        case "relu":
+            return functional.relu
+        case "gelu":
+            return functional.gelu
+
+
+class MLP(nn.Module):
+    """Hidden layers with an activation after each, then a linear output without one."""
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, activation: Activation = "leaky_relu") -> None:
+        super().__init__()
+        widths = (inputs, *hidden)
+        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.output = nn.Linear(widths[-1], outputs)
+        self.activation = activation_function(activation)
+
+    def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
+        """The network's output."""
+        for layer in self.hidden:
+            x = self.activation(layer(x))
+        return self.output(x)

@@ -1,0 +1,1 @@
+"""States -> actions and values, for every discount at once."""

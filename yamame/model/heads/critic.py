@@ -1,0 +1,134 @@
+"""Critic heads: an ensemble of K critics, each with a value for every discount."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from gymnasium import spaces
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from yamame.model.blocks.ensemble_linear import EnsembleLinear
+from yamame.model.blocks.mlp import Activation, activation_function
+from yamame.model.heads.distributions import CategoricalPolicy, PolicyDistribution
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticConfig:
+    """Sizes of the critics."""
+
+    ensemble: int = 4
+    """Number of independent critics."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers; at least one."""
+    activation: Activation = "leaky_relu"
+    """Activation of the hidden layers."""
+
+    def build(
+        self, *, inputs: int, action_space: spaces.Discrete | spaces.Box, discounts_G: Float[Tensor, "G"]
+    ) -> "DiscreteCritic | ContinuousCritic":
+        """The critics for an action space."""
+        if isinstance(action_space, spaces.Discrete):
+            return DiscreteCritic(self, inputs=inputs, actions=int(action_space.n), discounts=len(discounts_G))
+        return ContinuousCritic(self, inputs=inputs, actions=int(action_space.shape[0]), discounts_G=discounts_G)
+
+
+class DiscreteCritic(nn.Module):
+    """Q(s, .) of all actions in one pass; Q(s, pi) is the exact expectation. Source: paper appendix A, equation 3."""
+
+    def __init__(self, config: CriticConfig, *, inputs: int, actions: int, discounts: int) -> None:
+        super().__init__()
+        self.discounts = discounts
+        self.layers: list[EnsembleLinear] = _layers(config, inputs, discounts * actions)  # type: ignore[assignment]
+        self.activation = activation_function(config.activation)
+
+    def forward(self, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N K G A"]:
+        """Raw values of every action."""
+        x_KND = state_ND.expand(self.layers[0].weight.shape[0], -1, -1)
+        for layer in self.layers[:-1]:
+            x_KND = self.activation(layer(x_KND))
+        return self.layers[-1](x_KND).unflatten(2, (self.discounts, -1)).movedim(0, 1)
+
+    def values(
+        self,
+        state_ND: Float[Tensor, "N D"],
+        action: Shaped[Tensor, "N"],
+        policy: PolicyDistribution,
+        generator: torch.Generator,
+    ) -> tuple[Float[Tensor, "N K G"], Float[Tensor, "N K G"]]:
+        """(Q(s, a), Q(s, pi)). The second carries gradient to the policy alone, by detaching the one pass of Q."""
+        q_NKGA = self(state_ND)
+        index = action[:, None, None, None].expand(-1, *q_NKGA.shape[1:3], 1)
+        return q_NKGA.gather(3, index).squeeze(3), _expectation(q_NKGA.detach(), policy)
+
+    def policy_value(
+        self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, generator: torch.Generator
+    ) -> Float[Tensor, "N K G"]:
+        """Q(s, pi), exact: draws nothing."""
+        return _expectation(self(state_ND), policy)
+
+
+class ContinuousCritic(nn.Module):
+    """Q(s, gamma, a): the discount is an input, so each discount's own action can be judged.
+
+    The first layer is applied in three parts (state, action, discount feature), so that the state's share is
+    computed once for all discounts; the function is that of a linear layer on their concatenation. The discount
+    feature is log(1 + 1/(1 - gamma)) as in the authors' later code (the first one used 10 log gamma, which hardly
+    tells long horizons apart).
+    """
+
+    def __init__(self, config: CriticConfig, *, inputs: int, actions: int, discounts_G: Float[Tensor, "G"]) -> None:
+        super().__init__()
+        self.layers: list[EnsembleLinear] = _layers(config, inputs + actions + 1, 1)  # type: ignore[assignment]
+        self.activation = activation_function(config.activation)
+        self.split = (inputs, actions, 1)
+        self.feature_G: Tensor
+        self.register_buffer("feature_G", torch.log1p(1.0 / (1.0 - discounts_G)), persistent=False)
+
+    def forward(
+        self, state_ND: Float[Tensor, "N D"], action_NGA: Float[Tensor, "N #G A"], *, frozen: bool = False
+    ) -> Float[Tensor, "N K G"]:
+        """Raw values of one action a discount. `frozen`: gradients reach the actions but not the critics."""
+        first = self.layers[0]
+        weight, bias = (first.weight.detach(), first.bias.detach()) if frozen else (first.weight, first.bias)
+        of_state, of_action, of_feature = weight.split(self.split, dim=1)
+        state_KN1H = (torch.matmul(state_ND, of_state) + bias)[:, :, None]
+        action_KNGH = torch.einsum("nga,kah->kngh", action_NGA.clamp(-0.999, 0.999), of_action)
+        feature_K1GH = (self.feature_G.to(weight.dtype)[:, None] * of_feature)[:, None]
+        x_KNGH = self.activation(state_KN1H + action_KNGH + feature_K1GH)
+        num_tokens, discounts = x_KNGH.shape[1:3]
+        x_KMH = x_KNGH.flatten(1, 2)
+        for layer in self.layers[1:-1]:
+            x_KMH = self.activation(layer(x_KMH, frozen=frozen))
+        q_KM = self.layers[-1](x_KMH, frozen=frozen).squeeze(2)
+        return q_KM.unflatten(1, (num_tokens, discounts)).movedim(0, 1)
+
+    def values(
+        self,
+        state_ND: Float[Tensor, "N D"],
+        action: Float[Tensor, "N A"],
+        policy: PolicyDistribution,
+        generator: torch.Generator,
+    ) -> tuple[Float[Tensor, "N K G"], Float[Tensor, "N K G"]]:
+        """(Q(s, a), Q(s, a_pi)) with one sample a_pi; the second carries gradient to the policy alone."""
+        sampled_NGA = policy.sample(generator)
+        return self(state_ND, action[:, None]), self(state_ND.detach(), sampled_NGA, frozen=True)
+
+    def policy_value(
+        self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, generator: torch.Generator
+    ) -> Float[Tensor, "N K G"]:
+        """Q(s, a_pi) with one sample."""
+        return self(state_ND, policy.sample(generator))
+
+
+Critic = DiscreteCritic | ContinuousCritic
+
+
+def _layers(config: CriticConfig, inputs: int, outputs: int) -> nn.ModuleList:
+    widths = (inputs, *config.hidden, outputs)
+    return nn.ModuleList(EnsembleLinear(config.ensemble, a, b) for a, b in pairwise(widths))
+
+
+def _expectation(q_NKGA: Float[Tensor, "N K G A"], policy: PolicyDistribution) -> Float[Tensor, "N K G"]:
+    assert isinstance(policy, CategoricalPolicy)
+    return (q_NKGA * policy.probability_NGA[:, None]).sum(-1)

@@ -1,0 +1,81 @@
+"""Action distributions for G discounts at once, with just what the losses and the rollout ask of them."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoricalPolicy:
+    """Softmax over A discrete actions, probabilities clipped to [low, high] and renormalised.
+
+    The clip is the paper's ([0.001, 0.99] by default): no action ever becomes impossible, and none certain.
+    The renormalising sum carries no gradient.
+    """
+
+    probability_NGA: Float[Tensor, "N G A"]
+
+    @staticmethod
+    def of(logits_NGA: Float[Tensor, "N G A"], clip: tuple[float, float]) -> "CategoricalPolicy":
+        """The distribution of some logits."""
+        clipped = logits_NGA.softmax(dim=-1).clamp(*clip)
+        return CategoricalPolicy(probability_NGA=clipped / clipped.sum(dim=-1, keepdim=True).detach())
+
+    def log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:
+        """Log-probability of one action a token, for every discount."""
+        index = action_N[:, None, None].expand(-1, self.probability_NGA.shape[1], 1)
+        return self.probability_NGA.gather(2, index).squeeze(2).log()
+
+    def entropy(self) -> Float[Tensor, "N G"]:
+        """Entropy in nats."""
+        return -(self.probability_NGA * self.probability_NGA.log()).sum(-1)
+
+    def sample(self, generator: torch.Generator) -> Shaped[Tensor, "N G"]:
+        """One action for every discount."""
+        flat = self.probability_NGA.flatten(0, 1)
+        return torch.multinomial(flat, 1, generator=generator).view(self.probability_NGA.shape[:2])
+
+    def mode(self) -> Shaped[Tensor, "N G"]:
+        """The most likely action for every discount."""
+        return self.probability_NGA.argmax(-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TanhGaussianPolicy:
+    """tanh of a diagonal Gaussian: actions in (-1, 1)^A. log std = -5 + 3.5 (tanh(raw) + 1), within [-5, 2]."""
+
+    mean_NGA: Float[Tensor, "N G A"]
+    log_std_NGA: Float[Tensor, "N G A"]
+
+    @staticmethod
+    def of(raw_NGA: Float[Tensor, "N G twoA"]) -> "TanhGaussianPolicy":
+        """The distribution of the actor's raw outputs."""
+        mean, raw_log_std = raw_NGA.chunk(2, dim=-1)
+        return TanhGaussianPolicy(mean_NGA=mean, log_std_NGA=-5.0 + 3.5 * (raw_log_std.tanh() + 1.0))
+
+    def log_prob(self, action_NA: Float[Tensor, "N A"]) -> Float[Tensor, "N G"]:
+        """Log-density of one action a token for every discount, dimensions summed; actions clamped to +-0.99 first."""
+        action = action_NA.clamp(-0.99, 0.99)[:, None]
+        gaussian = (action.atanh() - self.mean_NGA) * (-self.log_std_NGA).exp()
+        log_density = -0.5 * gaussian.square() - self.log_std_NGA - 0.9189385332046727
+        return (log_density - torch.log1p(-action.square())).sum(-1)
+
+    def entropy(self) -> Float[Tensor, "N G"]:
+        """Entropy of the Gaussian before the tanh, in nats (that of the squashed one has no closed form)."""
+        return (self.log_std_NGA + 1.4189385332046727).sum(-1)
+
+    def sample(self, generator: torch.Generator) -> Float[Tensor, "N G A"]:
+        """One reparametrised action for every discount: gradients reach mean and deviation."""
+        noise = torch.randn(
+            self.mean_NGA.shape, generator=generator, dtype=self.mean_NGA.dtype, device=self.mean_NGA.device
+        )
+        return (self.mean_NGA + self.log_std_NGA.exp() * noise).tanh()
+
+    def mode(self) -> Float[Tensor, "N G A"]:
+        """tanh of the mean."""
+        return self.mean_NGA.tanh()
+
+
+PolicyDistribution = CategoricalPolicy | TanhGaussianPolicy

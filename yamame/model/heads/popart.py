@@ -1,0 +1,59 @@
+"""PopArt: values of every discount on one scale, whatever the rewards."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from yamame.ops.masked import masked_mean
+
+
+class PopArt(nn.Module):
+    """Per-discount statistics of TD targets, and the affine map that keeps old predictions right when they move.
+
+    A critic's raw output x means the normalised value w x + b and the value sigma (w x + b) + mu. w and b are not
+    learned: they only compensate changes of mu and sigma. Online and target critics share them.
+    Source: paper section 3 (van Hasselt et al. 2016); mu = 0, nu = 100 at the start, beta = 5e-4, debiased.
+    With `enabled=False` everything is the identity (the ablation "w/o PopArt").
+    """
+
+    def __init__(self, discounts: int, *, enabled: bool = True, beta: float = 5e-4) -> None:
+        super().__init__()
+        self.enabled, self.beta = enabled, beta
+        self.mean_G: Tensor
+        self.square_G: Tensor
+        self.scale_G: Tensor
+        self.shift_G: Tensor
+        self.count: Tensor
+        self.register_buffer("mean_G", torch.zeros(discounts))
+        self.register_buffer("square_G", torch.full((discounts,), 100.0 if enabled else 1.0))
+        self.register_buffer("scale_G", torch.ones(discounts))
+        self.register_buffer("shift_G", torch.zeros(discounts))
+        self.register_buffer("count", torch.ones(()))
+
+    @property
+    def deviation_G(self) -> Float[Tensor, "G"]:
+        """sigma."""
+        return (self.square_G - self.mean_G.square()).clamp(min=1e-8, max=1e12).sqrt()
+
+    def normalize(self, value_NG: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
+        """(value - mu) / sigma."""
+        return (value_NG - self.mean_G) / self.deviation_G
+
+    def value(self, raw_NKG: Float[Tensor, "N K G"]) -> Float[Tensor, "N K G"]:
+        """What raw critic outputs mean, in units of scaled reward."""
+        return self.deviation_G * (self.scale_G * raw_NKG + self.shift_G) + self.mean_G
+
+    @torch.no_grad()
+    def update(self, target_NG: Float[Tensor, "N G"], valid_N: Bool[Tensor, "N"]) -> None:
+        """Move the statistics towards those of the valid TD targets, and w and b so that no value changes."""
+        if not self.enabled:
+            return
+        old_mean, old_deviation = self.mean_G.clone(), self.deviation_G
+        self.count += 1.0
+        beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count)
+        any_valid = valid_N.any().to(beta.dtype)
+        self.mean_G.lerp_(masked_mean(target_NG, valid_N), beta * any_valid)
+        self.square_G.lerp_(masked_mean(target_NG.square(), valid_N), beta * any_valid)
+        ratio = old_deviation / self.deviation_G
+        self.scale_G.mul_(ratio)
+        self.shift_G.copy_(self.shift_G * ratio + (old_mean - self.mean_G) / self.deviation_G)

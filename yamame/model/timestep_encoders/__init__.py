@@ -1,0 +1,1 @@
+"""One timestep -> one vector; one file an encoder."""

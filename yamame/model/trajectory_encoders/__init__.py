@@ -1,0 +1,1 @@
+"""Vectors over time -> states; one file a sequence model."""

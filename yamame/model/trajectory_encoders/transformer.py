@@ -1,0 +1,137 @@
+"""The method's Transformer: causal, long-context, made stable for RL."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from yamame.model.blocks.mlp import Activation, activation_function
+from yamame.model.blocks.sigma_linear import SigmaLinear
+from yamame.model.trajectory_encoders.attention import attend
+from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
+from yamame.model.trajectory_encoders.kv_cache import KVCache
+from yamame.model.trajectory_encoders.positions import PositionEmbedding, Positions, rotate
+from yamame.ops.rows import RowLayout
+from yamame.records.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(TrajectoryEncoderConfig):
+    """Sizes and switches of the Transformer. The plain pre-LayerNorm one has the three last switches off."""
+
+    width: int = 256
+    """Width of the residual stream (d_model) and of the states."""
+    layers: int = 3
+    """Number of blocks."""
+    heads: int = 8
+    """Attention heads; the width must be a multiple of it."""
+    feedforward: int = 1024
+    """Width of the hidden layer in each block."""
+    dropout: float = 0.0
+    """Dropout on the embedding and on the feed-forward output. The paper uses 0.05; off by default, for speed."""
+    positions: Positions = "sinusoidal"
+    """Position embedding, by true time in the trial."""
+    activation: Activation = "leaky_relu"
+    """Activation of the feed-forward layers."""
+    sigma_reparam: bool = True
+    """Sigma-reparametrise the four linear layers of a block."""
+    normformer: bool = True
+    """LayerNorms after attention and inside the feed-forward (NormFormer)."""
+    head_scaling: bool = True
+    """A learned factor for each attention head."""
+
+    @property
+    def state_size(self) -> int:
+        """Width of the states."""
+        return self.width
+
+    def build(self, *, inputs: int, memory_length: int, max_time: int) -> "Transformer":
+        """The Transformer."""
+        return Transformer(self, inputs=inputs, memory_length=memory_length, max_time=max_time)
+
+
+class Transformer(nn.Module):
+    """Timestep vectors -> states. Source: paper section 3, figure 2 and appendix A."""
+
+    def __init__(self, config: TransformerConfig, *, inputs: int, memory_length: int, max_time: int) -> None:
+        super().__init__()
+        self.config = config
+        self.memory_length = memory_length
+        self.embed = nn.Linear(inputs, config.width)
+        self.position = PositionEmbedding(config.positions, config.width, max_time)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks: list[Block] = nn.ModuleList(Block(config) for _ in range(config.layers))  # type: ignore[assignment]
+        self.norm = nn.LayerNorm(config.width)
+
+    def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
+        """States of all tokens; each sees its own segment up to itself."""
+        layout = RowLayout.of(batch.segment, batch.position, batch.segment_bounds.shape[0] - 1, batch.longest)
+        x_ND = self.dropout(self.embed(timestep_ND) + self.position(batch.time))
+        for block in self.blocks:
+            query, key, value = block.project(x_ND, batch.time)
+            x_ND = block.finish(x_ND, attend(query, key, value, layout, self.memory_length))
+        return self.norm(x_ND)
+
+    def initial_state(self, num_envs: int) -> KVCache:
+        """An empty cache."""
+        config = self.config
+        return KVCache(
+            layers=config.layers,
+            num_envs=num_envs,
+            heads=config.heads,
+            slots=self.memory_length,
+            width=config.width // config.heads,
+            like=self.norm.weight,
+        )
+
+    def step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: KVCache
+    ) -> Float[Tensor, "E S"]:
+        """State of one more timestep of each environment."""
+        x_ED = self.embed(timestep_ED) + self.position(time_E)
+        for layer, block in enumerate(self.blocks):
+            query, key, value = block.project(x_ED, time_E)
+            x_ED = block.finish(x_ED, state.attend(layer, query, key, value, time_E))
+        return self.norm(x_ED)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward around a residual stream, cut in two where tokens meet (`project` | `finish`)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        width, linear = config.width, SigmaLinear if config.sigma_reparam else nn.Linear
+        norm = nn.LayerNorm if config.normformer else _no_norm
+        self.heads, self.rotary = config.heads, config.positions == "rotary"
+        self.norm_in = nn.LayerNorm(width)
+        self.query_key_value = linear(width, 3 * width, bias=False)
+        self.head_scale = nn.Parameter(torch.ones(config.heads, 1)) if config.head_scaling else None
+        self.attention_out = linear(width, width)
+        self.norm_attention = norm(width)
+        self.norm_feedforward = nn.LayerNorm(width)
+        self.feedforward_in = linear(width, config.feedforward)
+        self.activation = activation_function(config.activation)
+        self.norm_hidden = norm(config.feedforward)
+        self.feedforward_out = linear(config.feedforward, width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def project(self, x_ND: Float[Tensor, "N D"], time_N: Int64[Tensor, "N"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values `[N, H, F]`."""
+        joint = self.query_key_value(self.norm_in(x_ND)).view(x_ND.shape[0], 3, self.heads, -1)
+        query, key, value = joint.unbind(1)
+        if self.rotary:
+            query, key = rotate(query, time_N), rotate(key, time_N)
+        return query, key, value
+
+    def finish(self, x_ND: Float[Tensor, "N D"], attended_NHF: Float[Tensor, "N H F"]) -> Float[Tensor, "N D"]:
+        """The block's output, given what attention found."""
+        if self.head_scale is not None:
+            attended_NHF = attended_NHF * self.head_scale
+        x_ND = x_ND + self.norm_attention(self.attention_out(attended_NHF.flatten(1)))
+        hidden = self.norm_hidden(self.activation(self.feedforward_in(self.norm_feedforward(x_ND))))
+        return x_ND + self.dropout(self.feedforward_out(hidden))
+
+
+def _no_norm(width: int) -> nn.Identity:
+    return nn.Identity(width)

@@ -1,0 +1,1 @@
+"""Pure tensor maths: no module, no config, no device logic."""

@@ -1,0 +1,49 @@
+"""Find a key and a door in the dark, again and again: what one attempt finds, the next ones use.
+
+Command: yamame train dark-key-to-door --env.size 5 --env.horizon 100 --env.attempt-length 25
+Cost: 8 minutes of training on two CPU cores
+Expected: return 8 or more in 100 steps (an optimal agent earns over 12, random actions 1.7)
+
+Source: paper section 4 and appendix C.3: rewards x100. Differs from the paper: a smaller room and network, fewer
+discounts, and a larger step size, so that it learns on a CPU; --env.size 9 --env.horizon 500 --env.attempt-length 50
+is the paper's task.
+"""
+
+from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.learning.learner import LearnerConfig
+from yamame.learning.losses.td import TDLoss
+from yamame.model.agent import AgentConfig
+from yamame.model.discounts import SHORT
+from yamame.model.heads.actor import ActorConfig
+from yamame.model.heads.critic import CriticConfig
+from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.replay.sampler import ReplayConfig
+from yamame.rollout.exploration import BiLevelEpsilon
+from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.pace import PaceConfig
+
+TASK = DarkKeyToDoorConfig(size=5, horizon=100, attempt_length=25)
+
+
+def config(env: DarkKeyToDoorConfig = TASK) -> RunConfig:
+    """The run for a room."""
+    steps = env.trial_length
+    return RunConfig(
+        env=env,
+        num_envs=24,
+        env_steps=6000 * steps,
+        agent=AgentConfig(
+            timestep_encoder=VectorEncoderConfig(hidden=(128,), width=64),
+            trajectory_encoder=TransformerConfig(width=128, layers=2, heads=4, feedforward=512),
+            actor=ActorConfig(hidden=(128, 128)),
+            critic=CriticConfig(hidden=(128, 128)),
+            discounts=SHORT,
+            acting_discount=0.995,
+        ),
+        learner=LearnerConfig(td=TDLoss(reward_scale=100.0), learning_rate=5e-4, warmup_updates=100, weight_decay=1e-4),
+        exploration=BiLevelEpsilon(anneal_steps=1500 * steps),
+        replay=ReplayConfig(capacity_trajectories=10_000),
+        pace=PaceConfig(updates_per_env_step=0.5 / steps, round_env_steps=24 * steps),
+        evaluation=EvaluationConfig(every_env_steps=240 * steps),
+    )

@@ -1,0 +1,57 @@
+"""Remember one bit to the end of a corridor.
+
+Command: yamame train passive-tmaze --env.horizon 30
+Cost: under a minute of training on two CPU cores at horizon 30; it ends when two evaluations in a row are perfect
+Expected: success 1.0 (an agent without memory turns the right way half of the time)
+
+Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration schedule, acting discount 0.9999,
+rewards x100. Differs from the paper: a narrower network, fewer discounts and a larger step size, for speed.
+"""
+
+from yamame.environments.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
+from yamame.learning.learner import LearnerConfig
+from yamame.learning.losses.td import TDLoss
+from yamame.model.agent import AgentConfig
+from yamame.model.discounts import SHORT
+from yamame.model.heads.actor import ActorConfig
+from yamame.model.heads.critic import CriticConfig
+from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.replay.sampler import ReplayConfig
+from yamame.rollout.exploration import TMazeEpsilon
+from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.pace import PaceConfig
+
+
+def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:  # noqa: B008
+    """The run for a corridor."""
+    return tmaze(env)
+
+
+def tmaze(env: PassiveTMazeConfig | ActiveTMazeConfig) -> RunConfig:
+    """The run for either kind of T-Maze."""
+    steps = env.trial_length
+    return RunConfig(
+        env=env,
+        num_envs=24,
+        env_steps=20_000 * steps,
+        deterministic_actions=True,
+        agent=AgentConfig(
+            timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
+            trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
+            actor=ActorConfig(hidden=(128, 128)),
+            critic=CriticConfig(hidden=(128, 128)),
+            discounts=SHORT,
+            acting_discount=0.9999,
+        ),
+        learner=LearnerConfig(
+            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True),
+            learning_rate=1e-3,
+            warmup_updates=50,
+            weight_decay=1e-4,
+        ),
+        exploration=TMazeEpsilon(anneal_steps=320 * steps),
+        replay=ReplayConfig(capacity_trajectories=5000),
+        pace=PaceConfig(updates_per_env_step=1.4 / steps),
+        evaluation=EvaluationConfig(every_env_steps=48 * steps, trials=64, solved_return=0.995),
+    )

@@ -1,0 +1,47 @@
+"""Any of the 39 POPGym environments: partially observed tasks that take memory.
+
+Command: yamame train popgym --env.name RepeatPreviousEasy
+Cost: RepeatPreviousEasy under a minute, PositionOnlyPendulumEasy 15 minutes of training on two CPU cores
+Expected: RepeatPreviousEasy 0.99 or more (random -0.49), PositionOnlyPendulumEasy 0.80 or more (random 0.25);
+    the paper's means are in its figure 3
+
+Source: paper section 4 and appendix C.1: rewards x100, probability clip and time limits as in the authors' later
+script. Differs from the paper: a narrower network, fewer discounts and a larger step size, so that it learns on a CPU.
+"""
+
+from yamame.environments.popgym import PopgymConfig
+from yamame.learning.learner import LearnerConfig
+from yamame.learning.losses.td import TDLoss
+from yamame.model.agent import AgentConfig
+from yamame.model.discounts import SHORT
+from yamame.model.heads.actor import ActorConfig
+from yamame.model.heads.critic import CriticConfig
+from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.replay.sampler import ReplayConfig
+from yamame.rollout.exploration import EpsilonGreedy
+from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.pace import PaceConfig
+
+
+def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:  # noqa: B008
+    """The run for an environment."""
+    return RunConfig(
+        env=env,
+        num_envs=24,
+        env_steps=300_000,
+        agent=AgentConfig(
+            timestep_encoder=VectorEncoderConfig(hidden=(128,), width=128),
+            trajectory_encoder=TransformerConfig(width=128, layers=2, heads=4, feedforward=512),
+            actor=ActorConfig(hidden=(128, 128), probability_clip=(1e-6, 1.0)),
+            critic=CriticConfig(hidden=(128, 128)),
+            discounts=SHORT,
+        ),
+        learner=LearnerConfig(
+            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=5e-4, warmup_updates=100
+        ),
+        exploration=EpsilonGreedy(anneal_steps=20_000),
+        replay=ReplayConfig(capacity_trajectories=20_000),
+        pace=PaceConfig(updates_per_env_step=0.04, round_env_steps=24 * 52),
+        evaluation=EvaluationConfig(every_env_steps=5_000, trials=48, num_envs=24),
+    )

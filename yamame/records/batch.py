@@ -1,0 +1,78 @@
+"""`Batch`: windows of trajectories laid end to end as flat tokens; `Predictions`; `LossOutput`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float, Int64, Shaped
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """B windows as N flat tokens. A window of L transitions takes L + 1 tokens; the last is only bootstrapped from.
+
+    Tokens of window b are `segment_bounds[b] : segment_bounds[b + 1]`; what lies behind `segment_bounds[-1]` fills
+    the batch up to a size that repeats, so that shapes stay few. `reward`, `terminated`, `truncated` and `action` of
+    token n belong to the transition that *leaves* it and are real where `valid`; the network sees the ones that
+    *led to* it: `previous_action` and `previous_reward` (zeros where a trial begins).
+    """
+
+    reward: Float[Tensor, "N"]
+    action: Shaped[Tensor, "N ..."]
+    """int64 `[N]` (discrete) or float32 `[N, A]` in [-1, 1]."""
+    terminated: Bool[Tensor, "N"]
+    truncated: Bool[Tensor, "N"]
+    valid: Bool[Tensor, "N"]
+    """True where the token has a transition: false on the last slot of a window and on the filling."""
+    observation: Mapping[str, Shaped[Tensor, "N ..."]]
+    previous_action: Shaped[Tensor, "N ..."]
+    """Same form as `action`."""
+    previous_reward: Float[Tensor, "N"]
+    episode_start: Bool[Tensor, "N"]
+    """The reset flag: this token begins an attempt."""
+    time: Int64[Tensor, "N"]
+    """Step of the trial, from 0; memory and blank previous action begin at 0."""
+    horizon: Float[Tensor, "N"]
+    """Largest possible `time` of the token's task."""
+    position: Int64[Tensor, "N"]
+    """Index of the token in its window."""
+    segment: Int64[Tensor, "N"]
+    """Index b of the token's window; B on the filling."""
+    segment_bounds: Int64[Tensor, "bounds"]
+    """`[B + 1]`: where each window begins, and where the last one ends."""
+    longest: int
+    """Number of tokens of the longest window, rounded up to a size that repeats."""
+
+    @property
+    def real(self) -> Bool[Tensor, "N"]:
+        """True on every token of a window, its last slot included; false on the filling."""
+        return self.segment < self.segment_bounds.shape[0] - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """What the heads say about N tokens, for G discounts and K critics; everything a loss may look at.
+
+    Q values are raw critic outputs; `q_scale` and `q_shift` turn them into normalised values (PopArt's w and b,
+    which no optimizer touches).
+    """
+
+    log_prob_NG: Float[Tensor, "N G"]
+    """log pi(a_data | s)."""
+    entropy_NG: Float[Tensor, "N G"]
+    q_data_NKG: Float[Tensor, "N K G"]
+    """Q(s, a_data): gradient to critics and encoder."""
+    q_policy_NKG: Float[Tensor, "N K G"]
+    """Q(s, a_pi): gradient reaches actor and encoder through the action only, never the critics."""
+    td_target_NG: Float[Tensor, "N G"]
+    """Normalised TD target; no gradient."""
+    q_scale_G: Float[Tensor, "G"]
+    q_shift_G: Float[Tensor, "G"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOutput:
+    """A loss of every token (the learner averages it over `Batch.valid`) and numbers worth logging (no gradient)."""
+
+    per_token: Float[Tensor, "N"]
+    metrics: Mapping[str, Float[Tensor, ""]]

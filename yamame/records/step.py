@@ -1,0 +1,57 @@
+"""What passes between E environments and the policy at one instant (numpy, environments first)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64, Shaped
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyInput:
+    """Everything the policy sees of one timestep of E environments, which may all be at different times.
+
+    `time == 0` begins a trial: the policy forgets what came before in that row, and `previous_action` and
+    `previous_reward` there are ignored. Discrete actions are integers `[E]`, continuous ones float32 `[E, A]`.
+    """
+
+    time: Int64[np.ndarray, "E"]
+    observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
+    previous_action: Shaped[np.ndarray, "E ..."]
+    previous_reward: Float32[np.ndarray, "E"]
+    episode_start: Bool[np.ndarray, "E"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeStep:
+    """Answer of E environments to one action each. `observation` is what the action led to, never a reset's.
+
+    `live` is False where this call was no transition at all but only delivered the first observation of the next
+    episode (vector environments that reset one call late): reward and flags mean nothing there.
+    """
+
+    reward: Float32[np.ndarray, "E"]
+    terminated: Bool[np.ndarray, "E"]
+    truncated: Bool[np.ndarray, "E"]
+    live: Bool[np.ndarray, "E"]
+    observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
+    success: Bool[np.ndarray, "E"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialStep:
+    """Answer of E trials to one action each.
+
+    `final_observation` is what the action led to (the token that is bootstrapped from where the trial ended);
+    `observation` is what the policy sees next: the same, or the first of the next attempt or trial.
+    `terminated` and `truncated` are the trial's; `episode_start` marks that `observation` begins an attempt.
+    """
+
+    reward: Float32[np.ndarray, "E"]
+    terminated: Bool[np.ndarray, "E"]
+    truncated: Bool[np.ndarray, "E"]
+    episode_start: Bool[np.ndarray, "E"]
+    live: Bool[np.ndarray, "E"]
+    final_observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
+    observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
+    success: Bool[np.ndarray, "E"] | None = None

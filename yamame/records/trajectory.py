@@ -1,0 +1,67 @@
+"""`Trajectory`: one trial of one environment, as it is stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int, Shaped
+
+Observation = Mapping[str, Shaped[np.ndarray, "..."]]
+"""Leaf name -> array. A bare observation is one leaf called `observation`; nested ones are joined by `/`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goals:
+    """What a trial was asked to do and what it happened to achieve (sparse: M achievements over T steps).
+
+    `achieved_step[m]` is the transition t (0-based) during which `achieved_goal[m]` was reached.
+    """
+
+    instruction: Shaped[np.ndarray, "k goal"]
+    achieved_step: Int[np.ndarray, "M"]
+    achieved_goal: Shaped[np.ndarray, "M goal"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trajectory:
+    """T transitions of one trial and the T + 1 observations around them, time first.
+
+    Transition t takes `observation[t]` and `action[t]` to `reward[t]`, `terminated[t]`, `truncated[t]` and
+    `observation[t + 1]`. Each fact is stored once: the previous action and reward, the reset flag and the time that the
+    network sees are derived when a batch is made.
+
+    `terminated` and `truncated` speak of the *trial*; the end of an attempt inside it (a soft reset) shows only as
+    `episode_start[t + 1]`, and `observation[t + 1]` is then the first of the next attempt (SPEC of the method, "soft
+    resets"). Discrete actions are integers `[T]`, continuous ones float32 `[T, A]` in [-1, 1].
+    """
+
+    reward: Float32[np.ndarray, "T"]
+    action: Shaped[np.ndarray, "T ..."]
+    terminated: Bool[np.ndarray, "T"]
+    truncated: Bool[np.ndarray, "T"]
+    episode_start: Bool[np.ndarray, "T+1"]
+    observation: Mapping[str, Shaped[np.ndarray, "T+1 ..."]]
+    success: Bool[np.ndarray, "T"] | None = None
+    """`info["success"]` of every transition; None where the task announces none."""
+    goals: Goals | None = None
+    task: str = ""
+    horizon: int
+    """Largest number of transitions that a trial of this task can have: the unit of the time input."""
+    policy_version: int = 0
+    """Number of updates behind the weights that chose the first action."""
+    exploration: float = 0.0
+    """Scale of the exploration noise of this trial (the multiplier u of the schedule; 0 = none)."""
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def return_per_attempt(self) -> Float32[np.ndarray, "attempts"]:
+        """Sum of rewards of each attempt, the last one possibly unfinished."""
+        starts = np.flatnonzero(self.episode_start[:-1])
+        return np.add.reduceat(self.reward, starts).astype(np.float32)
+
+    def success_per_attempt(self) -> Bool[np.ndarray, "attempts"] | None:
+        """Whether `success` was announced at any step of each attempt."""
+        if self.success is None:
+            return None
+        return np.logical_or.reduceat(self.success, np.flatnonzero(self.episode_start[:-1]))

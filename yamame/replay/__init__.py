@@ -1,0 +1,1 @@
+"""From finished trajectories to training batches: a durable store, uniform windows, packing, preparation ahead."""

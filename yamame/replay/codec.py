@@ -1,0 +1,113 @@
+"""A trajectory as bytes and back: zstd-compressed safetensors behind a header with magic, schema version and checksum.
+
+    magic 4 | schema version 2 | crc32 4 | payload length 8 | payload
+
+The checksum covers everything behind the magic but itself. Numbers are little-endian. Nothing is ever unpickled.
+"""
+
+import json
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import zstandard
+from jaxtyping import Shaped
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_safetensors
+from safetensors.numpy import save as save_safetensors
+
+from yamame.records.trajectory import Goals, Trajectory
+
+MAGIC = b"YMTR"
+SCHEMA_VERSION = 1
+
+_HEADER = struct.Struct("<4sHIQ")
+_CHECKED = struct.Struct("<HQ")
+_LENGTH = struct.Struct("<Q")
+_TRANSITIONS = ("reward", "action", "terminated", "truncated", "episode_start")
+_SCALARS = {"task": str, "horizon": int, "policy_version": int, "exploration": float}
+
+
+class DamagedRecordError(Exception):
+    """Bytes that should be a stored trajectory are not one, or not one of a version that we can read."""
+
+
+def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
+    """The record of a trajectory, from which `decode` makes an equal one: every dtype, shape, None and leaf order."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays_of(trajectory).items()}
+    facts = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
+    facts["leaves"] = list(trajectory.observation)
+    raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(facts)})
+    payload = zstandard.ZstdCompressor(level=compression_level).compress(raw)
+    checksum = _checksum(SCHEMA_VERSION, payload)
+    return _HEADER.pack(MAGIC, SCHEMA_VERSION, checksum, len(payload)) + payload
+
+
+def decode(data: bytes) -> Trajectory:
+    """The trajectory of a record; its arrays are read-only.
+
+    Raises `DamagedRecordError` for anything that `encode` (of this schema version or an older one) did not write.
+    """
+    payload = _checked_payload(data)
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(payload)
+        arrays = load_safetensors(raw)
+        facts = json.loads(_safetensors_metadata(raw)["trajectory"])
+        return _trajectory_from(arrays, facts)
+    except (zstandard.ZstdError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DamagedRecordError(f"record has a good checksum but no trajectory inside: {error}") from error
+
+
+def arrays_of(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """Every array of a trajectory by a unique name, none of them copied."""
+    arrays = {name: getattr(trajectory, name) for name in _TRANSITIONS}
+    arrays |= {f"observation/{name}": leaf for name, leaf in trajectory.observation.items()}
+    if trajectory.success is not None:
+        arrays["success"] = trajectory.success
+    if trajectory.goals is not None:
+        arrays |= {f"goals/{name}": array for name, array in vars(trajectory.goals).items()}
+    return arrays
+
+
+def _checked_payload(data: bytes) -> bytes:
+    if data[: len(MAGIC)] != MAGIC:
+        raise DamagedRecordError("record does not begin like a trajectory record (wrong magic)")
+    if len(data) < _HEADER.size:
+        raise DamagedRecordError(f"record is truncated: {len(data)} bytes, the header alone has {_HEADER.size}")
+    _, version, checksum, length = _HEADER.unpack_from(data)
+    if version > SCHEMA_VERSION:
+        raise DamagedRecordError(
+            f"record has schema version {version}, this Yamame reads up to {SCHEMA_VERSION}: update it"
+        )
+    payload = data[_HEADER.size :]
+    if len(payload) != length:
+        raise DamagedRecordError(
+            f"record is truncated or overlong: {len(payload)} bytes of payload, {length} announced"
+        )
+    if _checksum(version, payload) != checksum:
+        raise DamagedRecordError("record does not match its checksum")
+    return payload
+
+
+def _checksum(version: int, payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(_CHECKED.pack(version, len(payload))))
+
+
+def _safetensors_metadata(raw: bytes) -> dict[str, str]:
+    (length,) = _LENGTH.unpack_from(raw)
+    return json.loads(raw[_LENGTH.size : _LENGTH.size + length])["__metadata__"]
+
+
+def _trajectory_from(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Trajectory:
+    for array in arrays.values():
+        array.flags.writeable = False
+    goals = {name.removeprefix("goals/"): array for name, array in arrays.items() if name.startswith("goals/")}
+    transitions: dict[str, Any] = {name: arrays[name] for name in _TRANSITIONS}
+    return Trajectory(
+        **transitions,
+        observation={name: arrays[f"observation/{name}"] for name in facts["leaves"]},
+        success=arrays.get("success"),
+        goals=Goals(**goals) if goals else None,
+        **{name: facts[name] for name in _SCALARS},
+    )

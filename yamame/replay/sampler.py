@@ -1,0 +1,145 @@
+"""`Sampler`: uniform random windows of stored trajectories as batches, prepared while the learner works."""
+
+import copy
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from yamame.records.batch import Batch
+from yamame.records.errors import UserError
+from yamame.records.trajectory import Trajectory
+from yamame.replay.codec import DamagedRecordError
+from yamame.replay.packing import Window, pack
+from yamame.replay.prefetch import prefetch
+
+Relabel = Callable[[Trajectory, np.random.Generator], Trajectory]
+"""Another account of a trajectory (goals, rewards, possibly shorter), made anew every time it is sampled."""
+
+_MOST_REDRAWS = 1000
+
+
+@runtime_checkable
+class ReadableStore(Protocol):
+    """The half of `TrajectoryStore` that sampling needs."""
+
+    def ids(self) -> Sequence[int]:
+        """Ids of what is kept, oldest first; the sequence returned never changes."""
+        ...
+
+    def read(self, trajectory_id: int) -> Trajectory:
+        """The trajectory of an id; `KeyError` if it is gone, `DamagedRecordError` if it cannot be read."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig:
+    """What is kept, and how batches are drawn from it."""
+
+    capacity_trajectories: int = 20_000
+    """Trajectories kept for training; the oldest beyond that are dropped."""
+    batch_size: int = 24
+    """Windows in a batch."""
+    cache_bytes: int = 1 << 30
+    """Memory for decoded trajectories; those beyond are read from disk when sampled."""
+    max_bytes: int = 1 << 40
+    """Largest size of the database file."""
+    compression_level: int = 1
+    """zstd level of stored trajectories (1 is the fastest that is worth it)."""
+    token_multiple: int = 64
+    """The tokens of a batch are filled up to a multiple of this, so that sizes repeat."""
+    row_multiple: int = 1
+    """The longest window of a batch counts as a multiple of this, so that sizes repeat."""
+    prefetch_batches: int = 4
+    """Batches made ahead by a background thread; 0 makes each when it is asked for, without a thread."""
+
+
+class Sampler:
+    """Batches of `config.batch_size` windows; implements `BatchSource`.
+
+    A window: a stored trajectory, uniformly and with replacement; relabelled, if there is a `relabel`; then
+    L = min(context_length, T) of its T transitions from a start that is uniform over 0 .. T - L. Differs from the
+    authors' code, whose first version never starts at T - L and so under-samples the end of every long trial.
+
+    All chance comes from `rng` (whose state JSON can hold, as PCG64's), in one order that no thread's timing changes:
+    the batches of `batches(n)` are those of n calls of `sample()`. After each batch handed over, `state_dict()` is as
+    if only it and those before had ever been drawn, whether the rest is taken or abandoned. One consumer at a time.
+    """
+
+    def __init__(
+        self,
+        store: ReadableStore,
+        *,
+        config: ReplayConfig,
+        context_length: int,
+        rng: np.random.Generator,
+        relabel: Relabel | None = None,
+    ) -> None:
+        self.store = store
+        self.config = config
+        self.context_length = context_length
+        self.relabel = relabel
+        self.wait_seconds = 0.0
+        """Time that consumers of `batches` have waited for a batch, in total."""
+        self._rng = rng
+
+    def sample(self) -> Batch:
+        """One batch, made now; `UserError` if nothing readable is stored."""
+        return self._draw(self.store.ids(), self._rng)
+
+    def batches(self, count: int) -> Iterator[Batch]:
+        """`count` batches drawn from what is stored at this call, whatever is appended or evicted meanwhile.
+
+        `UserError` if nothing readable is stored. Errors of the background thread are raised here.
+        """
+        return self._batches(self.store.ids(), count)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the random stream, as JSON can hold it."""
+        return {"rng": copy.deepcopy(self._rng.bit_generator.state)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        self._rng.bit_generator.state = state["rng"]
+
+    def _batches(self, ids: Sequence[int], count: int) -> Generator[Batch, None, None]:
+        source = self._draw_many(ids, count, copy.deepcopy(self._rng))
+        ahead = prefetch(source, depth=self.config.prefetch_batches) if self.config.prefetch_batches else source
+        with closing(ahead):
+            for _ in range(count):
+                begun = time.perf_counter()
+                batch, state_after = next(ahead)
+                self.wait_seconds += time.perf_counter() - begun
+                self._rng.bit_generator.state = state_after
+                yield batch
+
+    def _draw_many(
+        self, ids: Sequence[int], count: int, rng: np.random.Generator
+    ) -> Generator[tuple[Batch, Mapping[str, Any]], None, None]:
+        for _ in range(count):
+            batch = self._draw(ids, rng)
+            yield batch, rng.bit_generator.state
+
+    def _draw(self, ids: Sequence[int], rng: np.random.Generator) -> Batch:
+        windows = [self._draw_window(ids, rng) for _ in range(self.config.batch_size)]
+        return pack(windows, token_multiple=self.config.token_multiple, row_multiple=self.config.row_multiple)
+
+    def _draw_window(self, ids: Sequence[int], rng: np.random.Generator) -> Window:
+        trajectory = self._draw_trajectory(ids, rng)
+        if self.relabel is not None:
+            trajectory = self.relabel(trajectory, rng)
+        length = min(self.context_length, len(trajectory))
+        return Window(trajectory=trajectory, start=int(rng.integers(len(trajectory) - length + 1)), length=length)
+
+    def _draw_trajectory(self, ids: Sequence[int], rng: np.random.Generator) -> Trajectory:
+        if not ids:
+            raise UserError("the replay store is empty: collect before training")
+        for _ in range(_MOST_REDRAWS):
+            try:
+                return self.store.read(ids[int(rng.integers(len(ids)))])
+            except (DamagedRecordError, KeyError):
+                continue
+        raise UserError(f"the replay store gave no readable trajectory in {_MOST_REDRAWS} draws: is its disk failing?")

@@ -1,0 +1,1 @@
+"""Act in environments and hand over what happened: finished trajectories, their statistics, evaluations."""

@@ -1,0 +1,144 @@
+"""`Collector`: environments and a policy in, finished trajectories out."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Shaped
+
+from yamame.records.interfaces import ActingPolicy, TrialEnvironments
+from yamame.records.step import PolicyInput, TrialStep
+from yamame.records.trajectory import Trajectory
+from yamame.rollout.exploration import Explorer
+from yamame.rollout.tape import Tape
+
+
+class Collector:
+    """Lets a policy act in E environments and hands over every trial when it has ended.
+
+    Holds what lies between two calls: what the policy sees next and the tape of the trials in flight. Use the same
+    policy object in every call, and in nothing else meanwhile: its memory belongs to these trials.
+    """
+
+    def __init__(self, environments: TrialEnvironments, task: str, explorer: Explorer) -> None:
+        self.environments = environments
+        self.task = task
+        self.explorer = explorer
+        self.env_steps = 0
+        """Transitions so far, summed over environments: the clock of exploration. Set it to go on from a checkpoint."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Drop the trials in flight: the next step begins new ones everywhere."""
+        self._input: PolicyInput | None = None
+        self._row = 0
+        self._first_row_E = np.zeros(self.environments.num_envs, np.int64)
+        self._version_E = np.zeros(self.environments.num_envs, np.int64)
+        self._announces_success = False
+        self._observations, self._transitions = Tape(), Tape()
+
+    def collect(self, policy: ActingPolicy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
+        """Act for `ceil(env_steps / E)` vector steps, lazily; yields each trial when it finishes.
+
+        Trials in flight at the end go on in the next call. Leaving the generator early leaves only whole vector steps
+        behind, but loses other trials that ended in the very same one.
+        """
+        for _ in range(-(-env_steps // self.environments.num_envs)):
+            for _, trajectory in self.step(policy, deterministic=deterministic):
+                yield trajectory
+
+    def step(self, policy: ActingPolicy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
+        """One vector step: the trials that it finished, each with the index of its environment."""
+        now = self._input or self._begin()
+        action = policy.act(now, deterministic=deterministic)
+        action = self.explorer.perturb(action, now.time, self.environments.horizon, self.env_steps)
+        begins_E = now.time == 0
+        if begins_E.any():
+            self._version_E[begins_E] = policy.version
+        # before the environments move on: they may reuse the arrays that they gave us
+        self._write_observation(now)
+        step = self.environments.step(action)
+        self._write_transition(now, action, step)
+
+        self.env_steps += int(np.count_nonzero(step.live))
+        ended_E = (step.terminated | step.truncated) & step.live
+        self._row += 1
+        finished = [(int(env), self._cut(int(env), step)) for env in np.flatnonzero(ended_E)]
+        self._first_row_E[ended_E] = self._row
+        self._input = _next_input(now, action, step)
+        return finished
+
+    def _begin(self) -> PolicyInput:
+        num_envs = self.environments.num_envs
+        return PolicyInput(
+            time=np.zeros(num_envs, np.int64),
+            observation=self.environments.reset(),
+            previous_action=_blank_action(self.environments.action_space, num_envs),
+            previous_reward=np.zeros(num_envs, np.float32),
+            episode_start=np.ones(num_envs, np.bool_),
+        )
+
+    def _write_observation(self, now: PolicyInput) -> None:
+        self._observations.reserve(self._row, self._first_row_E)
+        self._observations.write(self._row, now.observation)
+
+    def _write_transition(self, now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: TrialStep) -> None:
+        """Flags of the trial itself need no tape: they are false until its last transition."""
+        row = {"action": action, "reward": step.reward, "episode_start": now.episode_start, "live": step.live}
+        if step.success is not None:
+            row["success"] = step.success
+            self._announces_success = True
+        self._transitions.reserve(self._row, self._first_row_E)
+        self._transitions.write(self._row, row)
+
+    def _cut(self, env: int, step: TrialStep) -> Trajectory:
+        """The trial of environment `env`, which `step` has ended."""
+        rows = (env, int(self._first_row_E[env]), self._row)
+        live = self._transitions.read("live", *rows)
+        length = int(np.count_nonzero(live))
+        only_last = np.arange(length) == length - 1
+        observation = {
+            name: np.concatenate([self._observations.read(name, *rows)[live], final[env : env + 1]])
+            for name, final in step.final_observation.items()
+        }
+        return Trajectory(
+            reward=self._transitions.read("reward", *rows)[live],
+            action=self._transitions.read("action", *rows)[live],
+            terminated=only_last & step.terminated[env],
+            truncated=only_last & step.truncated[env],
+            # the last observation begins nothing, though the one that the policy sees next does
+            episode_start=np.append(self._transitions.read("episode_start", *rows)[live], False),
+            observation=observation,
+            success=self._transitions.read("success", *rows)[live] if self._announces_success else None,
+            task=self.task,
+            horizon=self.environments.horizon,
+            policy_version=int(self._version_E[env]),
+            exploration=float(self.explorer.multiplier_E[env]),
+        )
+
+
+def _next_input(now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: TrialStep) -> PolicyInput:
+    """What the policy sees after a vector step: each timestep carries the action and reward that led to it.
+
+    Rows that are not live made no transition: they stay at their time, with another observation.
+    """
+    live_E = step.live
+    ended_E = (step.terminated | step.truncated) & live_E
+    time_E = np.where(ended_E, 0, now.time + live_E)
+    previous_action = np.where(live_E.reshape(-1, *[1] * (action.ndim - 1)), action, now.previous_action)
+    previous_reward = np.where(live_E, step.reward, now.previous_reward)
+    previous_action[ended_E] = 0
+    previous_reward[ended_E] = 0.0
+    return PolicyInput(
+        time=time_E,
+        observation=step.observation,
+        previous_action=previous_action,
+        previous_reward=previous_reward,
+        episode_start=step.episode_start | (time_E == 0),
+    )
+
+
+def _blank_action(space: spaces.Discrete | spaces.Box, num_envs: int) -> Shaped[np.ndarray, "E ..."]:
+    if isinstance(space, spaces.Discrete):
+        return np.zeros(num_envs, np.int64)
+    return np.zeros((num_envs, *space.shape), np.float32)

@@ -1,0 +1,221 @@
+"""Exploration noise on top of the policy's actions: schedules over a trial and over training, and what applies them."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Float64, Int64, Shaped
+
+from yamame.records.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplorationConfig(ABC):
+    """How much noise, as a pure function of where a trial and the training stand."""
+
+    @abstractmethod
+    def epsilon(
+        self,
+        time_E: Int64[np.ndarray, "E"],
+        horizon: int,
+        env_steps: int,
+        multiplier_E: Float64[np.ndarray, "E"],
+    ) -> Float64[np.ndarray, "E"]:
+        """Noise level at step `time_E` of trials of at most `horizon` transitions, after `env_steps` steps in all.
+
+        `multiplier_E` is what `draw_multiplier` gave each trial. For discrete actions the level is a probability.
+        """
+
+    def draw_multiplier(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
+        """A multiplier for each of `count` trials that begin; stored with the trajectory."""
+        return np.ones(count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoExploration(ExplorationConfig):
+    """The policy's own actions, unchanged."""
+
+    def epsilon(
+        self,
+        time_E: Int64[np.ndarray, "E"],
+        horizon: int,
+        env_steps: int,
+        multiplier_E: Float64[np.ndarray, "E"],
+    ) -> Float64[np.ndarray, "E"]:
+        """Zero."""
+        return np.zeros(len(time_E))
+
+    def draw_multiplier(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
+        """Zero."""
+        return np.zeros(count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpsilonGreedy(ExplorationConfig):
+    """One level for all steps of a trial, falling linearly over training (what the authors' later code defaults to)."""
+
+    anneal_steps: int = 1_000_000
+    """Environment steps, summed over all environments, until `final` is reached."""
+    initial: float = 1.0
+    """Noise when training begins."""
+    final: float = 0.05
+    """Noise from `anneal_steps` on."""
+
+    def __post_init__(self) -> None:
+        _check_anneal_steps(self.anneal_steps)
+
+    def epsilon(
+        self,
+        time_E: Int64[np.ndarray, "E"],
+        horizon: int,
+        env_steps: int,
+        multiplier_E: Float64[np.ndarray, "E"],
+    ) -> Float64[np.ndarray, "E"]:
+        """`max(initial - (initial - final) g / N, final)` for g environment steps of N."""
+        return multiplier_E * _anneal(self.initial, self.final, env_steps / self.anneal_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiLevelEpsilon(ExplorationConfig):
+    """The paper's schedule: noise falls within a trial and over training, each trial scaled by its own u ~ U(0, 1).
+
+    Paper: Appendix, Table 4. Differs from the authors' first code, whose level at the end of a trial had the wrong
+    constants: see `as_published`.
+    """
+
+    anneal_steps: int = 1_000_000
+    """Environment steps, summed over all environments, of the decay. The paper counts per actor: 1,000,000 x actors."""
+    start_initial: float = 1.0
+    """Noise at the start of a trial when training begins."""
+    start_final: float = 0.05
+    """Noise at the start of a trial from `anneal_steps` on."""
+    end_initial: float = 0.8
+    """Noise at the end of a trial when training begins."""
+    end_final: float = 0.01
+    """Noise at the end of a trial from `anneal_steps` on."""
+    randomize: bool = True
+    """Scale the noise of every trial by a number drawn from U(0, 1); off: by 1."""
+    as_published: bool = False
+    """Repeat the authors' slip: the level at a trial's end falls from `start_final`, with the slope of the start's."""
+
+    def __post_init__(self) -> None:
+        _check_anneal_steps(self.anneal_steps)
+
+    def epsilon(
+        self,
+        time_E: Int64[np.ndarray, "E"],
+        horizon: int,
+        env_steps: int,
+        multiplier_E: Float64[np.ndarray, "E"],
+    ) -> Float64[np.ndarray, "E"]:
+        """`u (start - (start - end) t / horizon)`, where `start` and `end` fall linearly over training."""
+        progress = env_steps / self.anneal_steps
+        start = _anneal(self.start_initial, self.start_final, progress)
+        if self.as_published:
+            end = max(self.start_final - (self.start_initial - self.start_final) * progress, self.end_final)
+        else:
+            end = _anneal(self.end_initial, self.end_final, progress)
+        return multiplier_E * (start - (start - end) / horizon * time_E)
+
+    def draw_multiplier(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
+        """u ~ U(0, 1), or 1 without `randomize`."""
+        return rng.random(count) if self.randomize else np.ones(count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TMazeEpsilon(ExplorationConfig):
+    """The T-Maze schedule: annealed noise at the cue and at the junction, next to none in the corridor between them.
+
+    Differs from the authors' code, in which the annealed part stayed at u * 1.0 for ever; this is what was intended.
+    """
+
+    anneal_steps: int = 100_000
+    """Environment steps, summed over all environments, until `final` is reached."""
+    initial: float = 1.0
+    """Noise at the first and the last three steps of a trial when training begins."""
+    final: float = 0.01
+    """Noise there from `anneal_steps` on."""
+    corridor_moves: float = 0.5
+    """Noise between them: about how many moves of a whole trial are random."""
+
+    def __post_init__(self) -> None:
+        _check_anneal_steps(self.anneal_steps)
+
+    def epsilon(
+        self,
+        time_E: Int64[np.ndarray, "E"],
+        horizon: int,
+        env_steps: int,
+        multiplier_E: Float64[np.ndarray, "E"],
+    ) -> Float64[np.ndarray, "E"]:
+        """`corridor_moves / horizon` where 0 < t < horizon - 3, else the annealed level."""
+        annealed = _anneal(self.initial, self.final, env_steps / self.anneal_steps)
+        in_corridor_E = (time_E > 0) & (time_E < horizon - 3)
+        return multiplier_E * np.where(in_corridor_E, self.corridor_moves / horizon, annealed)
+
+
+class Explorer:
+    """Adds the noise of a schedule to the actions of E environments; each trial keeps the multiplier it drew.
+
+    Actions of a Box lie in [-1, 1], whatever its bounds. `rng` stays the caller's: its state and `multiplier_E` are
+    all there is to save.
+    """
+
+    def __init__(
+        self,
+        config: ExplorationConfig,
+        action_space: spaces.Discrete | spaces.Box,
+        num_envs: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.config = config
+        self.action_space = action_space
+        self.multiplier_E = np.zeros(num_envs)
+        """Multiplier of the trial that each environment is in."""
+        self._rng = rng
+
+    def perturb(
+        self,
+        action: Shaped[np.ndarray, "E ..."],
+        time: Int64[np.ndarray, "E"],
+        horizon: int,
+        env_steps: int,
+    ) -> Shaped[np.ndarray, "E ..."]:
+        """The actions to execute: int64 `[E]` (zero-based) or float32 `[E, A]` in [-1, 1].
+
+        Discrete: with probability epsilon a uniform action instead. Box: `clip(a + epsilon * normal, -1, 1)`.
+        Rows where `time` is 0 begin a trial and draw a new multiplier first.
+        """
+        begins_E = time == 0
+        if begins_E.any():
+            self.multiplier_E[begins_E] = self.config.draw_multiplier(self._rng, int(np.count_nonzero(begins_E)))
+        epsilon_E = self.config.epsilon(time, horizon, env_steps, self.multiplier_E)
+        if isinstance(self.action_space, spaces.Discrete):
+            return self._replace_some(action.astype(np.int64, copy=False), epsilon_E, int(self.action_space.n))
+        return self._shake(action.astype(np.float32, copy=False), epsilon_E)
+
+    def _replace_some(
+        self, action_E: Int64[np.ndarray, "E"], epsilon_E: Float64[np.ndarray, "E"], num_actions: int
+    ) -> Int64[np.ndarray, "E"]:
+        if not epsilon_E.any():
+            return action_E
+        chance_E, choice_E = self._rng.random((2, len(action_E)))
+        return np.where(chance_E < epsilon_E, (choice_E * num_actions).astype(np.int64), action_E)
+
+    def _shake(
+        self, action_EA: Shaped[np.ndarray, "E A"], epsilon_E: Float64[np.ndarray, "E"]
+    ) -> Shaped[np.ndarray, "E A"]:
+        if not epsilon_E.any():
+            return action_EA
+        noise_EA = self._rng.standard_normal(action_EA.shape, dtype=np.float32)
+        return np.clip(action_EA + epsilon_E.astype(np.float32)[:, None] * noise_EA, -1.0, 1.0)
+
+
+def _anneal(initial: float, final: float, progress: float) -> float:
+    return initial + (final - initial) * min(progress, 1.0)
+
+
+def _check_anneal_steps(anneal_steps: int) -> None:
+    if anneal_steps < 1:
+        raise UserError(f"anneal_steps is {anneal_steps}: give at least 1 environment step, or use NoExploration")

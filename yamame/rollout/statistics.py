@@ -1,0 +1,106 @@
+"""`Statistics`: how the last training trials went."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from yamame.records.trajectory import Trajectory
+
+MAX_ATTEMPT_METRICS = 10
+"""Trials with more attempts report the first so many; `Statistics.return_per_attempt` has them all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSummary:
+    """What is remembered of one finished trial."""
+
+    length: int
+    """Number of transitions."""
+    return_per_attempt: list[float]
+    """Sum of rewards of each attempt, the last one possibly cut short by the end of the trial."""
+    success: bool | None
+    """Whether any transition announced success; None where the task announces none."""
+
+    @property
+    def total_return(self) -> float:
+        """Sum of all rewards."""
+        return float(sum(self.return_per_attempt))
+
+
+class Statistics:
+    """Running summary of the last `window` finished trials."""
+
+    def __init__(self, window: int = 100) -> None:
+        self.trials = 0
+        """Trials ever seen."""
+        self._recent: deque[TrialSummary] = deque(maxlen=window)
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Count a finished trial."""
+        self.trials += 1
+        self._recent.append(summarize(trajectory))
+
+    @property
+    def return_per_attempt(self) -> list[float]:
+        """Mean return of attempt 1, 2, ... each over the trials that began it."""
+        return mean_per_attempt([trial.return_per_attempt for trial in self._recent])
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the window, by `collect/...` key; empty before the first trial.
+
+        A trial succeeds if any of its transitions announced success; `collect/success_rate` is missing where none of
+        the trials could. `collect/return_attempt_<i>` (from 1) appears where trials have several attempts.
+        """
+        if not self._recent:
+            return {}
+        metrics = {
+            "collect/trials": float(self.trials),
+            "collect/return_mean": float(np.mean([trial.total_return for trial in self._recent])),
+            "collect/trial_length_mean": float(np.mean([trial.length for trial in self._recent])),
+        }
+        rate = success_rate(self._recent)
+        if rate is not None:
+            metrics["collect/success_rate"] = rate
+        attempts = self.return_per_attempt
+        if len(attempts) > 1:
+            shown = enumerate(attempts[:MAX_ATTEMPT_METRICS], start=1)
+            metrics |= {f"collect/return_attempt_{attempt}": mean for attempt, mean in shown}
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `load_state_dict` needs, as JSON values."""
+        return {"trials": self.trials, "recent": [asdict(trial) for trial in self._recent]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self.trials = state["trials"]
+        self._recent.clear()
+        self._recent.extend(TrialSummary(**trial) for trial in state["recent"])
+
+
+def summarize(trajectory: Trajectory) -> TrialSummary:
+    """The summary of one finished trial."""
+    return TrialSummary(
+        length=len(trajectory),
+        return_per_attempt=trajectory.return_per_attempt().tolist(),
+        success=None if trajectory.success is None else bool(trajectory.success.any()),
+    )
+
+
+def success_rate(trials: Iterable[TrialSummary]) -> float | None:
+    """Part of the trials that succeeded, among those whose task announces success; None where none does."""
+    successes = [trial.success for trial in trials if trial.success is not None]
+    return float(np.mean(successes)) if successes else None
+
+
+def mean_per_attempt(returns: Sequence[Sequence[float]], begun_by: float = 0.0) -> list[float]:
+    """Mean of attempt 1, 2, ... of ragged `returns` (trial, attempt), each over the trials that began it.
+
+    Ends before the first attempt that fewer than the fraction `begun_by` of the trials began.
+    """
+    longest = max((len(attempts) for attempts in returns), default=0)
+    columns = ([attempts[i] for attempts in returns if len(attempts) > i] for i in range(longest))
+    return [float(np.mean(column)) for column in columns if len(column) >= begun_by * len(returns)]

@@ -1,0 +1,105 @@
+"""From a config to the parts of a run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from yamame.learning.learner import Learner
+from yamame.model.agent import Agent
+from yamame.model.policy import Policy
+from yamame.replay.sampler import Sampler
+from yamame.replay.store import LMDBStore
+from yamame.rollout.collect import Collector
+from yamame.rollout.exploration import Explorer
+from yamame.rollout.statistics import Statistics
+from yamame.run.config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Everything that a run in one process is made of."""
+
+    learner: Learner
+    policy: Policy
+    collector: Collector
+    store: LMDBStore
+    sampler: Sampler
+    statistics: Statistics
+    generator: torch.Generator
+    """Draws the policy's actions."""
+    rng: np.random.Generator
+    """Draws exploration."""
+
+    def close(self) -> None:
+        """Close environments and store."""
+        self.collector.environments.close()
+        self.store.close()
+
+
+def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
+    """All parts, from independent random streams of the config's seed.
+
+    `restarts` counts earlier processes of the same run: environments cannot be restored, so each process gives them
+    seeds of its own.
+    """
+    root = np.random.SeedSequence(config.seed)
+    weights, learning, acting, exploring, sampling, environments = root.spawn(6)
+    environment_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
+    trials = config.env.build(config.num_envs, environment_seed)
+    agent = new_agent(
+        config,
+        trials.observation_space,
+        trials.action_space,
+        trials.horizon,
+        seed=int(weights.generate_state(1)[0]),
+    )
+    learner = Learner(agent, config.learner, generator=_torch_generator(learning))
+    generator = _torch_generator(acting)
+    rng = np.random.default_rng(exploring)
+    store = LMDBStore(
+        replay_directory,
+        capacity_trajectories=config.replay.capacity_trajectories,
+        cache_bytes=config.replay.cache_bytes,
+        compression_level=config.replay.compression_level,
+    )
+    return Parts(
+        learner=learner,
+        policy=Policy(agent, num_envs=config.num_envs, generator=generator),
+        collector=Collector(
+            trials, config.env.task, Explorer(config.exploration, trials.action_space, config.num_envs, rng)
+        ),
+        store=store,
+        sampler=Sampler(
+            store, config=config.replay, context_length=config.context, rng=np.random.default_rng(sampling)
+        ),
+        statistics=Statistics(),
+        generator=generator,
+        rng=rng,
+    )
+
+
+def new_agent(
+    config: RunConfig,
+    observation_space: spaces.Space,
+    action_space: spaces.Discrete | spaces.Box,
+    horizon: int,
+    *,
+    seed: int,
+) -> Agent:
+    """The agent for a task, its weights drawn from `seed`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Agent(
+            config.agent,
+            observation_space=observation_space,
+            action_space=action_space,
+            context_length=config.context,
+            horizon=horizon,
+        )
+
+
+def _torch_generator(seed: np.random.SeedSequence) -> torch.Generator:
+    return torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))

@@ -1,0 +1,68 @@
+"""`RunConfig`: everything that a run depends on, in one typed record."""
+
+from dataclasses import dataclass, field
+
+from yamame.environments.config import EnvironmentConfig
+from yamame.learning.learner import LearnerConfig
+from yamame.model.agent import AgentConfig
+from yamame.records.errors import UserError
+from yamame.replay.sampler import ReplayConfig
+from yamame.rollout.exploration import BiLevelEpsilon, ExplorationConfig
+from yamame.run.pace import PaceConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """When and on how many trials the policy is judged."""
+
+    every_env_steps: int = 0
+    """Environment steps between evaluations during training; 0: only at the end."""
+    trials: int = 64
+    """Trials of an evaluation during training."""
+    final_trials: int = 256
+    """Trials of the evaluation at the end."""
+    num_envs: int = 64
+    """Environments stepped together while evaluating."""
+    solved_return: float | None = None
+    """End the run as soon as two evaluations in a row reach this mean return."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A whole experiment. A recipe is a function that returns one."""
+
+    env: EnvironmentConfig
+    num_envs: int = 24
+    """Environments stepped together while collecting."""
+    env_steps: int = 1_000_000
+    """Length of the run in environment steps, summed over all environments."""
+    context_length: int = 0
+    """Transitions in a training window and in the memory of the policy; 0: a whole trial."""
+    seed: int = 0
+    """Seed of everything random; on one process and CPU the same seed gives the same run to the bit."""
+    deterministic_actions: bool = False
+    """Act with the mode of the policy instead of a sample, while collecting and evaluating (the paper: T-Maze only)."""
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    exploration: ExplorationConfig = field(default_factory=BiLevelEpsilon)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    pace: PaceConfig = field(default_factory=PaceConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    checkpoint_every_seconds: float = 60.0
+    """Longest time between checkpoints."""
+
+    @property
+    def context(self) -> int:
+        """`context_length` with 0 resolved. Raises `UserError` if it is longer than a trial can be."""
+        trial_length = self.env.trial_length
+        if self.context_length > trial_length:
+            raise UserError(
+                f"--context-length {self.context_length} is longer than a trial of {self.env.task}, "
+                f"{trial_length} steps: give at most that (0 means a whole trial)"
+            )
+        return self.context_length or trial_length
+
+    @property
+    def round_env_steps(self) -> int:
+        """`pace.round_env_steps` with 0 resolved."""
+        return self.pace.round_env_steps or self.num_envs * self.env.trial_length

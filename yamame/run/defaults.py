@@ -1,0 +1,39 @@
+"""Settings for a task that nobody has tuned: a user's own environment."""
+
+from yamame.environments.config import EnvironmentConfig
+from yamame.learning.learner import LearnerConfig
+from yamame.learning.losses.td import TDLoss
+from yamame.model.agent import AgentConfig
+from yamame.model.discounts import SHORT
+from yamame.model.heads.actor import ActorConfig
+from yamame.model.heads.critic import CriticConfig
+from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.rollout.exploration import BiLevelEpsilon
+from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.pace import PaceConfig
+
+LONGEST_CONTEXT = 256
+
+
+def default_config(env: EnvironmentConfig, *, env_steps: int = 300_000) -> RunConfig:
+    """A small agent, a whole trial of memory (at most 256 steps), noise that fades over the first half of the run."""
+    context = min(env.trial_length, LONGEST_CONTEXT)
+    return RunConfig(
+        env=env,
+        num_envs=24,
+        env_steps=env_steps,
+        context_length=context,
+        agent=AgentConfig(
+            timestep_encoder=VectorEncoderConfig(hidden=(128,), width=128),
+            trajectory_encoder=TransformerConfig(width=128, layers=2, heads=4, feedforward=512),
+            actor=ActorConfig(hidden=(128, 128)),
+            critic=CriticConfig(hidden=(128, 128)),
+            discounts=SHORT,
+            acting_discount=0.99,
+        ),
+        learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, warmup_updates=100),
+        exploration=BiLevelEpsilon(anneal_steps=max(1, env_steps // 2)),
+        pace=PaceConfig(updates_per_env_step=2.0 / context, round_env_steps=24 * context),
+        evaluation=EvaluationConfig(every_env_steps=max(1, env_steps // 20), trials=32),
+    )

@@ -1,0 +1,31 @@
+"""Evaluations of a run: a function of weights and seed alone, whatever happened before."""
+
+from contextlib import closing
+
+import numpy as np
+import torch
+
+from yamame.model.agent import Agent
+from yamame.model.policy import Policy
+from yamame.rollout.evaluate import Evaluation, evaluate
+from yamame.rollout.random_policy import RandomPolicy
+from yamame.run.config import RunConfig
+
+EVALUATION_SEED = 1_000_000
+"""Seed of the final evaluation and of `yamame eval` unless told otherwise."""
+
+
+def evaluate_agent(config: RunConfig, agent: Agent, *, trials: int, seed: int) -> Evaluation:
+    """The agent without exploration noise, on `trials` trials of fresh environments."""
+    num_envs = min(trials, config.evaluation.num_envs)
+    with closing(config.env.build(num_envs, seed)) as environments:
+        policy = Policy(agent, num_envs=num_envs, generator=torch.Generator().manual_seed(seed))
+        return evaluate(policy, environments, trials=trials, deterministic=config.deterministic_actions)
+
+
+def evaluate_random(config: RunConfig, *, trials: int, seed: int) -> Evaluation:
+    """Uniformly random actions on the same environments."""
+    num_envs = min(trials, config.evaluation.num_envs)
+    with closing(config.env.build(num_envs, seed)) as environments:
+        policy = RandomPolicy(environments.action_space, np.random.default_rng(seed))
+        return evaluate(policy, environments, trials=trials, deterministic=False)

@@ -1,0 +1,185 @@
+"""A run in one process: collect, store, sample, update, refresh, repeat."""
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from yamame.learning.checkpoint import flatten_tensors, load_checkpoint, save_checkpoint, unflatten_tensors
+from yamame.rollout.evaluate import Evaluation
+from yamame.run.build import build
+from yamame.run.config import RunConfig
+from yamame.run.judge import EVALUATION_SEED, evaluate_agent, evaluate_random
+from yamame.run.metrics import MetricWriter
+from yamame.run.progress import Progress
+from yamame.run.run_directory import CHECKPOINTS, REPLAY
+from yamame.run.signals import StopSignal
+
+
+@dataclass
+class Standing:
+    """How far a run has come, beside what its parts know themselves. JSON-able."""
+
+    train_seconds: float = 0.0
+    """Spent collecting and updating, in all processes of the run."""
+    wall_seconds: float = 0.0
+    """Spent in all, evaluations and checkpoints included."""
+    restarts: int = 0
+    """Processes before this one."""
+    random_return: float | None = None
+    """Mean return of uniformly random actions."""
+    next_evaluation: int = 0
+    """Environment steps at which the next evaluation is due."""
+    solved_in_a_row: int = 0
+    """Evaluations in a row that reached the config's `solved_return`."""
+
+
+class LocalRun:
+    """One run in one process. `train` goes on until the config's end, a solved task or a signal."""
+
+    def __init__(self, config: RunConfig, directory: Path, *, resume: bool = False) -> None:
+        self.config, self.directory = config, directory
+        checkpoint = load_checkpoint(directory / CHECKPOINTS) if resume else None
+        self.standing = Standing(**checkpoint.state["standing"]) if checkpoint else Standing()
+        self.standing.restarts += bool(checkpoint)
+        self.fallback_from = checkpoint.fallback_from if checkpoint else ()
+        self.parts = build(config, directory / REPLAY, restarts=self.standing.restarts)
+        if checkpoint:
+            self._restore(checkpoint.tensors, checkpoint.state)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end, by length or by solving its task."""
+        return self.parts.collector.env_steps >= self.config.env_steps or self.standing.solved_in_a_row >= 2
+
+    def train(self, progress: Progress) -> str:
+        """Train; the name of the signal that stopped it, or nothing. Leaves a checkpoint behind in either case."""
+        started = saved = time.monotonic()
+        before = self.standing.wall_seconds
+        with ExitStack() as stack:
+            stop = stack.enter_context(StopSignal())
+            metrics = stack.enter_context(MetricWriter(self.directory))
+            metrics.truncate_after(self.parts.learner.updates)
+            if self.standing.random_return is None:
+                trials = self.config.evaluation.final_trials
+                self.standing.random_return = evaluate_random(
+                    self.config, trials=trials, seed=EVALUATION_SEED
+                ).return_mean
+            while not self.finished and not stop.requested:
+                values = self._round(progress, stop)
+                if not stop.requested:
+                    values |= self._evaluate_if_due()
+                self.standing.wall_seconds = before + time.monotonic() - started
+                self._report(progress, metrics, values)
+                if time.monotonic() - saved > self.config.checkpoint_every_seconds:
+                    self.save()
+                    saved = time.monotonic()
+            self.standing.wall_seconds = before + time.monotonic() - started
+            self.save()
+        return stop.requested
+
+    def close(self) -> None:
+        """Close environments and store."""
+        self.parts.close()
+
+    def _round(self, progress: Progress, stop: StopSignal) -> dict[str, float]:
+        """Collect, store, then make the updates that are due; what there is to log."""
+        config, parts = self.config, self.parts
+        learner, collector = parts.learner, parts.collector
+        began = time.monotonic()
+        parts.policy.refresh(learner.agent, version=learner.updates)
+        steps_before, updates_before = collector.env_steps, learner.updates
+        steps = min(config.round_env_steps, config.env_steps - collector.env_steps)
+        for trajectory in collector.collect(parts.policy, steps, config.deterministic_actions):
+            parts.store.append(trajectory)
+            parts.statistics.add(trajectory)
+            if stop.requested:
+                break
+        collected = time.monotonic()
+        due = config.pace.updates_due(env_steps=collector.env_steps, updates=learner.updates) if len(parts.store) else 0
+        measured: list[Mapping[str, Tensor]] = []
+        for batch in parts.sampler.batches(due):
+            measured.append(learner.update(batch))
+            progress.update(env_steps=collector.env_steps, updates=learner.updates)
+            if stop.requested:
+                break
+        learned = time.monotonic()
+        self.standing.train_seconds += learned - began
+        speed = {
+            "speed/env_steps_per_second": (collector.env_steps - steps_before) / (learned - began),
+            "speed/updates_per_second": (learner.updates - updates_before) / (learned - began),
+            "speed/collect_seconds": collected - began,
+            "speed/update_seconds": learned - collected,
+        }
+        replay = {
+            "replay/trajectories": float(len(parts.store)),
+            "replay/damaged": float(parts.store.damaged),
+            "loss/skipped_updates": float(learner.skipped),
+        }
+        return {**parts.statistics.metrics(), **_means(measured), **speed, **replay}
+
+    def _evaluate_if_due(self) -> dict[str, float]:
+        evaluation, env_steps = self.config.evaluation, self.parts.collector.env_steps
+        if not evaluation.every_env_steps or env_steps < self.standing.next_evaluation:
+            return {}
+        self.standing.next_evaluation = env_steps + evaluation.every_env_steps
+        result = self.evaluate(trials=evaluation.trials, seed=EVALUATION_SEED + self.parts.learner.updates)
+        solved = evaluation.solved_return is not None and result.return_mean >= evaluation.solved_return
+        self.standing.solved_in_a_row = self.standing.solved_in_a_row + 1 if solved else 0
+        low, high = result.return_ci95
+        values = {
+            "evaluate/return_mean": result.return_mean,
+            "evaluate/return_ci95_low": low,
+            "evaluate/return_ci95_high": high,
+        }
+        if result.success_rate is not None:
+            values["evaluate/success_rate"] = result.success_rate
+        return values
+
+    def evaluate(self, *, trials: int, seed: int = EVALUATION_SEED) -> Evaluation:
+        """Judge the present weights."""
+        return evaluate_agent(self.config, self.parts.learner.agent, trials=trials, seed=seed)
+
+    def _report(self, progress: Progress, metrics: MetricWriter, values: Mapping[str, float]) -> None:
+        env_steps, updates = self.parts.collector.env_steps, self.parts.learner.updates
+        wall_seconds = self.standing.wall_seconds
+        metrics.write(env_steps=env_steps, updates=updates, wall_seconds=wall_seconds, values=values)
+        progress.update(env_steps=env_steps, updates=updates, values=values)
+
+    def save(self) -> None:
+        """A checkpoint: everything that the rest of the run depends on. Trials in flight are not kept."""
+        parts = self.parts
+        parts.store.sync()
+        tensors, learner = flatten_tensors(parts.learner.state_dict())
+        state = {
+            "learner": learner,
+            "standing": asdict(self.standing),
+            "env_steps": parts.collector.env_steps,
+            "trajectories": parts.store.total_appended,
+            "statistics": parts.statistics.state_dict(),
+            "sampler": parts.sampler.state_dict(),
+            "exploration": parts.rng.bit_generator.state,
+        }
+        tensors["acting_generator"] = parts.generator.get_state()
+        save_checkpoint(self.directory / CHECKPOINTS, step=parts.learner.updates, tensors=tensors, state=state)
+
+    def _restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        parts = self.parts
+        parts.learner.load_state_dict(unflatten_tensors(tensors, state["learner"]))
+        parts.collector.env_steps = state["env_steps"]
+        parts.store.discard_after(state["trajectories"] - 1)
+        parts.statistics.load_state_dict(state["statistics"])
+        parts.sampler.load_state_dict(state["sampler"])
+        parts.rng.bit_generator.state = state["exploration"]
+        parts.generator.set_state(tensors["acting_generator"])
+
+
+def _means(measured: list[Mapping[str, Tensor]]) -> dict[str, float]:
+    if not measured:
+        return {}
+    return {key: float(torch.stack([values[key] for values in measured]).mean()) for key in measured[0]}

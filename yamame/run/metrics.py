@@ -1,0 +1,130 @@
+"""What a run measures: one JSON object a line, always, and TensorBoard events for looking at curves."""
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, SupportsFloat
+
+METRICS_FILE = "metrics.jsonl"
+
+RETURN = "collect/return_mean"
+SUCCESS = "collect/success_rate"
+EVALUATION_RETURN = "evaluate/return_mean"
+EVALUATION_LOW = "evaluate/return_ci95_low"
+EVALUATION_HIGH = "evaluate/return_ci95_high"
+ENV_STEPS_PER_SECOND = "speed/env_steps_per_second"
+UPDATES_PER_SECOND = "speed/updates_per_second"
+
+GLOSSARY: Mapping[str, str] = {
+    RETURN: "mean return of the last 100 training trials, exploration noise included",
+    SUCCESS: "fraction of those trials in which the task announced success, 0 to 1",
+    EVALUATION_RETURN: "mean return of evaluation trials, without exploration noise",
+    EVALUATION_LOW: "lower end of the 95 % confidence interval of that mean",
+    EVALUATION_HIGH: "upper end of the 95 % confidence interval of that mean",
+    ENV_STEPS_PER_SECOND: "environment steps per second of wall time since the last line, all environments together",
+    UPDATES_PER_SECOND: "gradient updates per second of wall time since the last line",
+}
+"""The keys that the progress display and the report look for; losses add their own (`loss/...`)."""
+
+_KEY = re.compile(r"[a-z0-9_]+/\S+")
+
+
+class MetricWriter:
+    """Writes `directory/metrics.jsonl` and `directory/tensorboard/`; every line reaches the operating system at once.
+
+    A line has `env_steps`, `updates`, `wall_seconds` and values under `group/name`; a value that is not finite is
+    null. TensorBoard counts in environment steps.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / METRICS_FILE
+        self._logdir = directory / "tensorboard"
+        _drop_torn_line(self._path)
+        self._file = self._path.open("a", encoding="utf-8")
+        self._events: Any = None
+
+    def write(self, *, env_steps: int, updates: int, wall_seconds: float, values: Mapping[str, SupportsFloat]) -> None:
+        """One line. `values` are numbers or tensors and arrays of one number; ValueError for a key without a group."""
+        for key in values:
+            if not _KEY.fullmatch(key):
+                raise ValueError(f"metric key {key!r} is not of the form group/name")
+        finite = {key: number if math.isfinite(number := float(value)) else None for key, value in values.items()}
+        line = {"env_steps": env_steps, "updates": updates, "wall_seconds": round(wall_seconds, 3), **finite}
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
+        events = self._open_events(env_steps)
+        for key, value in finite.items():
+            if value is not None:
+                events.add_scalar(key, value, env_steps)
+
+    def truncate_after(self, updates: int) -> None:
+        """Forget the lines of later updates, which a resumed run is about to write again."""
+        self.close()
+        kept = [line for line in _lines(self._path) if line["updates"] <= updates]
+        aside = self._path.with_suffix(".partial")
+        aside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        os.replace(aside, self._path)  # noqa: PTH105
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def flush(self) -> None:
+        """Put everything on disk, TensorBoard's buffer included."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        if self._events is not None:
+            self._events.flush()
+
+    def close(self) -> None:
+        """Close the files; closing twice is no mistake."""
+        self._file.close()
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def __enter__(self) -> "MetricWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_events(self, env_steps: int) -> Any:
+        """The event file of this session; it tells TensorBoard to hide what an earlier session wrote from here on."""
+        if self._events is None:
+            from tensorboardX import SummaryWriter
+
+            resumed = self._logdir.exists()
+            self._events = SummaryWriter(str(self._logdir), purge_step=env_steps if resumed else None)
+        return self._events
+
+
+def read_metrics(directory: Path) -> list[dict[str, Any]]:
+    """All whole lines of a run's metrics, oldest first; empty where none was written. A torn last line is ignored."""
+    return list(_lines(directory / METRICS_FILE))
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            parsed = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(parsed, dict) and "updates" in parsed:
+            yield parsed
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut off what a killed writer left after the last line end, so that the next line begins on its own."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        with path.open("rb+") as file:
+            file.truncate(whole)

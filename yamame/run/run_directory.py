@@ -1,0 +1,103 @@
+"""Where the files of a run lie, and that two runs never share a folder.
+
+runs/<recipe>-<time>/
+  config.json      all settings              metrics.jsonl   what was measured, a line at a time
+  spaces.json      what the policy sees      tensorboard/    the same for TensorBoard
+  checkpoints/     to go on from             report.md       results in words and pictures
+  replay/          what was experienced      lock            held by the process that trains here
+"""
+
+import contextlib
+import difflib
+import fcntl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from yamame.records.errors import UserError
+from yamame.run.metrics import METRICS_FILE
+
+RUNS = Path("runs")
+"""Where runs go that are not told where, below the working directory."""
+
+CONFIG = "config.json"
+SPACES = "spaces.json"
+METRICS = METRICS_FILE
+CHECKPOINTS = "checkpoints"
+REPLAY = "replay"
+REPORT = "report.md"
+ABOUT = "about.json"
+LOCK = "lock"
+
+
+def create(run_dir: Path | None, recipe: str) -> Path:
+    """An empty folder for a new run: `run_dir`, or `runs/<recipe>-<YYYYmmdd-HHMMSS>` where that is None.
+
+    Raises `UserError` where `run_dir` holds anything (nothing is ever written over) or cannot be made.
+    """
+    try:
+        return _new_default(recipe) if run_dir is None else _given(run_dir)
+    except OSError as problem:
+        where = run_dir or RUNS
+        raise UserError(f"cannot make {where} ({problem.strerror}): choose another place with --run-dir") from problem
+
+
+def require_run(path: Path) -> Path:
+    """The path itself if it holds a run; otherwise `UserError`, which names the nearest run if there is one."""
+    if (path / CONFIG).is_file():
+        return path
+    problem = f"{path} holds no run (it has no {CONFIG})" if path.exists() else f"{path} does not exist"
+    guess = _nearest_run(path)
+    raise UserError(f"{problem}: " + (f"did you mean {guess}?" if guess else "yamame train makes one"))
+
+
+@contextlib.contextmanager
+def lock(directory: Path) -> Iterator[None]:
+    """Hold a run's folder while training in it; `UserError` if another process does. A killed process lets go."""
+    with (directory / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as held:
+            raise UserError(
+                f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
+            ) from held
+        yield
+
+
+def _given(run_dir: Path) -> Path:
+    if run_dir.exists() and not run_dir.is_dir():
+        raise UserError(f"{run_dir} is a file: choose another --run-dir")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    if (run_dir / CONFIG).exists():
+        raise UserError(f"{run_dir} already holds a run: yamame resume {run_dir} goes on, or choose another --run-dir")
+    if any(entry.name != LOCK for entry in run_dir.iterdir()):
+        raise UserError(f"{run_dir} is not empty: choose another --run-dir")
+    return run_dir
+
+
+def _new_default(recipe: str) -> Path:
+    stem = f"{recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
+    RUNS.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1, 1000):
+        directory = RUNS / (stem if attempt == 1 else f"{stem}-{attempt}")
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir()
+            return directory
+    raise UserError(f"{RUNS / stem} and its numbered siblings exist: choose a place with --run-dir")
+
+
+def _nearest_run(path: Path) -> Path | None:
+    """The newest run inside `path`, else the run beside it (or in `runs/`) whose name is most alike."""
+    inside = _runs_in(path)
+    if inside:
+        return max(inside, key=lambda run: (run / CONFIG).stat().st_mtime)
+    candidates = {run.name: run for folder in (RUNS, path.parent) for run in _runs_in(folder)}
+    alike = difflib.get_close_matches(path.name, list(candidates), n=1, cutoff=0.5)
+    return candidates[alike[0]] if alike else None
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    try:
+        return [entry for entry in folder.iterdir() if (entry / CONFIG).is_file()]
+    except OSError:
+        return []

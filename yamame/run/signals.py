@@ -1,0 +1,35 @@
+"""A first SIGINT or SIGTERM asks a run to stop; a second one ends the process at once."""
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class StopSignal:
+    """Context manager: while inside, `requested` names the signal that asked to stop, or is empty.
+
+    Outside the main thread, where Python allows no handlers, it never asks.
+    """
+
+    def __init__(self) -> None:
+        self.requested = ""
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignal":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            os._exit(128 + number)
+        self.requested = signal.Signals(number).name

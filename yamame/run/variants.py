@@ -1,0 +1,81 @@
+"""The paper's ablations and baselines: functions from a config to a config, chosen by `--variant`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
+from yamame.model.trajectory_encoders.gru import GRUConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.records.errors import UserError
+from yamame.run.config import RunConfig
+
+
+def no_multi_gamma(config: RunConfig) -> RunConfig:
+    """Train for the acting discount alone."""
+    return replace(config, agent=replace(config.agent, multi_gamma=False))
+
+
+def no_popart(config: RunConfig) -> RunConfig:
+    """Leave values on the scale of the rewards."""
+    return replace(config, agent=replace(config.agent, popart=False))
+
+
+def no_filtered_imitation(config: RunConfig) -> RunConfig:
+    """Policy gradient alone."""
+    learner = config.learner
+    return replace(config, learner=replace(learner, imitation=replace(learner.imitation, weight=0.0)))
+
+
+def no_memory(config: RunConfig) -> RunConfig:
+    """A feed-forward network in place of the sequence model, as wide and as deep."""
+    width, layers = _size(config)
+    encoder = FeedForwardConfig(width=width, layers=layers)
+    return replace(config, agent=replace(config.agent, trajectory_encoder=encoder))
+
+
+def gru(config: RunConfig) -> RunConfig:
+    """A GRU in place of the Transformer, as wide and as deep."""
+    width, layers = _size(config)
+    return replace(config, agent=replace(config.agent, trajectory_encoder=GRUConfig(width=width, layers=layers)))
+
+
+def naive(config: RunConfig) -> RunConfig:
+    """The paper's naive agent: plain pre-LayerNorm Transformer (GELU), ReLU networks, 2 critics, discount 0.99."""
+    agent = config.agent
+    encoder = agent.trajectory_encoder
+    if isinstance(encoder, TransformerConfig):
+        encoder = replace(encoder, sigma_reparam=False, normformer=False, head_scaling=False, activation="gelu")
+    plain = replace(
+        agent,
+        trajectory_encoder=encoder,
+        timestep_encoder=replace(agent.timestep_encoder, activation="relu"),
+        actor=replace(agent.actor, activation="relu"),
+        critic=replace(agent.critic, activation="relu", ensemble=2),
+        multi_gamma=False,
+        acting_discount=0.99,
+    )
+    return replace(config, agent=plain)
+
+
+VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
+    "no-multi-gamma": no_multi_gamma,
+    "no-popart": no_popart,
+    "no-filtered-imitation": no_filtered_imitation,
+    "no-memory": no_memory,
+    "gru": gru,
+    "naive": naive,
+}
+
+
+def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
+    """The config with each variant applied in turn; `UserError` for an unknown name."""
+    for name in names:
+        if name not in VARIANTS:
+            raise UserError(f"unknown variant {name!r}: choose among {', '.join(VARIANTS)}")
+        config = VARIANTS[name](config)
+    return config
+
+
+def _size(config: RunConfig) -> tuple[int, int]:
+    encoder = config.agent.trajectory_encoder
+    return encoder.state_size, getattr(encoder, "layers", 2)
