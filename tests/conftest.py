@@ -1,1 +1,4 @@
-"""Puts this folder on the import path, for the helpers that tests of several folders share."""
+import torch
+
+# test processes share the machine's cores; two busy thread pools on the same cores are many times slower than one thread
+torch.set_num_threads(1)

@@ -160,6 +160,12 @@ def test_fixed_start_is_the_middle_and_tasks_are_uniform():
     assert abs(np.mean(rooms.key == rooms.door) - 1 / 25) < 0.015
 
 
+def test_first_reset_draws_a_task_whatever_it_is_told():
+    env = DarkKeyToDoorVectorEnv(9)
+    env.reset(seed=0, options={"new_task": False})
+    assert (env.start >= 0).all()
+
+
 def test_same_seed_same_tasks_and_same_trials():
     def returns(seed):
         trials = DarkKeyToDoorConfig(size=3, horizon=30, attempt_length=10).build(8, seed)

@@ -122,6 +122,12 @@ def test_masked_reset_leaves_other_rows_and_keeps_the_goal_where_told():
     assert (maze.goal[:100] != goal[:100]).any()
 
 
+def test_first_reset_draws_a_task_whatever_it_is_told():
+    env = TMazeVectorEnv(9)
+    env.reset(seed=0, options={"new_task": False})
+    assert (env.goal != 0).all()
+
+
 def test_same_seed_same_goals():
     goals = [(maze := TMazeVectorEnv(50), maze.reset(seed=seed), maze.goal)[-1].tolist() for seed in (1, 1, 2)]
     assert goals[0] == goals[1] != goals[2]

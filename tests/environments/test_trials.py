@@ -15,7 +15,7 @@ class Script:
     def __init__(self, *steps: str) -> None:
         self.num_envs = len(steps[0])
         self.observation_space = spaces.Box(0, 1e6, (1,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        self.action_space = self.native_action_space = spaces.Discrete(2)
         self.script = list(steps)
         self.now = 0
         self.resets: list[tuple[int, list[bool], list[bool]]] = []

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counting_environment import CountingEnv, OpaqueVectorEnv
+from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from yamame.environments.trials import Trials
@@ -85,10 +86,32 @@ def test_same_step_autoreset_has_lost_the_task():
         record(sync(SAME_STEP), 10, attempts=2)
 
 
+@pytest.mark.parametrize("horizon", [1, 2])  # at 2 some episodes end of themselves
 @pytest.mark.parametrize("mode", [SAME_STEP, NEXT_STEP])
-def test_horizon_that_cuts_all_rows_at_once_is_a_full_reset(mode):
-    rows = record(OpaqueVectorEnv(NUM_ENVS, mode), 7, horizon=1)
-    assert all(len(row) == 7 and all(transition[4] and transition[0][2] == 0 for transition in row) for row in rows)
+def test_horizon_that_cuts_all_rows_at_once_is_a_full_reset(mode, horizon):
+    rows = record(OpaqueVectorEnv(NUM_ENVS, mode), 40, horizon=horizon)
+    assert all(len(row) == 40 for row in rows)
+    for index, (seen, _, _, _, truncated, start, _, _) in enumerate(itertools.chain(*rows)):
+        assert seen[2] == index % horizon and truncated == start == (index % horizon == horizon - 1)
+
+
+def test_same_step_environment_that_takes_masks_can_repeat_a_task_it_has_begun():
+    adapter = VectorAdapter(sync(SAME_STEP), seed=5)
+    everywhere = np.ones(NUM_ENVS, np.bool_)
+    adapter.reset(everywhere, everywhere)
+    ended = ~everywhere
+    while not ended.any():
+        step = adapter.step(np.zeros(NUM_ENVS, np.int64))
+        ended = step.terminated | step.truncated
+    begun = adapter.reset(ended, ended)["observation"]
+    again = adapter.reset(ended, ~everywhere)["observation"]
+    np.testing.assert_array_equal(again[ended], begun[ended] + [0, 1, 0])
+
+
+def test_mode_is_the_environments_own_though_gymnasium_shares_metadata():
+    same_step = sync(SAME_STEP)
+    wanted = record(sync(DISABLED), 30)  # writes its mode into the metadata of the class
+    assert record(same_step, 30) == wanted
 
 
 def test_late_reset_is_not_a_transition():
@@ -101,6 +124,20 @@ def test_late_reset_is_not_a_transition():
         assert (step.reward[late] == 0).all() and not (step.terminated | step.truncated)[late].any()
         assert step.episode_start[late].all() and (step.observation["observation"][late, 2] == 0).all()
         late = step.terminated | step.truncated
+
+
+def test_full_reset_calls_off_late_ones():
+    trials = Trials(VectorAdapter(OpaqueVectorEnv(NUM_ENVS, NEXT_STEP), seed=5), horizon=100, attempts=1)
+    trials.reset()
+    for _ in range(10):
+        step = trials.step(np.zeros(NUM_ENVS, np.int64))
+        ends = step.terminated | step.truncated
+        if ends.any() and not ends.all():
+            break
+    else:
+        raise AssertionError("no row ended alone: choose another seed")
+    trials.reset()
+    assert trials.step(np.zeros(NUM_ENVS, np.int64)).live.all()
 
 
 def test_masked_reset_hands_over_mask_and_new_task():
@@ -136,9 +173,20 @@ def test_batched_final_observations_are_read():
     assert record(Batched(NUM_ENVS, SAME_STEP), 30) == record(sync(DISABLED), 30)
 
 
-def test_observations_do_not_share_memory_with_the_environment():
-    environments = SyncVectorEnv([CountingEnv] * NUM_ENVS, copy=False, autoreset_mode=DISABLED)
-    assert record(environments, 30) == record(sync(DISABLED), 30)
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_observations_do_not_share_memory_with_the_environment(dtype):
+    class Typed(CountingEnv):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Box(0, 255, (3,), dtype)
+
+        def _observe(self):
+            return super()._observe().astype(dtype)
+
+    def build(copy):
+        return SyncVectorEnv([Typed] * NUM_ENVS, copy=copy, autoreset_mode=DISABLED)
+
+    assert record(build(copy=False), 30) == record(build(copy=True), 30)
 
 
 def test_success_is_absent_until_announced_and_an_array_from_then_on():

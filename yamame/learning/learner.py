@@ -58,10 +58,12 @@ class Learner:
     def update(self, batch: Batch) -> dict[str, Float[Tensor, ""]]:
         """One gradient step on a batch; numbers worth logging (tensors: reading them is the caller's choice).
 
-        An update whose loss or gradient is not finite changes no parameter and is counted. Raises `UserError` after
-        `max_skipped_updates` of them in a row.
+        An update whose loss or gradient is not finite changes no parameter and no statistic, and is counted. Raises
+        `UserError` after `max_skipped_updates` of them in a row.
         """
         agent, config = self.agent, self.config
+        statistics = [*agent.popart.buffers(), *agent.timestep_encoder.normalizer.buffers()]
+        statistics_before = [value.clone() for value in statistics]
         agent.train()
         power_iteration(agent.trajectory_encoder)
         features_NF = agent.features(batch)
@@ -87,7 +89,8 @@ class Learner:
         self.optimizer.zero_grad()
         total.backward()
         gradient_norm = nn.utils.clip_grad_norm_(self.parameters, config.gradient_clip, foreach=True)
-        self._step(gradient_norm)
+        if not self._step(total.detach(), gradient_norm):
+            torch._foreach_copy_(statistics, statistics_before)
         metrics["loss/gradient_norm"] = gradient_norm.detach()
         metrics["value/target_mean"] = masked_mean(td_target_NG[:, -1], batch.valid) / config.td.reward_scale
         metrics["value/popart_deviation"] = agent.popart.deviation_G[-1] / config.td.reward_scale
@@ -113,9 +116,10 @@ class Learner:
         self.skipped = state["skipped"]
         self.skipped_in_a_row = state["skipped_in_a_row"]
 
-    def _step(self, gradient_norm: Tensor) -> None:
+    def _step(self, loss: Tensor, gradient_norm: Tensor) -> bool:
+        """Move the parameters, if loss and gradient are finite; whether they were."""
         self.updates += 1
-        if not torch.isfinite(gradient_norm):
+        if not torch.isfinite(loss + gradient_norm):
             self.skipped += 1
             self.skipped_in_a_row += 1
             if self.skipped_in_a_row >= self.config.max_skipped_updates:
@@ -123,10 +127,11 @@ class Learner:
                     f"{self.skipped_in_a_row} updates in a row had a loss or gradient that is not finite: "
                     "look for huge rewards or observations, or lower --learner.learning-rate"
                 )
-            return
+            return False
         self.skipped_in_a_row = 0
         warmup = min(1.0, self.updates / max(1, self.config.warmup_updates))
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.learning_rate * warmup
         self.optimizer.step()
         self.agent.update_targets(self.config.target_rate)
+        return True

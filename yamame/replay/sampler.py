@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from yamame.records.batch import Batch
 from yamame.records.errors import UserError
+from yamame.records.interfaces import TrajectoryStore
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import DamagedRecordError
 from yamame.replay.packing import Window, pack
@@ -20,19 +21,6 @@ Relabel = Callable[[Trajectory, np.random.Generator], Trajectory]
 """Another account of a trajectory (goals, rewards, possibly shorter), made anew every time it is sampled."""
 
 _MOST_REDRAWS = 1000
-
-
-@runtime_checkable
-class ReadableStore(Protocol):
-    """The half of `TrajectoryStore` that sampling needs."""
-
-    def ids(self) -> Sequence[int]:
-        """Ids of what is kept, oldest first; the sequence returned never changes."""
-        ...
-
-    def read(self, trajectory_id: int) -> Trajectory:
-        """The trajectory of an id; `KeyError` if it is gone, `DamagedRecordError` if it cannot be read."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +59,7 @@ class Sampler:
 
     def __init__(
         self,
-        store: ReadableStore,
+        store: TrajectoryStore,
         *,
         config: ReplayConfig,
         context_length: int,

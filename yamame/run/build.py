@@ -63,6 +63,7 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         replay_directory,
         capacity_trajectories=config.replay.capacity_trajectories,
         cache_bytes=config.replay.cache_bytes,
+        max_bytes=config.replay.max_bytes,
         compression_level=config.replay.compression_level,
     )
     return Parts(

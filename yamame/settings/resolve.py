@@ -37,7 +37,7 @@ def _of_task(flags: Sequence[str]) -> list[str]:
     concerns_task = False
     for flag in flags:
         if flag.startswith("--"):
-            concerns_task = flag.startswith(("--env.", "--no-env."))
+            concerns_task = flag.startswith("--env.")
         if concerns_task:
             kept.append(flag)
     return kept

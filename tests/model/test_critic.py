@@ -1,0 +1,122 @@
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from yamame.model.blocks.ensemble_linear import EnsembleLinear
+from yamame.model.heads.critic import ContinuousCritic, CriticConfig, DiscreteCritic
+from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
+
+STATE, ACTIONS, MEMBERS = 5, 2, 3
+DISCOUNTS = torch.tensor([0.1, 0.9, 0.99], dtype=torch.float64)
+CONFIG = CriticConfig(ensemble=MEMBERS, hidden=(8, 6))
+
+
+def continuous() -> ContinuousCritic:
+    torch.manual_seed(0)
+    space = spaces.Box(-1.0, 1.0, (ACTIONS,))
+    critic = CONFIG.build(inputs=STATE, action_space=space, discounts_G=DISCOUNTS)
+    assert isinstance(critic, ContinuousCritic)
+    return critic.double()
+
+
+def discrete() -> DiscreteCritic:
+    torch.manual_seed(0)
+    critic = CONFIG.build(inputs=STATE, action_space=spaces.Discrete(4), discounts_G=DISCOUNTS)
+    assert isinstance(critic, DiscreteCritic)
+    return critic.double()
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def by_concatenation(critic: ContinuousCritic, state_ND: Tensor, action_NGA: Tensor) -> Tensor:
+    """One ordinary network a critic, on [state, clamped action, log(1 + 1 / (1 - gamma))]."""
+    result = torch.empty(len(state_ND), MEMBERS, len(DISCOUNTS), dtype=torch.float64)
+    for g, discount in enumerate(DISCOUNTS):
+        feature = torch.log(1 + 1 / (1 - discount)).expand(len(state_ND), 1)
+        x = torch.cat([state_ND, action_NGA[:, g].clamp(-0.999, 0.999), feature], dim=1)
+        for k in range(MEMBERS):
+            h = x
+            for index, layer in enumerate(critic.layers):
+                h = h @ layer.weight[k] + layer.bias[k]
+                if index < len(critic.layers) - 1:
+                    h = torch.nn.functional.leaky_relu(h, 0.01)
+            result[:, k, g] = h[:, 0]
+    return result
+
+
+def test_the_factorised_first_layer_is_a_linear_layer_on_the_concatenation() -> None:
+    critic, state_ND, action_NGA = continuous(), random(7, STATE), random(7, 3, ACTIONS, seed=1).tanh()
+    action_NGA[0] = 1.0
+    expected = by_concatenation(critic, state_ND, action_NGA)
+    torch.testing.assert_close(critic(state_ND, action_NGA), expected, rtol=0, atol=1e-12)
+    shared = action_NGA[:, :1]
+    expected = by_concatenation(critic, state_ND, shared.expand(-1, 3, -1))
+    torch.testing.assert_close(critic(state_ND, shared), expected, rtol=0, atol=1e-12)
+
+
+def test_frozen_critics_pass_gradients_to_actions_only() -> None:
+    critic, action_NGA = continuous(), random(7, 3, ACTIONS).tanh().requires_grad_()
+    frozen = critic(random(7, STATE), action_NGA, frozen=True)
+    torch.testing.assert_close(frozen, critic(random(7, STATE), action_NGA))
+    (gradient,) = torch.autograd.grad(frozen.sum(), action_NGA, retain_graph=True)
+    frozen.sum().backward()
+    assert (gradient != 0).any(dim=2).all()
+    assert all(parameter.grad is None for parameter in critic.parameters())
+
+
+def test_continuous_values_are_of_the_data_and_of_one_sample() -> None:
+    critic, raw = continuous(), random(7, 3, 2 * ACTIONS, seed=2).requires_grad_()
+    state_ND, action_NA = random(7, STATE).requires_grad_(), random(7, ACTIONS, seed=3).tanh()
+    policy = TanhGaussianPolicy.of(raw)
+    q_data, q_policy = critic.values(state_ND, action_NA, policy, torch.Generator().manual_seed(5))
+    sample = policy.sample(torch.Generator().manual_seed(5))
+    torch.testing.assert_close(q_data, by_concatenation(critic, state_ND, action_NA[:, None].expand(-1, 3, -1)))
+    torch.testing.assert_close(q_policy, by_concatenation(critic, state_ND, sample))
+    q_policy.sum().backward(retain_graph=True)
+    assert state_ND.grad is None and all(parameter.grad is None for parameter in critic.parameters())
+    assert raw.grad is not None and raw.grad.any()
+    q_data.sum().backward()
+    assert state_ND.grad is not None and state_ND.grad.any()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in critic.parameters())
+    value = critic.policy_value(state_ND, policy, torch.Generator().manual_seed(5))
+    torch.testing.assert_close(value, q_policy)
+
+
+def test_discrete_values_are_the_datas_action_and_the_exact_expectation() -> None:
+    critic, logits = discrete(), random(6, 3, 4, seed=2).requires_grad_()
+    state_ND, action_N = random(6, STATE).requires_grad_(), torch.tensor([0, 1, 2, 3, 0, 1])
+    policy = CategoricalPolicy.of(logits, (0.001, 0.99))
+    q_NKGA = critic(state_ND)
+    assert q_NKGA.shape == (6, MEMBERS, 3, 4)
+    q_data, q_policy = critic.values(state_ND, action_N, policy, torch.Generator())
+    for n in range(6):
+        torch.testing.assert_close(q_data[n], q_NKGA[n, :, :, action_N[n]])
+    expected = torch.einsum("nkga,nga->nkg", q_NKGA, policy.probability_NGA)
+    torch.testing.assert_close(q_policy, expected)
+    torch.testing.assert_close(critic.policy_value(state_ND, policy, torch.Generator()), expected)
+    q_policy.sum().backward(retain_graph=True)
+    assert state_ND.grad is None and all(parameter.grad is None for parameter in critic.parameters())
+    assert logits.grad is not None and logits.grad.any()
+    q_data.sum().backward()
+    assert state_ND.grad is not None and state_ND.grad.any()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in critic.parameters())
+
+
+def test_discrete_members_are_ordinary_networks() -> None:
+    critic, state_ND = discrete(), random(6, STATE)
+    for k in range(MEMBERS):
+        h = state_ND
+        for index, layer in enumerate(critic.layers):
+            h = h @ layer.weight[k] + layer.bias[k]
+            h = torch.nn.functional.leaky_relu(h) if index < len(critic.layers) - 1 else h
+        torch.testing.assert_close(critic(state_ND)[:, k], h.view(6, 3, 4), rtol=0, atol=1e-12)
+
+
+def test_ensemble_layers_start_as_wide_as_promised() -> None:
+    layer = EnsembleLinear(4, 100, 50)
+    assert layer.weight.abs().max().item() == pytest.approx((3 / 100) ** 0.5, rel=0.01)
+    assert layer.bias.abs().max().item() == pytest.approx((1 / 100) ** 0.5, rel=0.05)
+    assert not torch.equal(layer.weight[0], layer.weight[1])

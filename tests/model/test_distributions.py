@@ -1,0 +1,105 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Normal, TransformedDistribution
+from torch.distributions.transforms import TanhTransform
+
+from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
+
+
+def categorical(*logits: float, clip: tuple[float, float] = (0.001, 0.99)) -> CategoricalPolicy:
+    return CategoricalPolicy.of(torch.tensor([[logits]], dtype=torch.float64), clip)
+
+
+def gaussian(tokens: int = 6, discounts: int = 3, actions: int = 2) -> tuple[Tensor, TanhGaussianPolicy]:
+    raw = torch.randn(tokens, discounts, 2 * actions, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    raw.requires_grad_()
+    return raw, TanhGaussianPolicy.of(raw)
+
+
+def test_probabilities_are_clipped_then_renormalised() -> None:
+    probability = categorical(50.0, 0.0, 0.0).probability_NGA[0, 0]
+    expected = torch.tensor([0.99, 0.001, 0.001], dtype=torch.float64) / 0.992
+    torch.testing.assert_close(probability, expected, rtol=1e-9, atol=0)
+
+
+def test_within_the_clip_it_is_the_softmax() -> None:
+    policy = categorical(0.3, -0.5, 1.0)
+    softmax = torch.tensor([0.3, -0.5, 1.0]).double().softmax(0)
+    torch.testing.assert_close(policy.probability_NGA[0, 0], softmax, rtol=1e-7, atol=0)
+
+
+def test_the_renormalising_sum_carries_no_gradient() -> None:
+    """d log p / d logits: of the clipped probability only, as if the sum were a constant."""
+    logits = torch.tensor([[[4.0, 0.0, -6.0]]], dtype=torch.float64, requires_grad=True)
+    CategoricalPolicy.of(logits, (0.001, 0.99)).log_prob(torch.tensor([0])).sum().backward()
+    softmax = logits.detach().softmax(-1)[0, 0]
+    assert softmax[2] < 0.001 < softmax[1] and softmax[0] < 0.99
+    assert logits.grad is not None
+    torch.testing.assert_close(logits.grad[0, 0], torch.tensor([1.0, 0.0, 0.0]).double() - softmax)
+
+
+def test_categorical_log_prob_and_entropy_are_of_the_clipped_distribution() -> None:
+    logits = 3.0 * torch.randn(5, 2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    policy = CategoricalPolicy.of(logits, (0.001, 0.99))
+    action_N = torch.tensor([0, 3, 1, 2, 3])
+    log_prob_NG, entropy_NG = policy.log_prob(action_N), policy.entropy()
+    for n in range(5):
+        for g in range(2):
+            reference = torch.distributions.Categorical(probs=policy.probability_NGA[n, g])
+            assert log_prob_NG[n, g].item() == pytest.approx(reference.log_prob(action_N[n]).item(), rel=1e-9)
+            assert entropy_NG[n, g].item() == pytest.approx(reference.entropy().item(), rel=1e-9)
+
+
+def test_categorical_samples_have_the_probabilities() -> None:
+    """Different for each discount, which is drawn for by itself."""
+    logits = torch.tensor([[0.0, 1.0, 2.0], [50.0, 0.0, 0.0]]).expand(30_000, -1, -1)
+    policy = CategoricalPolicy.of(logits, (0.01, 0.9))
+    sample_NG = policy.sample(torch.Generator().manual_seed(0))
+    frequency = torch.stack([(sample_NG == action).float().mean(0) for action in range(3)], dim=1)
+    torch.testing.assert_close(frequency, policy.probability_NGA[0], rtol=0, atol=0.01)
+
+
+def test_modes_are_the_most_likely_actions() -> None:
+    assert categorical(0.0, 2.0, 1.0).mode().item() == 1
+    raw, policy = gaussian()
+    torch.testing.assert_close(policy.mode(), raw[..., :2].tanh())
+
+
+def test_log_std_lies_within_its_bounds() -> None:
+    raw = torch.tensor([[[0.0, -100.0], [0.0, 100.0], [0.0, 0.0]]])
+    torch.testing.assert_close(TanhGaussianPolicy.of(raw).log_std_NGA[0, :, 0], torch.tensor([-5.0, 2.0, -1.5]))
+
+
+def test_tanh_gaussian_log_prob_is_that_of_torch() -> None:
+    _, policy = gaussian()
+    normal = Normal(policy.mean_NGA, policy.log_std_NGA.exp())
+    reference = TransformedDistribution(normal, [TanhTransform()])  # type: ignore[no-untyped-call]
+    action_NA = torch.rand(6, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 1.9 - 0.95
+    expected_NG = reference.log_prob(action_NA[:, None].expand(-1, 3, -1)).sum(-1)
+    torch.testing.assert_close(policy.log_prob(action_NA), expected_NG, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(policy.entropy(), normal.entropy().sum(-1), rtol=1e-12, atol=1e-12)
+
+
+def test_actions_at_the_border_count_as_0_99() -> None:
+    _, policy = gaussian()
+    at_border = policy.log_prob(torch.full((6, 2), 1.0).double())
+    torch.testing.assert_close(at_border, policy.log_prob(torch.full((6, 2), 0.99).double()))
+    assert at_border.isfinite().all()
+
+
+def test_tanh_gaussian_samples_are_distributed_and_inside() -> None:
+    raw = torch.tensor([[[0.3, 0.0]]], dtype=torch.float64).expand(20_000, -1, -1)
+    policy = TanhGaussianPolicy.of(raw)
+    sample = policy.sample(torch.Generator().manual_seed(0)).flatten()
+    assert sample.abs().max() < 1.0
+    assert sample.atanh().mean().item() == pytest.approx(0.3, abs=0.01)
+    assert sample.atanh().std().item() == pytest.approx(math.exp(-1.5), rel=0.03)
+
+
+def test_samples_carry_gradients_to_mean_and_deviation() -> None:
+    raw, policy = gaussian()
+    policy.sample(torch.Generator().manual_seed(0)).sum().backward()
+    assert raw.grad is not None and (raw.grad != 0).all()

@@ -1,0 +1,82 @@
+"""Recipes: found by their files, complete, and configurable before and after their task is known."""
+
+import pytest
+
+from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
+from yamame.model.trajectory_encoders.gru import GRUConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.records.errors import UserError
+from yamame.run.config import RunConfig
+from yamame.run.config_json import from_json, to_json
+from yamame.run.variants import VARIANTS, apply_variants
+from yamame.settings.catalogue import load_recipe, recipe_names
+from yamame.settings.resolve import settings_from_flags, settings_from_overrides
+
+TMAZE = "passive-tmaze"
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_says_what_it_costs_and_survives_its_json(name: str) -> None:
+    recipe = load_recipe(name)
+    assert {"summary", "command", "cost", "expected"} <= set(recipe.about)
+    assert recipe.about["command"].startswith(f"yamame train {name}")
+    config = recipe.configure(recipe.environment)
+    assert from_json(RunConfig, to_json(config)) == config
+    assert config.context <= config.env.trial_length
+    assert recipe.about["command"].split()[3:] is not None
+    assert settings_from_flags(recipe, [], recipe.about["command"].split()[3:]) == config
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="passive-tmaze"):
+        load_recipe("pasive-tmaze")
+
+
+def test_settings_follow_from_the_task_and_flags_win() -> None:
+    recipe = load_recipe(TMAZE)
+    short, long = (settings_from_flags(recipe, [], ["--env.horizon", str(n)]) for n in (30, 60))
+    assert (short.context, long.context) == (31, 61)
+    assert long.env_steps / short.env_steps == pytest.approx(61 / 31)
+    flags = ["--env.horizon", "60", "--env-steps", "7", "--learner.td.n-step=3", "--agent.no-popart"]
+    config = settings_from_flags(recipe, [], flags)
+    assert (config.env_steps, config.learner.td.n_step, config.agent.popart) == (7, 3, False)
+    assert settings_from_overrides(recipe, [], {"env": {"horizon": 60}}) == long
+    assert settings_from_overrides(recipe, [], {"env.horizon": 60}) == long
+
+
+def test_a_wrong_flag_names_the_nearest_one() -> None:
+    recipe = load_recipe(TMAZE)
+    with pytest.raises(UserError, match=r"--env\.horizn.*--env\.horizon"):
+        settings_from_flags(recipe, [], ["--env.horizn", "60"])
+    with pytest.raises(UserError, match=r"--learner\.learning-rate"):
+        settings_from_flags(recipe, [], ["--learner.learning-rat", "1"])
+    with pytest.raises(UserError, match="int"):
+        settings_from_flags(recipe, [], ["--env.horizon", "far"])
+
+
+def test_variants() -> None:
+    recipe = load_recipe("dark-key-to-door")
+    base = recipe.configure(recipe.environment)
+    changed = {name: apply_variants(base, [name]) for name in VARIANTS}
+    assert all(config != base for config in changed.values())
+    assert isinstance(changed["no-memory"].agent.trajectory_encoder, FeedForwardConfig)
+    assert isinstance(changed["gru"].agent.trajectory_encoder, GRUConfig)
+    assert changed["no-memory"].agent.trajectory_encoder.state_size == base.agent.trajectory_encoder.state_size
+    naive = changed["naive"].agent.trajectory_encoder
+    assert isinstance(naive, TransformerConfig)
+    assert not (naive.sigma_reparam or naive.normformer or naive.head_scaling)
+    assert changed["no-filtered-imitation"].learner.imitation.weight == 0.0
+    assert not changed["no-multi-gamma"].agent.multi_gamma
+    assert not changed["no-popart"].agent.popart
+    with pytest.raises(UserError, match="no-memory"):
+        apply_variants(base, ["no-memori"])
+    flags = settings_from_flags(recipe, ["gru"], ["--agent.trajectory-encoder.width", "32"])
+    assert flags.agent.trajectory_encoder.state_size == 32
+
+
+def test_a_task_object_replaces_the_task_whole() -> None:
+    task = DarkKeyToDoorConfig(size=4, horizon=40, attempt_length=10)
+    config = settings_from_overrides(load_recipe("dark-key-to-door"), [], {"env": task})
+    assert config.env == task
+    assert config.context == 40
