@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from yamame.environments.gymnasium_ids import register_environments
+
 if TYPE_CHECKING:
     from yamame.api import LoadedPolicy, Run, load, resume, train
     from yamame.records.errors import UserError
@@ -20,3 +22,6 @@ def __getattr__(name: str) -> Any:
 
         return getattr(api, name)
     raise AttributeError(f"module 'yamame' has no attribute {name!r}")
+
+
+register_environments()

@@ -121,7 +121,7 @@ def _walk_with(
 def _canonical(leaf: spaces.Space[Any], value: Any) -> np.ndarray:
     array = np.asarray(value)
     if isinstance(leaf, spaces.Discrete):
-        return array.astype(np.int64) - int(leaf.start)
+        return np.asarray(array.astype(np.int64) - int(leaf.start))
     if isinstance(leaf, spaces.MultiDiscrete):
         return array.astype(np.int64) - leaf.start.astype(np.int64)
     return array if array.dtype in (np.uint8, np.bool_) else array.astype(np.float32)

@@ -14,6 +14,7 @@ from yamame.model.trajectory_encoders.kv_cache import KVCache
 from yamame.model.trajectory_encoders.positions import PositionEmbedding, Positions, rotate
 from yamame.ops.rows import RowLayout
 from yamame.records.batch import Batch
+from yamame.records.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,12 @@ class TransformerConfig(TrajectoryEncoderConfig):
     """LayerNorms after attention and inside the feed-forward (NormFormer)."""
     head_scaling: bool = True
     """A learned factor for each attention head."""
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise UserError(f"Transformer of width {self.width} with {self.heads} heads: give a multiple of the heads")
+        if self.width % 2 or (self.positions == "rotary" and self.width // self.heads % 2):
+            raise UserError(f"Transformer of width {self.width} with {self.heads} heads: give an even width (per head)")
 
     @property
     def state_size(self) -> int:

@@ -1,0 +1,185 @@
+"""The whole temporal-difference path on a two-state MDP whose values are known.
+
+    state 0:  action 0 -> state 0, reward 0     action 1 -> state 1, reward 1
+    state 1:  action 0 -> state 0, reward 2     action 1 -> state 0, reward 1/2, and there it ends (or is cut off)
+"""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from yamame.learning.learner import Learner, LearnerConfig
+from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.policy_gradient import PolicyGradientLoss
+from yamame.learning.losses.td import TDLoss
+from yamame.model.agent import Agent, AgentConfig
+from yamame.model.heads.actor import ActorConfig
+from yamame.model.heads.critic import CriticConfig
+from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
+from yamame.records.batch import Batch
+from yamame.records.trajectory import Trajectory
+from yamame.replay.packing import Window, pack
+
+Ending = Literal["terminated", "truncated"]
+TRANSITIONS = ((0, 0, 0.0, 0), (0, 1, 1.0, 1), (1, 0, 2.0, 0), (1, 1, 0.5, 0))
+"""State, action, reward, next state."""
+DISCOUNTS = torch.tensor([0.5, 0.9], dtype=torch.float64)
+
+
+def known_q(discount: float, *, last_one_ends: bool) -> np.ndarray:
+    """Q of the uniformly random policy, in the order of `TRANSITIONS`: solves Q = r + gamma P Q."""
+    moves = np.zeros((4, 4))
+    for index, (_, _, _, following) in enumerate(TRANSITIONS):
+        if not (index == 3 and last_one_ends):
+            moves[index, 2 * following : 2 * following + 2] = 0.5
+    return np.linalg.solve(np.eye(4) - discount * moves, [reward for _, _, reward, _ in TRANSITIONS])
+
+
+def mdp_batch(ending: Ending, repeat: int = 1) -> Batch:
+    """A window of one transition for each of the four."""
+    windows = []
+    for index, (state, action, reward, following) in enumerate(TRANSITIONS):
+        ends = {kind: np.array([index == 3 and kind == ending]) for kind in ("terminated", "truncated")}
+        trajectory = Trajectory(
+            reward=np.array([reward], np.float32),
+            action=np.array([action]),
+            episode_start=np.array([True, False]),
+            observation={"observation": np.array([state, following])},
+            horizon=1,
+            **ends,
+        )
+        windows += [Window(trajectory=trajectory, start=0, length=1)] * repeat
+    return pack(windows, token_multiple=4)
+
+
+def test_the_known_values() -> None:
+    """V = (1 + 2 gamma + gamma V... by hand for gamma = 0: Q is the reward."""
+    np.testing.assert_allclose(known_q(0.0, last_one_ends=True), [0.0, 1.0, 2.0, 0.5])
+    q = known_q(0.5, last_one_ends=True)
+    np.testing.assert_allclose(q[1], 1.0 + 0.5 * (q[2] + q[3]) / 2)
+    np.testing.assert_allclose(q[3], 0.5)
+
+
+def fixed_point(loss: TDLoss, ending: Ending) -> Tensor:
+    """Q `[transition, G]` that `TDLoss.target` maps to itself, for the uniformly random policy."""
+    batch = mdp_batch(ending)
+    state_N = batch.observation["observation"]
+    q = torch.zeros(4, len(DISCOUNTS), dtype=torch.float64)
+    for _ in range(300):
+        value = q.view(2, 2, -1).mean(1)
+        next_q_NKG = value[state_N][:, None].expand(-1, 2, -1)
+        q = loss.target(batch, next_q_NKG, DISCOUNTS, torch.Generator())[batch.valid]
+    return q
+
+
+@pytest.mark.parametrize(
+    ("ending", "truncation_is_terminal", "last_one_ends"),
+    [
+        ("terminated", False, True),
+        ("terminated", True, True),
+        ("truncated", True, True),
+        ("truncated", False, False),
+    ],
+)
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_repeated_targets_reach_the_known_values(
+    ending: Ending, truncation_is_terminal: bool, last_one_ends: bool, n_step: int
+) -> None:
+    loss = TDLoss(reward_scale=1.0, truncation_is_terminal=truncation_is_terminal, n_step=n_step)
+    expected = np.stack([known_q(gamma, last_one_ends=last_one_ends) for gamma in DISCOUNTS.tolist()], axis=1)
+    np.testing.assert_allclose(fixed_point(loss, ending).numpy(), expected, atol=1e-9)
+
+
+def test_reward_scale_multiplies_targets_only() -> None:
+    plain, scaled = (fixed_point(TDLoss(reward_scale=scale), "terminated") for scale in (1.0, 7.0))
+    torch.testing.assert_close(scaled, 7.0 * plain, rtol=0, atol=1e-9)
+
+
+def test_targets_are_the_minimum_of_a_subset_of_the_slow_critics() -> None:
+    batch = mdp_batch("terminated", repeat=2000)
+    next_q_NKG = torch.tensor([1.0, 2.0, 3.0]).double()[None, :, None].expand(len(batch.valid), -1, 1)
+    loss, half = TDLoss(reward_scale=1.0), torch.tensor([0.5]).double()
+    first = batch.valid & (batch.reward == 1.0)
+    drawn = loss.target(batch, next_q_NKG, half, torch.Generator().manual_seed(0))[first]
+    assert sorted(set(drawn.flatten().tolist())) == [1.5, 2.0]
+    assert (drawn == 1.5).double().mean().item() == pytest.approx(2 / 3, abs=0.04)
+    whole = replace(loss, critics_in_target=3).target(batch, next_q_NKG, half, torch.Generator())[first]
+    assert set(whole.flatten().tolist()) == {1.5}
+
+
+def learned_agent(td: TDLoss, ending: Ending, monkeypatch: pytest.MonkeyPatch, **config: Any) -> Agent:
+    """Critics trained on the four transitions while the policy stays uniformly random."""
+    torch.manual_seed(0)
+    agent = Agent(
+        AgentConfig(
+            timestep_encoder=VectorEncoderConfig(hidden=(), width=8),
+            trajectory_encoder=FeedForwardConfig(width=8, layers=0),
+            actor=ActorConfig(hidden=()),
+            critic=CriticConfig(ensemble=2, hidden=(16,)),
+            discounts=(0.5,),
+            acting_discount=0.9,
+            **config,
+        ),
+        observation_space=spaces.Discrete(2),
+        action_space=spaces.Discrete(2),
+        context_length=1,
+        horizon=1,
+    )
+    for parameter in agent.actor.parameters():
+        torch.nn.init.zeros_(parameter)
+    agent.target_actor.load_state_dict(agent.actor.state_dict())
+    # a state is its observation alone, so that the last slots of windows are states that training sees
+    only_state = torch.arange(7) < 2
+    features = agent.features
+    monkeypatch.setattr(agent, "features", lambda batch: features(batch) * only_state)
+    learner = Learner(
+        agent,
+        LearnerConfig(
+            td=td,
+            policy_gradient=PolicyGradientLoss(weight=0.0),
+            imitation=FilteredImitationLoss(weight=0.0),
+            learning_rate=1e-2,
+            warmup_updates=1,
+            weight_decay=0.0,
+            gradient_clip=10.0,
+            target_rate=0.2,
+        ),
+        generator=torch.Generator().manual_seed(0),
+    )
+    batch = mdp_batch(ending)
+    for update in range(700):
+        learner.config = replace(learner.config, learning_rate=1e-2 * (1 - update / 700))
+        learner.update(batch)
+    return agent
+
+
+@torch.no_grad()
+def learned_q(agent: Agent, reward_scale: float) -> np.ndarray:
+    batch = mdp_batch("terminated")
+    raw_NKGA = agent.critic(agent.encode(agent.features(batch), batch))[batch.valid]
+    action = batch.action[batch.valid][:, None, None, None].expand(-1, *raw_NKGA.shape[1:3], 1)
+    q_NKG = agent.popart.value(raw_NKGA.gather(3, action).squeeze(3))
+    return q_NKG.mean(1).numpy() / reward_scale
+
+
+@pytest.mark.parametrize(
+    ("td", "ending", "last_one_ends", "popart"),
+    [
+        (TDLoss(), "terminated", True, True),
+        (TDLoss(reward_scale=1.0, n_step=2), "terminated", True, False),
+        (TDLoss(), "truncated", False, True),
+    ],
+    ids=["terminated", "terminated, without PopArt, n-step", "truncated"],
+)
+def test_critics_learn_the_known_values(
+    td: TDLoss, ending: Ending, last_one_ends: bool, popart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q = learned_q(learned_agent(td, ending, monkeypatch, popart=popart), td.reward_scale)
+    expected = np.stack([known_q(gamma, last_one_ends=last_one_ends) for gamma in (0.5, 0.9)], axis=1)
+    np.testing.assert_allclose(q, expected, rtol=0, atol=0.05)

@@ -1,0 +1,132 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_agents import (
+    CONTINUOUS,
+    DISCRETE,
+    TINY_AGENT,
+    TINY_TRANSFORMER,
+    ActionSpace,
+    double_batch,
+    gradients,
+    random_windows,
+    shake,
+    tiny_agent,
+)
+
+from yamame.model.agent import AgentConfig
+from yamame.model.discounts import PAPER_CONTINUOUS, PAPER_DISCRETE
+from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
+from yamame.model.trajectory_encoders.gru import GRUConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.records.batch import Predictions
+from yamame.records.errors import UserError
+
+both_action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+TOKENS, MEMBERS, DISCOUNTS = 13, 4, 3
+
+
+def predictions_of(agent: torch.nn.Module, action_space: ActionSpace) -> Predictions:
+    batch = double_batch(random_windows(0, (4, 6), action_space), token_multiple=TOKENS)
+    state_ND = agent.encode(agent.features(batch), batch)
+    target_NG = torch.zeros(TOKENS, DISCOUNTS, dtype=torch.float64)
+    return agent.predict(state_ND, batch, target_NG, torch.Generator().manual_seed(0))
+
+
+def parts_with_gradient(agent: torch.nn.Module, value: torch.Tensor) -> set[str]:
+    """Children of the agent in which some parameter gets a gradient other than zero."""
+    agent.zero_grad()
+    value.sum().backward(retain_graph=True)
+    return {
+        name
+        for name, part in agent.named_children()
+        if any(parameter.grad is not None and parameter.grad.any() for parameter in part.parameters())
+    }
+
+
+@both_action_spaces
+def test_who_learns_from_what(action_space: ActionSpace) -> None:
+    agent = tiny_agent(action_space=action_space)
+    shake(agent)
+    predictions = predictions_of(agent, action_space)
+    encoders = {"timestep_encoder", "trajectory_encoder"}
+    assert parts_with_gradient(agent, predictions.q_data_NKG) == {*encoders, "critic"}
+    assert parts_with_gradient(agent, predictions.q_policy_NKG) == {*encoders, "actor"}
+    assert parts_with_gradient(agent, predictions.log_prob_NG) == {*encoders, "actor"}
+    for name in ("td_target_NG", "q_scale_G", "q_shift_G"):
+        assert not getattr(predictions, name).requires_grad
+
+
+@both_action_spaces
+def test_every_parameter_learns(action_space: ActionSpace) -> None:
+    """Nothing trainable is left out of the graph; every part of it gets a gradient from some prediction."""
+    agent = tiny_agent(action_space=action_space)
+    shake(agent)
+    predictions = predictions_of(agent, action_space)
+    (predictions.q_data_NKG.square().sum() + predictions.q_policy_NKG.square().sum()).backward()
+    without = {name for name, gradient in gradients(agent).items() if not gradient.any()}
+    assert not without
+
+
+@both_action_spaces
+def test_slow_heads_are_not_trained_and_follow_by_their_share(action_space: ActionSpace) -> None:
+    agent = tiny_agent(action_space=action_space)
+    slow = {name: value.clone() for name, value in agent.named_parameters() if name.startswith("target_")}
+    assert slow and not any(agent.get_parameter(name).requires_grad for name in slow)
+    for name, value in slow.items():
+        assert torch.equal(value, agent.get_parameter(name.removeprefix("target_"))), "equal at the start"
+    for head in (agent.actor, agent.critic):
+        shake(head)
+    agent.update_targets(0.25)
+    for name, before in slow.items():
+        online = agent.get_parameter(name.removeprefix("target_"))
+        expected = 0.75 * before + 0.25 * online
+        torch.testing.assert_close(agent.get_parameter(name), expected, rtol=0, atol=1e-14)
+
+
+@both_action_spaces
+def test_target_values_come_from_the_slow_heads_in_units_of_reward(action_space: ActionSpace) -> None:
+    agent = tiny_agent(action_space=action_space)
+    state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    before = agent.target_values(state_ND, torch.Generator().manual_seed(1))
+    raw = agent.critic.policy_value(state_ND, agent.actor(state_ND), torch.Generator().manual_seed(1))
+    torch.testing.assert_close(before, agent.popart.deviation_G * raw.detach())
+    shake(agent.actor)
+    shake(agent.critic)
+    assert torch.equal(agent.target_values(state_ND, torch.Generator().manual_seed(1)), before)
+    assert not before.requires_grad
+
+
+def test_the_acting_discount_stands_last() -> None:
+    assert AgentConfig().all_discounts(DISCRETE) == (*PAPER_DISCRETE, 0.999)
+    assert len(PAPER_DISCRETE) == 17
+    assert AgentConfig(acting_discount=0.99).all_discounts(CONTINUOUS) == (*PAPER_CONTINUOUS, 0.99)
+    assert AgentConfig(discounts=(0.1, 0.2)).all_discounts(DISCRETE) == (0.1, 0.2, 0.999)
+    assert AgentConfig(discounts=(0.1, 0.2), multi_gamma=False).all_discounts(DISCRETE) == (0.999,)
+
+
+@both_action_spaces
+def test_an_actor_for_one_discount_is_the_same_policy(action_space: ActionSpace) -> None:
+    agent = tiny_agent(action_space=action_space)
+    shake(agent.actor)
+    state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    everything = vars(agent.actor(state_ND))
+    for discount in range(DISCOUNTS):
+        for name, value in vars(agent.actor.only(discount)(state_ND)).items():
+            torch.testing.assert_close(value[:, 0], everything[name][:, discount], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("encoder", [TINY_TRANSFORMER, GRUConfig(width=16), FeedForwardConfig(width=16)])
+def test_the_encoder_is_the_configs(encoder: TransformerConfig | GRUConfig | FeedForwardConfig) -> None:
+    agent = tiny_agent(replace(TINY_AGENT, trajectory_encoder=encoder))
+    assert type(agent.trajectory_encoder).__name__ == type(encoder).__name__.removesuffix("Config")
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UserError, match="multiple"):
+        replace(TINY_TRANSFORMER, heads=3)
+    with pytest.raises(UserError, match="even"):
+        replace(TINY_TRANSFORMER, width=15, heads=3)
+    with pytest.raises(UserError, match="even"):
+        replace(TINY_TRANSFORMER, width=6, heads=2, positions="rotary")
