@@ -125,4 +125,3 @@ def gradients(module: nn.Module) -> dict[str, Tensor]:
         for name, parameter in module.named_parameters()
         if parameter.requires_grad
     }
-

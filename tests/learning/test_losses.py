@@ -53,7 +53,7 @@ def test_policy_gradient_pulls_on_the_least_critic_only() -> None:
 
 
 def test_imitation_compares_the_means_of_the_critics() -> None:
-    """Token 0: means 2, 3.5 of the data against 1.25, 2.5 of the policy: both imitated. Token 1: 1 > -1.5, 1.5 < 4.5."""
+    """Token 0: means 2, 3.5 of the data against 1.25, 2.5 of the policy: both imitated. Token 1: only 1 > -1.5."""
     output = FilteredImitationLoss()(BATCH, predictions())
     assert output.per_token.tolist() == [pytest.approx((1 + 2) / 2), pytest.approx(3 / 2)]
     assert output.metrics["imitated_fraction"].item() == 1.0

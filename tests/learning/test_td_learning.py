@@ -1,7 +1,7 @@
 """The whole temporal-difference path on a two-state MDP whose values are known.
 
-    state 0:  action 0 -> state 0, reward 0     action 1 -> state 1, reward 1
-    state 1:  action 0 -> state 0, reward 2     action 1 -> state 0, reward 1/2, and there it ends (or is cut off)
+state 0:  action 0 -> state 0, reward 0     action 1 -> state 1, reward 1
+state 1:  action 0 -> state 0, reward 2     action 1 -> state 0, reward 1/2, and there it ends (or is cut off)
 """
 
 from dataclasses import replace
@@ -59,7 +59,7 @@ def mdp_batch(ending: Ending, repeat: int = 1) -> Batch:
 
 
 def test_the_known_values() -> None:
-    """V = (1 + 2 gamma + gamma V... by hand for gamma = 0: Q is the reward."""
+    """Without discount Q is the reward; otherwise Bellman's equation holds."""
     np.testing.assert_allclose(known_q(0.0, last_one_ends=True), [0.0, 1.0, 2.0, 0.5])
     q = known_q(0.5, last_one_ends=True)
     np.testing.assert_allclose(q[1], 1.0 + 0.5 * (q[2] + q[3]) / 2)
@@ -119,7 +119,7 @@ def learned_agent(td: TDLoss, ending: Ending, monkeypatch: pytest.MonkeyPatch, *
     agent = Agent(
         AgentConfig(
             timestep_encoder=VectorEncoderConfig(hidden=(), width=8),
-            trajectory_encoder=FeedForwardConfig(width=8, layers=0),
+            trajectory_encoder=FeedForwardConfig(width=8, layers=1),
             actor=ActorConfig(hidden=()),
             critic=CriticConfig(ensemble=2, hidden=(16,)),
             discounts=(0.5,),
@@ -148,13 +148,13 @@ def learned_agent(td: TDLoss, ending: Ending, monkeypatch: pytest.MonkeyPatch, *
             warmup_updates=1,
             weight_decay=0.0,
             gradient_clip=10.0,
-            target_rate=0.2,
+            target_rate=0.3,
         ),
         generator=torch.Generator().manual_seed(0),
     )
     batch = mdp_batch(ending)
-    for update in range(700):
-        learner.config = replace(learner.config, learning_rate=1e-2 * (1 - update / 700))
+    for update in range(250):
+        learner.config = replace(learner.config, learning_rate=1e-2 * (1 - update / 250))
         learner.update(batch)
     return agent
 
@@ -172,10 +172,9 @@ def learned_q(agent: Agent, reward_scale: float) -> np.ndarray:
     ("td", "ending", "last_one_ends", "popart"),
     [
         (TDLoss(), "terminated", True, True),
-        (TDLoss(reward_scale=1.0, n_step=2), "terminated", True, False),
-        (TDLoss(), "truncated", False, True),
+        (TDLoss(reward_scale=1.0), "truncated", False, False),
     ],
-    ids=["terminated", "terminated, without PopArt, n-step", "truncated"],
+    ids=["terminated", "truncated, without PopArt"],
 )
 def test_critics_learn_the_known_values(
     td: TDLoss, ending: Ending, last_one_ends: bool, popart: bool, monkeypatch: pytest.MonkeyPatch

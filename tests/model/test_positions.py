@@ -2,8 +2,10 @@ import math
 
 import pytest
 import torch
+from tiny_agents import double_batch, random_windows, shake
 
-from yamame.model.trajectory_encoders.positions import PositionEmbedding, rotate
+from yamame.model.trajectory_encoders.positions import PositionEmbedding, Positions, rotate
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
 
 
 def test_sinusoidal_positions_are_the_formula() -> None:
@@ -32,3 +34,16 @@ def test_rotary_positions_add_nothing_and_keep_products_at_equal_distance() -> N
     torch.testing.assert_close(product(7, 4), product(103, 100), rtol=0, atol=1e-9)
     assert not torch.allclose(product(7, 4), product(8, 4))
     torch.testing.assert_close(rotate(q, torch.tensor([5])).norm(), q.norm())
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+def test_the_order_of_the_past_matters(positions: Positions) -> None:
+    """Without positions one layer of attention could not tell the same past in another order."""
+    torch.manual_seed(0)
+    config = TransformerConfig(width=16, layers=1, heads=2, feedforward=16, positions=positions)
+    encoder = config.build(inputs=3, memory_length=8, max_time=20).double()
+    shake(encoder)
+    batch = double_batch(random_windows(0, (5,), from_start=True))
+    x_ND = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    swapped_ND = x_ND[[1, 0, 2, 3, 4, 5]]
+    assert not torch.allclose(encoder(x_ND, batch)[5], encoder(swapped_ND, batch)[5], rtol=0, atol=1e-9)

@@ -18,7 +18,9 @@ def layout_of(lengths: tuple[int, ...] | list[int], filling: int, padding: int) 
 
 
 @settings(max_examples=60, deadline=None)
-@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), filling=st.integers(0, 9), padding=st.integers(0, 3))
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), filling=st.integers(0, 9), padding=st.integers(0, 3)
+)
 def test_tokens_stand_in_their_rows_and_come_back(lengths: list[int], filling: int, padding: int) -> None:
     layout, real_N = layout_of(lengths, filling, padding)
     x_ND = torch.randn(len(real_N), 2)

@@ -73,7 +73,7 @@ def test_epsilon_greedy_ignores_time_in_the_trial():
 
 @pytest.mark.parametrize("config", [EpsilonGreedy, BiLevelEpsilon, TMazeEpsilon])
 def test_a_schedule_of_no_length_is_refused(config):
-    with pytest.raises(UserError, match="anneal_steps is 0"):
+    with pytest.raises(UserError, match="anneal_steps must be at least 1, not 0"):
         config(anneal_steps=0)
 
 

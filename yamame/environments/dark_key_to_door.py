@@ -15,6 +15,7 @@ from yamame.environments.trials import Trials
 from yamame.environments.vector_adapter import VectorAdapter
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
+from yamame.records.limits import check_limits
 
 _MOVES = np.array([(0, -1), (-1, 0), (0, 1), (1, 0), (0, 0)])
 
@@ -109,6 +110,9 @@ class DarkKeyToDoorConfig(EnvironmentConfig):
     """Steps after which an attempt ends without the door."""
     fixed_start: bool = False
     """Always start in the middle of the room; otherwise the start belongs to the task."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "size", "horizon", "attempt_length", at_least=1)
 
     @property
     def task(self) -> str:

@@ -11,6 +11,7 @@ from yamame.environments.trials import Trials
 from yamame.environments.vectorize import vectorize
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,9 @@ class GymnasiumConfig(EnvironmentConfig):
     """Largest number of steps of a trial, all its attempts together."""
     attempts: int | None = 1
     """Episodes on one task that make a trial, through which memory is kept; None: as many as fit into the horizon."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "horizon", "attempts", at_least=1)
 
     @property
     def task(self) -> str:

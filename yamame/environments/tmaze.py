@@ -15,6 +15,7 @@ from yamame.environments.trials import Trials
 from yamame.environments.vector_adapter import VectorAdapter
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
+from yamame.records.limits import check_limits
 
 RIGHT, UP, LEFT, DOWN = range(4)
 _MOVE_X = np.array([1, 0, -1, 0])
@@ -108,6 +109,9 @@ class PassiveTMazeConfig(EnvironmentConfig):
     horizon: int = 30
     """Length of the corridor in steps."""
 
+    def __post_init__(self) -> None:
+        check_limits(self, "horizon", at_least=1)
+
     @property
     def task(self) -> str:
         """Such as `passive-tmaze-30`."""
@@ -130,6 +134,9 @@ class ActiveTMazeConfig(EnvironmentConfig):
 
     horizon: int = 30
     """Length of the corridor in steps."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "horizon", at_least=1)
 
     @property
     def task(self) -> str:

@@ -16,6 +16,7 @@ from yamame.ops.masked import masked_mean
 from yamame.records.batch import Batch
 from yamame.records.errors import UserError
 from yamame.records.interfaces import Loss
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,12 @@ class LearnerConfig:
     """Share of the online heads mixed into their slow copies at each update (tau)."""
     max_skipped_updates: int = 100
     """So many updates in a row with a loss or gradient that is not finite end the run."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "learning_rate", "gradient_clip", above=0)
+        check_limits(self, "warmup_updates", "weight_decay", at_least=0)
+        check_limits(self, "target_rate", above=0, at_most=1)
+        check_limits(self, "max_skipped_updates", at_least=1)
 
 
 class Learner:

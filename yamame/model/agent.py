@@ -16,6 +16,7 @@ from yamame.model.timestep_encoders.vector import VectorEncoderConfig
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.records.batch import Batch, Predictions
+from yamame.records.limits import check_limits
 from yamame.records.spaces import observation_leaves
 
 
@@ -35,6 +36,9 @@ class AgentConfig:
     """The discount whose policy acts."""
     popart: bool = True
     """Normalise values with PopArt; off: the paper's ablation."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "discounts", "acting_discount", above=0, below=1)
 
     def all_discounts(self, action_space: spaces.Discrete | spaces.Box) -> tuple[float, ...]:
         """The G discounts; the acting one stands last."""

@@ -12,6 +12,7 @@ import numpy as np
 from yamame.records.batch import Batch
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrajectoryStore
+from yamame.records.limits import check_limits
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import DamagedRecordError
 from yamame.replay.packing import Window, pack
@@ -43,6 +44,12 @@ class ReplayConfig:
     """The longest window of a batch counts as a multiple of this, so that sizes repeat."""
     prefetch_batches: int = 4
     """Batches made ahead by a background thread; 0 makes each when it is asked for, without a thread."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "capacity_trajectories", "batch_size", "token_multiple", "row_multiple", at_least=1)
+        check_limits(self, "cache_bytes", "prefetch_batches", at_least=0)
+        check_limits(self, "max_bytes", at_least=1 << 20)
+        check_limits(self, "compression_level", at_least=1, at_most=22)
 
 
 class Sampler:

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float64, Int64, Shaped
 
-from yamame.records.errors import UserError
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,8 @@ class EpsilonGreedy(ExplorationConfig):
     """Noise from `anneal_steps` on."""
 
     def __post_init__(self) -> None:
-        _check_anneal_steps(self.anneal_steps)
+        check_limits(self, "anneal_steps", at_least=1)
+        check_limits(self, "initial", "final", at_least=0)
 
     def epsilon(
         self,
@@ -100,7 +101,8 @@ class BiLevelEpsilon(ExplorationConfig):
     """Repeat the authors' slip: the level at a trial's end falls from `start_final`, with the slope of the start's."""
 
     def __post_init__(self) -> None:
-        _check_anneal_steps(self.anneal_steps)
+        check_limits(self, "anneal_steps", at_least=1)
+        check_limits(self, "start_initial", "start_final", "end_initial", "end_final", at_least=0)
 
     def epsilon(
         self,
@@ -140,7 +142,8 @@ class TMazeEpsilon(ExplorationConfig):
     """Noise between them: about how many moves of a whole trial are random."""
 
     def __post_init__(self) -> None:
-        _check_anneal_steps(self.anneal_steps)
+        check_limits(self, "anneal_steps", at_least=1)
+        check_limits(self, "initial", "final", "corridor_moves", at_least=0)
 
     def epsilon(
         self,
@@ -214,8 +217,3 @@ class Explorer:
 
 def _anneal(initial: float, final: float, progress: float) -> float:
     return initial + (final - initial) * min(progress, 1.0)
-
-
-def _check_anneal_steps(anneal_steps: int) -> None:
-    if anneal_steps < 1:
-        raise UserError(f"anneal_steps is {anneal_steps}: give at least 1 environment step, or use NoExploration")

@@ -6,6 +6,7 @@ from yamame.environments.config import EnvironmentConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.model.agent import AgentConfig
 from yamame.records.errors import UserError
+from yamame.records.limits import check_limits
 from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import BiLevelEpsilon, ExplorationConfig
 from yamame.run.pace import PaceConfig
@@ -25,6 +26,11 @@ class EvaluationConfig:
     """Environments stepped together while evaluating."""
     solved_return: float | None = None
     """End the run as soon as two evaluations in a row reach this mean return."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "every_env_steps", at_least=0)
+        check_limits(self, "trials", "final_trials", "num_envs", at_least=1)
+        check_limits(self, "solved_return")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +56,10 @@ class RunConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint_every_seconds: float = 60.0
     """Longest time between checkpoints."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "num_envs", "env_steps", at_least=1)
+        check_limits(self, "context_length", "seed", "checkpoint_every_seconds", at_least=0)
 
     @property
     def context(self) -> int:

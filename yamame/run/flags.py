@@ -6,10 +6,10 @@ import difflib
 import io
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from yamame.records.errors import UserError
+from yamame.records.errors import FieldError, UserError
 from yamame.run.typed_fields import Field, MisfitError, children, conform, describe, is_config, is_text_type, leaves
 
 T = TypeVar("T")
@@ -34,6 +34,8 @@ def parse_flags(default: T, args: list[str], prog: str) -> T:
                 prog=prog,
                 config=(tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed),
             )
+    except FieldError as error:
+        raise UserError(f"{_flag_of(error, default, args)} {error.problem}") from error
     except SystemExit as exit_:
         if not exit_.code:
             raise
@@ -59,12 +61,10 @@ def apply_overrides(config: T, overrides: Mapping[str, Any]) -> T:
     """`config` with other values: `{"env.horizon": 60, "agent": {"width": 64}, "losses.0.weight": 0.5}`.
 
     A nested mapping changes the fields that it names; a config object replaces the whole. Values are taken as the
-    field's type has them (a list for a tuple, an int for a float). Raises `UserError` for an unknown field (naming
-    the nearest) and for a value of another type.
+    field's type has them (a list for a tuple, an int for a float), those of one section together. Raises `UserError`
+    for an unknown field (naming the nearest) and for a value of another type.
     """
-    for name, value in overrides.items():
-        config = _override(config, name.replace("-", "_").split("."), value, "", config)
-    return config
+    return _override(config, _changes(overrides), "", config)
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
@@ -86,38 +86,72 @@ def _ratio(one: str, other: str) -> float:
     return difflib.SequenceMatcher(None, one, other).ratio()
 
 
-def _override(config: Any, path: Sequence[str], value: Any, above: str, root: Any) -> Any:
+_Change = tuple[Sequence[str], Any]
+"""The path to a field, and its new value."""
+
+
+def _changes(overrides: Mapping[str, Any]) -> list[_Change]:
+    return [(name.replace("-", "_").split("."), value) for name, value in overrides.items()]
+
+
+def _override(config: Any, changes: Sequence[_Change], above: str, root: Any) -> Any:
+    """`config` with all changes at once: fields of one class may fit together only when all of them are new."""
     fields = {field.path: field for field in children(config)}
-    name, full = path[0], above + path[0]
-    if name not in fields:
-        raise UserError(_unknown_field(above + ".".join(path), root))
-    field = fields[name]
-    if len(path) > 1:
-        new = _override(field.value, path[1:], value, f"{full}.", root)
-    elif isinstance(value, Mapping) and children(field.value):
-        new = field.value
-        for inner, part in value.items():
-            new = _override(new, inner.replace("-", "_").split("."), part, f"{full}.", root)
-    else:
-        try:
-            new = conform(value, field.annotation)
-        except MisfitError as misfit:
-            raise UserError(f"{full}: {misfit}") from misfit
-    return _replaced(config, name, new, full)
+    by_name: dict[str, list[_Change]] = {}
+    for path, value in changes:
+        if path[0] not in fields:
+            raise UserError(_unknown_field(above + ".".join(path), root))
+        by_name.setdefault(path[0], []).append((path[1:], value))
+    new = {name: _changed(fields[name], of_field, above, root) for name, of_field in by_name.items()}
+    return _replaced(config, new, above) if new else config
 
 
-def _replaced(config: Any, name: str, new: Any, full: str) -> Any:
+def _changed(field: Field, changes: Sequence[_Change], above: str, root: Any) -> Any:
+    """The new value of one field; a value for the whole of it makes up for what stood before."""
+    full, value = above + field.path, field.value
+    deeper: list[_Change] = []
+    for path, part in changes:
+        if path:
+            deeper.append((path, part))
+        elif isinstance(part, Mapping) and children(value):
+            deeper += _changes(part)
+        else:
+            try:
+                value, deeper = conform(part, field.annotation), []
+            except MisfitError as misfit:
+                raise UserError(f"{full}: {misfit}") from misfit
+    return _override(value, deeper, f"{full}.", root) if deeper else value
+
+
+def _replaced(config: Any, new: Mapping[str, Any], above: str) -> Any:
     if not is_config(config):
-        return type(config)(new if str(index) == name else part for index, part in enumerate(config))
+        return type(config)(new.get(str(index), part) for index, part in enumerate(config))
     try:
-        return dataclasses.replace(config, **{name: new})
+        return dataclasses.replace(config, **new)
+    except FieldError as error:
+        raise UserError(f"{above}{error}") from error
     except (TypeError, ValueError) as problem:
-        raise UserError(f"{full}: {problem}") from problem
+        named = above + next(iter(new)) if len(new) == 1 else above.rstrip(".")
+        raise UserError(f"{named}: {problem}") from problem
 
 
 def _unknown_field(path: str, root: Any) -> str:
     guess = nearest(path, [field.path for field in leaves(root)])
     return f"no field {path!r}: " + (f"did you mean {guess!r}?" if guess else "see --help for all of them")
+
+
+def _flag_of(error: FieldError, config: Any, args: Sequence[str]) -> str:
+    """The flag of the field that holds what it may not: one that was given, if several could be meant."""
+    flags = [_flag(path) for path in _paths_of(error, config)]
+    given = {_flag(arg[2:].partition("=")[0]) for arg in args if arg.startswith("--")}
+    return next((flag for flag in flags if flag in given), flags[0] if flags else error.field)
+
+
+def _paths_of(error: FieldError, config: Any, path: str = "") -> Iterator[str]:
+    if type(config) is error.config_class:
+        yield f"{path}{error.field}"
+    for child in children(config):
+        yield from _paths_of(error, child.value, f"{path}{child.path}.")
 
 
 def _flag(path: str) -> str:
@@ -142,7 +176,7 @@ def _one_line(complaint: str, args: Sequence[str], flags: Mapping[str, Field]) -
             guess = nearest(given, list(flags))
             return f"unknown flag {given}: " + (f"did you mean {guess}?" if guess else "--help lists all of them")
     if complaint.startswith("Unrecognized"):
-        return _stray(complaint.partition(":")[2].split(",")[0].strip(), args)
+        return _stray(complaint.partition(":")[2].split(",")[0].strip(), args, flags)
     named = re.search(r"--[\w.-]*\w", complaint)
     if named and named[0] in flags:
         wanted = describe(flags[named[0]].annotation)
@@ -153,11 +187,13 @@ def _one_line(complaint: str, args: Sequence[str], flags: Mapping[str, Field]) -
     return complaint.removeprefix("Error parsing ") or "the flags cannot be read: --help lists all of them"
 
 
-def _stray(value: str, args: Sequence[str]) -> str:
-    before = args[args.index(value) - 1] if value in args[1:] else ""
-    if before.startswith("--") and "=" not in before:
-        section, dot, name = before[2:].rpartition(".")
-        return f"unexpected {value!r} after {before}: a switch takes no value; --{section}{dot}no-{name} turns it off"
+def _stray(value: str, args: Sequence[str], flags: Mapping[str, Field]) -> str:
+    for before, arg in itertools.pairwise(args):
+        field = flags.get(_flag(before[2:]))
+        if arg == value and field and field.annotation is bool:
+            section, dot, name = before[2:].rpartition(".")
+            off = f"--{section}{dot}no-{name}"
+            return f"unexpected {value!r} after {before}: a switch takes no value; {off} turns it off"
     return f"unexpected {value!r}: flags begin with --; --help lists them"
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from yamame.records.limits import check_limits
+
 
 @dataclass(frozen=True, kw_only=True)
 class PaceConfig:
@@ -13,6 +15,9 @@ class PaceConfig:
     """Environment steps collected between updates; 0: the length of one trial in every environment."""
     start_env_steps: int = 0
     """Environment steps collected before the first update; they are not caught up on."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "updates_per_env_step", "round_env_steps", "start_env_steps", at_least=0)
 
     def updates_due(self, *, env_steps: int, updates: int) -> int:
         """Updates to make now, after so many environment steps and updates in all."""

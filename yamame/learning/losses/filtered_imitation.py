@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from yamame.ops.masked import masked_mean
 from yamame.records.batch import Batch, LossOutput, Predictions
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,11 @@ class FilteredImitationLoss:
     """Smallest advantage that is imitated (the authors' first code; their later one uses 0)."""
     largest_log_prob: float = 1000.0
     """Log-probabilities are clamped to +- this."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "weight", at_least=0)
+        check_limits(self, "threshold")
+        check_limits(self, "largest_log_prob", above=0)
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """The loss of every token."""

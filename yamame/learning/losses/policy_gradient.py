@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from yamame.ops.masked import masked_mean
 from yamame.records.batch import Batch, LossOutput, Predictions
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,9 @@ class PolicyGradientLoss:
 
     weight: float = 1.0
     """Weight of this loss in the sum; 0 leaves imitation alone."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "weight", at_least=0)
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """The loss of every token."""

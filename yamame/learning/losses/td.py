@@ -10,6 +10,7 @@ from yamame.ops.ensembles import random_subset_min
 from yamame.ops.masked import masked_mean
 from yamame.ops.returns import n_step_target
 from yamame.records.batch import Batch, LossOutput, Predictions
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,11 @@ class TDLoss:
     """Rewards before the bootstrap."""
     truncation_is_terminal: bool = False
     """Treat a time limit as a terminal state, as the paper's runs did (time is an input of the network)."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "weight", at_least=0)
+        check_limits(self, "reward_scale", above=0)
+        check_limits(self, "critics_in_target", "n_step", at_least=1)
 
     def target(
         self,

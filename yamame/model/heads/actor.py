@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from yamame.model.blocks.mlp import MLP, Activation
 from yamame.model.heads.distributions import CategoricalPolicy, PolicyDistribution, TanhGaussianPolicy
+from yamame.records.errors import FieldError
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,13 @@ class ActorConfig:
     """Smallest and largest probability of a discrete action; the lower one must be positive."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "hidden", at_least=1)
+        check_limits(self, "probability_clip", above=0, at_most=1)
+        low, high = self.probability_clip
+        if low >= high:
+            raise FieldError(self, "probability_clip", f"has its largest probability {high} below its smallest, {low}")
 
 
 class Actor(nn.Module):

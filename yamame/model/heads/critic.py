@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from yamame.model.blocks.ensemble_linear import EnsembleLinear
 from yamame.model.blocks.mlp import Activation, activation_function
 from yamame.model.heads.distributions import CategoricalPolicy, PolicyDistribution
+from yamame.records.errors import FieldError
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,11 @@ class CriticConfig:
     """Widths of the hidden layers; at least one."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "ensemble", "hidden", at_least=1)
+        if not self.hidden:
+            raise FieldError(self, "hidden", "is empty: give the width of at least one hidden layer")
 
     def build(
         self, *, inputs: int, action_space: spaces.Discrete | spaces.Box, discounts_G: Float[Tensor, "G"]

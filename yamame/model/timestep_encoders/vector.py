@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from yamame.model.blocks.input_normalizer import InputNormalizer
 from yamame.model.blocks.mlp import MLP, Activation
+from yamame.records.limits import check_limits
 from yamame.records.spaces import Leaf
 
 
@@ -24,6 +25,9 @@ class VectorEncoderConfig:
     """Width of the output: one vector a timestep."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "hidden", "width", at_least=1)
 
     def build(self, leaves: Mapping[str, Leaf], action_space: spaces.Discrete | spaces.Box) -> "VectorEncoder":
         """The encoder for these spaces."""

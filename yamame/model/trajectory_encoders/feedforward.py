@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.records.batch import Batch
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +19,9 @@ class FeedForwardConfig(TrajectoryEncoderConfig):
     """Width of the residual stream and of the states."""
     layers: int = 3
     """Number of residual blocks; the hidden layer of each is four times as wide."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "width", "layers", at_least=1)
 
     @property
     def state_size(self) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.ops.rows import RowLayout
 from yamame.records.batch import Batch
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,9 @@ class GRUConfig(TrajectoryEncoderConfig):
     """Width of the hidden layers and of the states."""
     layers: int = 2
     """Number of recurrent layers."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "width", "layers", at_least=1)
 
     @property
     def state_size(self) -> int:

@@ -14,7 +14,8 @@ from yamame.model.trajectory_encoders.kv_cache import KVCache
 from yamame.model.trajectory_encoders.positions import PositionEmbedding, Positions, rotate
 from yamame.ops.rows import RowLayout
 from yamame.records.batch import Batch
-from yamame.records.errors import UserError
+from yamame.records.errors import FieldError
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +44,16 @@ class TransformerConfig(TrajectoryEncoderConfig):
     """A learned factor for each attention head."""
 
     def __post_init__(self) -> None:
+        check_limits(self, "width", "layers", "heads", "feedforward", at_least=1)
+        check_limits(self, "dropout", at_least=0, below=1)
         if self.width % self.heads:
-            raise UserError(f"Transformer of width {self.width} with {self.heads} heads: give a multiple of the heads")
-        if self.width % 2 or (self.positions == "rotary" and self.width // self.heads % 2):
-            raise UserError(f"Transformer of width {self.width} with {self.heads} heads: give an even width (per head)")
+            raise FieldError(
+                self, "width", f"is {self.width}, no multiple of the {self.heads} heads: change one of them"
+            )
+        if self.width % 2:
+            raise FieldError(self, "width", f"must be even, not {self.width}")
+        if self.positions == "rotary" and self.width // self.heads % 2:
+            raise FieldError(self, "width", f"{self.width} / {self.heads} heads must be even for rotary positions")
 
     @property
     def state_size(self) -> int:

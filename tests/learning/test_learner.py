@@ -1,0 +1,254 @@
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tiny_agents import (
+    CONTINUOUS,
+    DISCRETE,
+    TINY_AGENT,
+    TINY_TRANSFORMER,
+    ActionSpace,
+    double_batch,
+    gradients,
+    random_windows,
+    tiny_agent,
+)
+from torch import Tensor
+
+from yamame.learning.learner import Learner, LearnerConfig
+from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.policy_gradient import PolicyGradientLoss
+from yamame.learning.losses.td import TDLoss
+from yamame.model.agent import AgentConfig
+from yamame.model.heads.actor import ActorConfig
+from yamame.model.heads.critic import CriticConfig
+from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
+from yamame.model.trajectory_encoders.gru import GRUConfig
+from yamame.records.batch import Batch
+from yamame.records.errors import UserError
+
+both_action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+ENCODERS = {"timestep_encoder", "trajectory_encoder"}
+NAIVE = replace(
+    TINY_AGENT,
+    trajectory_encoder=replace(
+        TINY_TRANSFORMER, activation="gelu", sigma_reparam=False, normformer=False, head_scaling=False
+    ),
+    timestep_encoder=replace(TINY_AGENT.timestep_encoder, activation="relu"),
+    actor=ActorConfig(hidden=(16,), activation="relu"),
+    critic=CriticConfig(ensemble=2, hidden=(16,), activation="relu"),
+    multi_gamma=False,
+)
+ABLATIONS = {
+    "full": TINY_AGENT,
+    "multi_gamma off": replace(TINY_AGENT, multi_gamma=False),
+    "popart off": replace(TINY_AGENT, popart=False),
+    "feedforward": replace(TINY_AGENT, trajectory_encoder=FeedForwardConfig(width=16, layers=2)),
+    "gru": replace(TINY_AGENT, trajectory_encoder=GRUConfig(width=16, layers=2)),
+    "naive": NAIVE,
+}
+
+
+def learner_of(action_space: ActionSpace = DISCRETE, agent_config: AgentConfig = TINY_AGENT, **changes: Any) -> Learner:
+    config = LearnerConfig(**({"warmup_updates": 1, "learning_rate": 1e-3} | changes))
+    return Learner(tiny_agent(agent_config, action_space), config, generator=torch.Generator().manual_seed(0))
+
+
+def batch_of(action_space: ActionSpace = DISCRETE, seed: int = 0) -> Batch:
+    return double_batch(random_windows(seed, (5, 9, 2), action_space), token_multiple=8)
+
+
+def snapshot(learner: Learner) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in learner.agent.state_dict().items()}
+
+
+def changed(before: dict[str, Tensor], learner: Learner) -> set[str]:
+    return {name for name, value in learner.agent.state_dict().items() if not torch.equal(before[name], value)}
+
+
+def learned_parts(learner: Learner) -> set[str]:
+    """Children of the agent that the last update's gradient reached."""
+    return {name.split(".")[0] for name, gradient in gradients(learner.agent).items() if gradient.any()}
+
+
+@both_action_spaces
+@pytest.mark.parametrize(
+    ("td", "policy_gradient", "imitation", "parts"),
+    [
+        (0.0, 1.0, 0.0, {*ENCODERS, "actor"}),
+        (1.0, 0.0, 0.0, {*ENCODERS, "critic"}),
+        (0.0, 0.0, 1.0, {*ENCODERS, "actor"}),
+    ],
+    ids=["policy gradient", "td", "imitation"],
+)
+def test_each_loss_teaches_its_parts_and_no_other(
+    action_space: ActionSpace, td: float, policy_gradient: float, imitation: float, parts: set[str]
+) -> None:
+    """Above all: critics get exactly zero from the policy's losses, and slow heads from none."""
+    learner = learner_of(
+        action_space,
+        td=TDLoss(weight=td),
+        policy_gradient=PolicyGradientLoss(weight=policy_gradient),
+        imitation=FilteredImitationLoss(weight=imitation),
+    )
+    learner.update(batch_of(action_space))
+    assert learned_parts(learner) == parts
+    assert all(learner.agent.get_parameter(name).grad is None for name in snapshot(learner) if _is_slow(name))
+
+
+def _is_slow(name: str) -> bool:
+    return name.startswith("target_") and name.endswith(("weight", "bias"))
+
+
+@both_action_spaces
+def test_an_update_moves_everything_and_slow_heads_by_their_share(action_space: ActionSpace) -> None:
+    learner = learner_of(action_space, target_rate=0.1)
+    learner.update(batch_of(action_space))
+    before = snapshot(learner)
+    learner.update(batch_of(action_space))
+    after = learner.agent.state_dict()
+    parameters = {name for name, _ in learner.agent.named_parameters()}
+    assert not parameters - changed(before, learner)
+    slow = [name for name in parameters if name.startswith("target_")]
+    for name in slow:
+        expected = 0.9 * before[name] + 0.1 * after[name.removeprefix("target_")]
+        torch.testing.assert_close(after[name], expected, rtol=0, atol=1e-14)
+
+
+def test_an_update_observes_its_inputs_and_iterates_once() -> None:
+    """Input statistics are those of the real tokens; singular vectors follow the weights of the last update."""
+    learner, batch = learner_of(), batch_of()
+    features_NF = learner.agent.features(batch)[batch.real]
+    learner.update(batch)
+    assert learner.agent.timestep_encoder.normalizer.count == 1
+    torch.testing.assert_close(learner.agent.timestep_encoder.normalizer.mean, features_NF.mean(0))
+    layer = learner.agent.trajectory_encoder.blocks[0].feedforward_in
+    expected = torch.nn.functional.normalize(layer.weight.detach() @ layer.right, dim=0)
+    learner.update(batch)
+    torch.testing.assert_close(layer.left, expected)
+
+
+@both_action_spaces
+def test_the_loss_falls_on_a_batch_that_stays(action_space: ActionSpace) -> None:
+    learner = learner_of(action_space, learning_rate=3e-3)
+    losses = [learner.update(batch_of(action_space))["loss/td"].item() for _ in range(25)]
+    assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+@both_action_spaces
+def test_every_ablation_learns(name: str, action_space: ActionSpace) -> None:
+    learner = learner_of(action_space, ABLATIONS[name])
+    before = snapshot(learner)
+    for _ in range(2):
+        metrics = learner.update(batch_of(action_space))
+    assert all(value.isfinite() for value in metrics.values())
+    still = {n for n, p in learner.agent.named_parameters() if p.requires_grad} - changed(before, learner)
+    assert not still
+    assert bool({n for n in changed(before, learner) if n.startswith("popart.")}) == (name != "popart off")
+
+
+def test_the_learning_rate_warms_up_then_stays() -> None:
+    learner = learner_of(warmup_updates=4, learning_rate=0.8, weight_decay=0.0)
+    rates = []
+    for _ in range(6):
+        learner.update(batch_of())
+        rates += [group["lr"] for group in learner.optimizer.param_groups]
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
+
+
+def test_warm_up_scales_the_very_first_step() -> None:
+    """AdamW's first step is the learning rate times the gradient's sign, whatever the gradient."""
+    learner = learner_of(warmup_updates=10, learning_rate=1e-3, weight_decay=0.0)
+    before = snapshot(learner)
+    learner.update(batch_of())
+    bias = "critic.layers.2.bias"
+    step = (learner.agent.state_dict()[bias] - before[bias]).abs()
+    torch.testing.assert_close(step, torch.full_like(step, 1e-4), rtol=1e-3, atol=0)
+
+
+def test_weight_decay_shrinks_parameters() -> None:
+    with_decay, without = learner_of(weight_decay=0.5), learner_of(weight_decay=0.0)
+    before = snapshot(with_decay)
+    for learner in (with_decay, without):
+        learner.update(batch_of())
+    for name, parameter in with_decay.agent.named_parameters():
+        if parameter.requires_grad:
+            expected = without.agent.get_parameter(name) - 1e-3 * 0.5 * before[name]
+            torch.testing.assert_close(parameter, expected, rtol=0, atol=1e-12)
+
+
+def test_gradients_are_clipped_to_a_global_norm() -> None:
+    free, clipped = learner_of(gradient_clip=1e9), learner_of(gradient_clip=1e-3)
+    norms = [learner.update(batch_of())["loss/gradient_norm"].item() for learner in (free, clipped)]
+    assert norms[0] == pytest.approx(norms[1]) and norms[0] > 1e-2, "the norm that is logged is that before the clip"
+    expected, actual = gradients(free.agent), gradients(clipped.agent)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(actual[name], gradient * (1e-3 / norms[0]), rtol=1e-4, atol=1e-15)
+
+
+def poisoned(value: float) -> Batch:
+    batch = batch_of()
+    return replace(batch, reward=torch.full_like(batch.reward, value))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e200])
+def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(value: float) -> None:
+    learner = learner_of()
+    learner.update(batch_of())
+    before, moments = snapshot(learner), copy.deepcopy(learner.optimizer.state_dict()["state"])
+    learner.update(poisoned(value))
+    of_data = {name for name in changed(before, learner) if not name.endswith((".left", ".right"))}
+    assert not of_data, "parameters, slow heads and statistics stay"
+    for index, state in learner.optimizer.state_dict()["state"].items():
+        assert all(torch.equal(moments[index][key], state[key]) for key in state)
+    assert (learner.skipped, learner.skipped_in_a_row, learner.updates) == (1, 1, 2)
+    metrics = learner.update(batch_of())
+    assert all(number.isfinite() for number in metrics.values()), "one bad batch leaves no trace"
+    assert (learner.skipped, learner.skipped_in_a_row, learner.updates) == (1, 0, 3)
+
+
+def test_observations_that_are_not_finite_leave_no_trace() -> None:
+    learner = learner_of()
+    batch = batch_of()
+    vector = torch.full_like(batch.observation["vector"], torch.nan)
+    learner.update(replace(batch, observation={**batch.observation, "vector": vector}))
+    assert learner.skipped == 1
+    assert learner.update(batch_of())["loss/td"].isfinite()
+
+
+def test_too_many_bad_updates_in_a_row_end_the_run() -> None:
+    learner = learner_of(max_skipped_updates=3)
+    for bad in (True, True, False, True, True):
+        learner.update(poisoned(float("nan")) if bad else batch_of())
+    with pytest.raises(UserError, match="3 updates in a row"):
+        learner.update(poisoned(float("nan")))
+
+
+@both_action_spaces
+def test_a_restored_learner_goes_on_to_the_bit(action_space: ActionSpace) -> None:
+    learner = learner_of(action_space, warmup_updates=5)
+    for seed in range(3):
+        learner.update(batch_of(action_space, seed))
+    state = copy.deepcopy(learner.state_dict())
+    restored = learner_of(action_space, warmup_updates=5)
+    restored.update(batch_of(action_space, 9))
+    restored.load_state_dict(state)
+    for seed in range(3, 6):
+        expected, actual = (one.update(batch_of(action_space, seed)) for one in (learner, restored))
+        assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    assert not changed(snapshot(learner), restored)
+    assert restored.updates == learner.updates == 6
+
+
+@pytest.mark.parametrize("reward_scale", [1.0, 50.0])
+def test_values_logged_are_in_units_of_reward(reward_scale: float) -> None:
+    """Slow critics that say 0 everywhere make a target of the reward alone."""
+    learner = learner_of(agent_config=replace(TINY_AGENT, popart=False), td=TDLoss(reward_scale=reward_scale))
+    for parameter in learner.agent.target_critic.parameters():
+        torch.nn.init.zeros_(parameter)
+    batch = batch_of()
+    expected = batch.reward[batch.valid].mean().item()
+    assert learner.update(batch)["value/target_mean"].item() == pytest.approx(expected)

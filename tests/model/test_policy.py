@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+import torch
+from tiny_agents import CONTINUOUS, DISCRETE, HORIZON, ActionSpace, random_actions, shake, tiny_agent
+
+from yamame.model.blocks.sigma_linear import SigmaLinear
+from yamame.model.policy import Policy
+from yamame.records.step import PolicyInput
+
+ENVS = 5
+both_action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+
+
+def step_at(time: int, action_space: ActionSpace = DISCRETE) -> PolicyInput:
+    rng = np.random.default_rng(time)
+    return PolicyInput(
+        time=np.full(ENVS, time),
+        observation={
+            "vector": rng.uniform(-1, 1, (ENVS, 3)).astype(np.float32),
+            "cell": rng.integers(0, 4, ENVS),
+        },
+        previous_action=random_actions(rng, ENVS, action_space),
+        previous_reward=rng.normal(size=ENVS).astype(np.float32),
+        episode_start=np.full(ENVS, time == 0),
+    )
+
+
+def policy_of(agent: torch.nn.Module) -> Policy:
+    return Policy(agent, num_envs=ENVS, generator=torch.Generator().manual_seed(0))
+
+
+@both_action_spaces
+def test_actions_are_of_the_acting_discount(action_space: ActionSpace) -> None:
+    agent = tiny_agent(action_space=action_space)
+    shake(agent, scale=0.5)
+    policy, twin = policy_of(agent), policy_of(agent)
+    for time in range(4):
+        action = policy.act(step_at(time, action_space), deterministic=True)
+        mode_EG = agent.actor(twin.state(step_at(time, action_space)).clone()).mode()
+        np.testing.assert_allclose(action, mode_EG[:, -1].detach().numpy(), atol=1e-12)
+        assert not np.allclose(action, mode_EG[:, 0].detach().numpy())
+
+
+@both_action_spaces
+def test_actions_have_the_form_of_the_space(action_space: ActionSpace) -> None:
+    policy = policy_of(tiny_agent(action_space=action_space, dtype=torch.float32))
+    for deterministic in (True, False):
+        action = policy.act(step_at(0, action_space), deterministic=deterministic)
+        assert action.dtype == (np.int64 if action_space is DISCRETE else np.float32)
+        assert action.shape == (ENVS, *action_space.shape)
+        assert all(action_space.contains(one) for one in action)
+
+
+def test_a_policy_changes_only_when_it_is_refreshed() -> None:
+    agent = tiny_agent()
+    policy = policy_of(agent)
+    before = policy.state(step_at(0)).clone()
+    shake(agent)
+    agent.timestep_encoder.normalizer.mean.fill_(0.5)
+    assert torch.equal(policy.state(step_at(0)), before)
+    policy.refresh(agent, version=7)
+    assert policy.version == 7
+    assert not torch.allclose(policy.state(step_at(0)), before)
+
+
+def test_a_policy_has_folded_weights_and_leaves_the_agent_alone() -> None:
+    agent = tiny_agent().train()
+    policy = policy_of(agent)
+    assert not any(isinstance(part, SigmaLinear) for part in policy.trajectory_encoder.modules())
+    assert any(isinstance(part, SigmaLinear) for part in agent.modules())
+    assert all(part.training for part in agent.modules())
+    assert not policy.trajectory_encoder.training
+
+
+def test_memory_outlives_a_refresh_but_not_a_reset() -> None:
+    agent = tiny_agent()
+    shake(agent)
+    kept, refreshed, reset = policy_of(agent), policy_of(agent), policy_of(agent)
+    for policy in (kept, refreshed, reset):
+        policy.state(step_at(0))
+    refreshed.refresh(agent, version=1)
+    reset.reset()
+    expected = kept.state(step_at(1))
+    assert torch.equal(refreshed.state(step_at(1)), expected)
+    assert not torch.allclose(reset.state(step_at(1)), expected)
+
+
+def test_time_enters_as_a_fraction_of_the_horizon() -> None:
+    agent = tiny_agent()
+    features = agent.timestep_encoder.features(
+        observation={"vector": torch.zeros(1, 3), "cell": torch.zeros(1, dtype=torch.int64)},
+        previous_action=torch.zeros(1, dtype=torch.int64),
+        previous_reward=torch.zeros(1),
+        episode_start=torch.zeros(1, dtype=torch.bool),
+        time=torch.tensor([HORIZON // 4]),
+        horizon=torch.tensor([float(HORIZON)]),
+    )
+    assert (features == 0.25).sum() == 1

@@ -1,0 +1,146 @@
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from yamame.records.errors import UserError
+from yamame.records.spaces import (
+    check_action_space,
+    flatten_observation,
+    observation_leaves,
+    space_from_json,
+    space_to_json,
+)
+
+NESTED = spaces.Dict(
+    {
+        "camera": spaces.Box(0, 255, (2, 3, 1), np.uint8),
+        "body": spaces.Tuple([spaces.Discrete(3, start=-1), spaces.Dict({"angle": spaces.Box(-np.pi, np.pi, ())})]),
+        "flags": spaces.MultiBinary([2, 2]),
+        "cards": spaces.MultiDiscrete([4, 13]),
+    }
+)
+UNSUPPORTED = [
+    spaces.Text(5),
+    spaces.Sequence(spaces.Discrete(2)),
+    spaces.Graph(spaces.Discrete(2), None),
+    spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]),
+]
+
+
+def type_name(space: spaces.Space[Any]) -> str:
+    return type(space).__name__
+
+
+def test_leaves_of_any_nesting_have_path_names() -> None:
+    leaves = observation_leaves(NESTED)
+    assert set(leaves) == {"camera", "body/0", "body/1/angle", "flags", "cards"}
+    assert leaves["body/1/angle"] == spaces.Box(-np.pi, np.pi, ())
+
+
+def test_a_bare_space_is_one_leaf() -> None:
+    assert observation_leaves(spaces.Discrete(3)) == {"observation": spaces.Discrete(3)}
+
+
+@pytest.mark.parametrize("space", UNSUPPORTED, ids=type_name)
+def test_unsupported_spaces_are_the_users_mistake(space: spaces.Space[Any]) -> None:
+    for nested in (space, spaces.Dict({"x": spaces.Tuple([space])})):
+        with pytest.raises(UserError, match=type_name(space)):
+            observation_leaves(nested)
+    with pytest.raises(UserError, match=type_name(space)):
+        check_action_space(space)
+    with pytest.raises(UserError, match=type_name(space)):
+        space_to_json(space)
+
+
+def test_observations_flatten_to_the_leaves_of_their_space() -> None:
+    observation = {
+        "camera": np.full((2, 3, 1), 200, np.uint8),
+        "body": (np.int64(1), {"angle": np.float64(0.5)}),
+        "flags": np.eye(2, dtype=np.int8),
+        "cards": np.array([3, 12]),
+    }
+    flat = flatten_observation(NESTED, observation)
+    assert list(flat) == list(observation_leaves(NESTED))
+    assert flat["camera"].dtype == np.uint8 and flat["camera"].max() == 200
+    assert flat["body/0"].dtype == np.int64 and flat["body/0"] == 2, "counted from zero"
+    assert flat["body/1/angle"].dtype == np.float32 and flat["body/1/angle"] == 0.5
+    assert flat["flags"].dtype == np.float32 and flat["flags"].tolist() == [[1, 0], [0, 1]]
+    assert flat["cards"].dtype == np.int64 and flat["cards"].tolist() == [3, 12]
+
+
+def test_batches_flatten_like_single_observations() -> None:
+    samples = [NESTED.sample() for _ in range(4)]
+    batch = {
+        "camera": np.stack([sample["camera"] for sample in samples]),
+        "body": (
+            np.array([sample["body"][0] for sample in samples]),
+            {"angle": np.array([sample["body"][1]["angle"] for sample in samples])},
+        ),
+        "flags": np.stack([sample["flags"] for sample in samples]),
+        "cards": np.stack([sample["cards"] for sample in samples]),
+    }
+    together = flatten_observation(NESTED, batch)
+    for row, sample in enumerate(samples):
+        for name, leaf in flatten_observation(NESTED, sample).items():
+            np.testing.assert_array_equal(together[name][row], leaf)
+
+
+def test_categories_with_a_start_count_from_zero() -> None:
+    space = spaces.MultiDiscrete([3, 4], start=[10, -2])
+    assert flatten_observation(space, np.array([12, -2]))["observation"].tolist() == [2, 0]
+
+
+def test_boolean_boxes_stay_boolean() -> None:
+    space = spaces.Box(0, 1, (2,), np.bool_)
+    assert flatten_observation(space, np.array([True, False]))["observation"].dtype == np.bool_
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(5), spaces.Box(-2.0, 3.0, (4,), np.float32)], ids=type_name)
+def test_supported_action_spaces_come_back(space: spaces.Space[Any]) -> None:
+    assert check_action_space(space) is space
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.Box(-np.inf, np.inf, (2,)), "infinite bounds"),
+        (spaces.Box(-1.0, np.inf, (2,)), "infinite bounds"),
+        (spaces.Box(-1.0, 1.0, (2, 2)), "flat Box"),
+        (spaces.MultiDiscrete([2, 2]), "Discrete or a flat Box"),
+        (spaces.Dict({"a": spaces.Discrete(2)}), "Discrete or a flat Box"),
+    ],
+)
+def test_other_action_spaces_are_the_users_mistake(space: spaces.Space[Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_action_space(space)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        NESTED,
+        spaces.Discrete(7, start=3),
+        spaces.Box(np.array([-1.0, -np.inf], np.float32), np.array([np.inf, 0.1], np.float32)),
+        spaces.Box(-1e-3, 1 / 3, (2, 1), np.float64),
+        spaces.Box(0, 255, (2, 2, 3), np.uint8),
+        spaces.MultiBinary(4),
+        spaces.MultiDiscrete([[2, 3], [4, 5]]),
+        pytest.param(
+            spaces.MultiDiscrete([3, 4], start=[10, -2]),
+            marks=pytest.mark.xfail(strict=True, reason="the start of a MultiDiscrete is not described"),
+        ),
+        spaces.Tuple([spaces.Discrete(2), spaces.Tuple([])]),
+    ],
+    ids=str,
+)
+def test_json_round_trip(space: spaces.Space[Any]) -> None:
+    described = json.loads(json.dumps(space_to_json(space)))
+    assert space_from_json(described) == space
+
+
+def test_an_unknown_kind_is_not_a_crash() -> None:
+    with pytest.raises(UserError, match="Hologram"):
+        space_from_json({"kind": "Hologram"})
