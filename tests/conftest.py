@@ -1,4 +1,4 @@
 import torch
 
-# test processes share the machine's cores; two busy thread pools on the same cores are many times slower than one thread
+# test processes share the cores: two busy thread pools are many times slower than one thread each
 torch.set_num_threads(1)

@@ -14,13 +14,14 @@ from yamame.environments.actions import native_action
 from yamame.environments.factory import FactoryConfig
 from yamame.model.policy import Policy
 from yamame.records.errors import UserError
-from yamame.records.spaces import flatten_observation
+from yamame.records.spaces import flatten_observation, observation_leaves
 from yamame.records.step import PolicyInput
 from yamame.run import session
 from yamame.run.config import RunConfig
 from yamame.run.defaults import default_config
 from yamame.run.flags import apply_overrides
 from yamame.run.session import About, Summary
+from yamame.run.variants import apply_variants
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
@@ -34,10 +35,12 @@ class Run:
     directory: Path
     summary: Summary
     """What `yamame train --json` prints."""
+    config: RunConfig | None = None
+    """All settings, where this process trained the run."""
 
     def evaluate(self, trials: int | None = None, seed: int | None = None) -> Summary:
         """Judge the newest checkpoint: the same dict as `yamame eval --json` prints."""
-        return session.evaluate_run(self.directory, trials=trials, seed=seed)
+        return session.evaluate_run(self.directory, trials=trials, seed=seed, config=self.config)
 
     def load(self, num_envs: int | None = None) -> "LoadedPolicy":
         """The trained policy."""
@@ -57,18 +60,23 @@ def train(
     """Train on a recipe, or on the environments that a function of no arguments makes.
 
     `settings` are fields of the config, by name (`env_steps=…, seed=…`), as nested dicts (`env={"size": 5}`) or dotted
-    (`**{"learner.learning_rate": 3e-4}`). For a function: `horizon` is the largest number of steps of a trial (taken
-    from the environment's own time limit where it has one), `attempts` the number of episodes on one task that make a
-    trial. Raises `UserError` for what cannot run.
+    (`**{"learner.learning_rate": 3e-4}`). `horizon` is the largest number of steps of a trial (a function's
+    environment may name it itself, by its time limit), `attempts` the number of episodes on one task that make a
+    trial (None: as many as fit into the horizon); for a recipe they are short for `env.horizon` and `env.attempts`.
+    Raises `UserError` for what cannot run.
     """
     if isinstance(task, str):
         recipe = load_recipe(task)
+        settings |= {} if horizon is None else {"env.horizon": horizon}
+        settings |= {} if attempts == 1 else {"env.attempts": attempts}
         config = settings_from_overrides(recipe, variants, settings)
         about = About(recipe=recipe.name, expected=recipe.about.get("expected", ""))
     else:
-        env = FactoryConfig(factory=task, horizon=horizon or _horizon(task, attempts), attempts=attempts)
+        env = _environment(task, horizon, attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}
-        config = apply_overrides(default_config(env, **env_steps), settings)
+        num_envs = {"num_envs": env.rows} if env.rows else {}
+        config = apply_variants(default_config(env, **env_steps), variants)
+        config = apply_overrides(config, {**num_envs, **settings})
         about = About(recipe=env.task)
     return start(config, about, run_dir=run_dir, quiet=quiet)
 
@@ -76,7 +84,7 @@ def train(
 def start(config: RunConfig, about: About, *, run_dir: str | Path | None = None, quiet: bool = True) -> Run:
     """Train what a full config says."""
     summary = session.start(config, about, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
-    return Run(Path(summary["run_dir"]), summary)
+    return Run(Path(summary["run_dir"]), summary, config)
 
 
 def resume(run: str | Path, *, env_steps: int | None = None, quiet: bool = True) -> Run:
@@ -86,7 +94,12 @@ def resume(run: str | Path, *, env_steps: int | None = None, quiet: bool = True)
 
 
 def load(run: str | Path, *, num_envs: int | None = None) -> "LoadedPolicy":
-    """The policy of a run's newest checkpoint: for one environment, or for `num_envs` stepped together."""
+    """The policy of a run's newest checkpoint: for one environment, or for `num_envs` stepped together.
+
+    Raises `UserError` where there is no run.
+    """
+    if num_envs is not None and num_envs < 1:
+        raise UserError(f"num_envs is {num_envs}: give at least 1, or None for a single environment")
     return LoadedPolicy(Path(run), num_envs=num_envs)
 
 
@@ -101,18 +114,19 @@ class LoadedPolicy:
         agent, _ = session.load_agent(run)
         of_task = session.read_spaces(run)
         self._observation_space, self._action_space = of_task["observation_space"], of_task["action_space"]
+        self._leaves = observation_leaves(self._observation_space)
         self._single = num_envs is None
-        self._num_envs = num_envs or 1
+        self._num_envs = 1 if num_envs is None else num_envs
         self._policy = Policy(agent, num_envs=self._num_envs, generator=torch.Generator().manual_seed(0))
         self._deterministic = session.read_config(run).deterministic_actions
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget everything: new trials begin."""
         self._time = np.zeros(self._num_envs, np.int64)
         discrete = isinstance(self._action_space, gymnasium.spaces.Discrete)
         shape = (self._num_envs,) if discrete else (self._num_envs, *self._action_space.shape)
         self._previous_action = np.zeros(shape, np.int64 if discrete else np.float32)
+
+    def reset(self, mask: Any = True) -> None:
+        """Forget everything, in all environments or in those of a mask: new trials begin there."""
+        self._time[np.broadcast_to(np.asarray(mask, np.bool_), self._time.shape)] = 0
 
     def act(
         self, observation: Any, reward: Any = 0.0, episode_start: Any = False, *, deterministic: bool | None = None
@@ -121,11 +135,11 @@ class LoadedPolicy:
 
         `reward` is what the previous action earned; `episode_start` says that `observation` is a reset's (it always is
         after `reset`). Memory stays from episode to episode until `reset`. `deterministic`: the mode of the policy
-        instead of a sample (default: as in training).
+        instead of a sample (default: as in training). Raises `UserError` for an observation of another shape.
         """
         step = PolicyInput(
             time=self._time.copy(),
-            observation=flatten_observation(self._observation_space, self._batched(observation)),
+            observation=self._flat(observation),
             previous_action=self._previous_action,
             previous_reward=np.broadcast_to(np.asarray(reward, np.float32), (self._num_envs,)).copy(),
             episode_start=np.broadcast_to(np.asarray(episode_start, np.bool_), (self._num_envs,)) | (self._time == 0),
@@ -135,6 +149,18 @@ class LoadedPolicy:
         self._time += 1
         action = native_action(self._action_space, self._previous_action)
         return action[0] if self._single else action
+
+    def _flat(self, observation: Any) -> dict[str, np.ndarray]:
+        flat = flatten_observation(self._observation_space, self._batched(observation))
+        for name, leaf in self._leaves.items():
+            expected = (self._num_envs, *leaf.shape)
+            if flat[name].shape != expected:
+                found, wanted = (shape[self._single :] for shape in (flat[name].shape, expected))
+                raise UserError(
+                    f"observation {name!r} has shape {found}, not {wanted}: "
+                    "yamame.load(run, num_envs=k) acts for k environments, without num_envs for one"
+                )
+        return flat
 
     def _batched(self, observation: Any) -> Any:
         if not self._single:
@@ -146,10 +172,23 @@ class LoadedPolicy:
         return np.asarray(observation)[None]
 
 
-def _horizon(factory: EnvironmentFactory, attempts: int | None) -> int:
+def _environment(factory: EnvironmentFactory, horizon: int | None, attempts: int | None) -> FactoryConfig:
+    """The task of a function; what the function makes may name the horizon, and be several environments at once."""
+    if not callable(factory):
+        raise UserError(
+            f"{type(factory).__name__} is no recipe and makes no environments: give a recipe's name, or a class or "
+            "function of no arguments that makes a new environment at each call"
+        )
     made = factory()
-    spec = made.spec
+    if not isinstance(made, gymnasium.Env | VectorEnv):
+        raise UserError(f"the factory makes a {type(made).__name__}: it must return a gymnasium.Env or VectorEnv")
+    rows = made.num_envs if isinstance(made, VectorEnv) else None
+    limit = made.spec.max_episode_steps if made.spec else None
     made.close()
-    if spec is None or spec.max_episode_steps is None or attempts is None:
-        raise UserError("the environment names no time limit: give horizon=, the largest number of steps of a trial")
-    return spec.max_episode_steps * attempts
+    if horizon is None:
+        if limit is None or attempts is None:
+            raise UserError(
+                "the environment names no time limit: give horizon=, the largest number of steps of a trial"
+            )
+        horizon = limit * attempts
+    return FactoryConfig(factory=factory, horizon=horizon, attempts=attempts, rows=rows)

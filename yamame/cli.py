@@ -18,7 +18,7 @@ def main(args: Sequence[str] | None = None) -> int:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
         return options.command(options, rest)
     except UserError as error:
-        print(f"yamame: {error}", file=sys.stderr)
+        print("yamame:", *str(error).split(), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -81,7 +81,9 @@ def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
 
     from yamame.settings.catalogue import load_recipe, recipe_names
 
-    table = Table("recipe", "task", "cost", "expected", show_lines=True)
+    table = Table(show_lines=True)
+    for heading in ("recipe", "task", "cost", "expected"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "recipe")
     for name in recipe_names():
         about = load_recipe(name).about
         table.add_row(name, about["summary"], about.get("cost", ""), about.get("expected", ""))
@@ -96,10 +98,15 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             return 0
         raise UserError("no recipe was named: yamame recipes lists them")
     from yamame.run.session import About, start
-    from yamame.settings.catalogue import load_recipe
+    from yamame.settings.catalogue import load_recipe, recipe_names
     from yamame.settings.resolve import settings_from_flags
 
+    if options.recipe not in recipe_names() and any(word in recipe_names() for word in rest):
+        raise UserError("the recipe comes before its flags: yamame train RECIPE --field value")
     recipe = load_recipe(options.recipe)
+    if options.help:
+        options.parser.print_help()
+        print()
     flags = [*rest, "--help"] if options.help else rest
     config = settings_from_flags(recipe, options.variant, flags)
     about = About(recipe=recipe.name, expected=recipe.about.get("expected", ""))
@@ -132,7 +139,7 @@ def _show(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
         return
-    if "return_mean" in summary:
+    if summary["return_mean"] is not None:
         low, high = summary["return_ci95"]
         success = "" if summary["success_rate"] is None else f", success {summary['success_rate']:.3f}"
         print(f"return {summary['return_mean']:.3f} [{low:.3f}, {high:.3f}]{success} over {summary['trials']} trials")
@@ -141,4 +148,5 @@ def _show(summary: dict[str, Any], as_json: bool) -> None:
 
             print(format_attempts_table(summary["return_per_attempt"]))
     if "run_dir" in summary:
-        print(f"{summary['train_seconds']:.1f} s of training; report: {summary['run_dir']}/report.md")
+        report = "" if "stopped_by" in summary else f"; report: {summary['run_dir']}/report.md"
+        print(f"{summary['train_seconds']:.1f} s of training{report}")

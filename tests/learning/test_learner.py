@@ -252,3 +252,11 @@ def test_values_logged_are_in_units_of_reward(reward_scale: float) -> None:
     batch = batch_of()
     expected = batch.reward[batch.valid].mean().item()
     assert learner.update(batch)["value/target_mean"].item() == pytest.approx(expected)
+
+
+def test_learning_rate_warms_up_and_decays() -> None:
+    config = LearnerConfig(learning_rate=1.0, warmup_updates=4, decay_updates=100)
+    assert config.learning_rate_at(1) == pytest.approx(0.25 * 0.991)
+    assert config.learning_rate_at(50) == pytest.approx(0.55)
+    assert config.learning_rate_at(100) == config.learning_rate_at(1000) == pytest.approx(0.1)
+    assert LearnerConfig(learning_rate=1.0, warmup_updates=4).learning_rate_at(1000) == 1.0

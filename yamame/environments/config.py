@@ -20,6 +20,11 @@ class EnvironmentConfig(ABC):
     def trial_length(self) -> int:
         """Largest number of transitions of a trial: the horizon of what `build` returns."""
 
+    @property
+    def fixed_num_envs(self) -> int | None:
+        """The only number of copies that `build` can make, for tasks that come as one vector environment."""
+        return None
+
     @abstractmethod
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """`num_envs` trials stepped together, all random choices following from `seed`.

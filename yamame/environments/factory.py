@@ -26,8 +26,11 @@ class FactoryConfig(EnvironmentConfig):
     attempts: int | None = 1
     """Episodes on one task that make a trial, through which memory is kept; None: as many as fit into the horizon."""
 
+    rows: int | None = None
+    """Number of environments in the vector environment that the factory makes; None where it makes single ones."""
+
     def __post_init__(self) -> None:
-        check_limits(self, "horizon", "attempts", at_least=1)
+        check_limits(self, "horizon", "attempts", "rows", at_least=1)
 
     @property
     def task(self) -> str:
@@ -39,6 +42,11 @@ class FactoryConfig(EnvironmentConfig):
     def trial_length(self) -> int:
         """The horizon."""
         return self.horizon
+
+    @property
+    def fixed_num_envs(self) -> int | None:
+        """`rows`."""
+        return self.rows
 
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`. A vector environment must have exactly `num_envs` rows."""

@@ -47,7 +47,7 @@ class GymnasiumConfig(EnvironmentConfig):
 def make_registered(environment_id: str) -> gymnasium.Env[Any, Any]:
     """`gymnasium.make`, with its errors in one line that says what to do."""
     try:
-        return gymnasium.make(environment_id)
+        return gymnasium.make(environment_id, disable_env_checker=True)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
         nearest = difflib.get_close_matches(environment_id, list(gymnasium.registry), n=1)
         hint = (
@@ -56,5 +56,7 @@ def make_registered(environment_id: str) -> gymnasium.Env[Any, Any]:
             else "import the package that registers it (id 'package:Name-v0')"
         )
         raise UserError(f"Gymnasium has no environment {environment_id!r}: {hint}") from error
-    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise UserError(f"environment {environment_id!r} needs a package that is not installed: {error}") from error
+    except gymnasium.error.Error as error:
+        raise UserError(f"Gymnasium cannot make environment {environment_id!r}: {error}") from error

@@ -46,7 +46,10 @@ class SerialEnvironments:
         """See `Environments.reset`."""
         for row in np.flatnonzero(mask):
             options = {"new_task": bool(new_task[row])}
-            self._seen[row], _ = self._environments[row].reset(seed=self._seeds[row], options=options)
+            answer = self._environments[row].reset(seed=self._seeds[row], options=options)
+            if not (isinstance(answer, tuple) and len(answer) == 2):
+                raise UserError("the environment's reset does not return (observation, info): is it made for old Gym?")
+            self._seen[row] = answer[0]
             self._seeds[row] = None
         self._step[mask] = 0
         observation = stack_observations(self.observation_space, self._seen)
@@ -58,6 +61,11 @@ class SerialEnvironments:
         native = native_action(self.native_action_space, action)
         choices = native.tolist() if native.ndim == 1 else native
         answers = [each.step(choice) for each, choice in zip(self._environments, choices, strict=True)]
+        if len(answers[0]) != 5:
+            raise UserError(
+                "the environment's step does not return (observation, reward, terminated, truncated, info): "
+                "is it made for old Gym?"
+            )
         observations, rewards, terminated, truncated, infos = zip(*answers, strict=True)
         self._seen = list(observations)
         self._step += 1

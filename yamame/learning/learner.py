@@ -30,6 +30,8 @@ class LearnerConfig:
     """Step size of AdamW after the warm-up."""
     warmup_updates: int = 500
     """Updates over which the learning rate grows linearly from zero."""
+    decay_updates: int = 0
+    """Updates by which the learning rate has fallen linearly to a tenth; 0: it stays constant, as in the paper."""
     weight_decay: float = 1e-3
     """Decoupled weight decay of all parameters."""
     gradient_clip: float = 1.0
@@ -41,9 +43,15 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         check_limits(self, "learning_rate", "gradient_clip", above=0)
-        check_limits(self, "warmup_updates", "weight_decay", at_least=0)
+        check_limits(self, "warmup_updates", "decay_updates", "weight_decay", at_least=0)
         check_limits(self, "target_rate", above=0, at_most=1)
         check_limits(self, "max_skipped_updates", at_least=1)
+
+    def learning_rate_at(self, update: int) -> float:
+        """Step size of an update, counted from 1."""
+        warmup = min(1.0, update / max(1, self.warmup_updates))
+        decay = 1.0 - 0.9 * min(1.0, update / self.decay_updates) if self.decay_updates else 1.0
+        return self.learning_rate * warmup * decay
 
 
 class Learner:
@@ -136,9 +144,8 @@ class Learner:
                 )
             return False
         self.skipped_in_a_row = 0
-        warmup = min(1.0, self.updates / max(1, self.config.warmup_updates))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate * warmup
+            group["lr"] = self.config.learning_rate_at(self.updates)
         self.optimizer.step()
         self.agent.update_targets(self.config.target_rate)
         return True

@@ -24,6 +24,8 @@ from yamame.run.config import EvaluationConfig, RunConfig
 from yamame.run.pace import PaceConfig
 
 TASK = DarkKeyToDoorConfig(size=5, horizon=100, attempt_length=25)
+TRIALS, UPDATES_PER_TRIAL = 7200, 0.5
+"""Length and pace of a run."""
 
 
 def config(env: DarkKeyToDoorConfig = TASK) -> RunConfig:
@@ -31,19 +33,25 @@ def config(env: DarkKeyToDoorConfig = TASK) -> RunConfig:
     steps = env.trial_length
     return RunConfig(
         env=env,
-        num_envs=24,
-        env_steps=6000 * steps,
+        num_envs=96,
+        env_steps=TRIALS * steps,
         agent=AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=(128,), width=64),
-            trajectory_encoder=TransformerConfig(width=128, layers=2, heads=4, feedforward=512),
+            timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
+            trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
             actor=ActorConfig(hidden=(128, 128)),
             critic=CriticConfig(hidden=(128, 128)),
             discounts=SHORT,
             acting_discount=0.995,
         ),
-        learner=LearnerConfig(td=TDLoss(reward_scale=100.0), learning_rate=5e-4, warmup_updates=100, weight_decay=1e-4),
-        exploration=BiLevelEpsilon(anneal_steps=1500 * steps),
+        learner=LearnerConfig(
+            td=TDLoss(reward_scale=100.0),
+            learning_rate=5e-4,
+            warmup_updates=100,
+            decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
+            weight_decay=1e-4,
+        ),
+        exploration=BiLevelEpsilon(anneal_steps=TRIALS // 2 * steps),
         replay=ReplayConfig(capacity_trajectories=10_000),
-        pace=PaceConfig(updates_per_env_step=0.5 / steps, round_env_steps=24 * steps),
-        evaluation=EvaluationConfig(every_env_steps=240 * steps),
+        pace=PaceConfig(updates_per_env_step=UPDATES_PER_TRIAL / steps),
+        evaluation=EvaluationConfig(every_env_steps=480 * steps, trials=128),
     )

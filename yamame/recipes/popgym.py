@@ -11,6 +11,7 @@ script. Differs from the paper: a narrower network, fewer discounts and a larger
 
 from yamame.environments.popgym import PopgymConfig
 from yamame.learning.learner import LearnerConfig
+from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import AgentConfig
 from yamame.model.discounts import SHORT
@@ -18,7 +19,6 @@ from yamame.model.heads.actor import ActorConfig
 from yamame.model.heads.critic import CriticConfig
 from yamame.model.timestep_encoders.vector import VectorEncoderConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
-from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import EpsilonGreedy
 from yamame.run.config import EvaluationConfig, RunConfig
 from yamame.run.pace import PaceConfig
@@ -26,22 +26,53 @@ from yamame.run.pace import PaceConfig
 
 def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:  # noqa: B008
     """The run for an environment."""
+    return _continuous(env) if "Pendulum" in env.name else _discrete(env)
+
+
+def _discrete(env: PopgymConfig) -> RunConfig:
     return RunConfig(
         env=env,
         num_envs=24,
         env_steps=300_000,
         agent=AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=(128,), width=128),
-            trajectory_encoder=TransformerConfig(width=128, layers=2, heads=4, feedforward=512),
+            timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
+            trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
             actor=ActorConfig(hidden=(128, 128), probability_clip=(1e-6, 1.0)),
             critic=CriticConfig(hidden=(128, 128)),
             discounts=SHORT,
         ),
         learner=LearnerConfig(
-            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=5e-4, warmup_updates=100
+            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=1e-3, warmup_updates=100
         ),
-        exploration=EpsilonGreedy(anneal_steps=20_000),
-        replay=ReplayConfig(capacity_trajectories=20_000),
+        exploration=EpsilonGreedy(anneal_steps=8_000),
         pace=PaceConfig(updates_per_env_step=0.04, round_env_steps=24 * 52),
-        evaluation=EvaluationConfig(every_env_steps=5_000, trials=48, num_envs=24),
+        evaluation=EvaluationConfig(every_env_steps=2_500, trials=48, num_envs=24, solved_return=0.99),
+    )
+
+
+def _continuous(env: PopgymConfig) -> RunConfig:
+    """Control without velocities: a few steps of memory, many updates, targets several steps long."""
+    return RunConfig(
+        env=env,
+        num_envs=24,
+        env_steps=200_000,
+        context_length=32,
+        agent=AgentConfig(
+            timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
+            trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
+            actor=ActorConfig(hidden=(64, 64)),
+            critic=CriticConfig(hidden=(64, 64)),
+            discounts=(0.9, 0.95),
+            acting_discount=0.98,
+        ),
+        learner=LearnerConfig(
+            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=5),
+            imitation=FilteredImitationLoss(weight=0.02),
+            learning_rate=1e-3,
+            warmup_updates=100,
+            target_rate=0.01,
+        ),
+        exploration=EpsilonGreedy(anneal_steps=30_000),
+        pace=PaceConfig(updates_per_env_step=0.08, round_env_steps=24 * 200),
+        evaluation=EvaluationConfig(every_env_steps=9_600, trials=48, num_envs=24, solved_return=0.84),
     )

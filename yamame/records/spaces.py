@@ -67,7 +67,7 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, spaces.MultiDiscrete):
-        return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist()}
+        return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, spaces.MultiBinary):
         return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.n)}
     raise UserError(f"space {type(space).__name__} is not supported")
@@ -87,7 +87,7 @@ def space_from_json(described: Mapping[str, Any]) -> spaces.Space[Any]:
         case "Discrete":
             return spaces.Discrete(described["n"], start=described["start"])
         case "MultiDiscrete":
-            return spaces.MultiDiscrete(np.asarray(described["nvec"]))
+            return spaces.MultiDiscrete(np.asarray(described["nvec"]), start=np.asarray(described["start"]))
         case "MultiBinary":
             return spaces.MultiBinary(described["n"])
         case kind:

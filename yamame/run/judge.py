@@ -17,7 +17,7 @@ EVALUATION_SEED = 1_000_000
 
 def evaluate_agent(config: RunConfig, agent: Agent, *, trials: int, seed: int) -> Evaluation:
     """The agent without exploration noise, on `trials` trials of fresh environments."""
-    num_envs = min(trials, config.evaluation.num_envs)
+    num_envs = _num_envs(config, trials)
     with closing(config.env.build(num_envs, seed)) as environments:
         policy = Policy(agent, num_envs=num_envs, generator=torch.Generator().manual_seed(seed))
         return evaluate(policy, environments, trials=trials, deterministic=config.deterministic_actions)
@@ -25,7 +25,10 @@ def evaluate_agent(config: RunConfig, agent: Agent, *, trials: int, seed: int) -
 
 def evaluate_random(config: RunConfig, *, trials: int, seed: int) -> Evaluation:
     """Uniformly random actions on the same environments."""
-    num_envs = min(trials, config.evaluation.num_envs)
-    with closing(config.env.build(num_envs, seed)) as environments:
+    with closing(config.env.build(_num_envs(config, trials), seed)) as environments:
         policy = RandomPolicy(environments.action_space, np.random.default_rng(seed))
         return evaluate(policy, environments, trials=trials, deterministic=False)
+
+
+def _num_envs(config: RunConfig, trials: int) -> int:
+    return config.env.fixed_num_envs or min(trials, config.evaluation.num_envs)

@@ -66,14 +66,12 @@ class LocalRun:
             metrics = stack.enter_context(MetricWriter(self.directory))
             metrics.truncate_after(self.parts.learner.updates)
             if self.standing.random_return is None:
-                trials = self.config.evaluation.final_trials
-                self.standing.random_return = evaluate_random(
-                    self.config, trials=trials, seed=EVALUATION_SEED
-                ).return_mean
+                with stop.cutting_short():
+                    self.standing.random_return = self._random_return()
             while not self.finished and not stop.requested:
                 values = self._round(progress, stop)
                 if not stop.requested:
-                    values |= self._evaluate_if_due()
+                    values |= self._evaluate_if_due(stop)
                 self.standing.wall_seconds = before + time.monotonic() - started
                 self._report(progress, metrics, values)
                 if time.monotonic() - saved > self.config.checkpoint_every_seconds:
@@ -123,12 +121,20 @@ class LocalRun:
         }
         return {**parts.statistics.metrics(), **_means(measured), **speed, **replay}
 
-    def _evaluate_if_due(self) -> dict[str, float]:
+    def _random_return(self) -> float:
+        trials = self.config.evaluation.final_trials
+        return evaluate_random(self.config, trials=trials, seed=EVALUATION_SEED).return_mean
+
+    def _evaluate_if_due(self, stop: StopSignal) -> dict[str, float]:
         evaluation, env_steps = self.config.evaluation, self.parts.collector.env_steps
         if not evaluation.every_env_steps or env_steps < self.standing.next_evaluation:
             return {}
+        result: Evaluation | None = None
+        with stop.cutting_short():
+            result = self.evaluate(trials=evaluation.trials, seed=EVALUATION_SEED + self.parts.learner.updates)
+        if result is None:
+            return {}
         self.standing.next_evaluation = env_steps + evaluation.every_env_steps
-        result = self.evaluate(trials=evaluation.trials, seed=EVALUATION_SEED + self.parts.learner.updates)
         solved = evaluation.solved_return is not None and result.return_mean >= evaluation.solved_return
         self.standing.solved_in_a_row = self.standing.solved_in_a_row + 1 if solved else 0
         low, high = result.return_ci95

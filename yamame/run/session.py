@@ -3,6 +3,8 @@
 import json
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,19 @@ from yamame.run.local import LocalRun
 from yamame.run.progress import Progress
 from yamame.run.report import write_report
 from yamame.run.run_directory import ABOUT, CHECKPOINTS, CONFIG, SPACES, create, lock, require_run
+from yamame.run.signals import StopSignal
 
 Summary = dict[str, Any]
 """What `yamame train --json` prints."""
+
+NOT_EVALUATED: Summary = {
+    "return_mean": None,
+    "return_ci95": None,
+    "return_per_attempt": None,
+    "success_rate": None,
+    "trials": 0,
+}
+"""The results of a run that was stopped before its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +56,12 @@ def start(config: RunConfig, about: About, *, run_dir: Path | None, quiet: bool)
         except BaseException:
             shutil.rmtree(directory)
             raise
-        return _go(run, about, quiet=quiet)
+        try:
+            return _go(run, about, quiet=quiet)
+        except UserError:
+            if run.parts.collector.env_steps == 0:
+                shutil.rmtree(directory)
+            raise
 
 
 def go_on(directory: Path, *, env_steps: int | None, quiet: bool) -> Summary:
@@ -60,12 +77,19 @@ def go_on(directory: Path, *, env_steps: int | None, quiet: bool) -> Summary:
         return _go(run, about, quiet=quiet)
 
 
-def evaluate_run(directory: Path, *, trials: int | None, seed: int | None) -> Summary:
-    """What `yamame eval --json` prints: the newest checkpoint judged anew."""
-    config = read_config(directory)
-    agent, checkpoint = load_agent(directory)
+def evaluate_run(directory: Path, *, trials: int | None, seed: int | None, config: RunConfig | None = None) -> Summary:
+    """What `yamame eval --json` prints: the newest checkpoint judged anew.
+
+    `config` is what the run was started with, if that is at hand; a file cannot hold every function.
+    """
+    config = config or read_config(directory)
     seed = EVALUATION_SEED if seed is None else seed
     trials = config.evaluation.final_trials if trials is None else trials
+    if trials < 1 or seed < 0:
+        raise UserError(
+            f"cannot evaluate over {trials} trials with seed {seed}: give at least 1 trial, at least seed 0"
+        )
+    agent, checkpoint = load_agent(directory)
     result = evaluate_agent(config, agent, trials=trials, seed=seed)
     counters = {"env_steps": checkpoint.state["env_steps"], "updates": checkpoint.step, "seed": seed}
     return {**result.to_json(), **counters}
@@ -73,18 +97,21 @@ def evaluate_run(directory: Path, *, trials: int | None, seed: int | None) -> Su
 
 def read_config(directory: Path) -> RunConfig:
     """The config of a run; `UserError` where there is no run."""
-    return from_json(RunConfig, _read_json(require_run(directory) / CONFIG))
+    with _undamaged(require_run(directory) / CONFIG) as described:
+        return from_json(RunConfig, described)
 
 
 def read_about(directory: Path) -> About:
     """Where the config of a run came from."""
-    return About(**_read_json(directory / ABOUT))
+    with _undamaged(require_run(directory) / ABOUT) as about:
+        return About(**about)
 
 
 def read_spaces(directory: Path) -> dict[str, Any]:
     """`observation_space`, `action_space` (the environment's own) and `horizon` of a run's task."""
-    described = _read_json(require_run(directory) / SPACES)
-    return {key: value if key == "horizon" else space_from_json(value) for key, value in described.items()}
+    with _undamaged(require_run(directory) / SPACES) as described:
+        spaces = {key: space_from_json(described[key]) for key in ("observation_space", "action_space")}
+        return {**spaces, "horizon": described["horizon"]}
 
 
 def load_agent(directory: Path) -> tuple[Agent, Checkpoint]:
@@ -92,29 +119,43 @@ def load_agent(directory: Path) -> tuple[Agent, Checkpoint]:
     config, of_task = read_config(directory), read_spaces(directory)
     agent = new_agent(config, of_task["observation_space"], of_task["action_space"], of_task["horizon"], seed=0)
     checkpoint = load_checkpoint(directory / CHECKPOINTS)
-    agent.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"])["agent"])
+    try:
+        agent.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"])["agent"])
+    except RuntimeError as error:
+        raise UserError(f"{directory / CONFIG} does not fit {checkpoint.path}: was it edited? ({error})") from error
     return agent, checkpoint
 
 
 def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
     try:
         with Progress(run.config.env_steps, quiet=quiet) as progress:
-            signal_name = run.train(progress)
-        if signal_name:
-            print(f"stopped by {signal_name}; yamame resume {run.directory} goes on", file=sys.stderr)
-            return {**_speeds(run), "stopped_by": signal_name}
-        evaluation = run.evaluate(trials=run.config.evaluation.final_trials).to_json()
-        evaluation |= {"env_steps": run.parts.collector.env_steps, "updates": run.parts.learner.updates}
-        evaluation["seed"] = run.config.seed
-        summary = {**evaluation, **_speeds(run)}
+            stopped_by = run.train(progress)
+        evaluation: Summary | None = None
+        if not stopped_by:
+            with StopSignal() as stop, stop.cutting_short():
+                evaluation = run.evaluate(trials=run.config.evaluation.final_trials).to_json()
+            stopped_by = stop.requested
+        counters = {
+            "env_steps": run.parts.collector.env_steps,
+            "updates": run.parts.learner.updates,
+            "seed": run.config.seed,
+        }
+        if evaluation is None:
+            print(f"stopped by {stopped_by}; yamame resume {run.directory} goes on", file=sys.stderr)
+            return {**NOT_EVALUATED, **counters, **_speeds(run), "stopped_by": stopped_by}
+        summary = {**evaluation, **counters, **_speeds(run)}
         write_report(
             run.directory,
-            evaluation=evaluation,
+            evaluation={**evaluation, **counters},
             summary=summary,
             random_return=run.standing.random_return,
             expected=about.expected,
         )
         return summary
+    except UserError as error:
+        if run.parts.collector.env_steps == 0:
+            raise
+        raise UserError(f"{error} (yamame resume {run.directory} goes on from the last checkpoint)") from error
     finally:
         run.close()
 
@@ -143,11 +184,10 @@ def _describe(directory: Path, config: RunConfig, about: About, run: LocalRun) -
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+@contextmanager
+def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON object in a file of a run; what goes wrong in reading or using it is a `UserError`."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+        yield json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as problem:
         raise UserError(f"{path} cannot be read ({problem}): the run directory is damaged") from problem
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is not what a run writes there: the run directory is damaged")
-    return content

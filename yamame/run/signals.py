@@ -3,6 +3,8 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -15,6 +17,7 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.requested = ""
+        self._cuts_short = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignal":
@@ -29,7 +32,24 @@ class StopSignal:
         for number, previous in self._previous.items():
             signal.signal(number, previous)
 
+    @contextmanager
+    def cutting_short(self) -> Iterator[None]:
+        """Inside, a first signal leaves the block at once: for work that can be done again from its beginning."""
+        self._cuts_short = True
+        try:
+            yield
+        except _CutShortError:
+            pass
+        finally:
+            self._cuts_short = False
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             os._exit(128 + number)
         self.requested = signal.Signals(number).name
+        if self._cuts_short:
+            raise _CutShortError
+
+
+class _CutShortError(BaseException):
+    """Not an `Exception`, so that nothing on its way takes it for a failure."""

@@ -38,7 +38,7 @@ def recipe_names() -> tuple[str, ...]:
 def load_recipe(name: str) -> Recipe:
     """The recipe of a name; `UserError` with the nearest one if there is none."""
     if name not in recipe_names():
-        nearest = difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.4)
+        nearest = difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}?" if nearest else "yamame recipes lists them"
         raise UserError(f"unknown recipe {name!r}: {hint}")
     module = importlib.import_module(f"yamame.recipes.{name.replace('-', '_')}")
