@@ -45,7 +45,7 @@ _IDS: dict[str, dict[str, Any]] = {
     "Unbounded-v0": {"action_space": spaces.Box(-np.inf, np.inf, (3,), np.float32)},
     "Matrix-v0": {"action_space": spaces.Box(-np.ones((9, 9), np.float32), np.ones((9, 9), np.float32))},
     "NaNAtOnce-v0": {"nan_at_step": 0},
-    "NaNLater-v0": {"nan_at_step": 30},
+    "NaNLater-v0": {"nan_at_step": 20},
     "Sound-v0": {},
 }
 

@@ -153,7 +153,7 @@ class LoadedPolicy:
     def _flat(self, observation: Any) -> dict[str, np.ndarray]:
         flat = flatten_observation(self._observation_space, self._batched(observation))
         for name, leaf in self._leaves.items():
-            expected = (self._num_envs, *leaf.shape)
+            expected = (self._num_envs, *(leaf.shape or ()))
             if flat[name].shape != expected:
                 found, wanted = (shape[self._single :] for shape in (flat[name].shape, expected))
                 raise UserError(

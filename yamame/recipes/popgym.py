@@ -46,7 +46,7 @@ def _discrete(env: PopgymConfig) -> RunConfig:
         ),
         exploration=EpsilonGreedy(anneal_steps=8_000),
         pace=PaceConfig(updates_per_env_step=0.04, round_env_steps=24 * 52),
-        evaluation=EvaluationConfig(every_env_steps=2_500, trials=48, num_envs=24, solved_return=0.99),
+        evaluation=EvaluationConfig(every_env_steps=2_500, trials=48, num_envs=24, solved_return=0.993),
     )
 
 

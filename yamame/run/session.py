@@ -85,10 +85,10 @@ def evaluate_run(directory: Path, *, trials: int | None, seed: int | None, confi
     config = config or read_config(directory)
     seed = EVALUATION_SEED if seed is None else seed
     trials = config.evaluation.final_trials if trials is None else trials
-    if trials < 1 or seed < 0:
-        raise UserError(
-            f"cannot evaluate over {trials} trials with seed {seed}: give at least 1 trial, at least seed 0"
-        )
+    if trials < 1:
+        raise UserError(f"cannot evaluate over {trials} trials: give at least 1")
+    if seed < 0:
+        raise UserError(f"cannot evaluate with seed {seed}: give at least 0")
     agent, checkpoint = load_agent(directory)
     result = evaluate_agent(config, agent, trials=trials, seed=seed)
     counters = {"env_steps": checkpoint.state["env_steps"], "updates": checkpoint.step, "seed": seed}
@@ -110,7 +110,7 @@ def read_about(directory: Path) -> About:
 def read_spaces(directory: Path) -> dict[str, Any]:
     """`observation_space`, `action_space` (the environment's own) and `horizon` of a run's task."""
     with _undamaged(require_run(directory) / SPACES) as described:
-        spaces = {key: space_from_json(described[key]) for key in ("observation_space", "action_space")}
+        spaces: dict[str, Any] = {key: space_from_json(described[key]) for key in ("observation_space", "action_space")}
         return {**spaces, "horizon": described["horizon"]}
 
 
