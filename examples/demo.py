@@ -10,8 +10,8 @@ from pathlib import Path
 import yamame
 from yamame.run.report import format_attempts_table
 
-ROOM = {"size": 5, "horizon": 90, "attempt_length": 15}
-SECONDS_WITH, SECONDS_WITHOUT = "about three minutes", "about one minute"
+ROOM = {"size": 4, "horizon": 60, "attempt_length": 10}
+ENV_STEPS = 180_000
 
 
 def main() -> None:
@@ -36,7 +36,9 @@ def main() -> None:
 
 def train(directory: Path, variants: list[str]) -> list[float]:
     """Mean return of each attempt of the trained agent."""
-    run = yamame.train("dark-key-to-door", variants=variants, run_dir=directory, quiet=False, env=ROOM, env_steps=STEPS)
+    run = yamame.train(
+        "dark-key-to-door", variants=variants, run_dir=directory, quiet=False, env=ROOM, env_steps=ENV_STEPS
+    )
     returns: list[float] = run.summary["return_per_attempt"]
     return returns
 

@@ -1,5 +1,7 @@
 """Environments that a run must refuse or survive, under Gymnasium ids: `strange_environments:Text-v0`."""
 
+import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,10 +17,12 @@ class Strange(gymnasium.Env[Any, Any]):
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
         nan_at_step: int | None = None,
+        asleep_at_step: int | None = None,
     ) -> None:
         self.observation_space = observation_space or spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = action_space or spaces.Discrete(2)
         self._nan_at_step = nan_at_step
+        self._asleep_at_step = asleep_at_step
         self._steps = -1
         self._time = 0
 
@@ -33,6 +37,9 @@ class Strange(gymnasium.Env[Any, Any]):
 
     def _observe(self) -> Any:
         self._steps += 1
+        if self._steps == self._asleep_at_step:
+            Path("asleep").touch()
+            time.sleep(60)
         if isinstance(self.observation_space, spaces.Box):
             return np.full((2,), np.nan if self._steps == self._nan_at_step else 0.0, np.float32)
         return self.observation_space.sample()
@@ -45,7 +52,8 @@ _IDS: dict[str, dict[str, Any]] = {
     "Unbounded-v0": {"action_space": spaces.Box(-np.inf, np.inf, (3,), np.float32)},
     "Matrix-v0": {"action_space": spaces.Box(-np.ones((9, 9), np.float32), np.ones((9, 9), np.float32))},
     "NaNAtOnce-v0": {"nan_at_step": 0},
-    "NaNLater-v0": {"nan_at_step": 20},
+    "NaNLater-v0": {"nan_at_step": 40},
+    "Slow-v0": {"asleep_at_step": 8},
     "Sound-v0": {},
 }
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,15 @@ import pytest
 
 from yamame.cli import main
 from yamame.run.metrics import read_metrics
-from yamame.run.progress import Progress
-from yamame.run.run_directory import create
 
 TESTS = Path(__file__).parent
-SMALL = (
+_SMALL = (
     "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 "
     "--agent.trajectory-encoder.width 8 --agent.trajectory-encoder.heads 2 --agent.trajectory-encoder.layers 1 "
     "--agent.trajectory-encoder.feedforward 16 --agent.actor.hidden 8 --agent.critic.hidden 8 "
     "--evaluation.final-trials 4 --evaluation.num-envs 4 --evaluation.every-env-steps 0"
-).split()
+)
+SMALL = _SMALL.split()
 TMAZE = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "64", *SMALL]
 STRANGE = ["train", "gymnasium", "--env.horizon", "3", "--env-steps", "160", *SMALL, "--env.id"]
 
@@ -37,6 +38,7 @@ TRAINED = EVALUATED | {"wall_seconds", "train_seconds", "env_steps_per_second", 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("yamame.run.session.write_report", lambda *_, **__: None)  # pictures take longer than tiny runs
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,18 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
 
 
-# what commands print
+def copied(run: Path) -> Path:
+    """A copy of a run in the working directory, called `run`."""
+    return Path(shutil.copytree(run, "run"))
+
+
+# what commands print and leave
+
+
+def test_what_a_run_directory_holds(finished: Path) -> None:
+    names = {path.name for path in finished.iterdir()}
+    assert {"config.json", "spaces.json", "metrics.jsonl", "tensorboard", "report.md", "checkpoints", "replay"} <= names
+    assert not any(name.endswith(".partial") for name in names)
 
 
 def test_train_prints_one_json_object_on_stdout_and_progress_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,9 +92,6 @@ def test_train_prints_one_json_object_on_stdout_and_progress_on_stderr(capsys: p
     assert 0.0 < summary["train_seconds"] < summary["wall_seconds"]
     assert summary["env_steps_per_second"] == pytest.approx(64 / summary["train_seconds"])
     assert "64 / 64 env steps" in err
-    assert {"config.json", "spaces.json", "metrics.jsonl", "report.md", "checkpoints", "replay"} <= {
-        path.name for path in Path("run").iterdir()
-    }
 
 
 def test_train_without_json_speaks_to_people(capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,10 +318,8 @@ def test_nan_during_training_keeps_the_run(capsys: pytest.CaptureFixture[str]) -
     reached = json.loads(capsys.readouterr().out)
     assert reached["updates"] > 0 and reached["env_steps"] > 0
     assert files(Path("run/checkpoints")) == checkpoints
-    assert "returned NaN" in refused(capsys, "resume", "run", "--quiet")
-    assert main(["eval", "run", "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
-    assert again["env_steps"] > reached["env_steps"]
+    assert main(["resume", "run", "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["env_steps"] == 160 > reached["env_steps"]
 
 
 def test_an_extra_that_is_missing_says_how_to_install_it(
@@ -362,11 +370,7 @@ def test_bad_numbers_for_eval(args: str, message: str, finished: Path, capsys: p
 def test_damaged_run_directories(
     name: str, content: str | None, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = create(Path("run"), "x")
-    for path, data in files(finished).items():
-        copied = run / Path(path).relative_to(finished)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        copied.write_bytes(data)
+    run = copied(finished)
     (run / name).unlink()
     if content is not None:
         (run / name).write_text(content)
@@ -375,13 +379,113 @@ def test_damaged_run_directories(
 
 
 def test_a_config_that_was_edited_after_the_checkpoint(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = create(Path("run"), "x")
-    for path, data in files(finished).items():
-        copied = run / Path(path).relative_to(finished)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        copied.write_bytes(data)
+    run = copied(finished)
     config = json.loads((run / "config.json").read_text())
     config["agent"]["critic"]["hidden"] = [16]
     (run / "config.json").write_text(json.dumps(config))
     assert "was it edited?" in refused(capsys, "eval", "run")
-    assert "was it edited?" in refused(capsys, "resume", "run")
+    for _ in range(2):
+        assert "was it edited?" in refused(capsys, "resume", "run")
+
+
+# signals, which a process of its own has to get
+
+
+@contextmanager
+def running(*args: str) -> Iterator[subprocess.Popen[str]]:
+    """`yamame` in a process of its own, which does not outlive the block."""
+    process = subprocess.Popen(
+        [str(Path(sys.executable).with_name("yamame")), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def has_trained() -> bool:
+    return any(line["updates"] for line in read_metrics(Path("run")))
+
+
+ENDLESS = [*TMAZE, "--env-steps", "1000000", "--run-dir", "run"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_with_a_checkpoint_and_resume_goes_on(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running(*ENDLESS, "--json") as process:
+        wait_for(has_trained, process)
+        if number is signal.SIGINT:  # meanwhile, nobody else may train there
+            assert "another process is training in run" in refused(capsys, "resume", "run")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert err.splitlines()[-1] == f"stopped by {number.name}; yamame resume run goes on"
+    assert out.count("\n") == 1
+    stopped = json.loads(out)
+    assert set(stopped) == TRAINED | {"stopped_by"}
+    assert (stopped["return_mean"], stopped["trials"], stopped["stopped_by"]) == (None, 0, number.name)
+
+    assert main(["eval", "run", "--json"]) == 0
+    saved = json.loads(capsys.readouterr().out)
+    assert (saved["env_steps"], saved["updates"]) == (stopped["env_steps"], stopped["updates"])
+    goal = stopped["env_steps"] + 32
+    assert main(["resume", "run", "--env-steps", str(goal), "--json", "--quiet"]) == 0
+    resumed = json.loads(capsys.readouterr().out)
+    assert (resumed["env_steps"], resumed["updates"]) == (goal, int(goal * 1.4 / 4))
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    slow = [*STRANGE, "strange_environments:Slow-v0", "--run-dir", "run", "--quiet"]
+    with running(*slow) as process:
+        wait_for(Path("asleep").exists, process)  # one step of the environment now takes a minute
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=5)
+    assert (process.returncode, out, err) == (128 + signal.SIGINT, "", "")
+
+
+def test_a_killed_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with running(*ENDLESS, "--checkpoint-every-seconds", "0", "--quiet") as process:
+        wait_for(lambda: len(read_metrics(Path("run"))) > 3, process)
+        process.kill()
+        process.communicate()
+    assert main(["eval", "run", "--json"]) == 0
+    saved = json.loads(capsys.readouterr().out)
+    assert saved["updates"] > 0
+    goal = saved["env_steps"] + 32
+    assert main(["resume", "run", "--env-steps", str(goal), "--json", "--quiet"]) == 0
+    resumed = json.loads(capsys.readouterr().out)
+    assert (resumed["env_steps"], resumed["updates"]) == (goal, int(goal * 1.4 / 4))
+    steps = [line["env_steps"] for line in read_metrics(Path("run"))]
+    assert steps == sorted(set(steps))
+
+
+def test_a_signal_cuts_evaluations_short(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the evaluation went on")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("yamame.run.local.evaluate_agent", interrupted)
+        assert main([*TMAZE, "--run-dir", "run", "--json", "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "stopped by SIGTERM; yamame resume run goes on\n"
+    assert json.loads(out)["env_steps"] == 64
+    assert main(["resume", "run", "--json", "--quiet"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == TRAINED

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from yamame.records.errors import UserError
+from yamame.records.errors import FieldError, UserError
+from yamame.records.limits import check_limits
 from yamame.run.flags import apply_overrides, flags_of, nearest, parse_flags
 
 
@@ -215,3 +216,51 @@ def test_wrong_overrides_are_user_errors(overrides, message):
     with pytest.raises(UserError, match=message) as error:
         apply_overrides(DEFAULT, overrides)
     assert "\n" not in str(error.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited:
+    """Two numbers that have to fit."""
+
+    small: int = 1
+    """Below 10."""
+    large: int = 5
+    """Above `small`."""
+
+    def __post_init__(self):
+        check_limits(self, "small", "large", below=10)
+        if self.small >= self.large:
+            raise FieldError(self, "large", "must be above small")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoLimited:
+    """Two of them."""
+
+    first: Limited = field(default_factory=Limited)
+    second: Limited = field(default_factory=Limited)
+
+
+@pytest.mark.parametrize("section", ["first", "second"])
+def test_a_limit_names_the_whole_flag(section):
+    with pytest.raises(UserError) as error:
+        parse(f"--{section}.small", "12", default=TwoLimited())
+    assert str(error.value) == f"--{section}.small must be below 10, not 12"
+    with pytest.raises(UserError) as error:
+        apply_overrides(TwoLimited(), {section: {"small": 12}})
+    assert str(error.value) == f"{section}.small must be below 10, not 12"
+
+
+@pytest.mark.parametrize("changes", [{"first.small": 7, "first.large": 8}, {"first": {"small": 7, "large": 8}}])
+def test_overrides_of_one_section_are_made_together(changes):
+    assert apply_overrides(TwoLimited(), changes).first == Limited(small=7, large=8)
+    assert apply_overrides(TwoLimited(), {"first": Limited(large=9), **changes}).first == Limited(small=7, large=8)
+    with pytest.raises(UserError, match=r"first\.large must be above small"):
+        apply_overrides(TwoLimited(), {"first.small": 7})
+
+
+def test_a_stray_value_is_not_blamed_on_an_earlier_flag():
+    with pytest.raises(UserError, match="unexpected '3': flags begin with --"):
+        parse("3", "--env.horizon", "3")
+    with pytest.raises(UserError, match="unexpected '3': flags begin with --"):
+        parse("--env.horizon=3", "3")

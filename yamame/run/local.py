@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from yamame.learning.checkpoint import flatten_tensors, load_checkpoint, save_checkpoint, unflatten_tensors
+from yamame.records.errors import UserError
 from yamame.rollout.evaluate import Evaluation
 from yamame.run.build import build
 from yamame.run.config import RunConfig
 from yamame.run.judge import EVALUATION_SEED, evaluate_agent, evaluate_random
 from yamame.run.metrics import MetricWriter
 from yamame.run.progress import Progress
-from yamame.run.run_directory import CHECKPOINTS, REPLAY
+from yamame.run.run_directory import CHECKPOINTS, CONFIG, REPLAY
 from yamame.run.signals import StopSignal
 
 
@@ -93,9 +94,10 @@ class LocalRun:
         parts.policy.refresh(learner.agent, version=learner.updates)
         steps_before, updates_before = collector.env_steps, learner.updates
         steps = min(config.round_env_steps, config.env_steps - collector.env_steps)
-        for trajectory in collector.collect(parts.policy, steps, config.deterministic_actions):
-            parts.store.append(trajectory)
-            parts.statistics.add(trajectory)
+        for _ in range(-(-steps // config.num_envs)):
+            for _, trajectory in collector.step(parts.policy, deterministic=config.deterministic_actions):
+                parts.store.append(trajectory)
+                parts.statistics.add(trajectory)
             if stop.requested:
                 break
         collected = time.monotonic()
@@ -176,13 +178,22 @@ class LocalRun:
 
     def _restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         parts = self.parts
-        parts.learner.load_state_dict(unflatten_tensors(tensors, state["learner"]))
+        try:
+            parts.learner.load_state_dict(unflatten_tensors(tensors, state["learner"]))
+        except RuntimeError as error:
+            parts.close()
+            raise misfit(self.directory) from error
         parts.collector.env_steps = state["env_steps"]
         parts.store.discard_after(state["trajectories"] - 1)
         parts.statistics.load_state_dict(state["statistics"])
         parts.sampler.load_state_dict(state["sampler"])
         parts.rng.bit_generator.state = state["exploration"]
         parts.generator.set_state(tensors["acting_generator"])
+
+
+def misfit(directory: Path) -> UserError:
+    """What to say where a network does not take the weights of its own run's checkpoint."""
+    return UserError(f"{directory / CONFIG} does not fit the run's checkpoint: was it edited? put back what it was")
 
 
 def _means(measured: list[Mapping[str, Tensor]]) -> dict[str, float]:

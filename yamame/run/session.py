@@ -17,7 +17,7 @@ from yamame.run.build import new_agent
 from yamame.run.config import RunConfig
 from yamame.run.config_json import from_json, to_json
 from yamame.run.judge import EVALUATION_SEED, evaluate_agent
-from yamame.run.local import LocalRun
+from yamame.run.local import LocalRun, misfit
 from yamame.run.progress import Progress
 from yamame.run.report import write_report
 from yamame.run.run_directory import ABOUT, CHECKPOINTS, CONFIG, SPACES, create, lock, require_run
@@ -47,7 +47,7 @@ class About:
 
 def start(config: RunConfig, about: About, *, run_dir: Path | None, quiet: bool) -> Summary:
     """A new run, to its end or until a signal. `UserError` for a config that cannot run; then nothing is left."""
-    _ = config.context
+    _ = config.context, to_json(config)  # raise for what no run can have, before anything is made
     directory = create(run_dir, about.recipe)
     with lock(directory):
         try:
@@ -73,7 +73,7 @@ def go_on(directory: Path, *, env_steps: int | None, quiet: bool) -> Summary:
         run = LocalRun(config, directory, resume=True)
         for damaged in run.fallback_from:
             print(f"checkpoint {damaged} is damaged: going on from an older one", file=sys.stderr)
-        (directory / CONFIG).write_text(json.dumps(to_json(config), indent=2) + "\n", encoding="utf-8")
+        _write_json(directory / CONFIG, to_json(config))
         return _go(run, about, quiet=quiet)
 
 
@@ -122,7 +122,7 @@ def load_agent(directory: Path) -> tuple[Agent, Checkpoint]:
     try:
         agent.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"])["agent"])
     except RuntimeError as error:
-        raise UserError(f"{directory / CONFIG} does not fit {checkpoint.path}: was it edited? ({error})") from error
+        raise misfit(directory) from error
     return agent, checkpoint
 
 
@@ -181,7 +181,14 @@ def _describe(directory: Path, config: RunConfig, about: About, run: LocalRun) -
     }
     run.save()
     for name, content in ((SPACES, of_task), (ABOUT, asdict(about)), (CONFIG, to_json(config))):
-        (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        _write_json(directory / name, content)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    """Whole or not at all, whenever the process is killed."""
+    aside = path.with_suffix(".partial")
+    aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    aside.replace(path)
 
 
 @contextmanager

@@ -9,24 +9,31 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class CategoricalPolicy:
-    """Softmax over A discrete actions, probabilities clipped to [low, high] and renormalised.
+    """Softmax over A discrete actions; it acts, and is valued, with probabilities clipped to [low, high].
 
-    The clip is the paper's ([0.001, 0.99] by default): no action ever becomes impossible, and none certain.
-    The renormalising sum carries no gradient.
+    The clip is the paper's ([0.001, 0.99] by default): no action ever becomes impossible, and none certain. Differs
+    from the authors' code in the gradient: there a clipped probability has none, so that a policy which saturates
+    early can never change its mind (on T-Maze half of our runs ended so, the critics right and the policy stuck).
+    Here the clip is straight-through, and `log_prob` is that of the softmax itself.
     """
 
     probability_NGA: Float[Tensor, "N G A"]
+    """Clipped and renormalised; its gradient is the softmax's."""
+    log_softmax_NGA: Float[Tensor, "N G A"]
 
     @staticmethod
     def of(logits_NGA: Float[Tensor, "N G A"], clip: tuple[float, float]) -> "CategoricalPolicy":
         """The distribution of some logits."""
-        clipped = logits_NGA.softmax(dim=-1).clamp(*clip)
-        return CategoricalPolicy(probability_NGA=clipped / clipped.sum(dim=-1, keepdim=True).detach())
+        log_softmax = logits_NGA.log_softmax(dim=-1)
+        softmax = log_softmax.exp()
+        clipped = softmax.detach().clamp(*clip)
+        clipped = clipped / clipped.sum(dim=-1, keepdim=True)
+        return CategoricalPolicy(probability_NGA=clipped + (softmax - softmax.detach()), log_softmax_NGA=log_softmax)
 
     def log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:
-        """Log-probability of one action a token, for every discount."""
-        index = action_N[:, None, None].expand(-1, self.probability_NGA.shape[1], 1)
-        return self.probability_NGA.gather(2, index).squeeze(2).log()
+        """Log-probability of one action a token under the softmax, for every discount."""
+        index = action_N[:, None, None].expand(-1, self.log_softmax_NGA.shape[1], 1)
+        return self.log_softmax_NGA.gather(2, index).squeeze(2)
 
     def entropy(self) -> Float[Tensor, "N G"]:
         """Entropy in nats."""

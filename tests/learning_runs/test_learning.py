@@ -1,0 +1,22 @@
+"""Recipes reach what they promise, with their own settings. Minutes: `pytest -n 0 -m learning`."""
+
+from pathlib import Path
+
+import pytest
+
+import yamame
+
+pytestmark = [pytest.mark.learning, pytest.mark.timeout(1800)]
+
+
+def test_passive_tmaze(tmp_path: Path) -> None:
+    run = yamame.train("passive-tmaze", horizon=10, run_dir=tmp_path / "run")
+    evaluated = run.evaluate(trials=256)
+    assert evaluated["success_rate"] == 1.0
+    assert evaluated["return_mean"] > 0.99
+
+
+def test_repeat_previous(tmp_path: Path) -> None:
+    pytest.importorskip("popgym")
+    run = yamame.train("popgym", env={"name": "RepeatPreviousEasy"}, run_dir=tmp_path / "run")
+    assert run.evaluate(trials=256)["return_mean"] >= 0.9

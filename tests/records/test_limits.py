@@ -1,0 +1,46 @@
+from dataclasses import dataclass
+
+import pytest
+
+from yamame.records.errors import FieldError, UserError
+from yamame.records.limits import check_limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Some of each kind."""
+
+    count: int = 3
+    rate: float = 0.5
+    widths: tuple[int, ...] = ()
+    perhaps: float | None = None
+
+    def __post_init__(self) -> None:
+        check_limits(self, "count", "widths", "perhaps", at_least=1, at_most=9)
+        check_limits(self, "rate", above=0, below=1)
+
+
+@pytest.mark.parametrize("settings", [{}, {"count": 1}, {"count": 9}, {"widths": (1, 9)}, {"perhaps": 2.5}])
+def test_inside(settings):
+    Settings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"count": 0}, "count must be at least 1 and at most 9, not 0"),
+        ({"count": 10}, "count must be at least 1 and at most 9, not 10"),
+        ({"widths": (3, 0, 12)}, "widths must be at least 1 and at most 9, not 0"),
+        ({"perhaps": float("nan")}, "perhaps must be a finite number, not nan"),
+        ({"rate": 0.0}, "rate must be above 0 and below 1, not 0.0"),
+        ({"rate": 1.0}, "rate must be above 0 and below 1, not 1.0"),
+        ({"rate": float("inf")}, "rate must be a finite number, not inf"),
+    ],
+)
+def test_outside(settings, message):
+    with pytest.raises(FieldError) as error:
+        Settings(**settings)
+    assert str(error.value) == message
+    assert isinstance(error.value, UserError)
+    assert (error.value.config_class, error.value.field) == (Settings, next(iter(settings)))
+    assert f"{error.value.field} {error.value.problem}" == message

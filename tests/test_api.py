@@ -1,0 +1,376 @@
+"""The Python interface: train on anything, evaluate, load, act."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import yamame
+from yamame.environments.actions import native_action
+from yamame.environments.tmaze import TMazeVectorEnv
+from yamame.model.policy import Policy
+from yamame.model.trajectory_encoders.gru import GRUConfig
+from yamame.rollout.collect import Collector
+from yamame.rollout.exploration import Explorer, NoExploration
+from yamame.run.session import load_agent, read_config
+
+SMALL: dict[str, Any] = {
+    "num_envs": 4,
+    "replay.batch_size": 2,
+    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
+    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
+    "agent.actor.hidden": (8,),
+    "agent.critic.hidden": (8,),
+    "evaluation": {"trials": 4, "final_trials": 4, "num_envs": 4, "every_env_steps": 0},
+}
+
+
+class Dial(gymnasium.Env[dict[str, Any], np.ndarray]):
+    """Turn two dials to a hidden place, which stays the same as long as the task does."""
+
+    observation_space = spaces.Dict(
+        dial=spaces.Box(-2.0, 2.0, (2,), np.float64), light=spaces.Discrete(3, start=5), switch=spaces.MultiBinary(2)
+    )
+    action_space = spaces.Box(np.array([-2.0, 0.0]), np.array([2.0, 10.0]), (2,), np.float64)
+    made: ClassVar[list["Dial"]] = []
+
+    def __init__(self) -> None:
+        self.new_task: list[bool] = []
+        self.made.append(self)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        assert options is not None
+        if options["new_task"]:
+            self.hidden = self.np_random.uniform(-2.0, 2.0)
+        self.new_task.append(options["new_task"])
+        self.time = 0
+        return self._observe(np.zeros(2)), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.time += 1
+        return self._observe(action), -abs(float(action[0]) - self.hidden), False, self.time == 3, {}
+
+    def _observe(self, action: np.ndarray) -> dict[str, Any]:
+        return {
+            "dial": np.clip(action, -2.0, 2.0),
+            "light": 5 + self.time % 3,
+            "switch": np.array([self.time == 0, 1], np.int8),
+        }
+
+
+def make_cart_pole() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("yamame.run.session.write_report", lambda *_, **__: None)  # pictures take longer than tiny runs
+
+
+@pytest.fixture(scope="module")
+def dial(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
+    """Trained on the dials, two attempts a trial."""
+    Dial.made.clear()
+    run_dir = tmp_path_factory.mktemp("dial") / "run"
+    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def maze(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
+    run_dir = tmp_path_factory.mktemp("maze") / "run"
+    settings = {**SMALL, "deterministic_actions": False}
+    return yamame.train("passive-tmaze", horizon=4, env_steps=80, run_dir=run_dir, **settings)
+
+
+# the package
+
+
+def test_import_is_quick_and_silent() -> None:
+    code = """
+import sys
+import yamame
+heavy = {"torch", "scipy", "tyro", "rich", "matplotlib", "lmdb", "tensorboardX"} & set(sys.modules)
+assert not heavy, heavy
+import gymnasium
+environment = gymnasium.make("yamame/PassiveTMaze-v0")
+environment.reset(seed=0)
+assert len(environment.step(0)) == 5
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_public_names() -> None:
+    names: dict[str, Any] = {}
+    exec("from yamame import *", names)
+    assert set(names) - {"__builtins__"} == set(yamame.__all__)
+    assert issubclass(yamame.UserError, Exception)
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        yamame.trian  # noqa: B018
+
+
+# train
+
+
+def test_a_recipe_with_other_settings(maze: yamame.Run) -> None:
+    config = read_config(maze.directory)
+    assert (config.env.task, config.env_steps, config.num_envs) == ("passive-tmaze-4", 80, 4)
+    assert config == maze.config
+    assert maze.summary["env_steps"] == 80 and maze.summary["updates"] > 0
+
+
+def test_a_recipe_silently_by_default(capfd: pytest.CaptureFixture[str]) -> None:
+    run = yamame.train("passive-tmaze", variants=["gru"], env={"horizon": 3}, env_steps=16, seed=7, **without_heads())
+    assert run.directory.parent == Path("runs")
+    assert run.config is not None and isinstance(run.config.agent.trajectory_encoder, GRUConfig)
+    assert run.summary["seed"] == 7
+    assert capfd.readouterr() == ("", "")
+
+
+def without_heads() -> dict[str, Any]:
+    return {**SMALL, "agent.trajectory_encoder": {"width": 8, "layers": 1}}
+
+
+def test_continuous_actions_and_nested_observations(dial: yamame.Run) -> None:
+    assert (dial.summary["env_steps"], len(dial.summary["return_per_attempt"])) == (120, 2)
+    assert dial.summary["success_rate"] is None
+    for environment in Dial.made:
+        assert environment.new_task == [attempt % 2 == 0 for attempt in range(len(environment.new_task))]
+    assert sum(len(environment.new_task) for environment in Dial.made) >= 40
+
+
+def test_a_function_whose_environment_names_its_horizon() -> None:
+    run = yamame.train(make_cart_pole, attempts=2, env_steps=64, context_length=16, **SMALL)
+    assert run.config is not None
+    assert (run.config.env.task, run.config.env.trial_length, run.config.context) == ("make-cart-pole", 1000, 16)
+    again = yamame.resume(run.directory, env_steps=96)
+    assert again.summary["env_steps"] == 96
+
+
+def test_a_lambda_can_be_evaluated_by_who_trained_it() -> None:
+    run = yamame.train(lambda: Dial(), horizon=3, variants=["gru"], env_steps=24, **without_heads())
+    assert run.config is not None and isinstance(run.config.agent.trajectory_encoder, GRUConfig)
+    assert run.evaluate(trials=3)["trials"] == 3
+    yamame.load(run.directory).act(Dial().reset(options={"new_task": True})[0])
+    with pytest.raises(yamame.UserError, match="define it at the top of a module"):
+        yamame.Run(run.directory, {}).evaluate()
+
+
+def test_a_vector_environment() -> None:
+    settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
+    run = yamame.train(lambda: TMazeVectorEnv(9, horizon=3), horizon=4, env_steps=72, **settings)
+    assert run.config is not None and run.config.num_envs == 9
+    assert run.summary["env_steps"] == 72
+    for trials in (1, 20):
+        assert run.evaluate(trials=trials)["trials"] == trials
+    with pytest.raises(yamame.UserError, match="set num_envs to 9"):
+        yamame.train(lambda: TMazeVectorEnv(9, horizon=3), horizon=4, num_envs=5)
+
+
+def test_gymnasiums_own_vector_environment() -> None:
+    settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
+    factory = lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")  # noqa: E731
+    run = yamame.train(factory, horizon=500, context_length=8, env_steps=60, **settings)
+    assert run.evaluate(trials=4)["return_mean"] > 5
+
+
+class OldReset(Dial):
+    def reset(self, **_: Any) -> Any:
+        return super().reset(**_)[0]
+
+
+class OldStep(Dial):
+    def step(self, action: np.ndarray) -> Any:
+        return super().step(action)[:4]
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "message"),
+    [
+        ("pasive-tmaze", {}, "did you mean 'passive-tmaze'"),
+        ("passive-tmaze", {"env_step": 3}, "did you mean 'env_steps'"),
+        ("passive-tmaze", {"env_steps": 1e5}, "100000.0 is not an int"),
+        ("passive-tmaze", {"env_steps": 0}, "env_steps must be at least 1, not 0"),
+        ("passive-tmaze", {"agent.critic.ensemble": 0}, "agent.critic.ensemble must be at least 1, not 0"),
+        ("passive-tmaze", {"agent": {"actor": {"hidden": [0]}}}, "agent.actor.hidden must be at least 1"),
+        ("passive-tmaze", {"horizon": 0}, "env.horizon must be at least 1"),
+        ("passive-tmaze", {"attempts": 2}, "no field 'env.attempts'"),
+        ("passive-tmaze", {"variants": ["grue"]}, "unknown variant 'grue'"),
+        (Dial, {}, "names no time limit: give horizon="),
+        (Dial, {"horizon": 0}, "horizon must be at least 1"),
+        (Dial, {"horizon": 6, "attempts": 0}, "attempts must be at least 1"),
+        (Dial, {"horizon": 6, "env_steps": 0}, "env_steps must be at least 1"),
+        (Dial, {"horizon": 6, "nun_envs": 3}, "did you mean 'num_envs'"),
+        (Dial, {"horizon": 6, "context_length": 7}, "longer than a trial"),
+        (lambda: None, {"horizon": 6}, "the factory makes a NoneType"),
+        (OldReset, {"horizon": 6}, "old Gym"),
+        (OldStep, {"horizon": 6}, "old Gym"),
+    ],
+)
+def test_mistakes(task: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(yamame.UserError, match=message.replace("?", r"\?")) as error:
+        yamame.train(task, **settings)
+    assert "\n" not in str(error.value)
+    assert not list(Path().glob("runs/*"))
+
+
+def test_settings_that_only_fit_together() -> None:
+    encoder = {"width": 6, "heads": 3, "layers": 1, "feedforward": 8}
+    settings = {name: value for name, value in SMALL.items() if name != "agent.trajectory_encoder"}
+    settings |= {f"agent.trajectory_encoder.{name}": value for name, value in encoder.items()}
+    run = yamame.train("passive-tmaze", horizon=3, env_steps=4, **settings)
+    assert run.config is not None and run.config.agent.trajectory_encoder.state_size == 6
+
+
+# evaluate
+
+
+def test_evaluate_is_what_train_said_at_the_end(dial: yamame.Run, maze: yamame.Run) -> None:
+    for run in (dial, maze):
+        evaluated = run.evaluate()
+        for name in ("return_mean", "return_ci95", "return_per_attempt", "success_rate", "trials", "updates"):
+            assert evaluated[name] == run.summary[name], name
+        other = run.evaluate(trials=9, seed=4)
+        assert (other["trials"], other["seed"]) == (9, 4)
+    with pytest.raises(yamame.UserError, match="at least 1"):
+        dial.evaluate(trials=0)
+
+
+# load
+
+
+def episode(length: int, seed: int) -> list[dict[str, Any]]:
+    """Observations of an episode in which the dials are turned at random."""
+    environment = Dial()
+    first, _ = environment.reset(seed=seed, options={"new_task": True})
+    environment.action_space.seed(seed)
+    return [first, *(environment.step(environment.action_space.sample())[0] for _ in range(length - 1))]
+
+
+def stacked(observations: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([each[name] for each in observations]) for name in observations[0]}
+
+
+@pytest.mark.parametrize("deterministic", [None, True, False])
+def test_actions_are_of_the_environments_own_space(dial: yamame.Run, deterministic: bool | None) -> None:
+    one, three = yamame.load(dial.directory), dial.load(num_envs=3)
+    for observation in episode(4, seed=0):
+        action = one.act(observation, deterministic=deterministic)
+        assert Dial.action_space.contains(action)
+        actions = three.act(stacked([observation] * 3), reward=np.ones(3), deterministic=deterministic)
+        assert actions.shape == (3, 2)
+        assert all(Dial.action_space.contains(each) for each in actions)
+
+
+def test_discrete_actions(maze: yamame.Run) -> None:
+    one, three = yamame.load(maze.directory), yamame.load(str(maze.directory), num_envs=3)
+    environment: Any = gymnasium.make("yamame/PassiveTMaze-v0")
+    observation, _ = environment.reset(seed=0)
+    reward = 0.0
+    for _ in range(4):
+        action = one.act(observation, reward=reward)
+        assert environment.action_space.contains(action)
+        actions = three.act(np.stack([observation] * 3))
+        assert actions.shape == (3,) and all(environment.action_space.contains(each) for each in actions)
+        observation, reward, *_ = environment.step(action)
+
+
+def test_memory_and_reset(dial: yamame.Run) -> None:
+    policy = yamame.load(dial.directory)
+    first, other = episode(6, seed=1), episode(6, seed=2)
+
+    def played(observations: list[dict[str, Any]]) -> np.ndarray:
+        return np.stack([policy.act(each, reward=-1.0, deterministic=True) for each in observations])
+
+    fresh = played(first)
+    assert not np.allclose(played(first), fresh), "nothing was remembered"
+    policy.reset()
+    np.testing.assert_array_equal(played(first), fresh)
+    policy.reset()
+    played(other[:5])
+    assert not np.allclose(policy.act(first[5], reward=-1.0, deterministic=True), fresh[5]), (
+        "the past makes no difference"
+    )
+
+
+def test_what_earned_a_reward_and_what_begins_an_attempt_is_seen(dial: yamame.Run) -> None:
+    observations = episode(3, seed=1)
+
+    def last(reward: float, episode_start: bool) -> np.ndarray:
+        policy = yamame.load(dial.directory)
+        for observation in observations[:2]:
+            policy.act(observation, deterministic=True)
+        action: np.ndarray = policy.act(observations[2], reward, episode_start, deterministic=True)
+        return action
+
+    plain = last(0.0, False)
+    assert not np.allclose(last(5.0, False), plain)
+    assert not np.allclose(last(0.0, True), plain)
+
+
+def test_a_batch_is_as_many_singles(dial: yamame.Run) -> None:
+    episodes = [episode(6, seed) for seed in range(3)]
+    rewards = np.linspace(-1.0, 1.0, 18).reshape(6, 3)
+    together, singles = dial.load(num_envs=3), [dial.load() for _ in range(3)]
+    for time in range(6):
+        if time == 4:  # a new trial in the middle, elsewhere the old ones go on
+            together.reset([False, True, False])
+            singles[1].reset()
+        starts = np.array([time == 3, False, False])
+        observations = [each[time] for each in episodes]
+        actions = together.act(stacked(observations), rewards[time], starts, deterministic=True)
+        for row, single in enumerate(singles):
+            alone = single.act(observations[row], rewards[time, row], starts[row], deterministic=True)
+            np.testing.assert_allclose(actions[row], alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("which", ["dial", "maze"])
+def test_a_loaded_policy_acts_as_it_did_in_training(
+    which: str, deterministic: bool, request: pytest.FixtureRequest
+) -> None:
+    run: yamame.Run = request.getfixturevalue(which)
+    assert run.config is not None
+    agent, _ = load_agent(run.directory)
+    trials = run.config.env.build(1, 11)
+    policy = Policy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
+    explorer = Explorer(NoExploration(), trials.action_space, 1, np.random.default_rng(0))
+    loaded = run.load()
+    for trial in Collector(trials, "", explorer).collect(policy, 3 * trials.horizon, deterministic):
+        loaded.reset()
+        for time in range(len(trial)):
+            leaves = {name: leaf[time] for name, leaf in trial.observation.items()}
+            if "light" in leaves:
+                leaves["light"] = leaves["light"] + 5
+            action = loaded.act(
+                leaves.get("observation", leaves),
+                reward=trial.reward[time - 1] if time else 0.0,
+                episode_start=trial.episode_start[time],
+                deterministic=deterministic,
+            )
+            np.testing.assert_array_equal(
+                action, native_action(trials.native_action_space, trial.action[time, None])[0]
+            )
+    trials.close()
+
+
+def test_what_cannot_be_loaded_or_seen(dial: yamame.Run, maze: yamame.Run) -> None:
+    with pytest.raises(yamame.UserError, match="nowhere does not exist"):
+        yamame.load("nowhere")
+    with pytest.raises(yamame.UserError, match="give at least 1"):
+        yamame.load(maze.directory, num_envs=0)
+    with pytest.raises(yamame.UserError, match=r"has shape \(3, 2\), not \(2,\)"):
+        maze.load().act(np.zeros((3, 2)))
+    with pytest.raises(yamame.UserError, match=r"has shape \(2,\), not \(3, 2\)"):
+        maze.load(num_envs=3).act(np.zeros(2))
+    with pytest.raises(yamame.UserError, match="has shape"):
+        dial.load(num_envs=2).act(stacked(episode(3, seed=0)))

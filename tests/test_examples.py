@@ -1,0 +1,101 @@
+"""What the documents and examples show works, at a small size."""
+
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import yamame
+from yamame import api, cli
+from yamame.settings.catalogue import load_recipe
+from yamame.settings.resolve import settings_from_flags
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted(path.name for path in ROOT.glob("*.md"))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+SMALL: dict[str, Any] = {
+    "env_steps": 200,
+    "num_envs": 4,
+    "replay.batch_size": 2,
+    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
+    "agent.trajectory_encoder": {"width": 16, "layers": 1},
+    "agent.actor.hidden": (8,),
+    "agent.critic.hidden": (8,),
+    "pace.updates_per_env_step": 0.05,
+    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 0},
+}
+
+
+def blocks(document: str, *languages: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return [content for language, content in BLOCK.findall(text) if language in languages]
+
+
+def commands(program: str) -> list[str]:
+    lines = [line for name in DOCUMENTS for block in blocks(name, "sh", "bash") for line in block.splitlines()]
+    return sorted({line for line in lines if line.startswith(f"{program} ")})
+
+
+@pytest.fixture(autouse=True)
+def _small_runs_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train_briefly(task: Any, **settings: Any) -> yamame.Run:
+        return api.train(task, **{**settings, **SMALL, "quiet": True})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(yamame, "train", train_briefly)
+
+
+def imported(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_own_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    imported("own_environment", monkeypatch).main()
+    assert re.search(r"return \d\.\d\d .*\nit was [01], the policy says [01]\n", capsys.readouterr().out)
+
+
+def test_demo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    imported("demo", monkeypatch).main()
+    out = capsys.readouterr().out
+    assert out.count("attempt  mean return") == 2
+    assert len(list(Path("runs").glob("demo-*/return_per_attempt.png"))) == 1
+    assert len(list(Path("runs").glob("demo-*/*/report.md"))) == 2
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_python_in_documents_runs(document: str) -> None:
+    names: dict[str, Any] = {}
+    for block in blocks(document, "python"):
+        exec(compile(block, document, "exec"), names)
+
+
+@pytest.mark.parametrize("line", commands("yamame"))
+def test_commands_in_documents_can_be_read(line: str) -> None:
+    options, rest = cli._parser().parse_known_args(shlex.split(line, comments=True)[1:])
+    if options.command is cli._train:
+        settings_from_flags(load_recipe(options.recipe), options.variant, rest)
+    else:
+        assert rest == []
+
+
+@pytest.mark.parametrize("line", commands("make"))
+def test_make_targets_in_documents_exist(line: str) -> None:
+    targets = [word for word in shlex.split(line, comments=True)[1:] if "=" not in word]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_there_is_something_to_read() -> None:
+    assert len(commands("yamame")) >= 5 and len(commands("make")) >= 2
+    assert blocks("README.md", "python")
