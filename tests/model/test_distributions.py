@@ -31,26 +31,31 @@ def test_within_the_clip_it_is_the_softmax() -> None:
     torch.testing.assert_close(policy.probability_NGA[0, 0], softmax, rtol=1e-7, atol=0)
 
 
-def test_the_renormalising_sum_carries_no_gradient() -> None:
-    """d log p / d logits: of the clipped probability only, as if the sum were a constant."""
-    logits = torch.tensor([[[4.0, 0.0, -6.0]]], dtype=torch.float64, requires_grad=True)
-    CategoricalPolicy.of(logits, (0.001, 0.99)).log_prob(torch.tensor([0])).sum().backward()
-    softmax = logits.detach().softmax(-1)[0, 0]
-    assert softmax[2] < 0.001 < softmax[1] and softmax[0] < 0.99
-    assert logits.grad is not None
-    torch.testing.assert_close(logits.grad[0, 0], torch.tensor([1.0, 0.0, 0.0]).double() - softmax)
-
-
-def test_categorical_log_prob_and_entropy_are_of_the_clipped_distribution() -> None:
-    logits = 3.0 * torch.randn(5, 2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+def test_a_saturated_policy_still_learns() -> None:
+    """The clip is straight-through, and log-probabilities are the softmax's: no gradient is exactly zero."""
+    logits = torch.tensor([[[12.0, 0.0, 0.0]]], dtype=torch.float64, requires_grad=True)
     policy = CategoricalPolicy.of(logits, (0.001, 0.99))
-    action_N = torch.tensor([0, 3, 1, 2, 3])
+    (of_log_prob,) = torch.autograd.grad(policy.log_prob(torch.tensor([1])).sum(), logits, retain_graph=True)
+    softmax = logits.detach().softmax(-1)
+    torch.testing.assert_close(of_log_prob, torch.tensor([[[0.0, 1.0, 0.0]]], dtype=torch.float64) - softmax)
+    (of_value,) = torch.autograd.grad((policy.probability_NGA * torch.tensor([0.0, 1.0, 0.0])).sum(), logits)
+    expected = softmax * (torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64) - softmax[..., 1:2])
+    torch.testing.assert_close(of_value, expected)
+    assert (of_value[..., 1] > 0).all()
+
+
+def test_log_prob_is_of_the_softmax_and_entropy_of_what_acts() -> None:
+    torch.manual_seed(0)
+    logits = 4.0 * torch.randn(5, 3, 4, dtype=torch.float64)
+    policy = CategoricalPolicy.of(logits, (0.001, 0.99))
+    action_N = torch.tensor([0, 1, 2, 3, 0])
     log_prob_NG, entropy_NG = policy.log_prob(action_N), policy.entropy()
     for n in range(5):
-        for g in range(2):
-            reference = torch.distributions.Categorical(probs=policy.probability_NGA[n, g])
-            assert log_prob_NG[n, g].item() == pytest.approx(reference.log_prob(action_N[n]).item(), rel=1e-9)
-            assert entropy_NG[n, g].item() == pytest.approx(reference.entropy().item(), rel=1e-9)
+        for g in range(3):
+            softmax = torch.distributions.Categorical(logits=logits[n, g])
+            acting = torch.distributions.Categorical(probs=policy.probability_NGA[n, g])
+            assert log_prob_NG[n, g].item() == pytest.approx(softmax.log_prob(action_N[n]).item(), rel=1e-9)
+            assert entropy_NG[n, g].item() == pytest.approx(acting.entropy().item(), rel=1e-9)
 
 
 def test_categorical_samples_have_the_probabilities() -> None:

@@ -5,9 +5,9 @@ Cost: under a minute of training on two CPU cores at horizon 30; it ends when tw
 Expected: success 1.0 (an agent without memory turns the right way half of the time)
 
 Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration schedule, acting discount 0.9999,
-rewards x100. Differs from the paper: a narrower network, fewer discounts and a larger step size, for speed; and TD targets
-that reach to the end of the trial (--learner.td.n-step 1 is the paper's), which let every step of a trial say whether the
-cue was used: with one-step targets only the last one does, and half of the seeds took many times longer.
+rewards x100. Differs from the paper: a narrower network, fewer discounts and a larger step size, for speed; and TD
+targets that reach to the end of the trial (--learner.td.n-step 1 is the paper's), so that every step of a trial tells
+whether the cue was used. With one-step targets only the last one does, and half of the seeds took far longer.
 """
 
 from yamame.environments.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
