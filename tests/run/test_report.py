@@ -48,7 +48,13 @@ BLUE, RED, GREY = (0x44, 0x77, 0xAA), (0xCC, 0x33, 0x11), (0x77, 0x77, 0x77)
 def test_pictures_show_what_there_is(tmp_path, lines, attempts):
     write_metrics(tmp_path, lines)
     result = evaluation(list(np.linspace(-1, 1, attempts)))
-    write_report(tmp_path, evaluation=result, summary=result, random_return=-0.5, expected="most trials solved")
+    write_report(
+        tmp_path,
+        evaluation=result,
+        summary=result,
+        random_actions={"return_mean": -0.5, "return_per_attempt": [-0.25, -0.25]},
+        expected="most trials solved",
+    )
     curve = tmp_path / "learning_curve.png"
     assert shows(curve, RED) and shows(curve, GREY) and shows(curve, BLUE) == (lines > 0)
     assert shows(tmp_path / "return_per_attempt.png", BLUE)
@@ -72,7 +78,7 @@ def test_the_text_has_results_settings_and_commands(tmp_path):
         "updates_per_second": 14.125,
         "run_dir": str(run),
     }
-    write_report(run, evaluation=result, summary=summary, random_return=None, expected="nine of ten trials solved")
+    write_report(run, evaluation=result, summary=summary, random_actions=None, expected="nine of ten trials solved")
     text = (run / "report.md").read_text()
     for part in (
         "# tmaze-1\n",
@@ -94,7 +100,7 @@ def test_the_text_has_results_settings_and_commands(tmp_path):
 
 def test_a_task_without_success_or_random_return(tmp_path):
     result = evaluation([1.0]) | {"success_rate": None}
-    write_report(tmp_path, evaluation=result, summary={}, random_return=None, expected="?")
+    write_report(tmp_path, evaluation=result, summary={}, random_actions=None, expected="?")
     assert "success rate" not in (tmp_path / "report.md").read_text()
     assert not shows(tmp_path / "return_per_attempt.png", GREY)
 

@@ -32,8 +32,8 @@ class Standing:
     """Spent in all, evaluations and checkpoints included."""
     restarts: int = 0
     """Processes before this one."""
-    random_return: float | None = None
-    """Mean return of uniformly random actions."""
+    random_actions: dict[str, Any] | None = None
+    """An evaluation of uniformly random actions."""
     next_evaluation: int = 0
     """Environment steps at which the next evaluation is due."""
     solved_in_a_row: int = 0
@@ -66,9 +66,9 @@ class LocalRun:
             stop = stack.enter_context(StopSignal())
             metrics = stack.enter_context(MetricWriter(self.directory))
             metrics.truncate_after(self.parts.learner.updates)
-            if self.standing.random_return is None:
+            if self.standing.random_actions is None:
                 with stop.cutting_short():
-                    self.standing.random_return = self._random_return()
+                    self.standing.random_actions = self._evaluate_random()
             while not self.finished and not stop.requested:
                 values = self._round(progress, stop)
                 if not stop.requested:
@@ -123,9 +123,9 @@ class LocalRun:
         }
         return {**parts.statistics.metrics(), **_means(measured), **speed, **replay}
 
-    def _random_return(self) -> float:
+    def _evaluate_random(self) -> dict[str, Any]:
         trials = self.config.evaluation.final_trials
-        return evaluate_random(self.config, trials=trials, seed=EVALUATION_SEED).return_mean
+        return evaluate_random(self.config, trials=trials, seed=EVALUATION_SEED).to_json()
 
     def _evaluate_if_due(self, stop: StopSignal) -> dict[str, float]:
         evaluation, env_steps = self.config.evaluation, self.parts.collector.env_steps

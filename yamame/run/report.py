@@ -22,16 +22,17 @@ def write_report(
     *,
     evaluation: Mapping[str, Any],
     summary: Mapping[str, Any],
-    random_return: float | None,
+    random_actions: Mapping[str, Any] | None,
     expected: str,
 ) -> None:
     """Write `report.md`, `learning_curve.png` and `return_per_attempt.png` into a run's folder.
 
-    `evaluation` and `summary` are what `yamame eval --json` and `yamame train --json` print; `random_return` is the
-    mean return of random actions, where it is known; `expected` says in words what the recipe should reach.
+    `evaluation` and `summary` are what `yamame eval --json` and `yamame train --json` print; `random_actions` is the
+    like of `evaluation` for random actions, where it is known; `expected` says in words what the recipe should reach.
     """
+    random_return = random_actions["return_mean"] if random_actions else None
     _draw_learning_curve(directory / CURVE, read_metrics(directory), evaluation, random_return)
-    _draw_attempts(directory / ATTEMPTS, evaluation, random_return)
+    _draw_attempts(directory / ATTEMPTS, evaluation, random_actions)
     text = "\n".join(_report_lines(directory, evaluation, summary, random_return, expected))
     (directory / REPORT).write_text(text + "\n", encoding="utf-8")
 
@@ -143,12 +144,12 @@ def _draw_learning_curve(
         axes.legend(frameon=False)
 
 
-def _draw_attempts(path: Path, evaluation: Mapping[str, Any], random_return: float | None) -> None:
+def _draw_attempts(path: Path, evaluation: Mapping[str, Any], random_actions: Mapping[str, Any] | None) -> None:
     returns = np.array(evaluation["return_per_attempt"], float)
     attempts = np.arange(1, len(returns) + 1)
     with _axes(path) as axes:
         if len(returns) == 1:
-            _draw_one_attempt(axes, evaluation, random_return)
+            _draw_one_attempt(axes, evaluation, random_actions["return_mean"] if random_actions else None)
             return
         if len(returns) <= 24:
             bars = axes.bar(attempts, returns, color=TRAINING_COLOR, width=0.7)
@@ -159,7 +160,7 @@ def _draw_attempts(path: Path, evaluation: Mapping[str, Any], random_return: flo
                 axes.axhline(0, color="black", linewidth=0.8)
         else:
             axes.plot(attempts, returns, color=TRAINING_COLOR, linewidth=2)
-        share = None if random_return is None else random_return / len(returns)
+        share = float(np.mean(random_actions["return_per_attempt"])) if random_actions else None
         _draw_random(axes, share, "random actions, average attempt")
         axes.margins(y=0.12)
         axes.set(xlabel="attempt of a trial", ylabel="mean return of the attempt", title="Adaptation within a trial")

@@ -148,7 +148,7 @@ def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
             run.directory,
             evaluation={**evaluation, **counters},
             summary=summary,
-            random_return=run.standing.random_return,
+            random_actions=run.standing.random_actions,
             expected=about.expected,
         )
         return summary
