@@ -12,15 +12,10 @@ is the paper's task.
 from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.td import TDLoss
-from yamame.model.agent import AgentConfig
-from yamame.model.discounts import SHORT
-from yamame.model.heads.actor import ActorConfig
-from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.vector import VectorEncoderConfig
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import BiLevelEpsilon
 from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
 TASK = DarkKeyToDoorConfig(size=5, horizon=100, attempt_length=25)
@@ -35,14 +30,7 @@ def config(env: DarkKeyToDoorConfig = TASK) -> RunConfig:
         env=env,
         num_envs=96,
         env_steps=TRIALS * steps,
-        agent=AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
-            trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
-            actor=ActorConfig(hidden=(128, 128)),
-            critic=CriticConfig(hidden=(128, 128)),
-            discounts=SHORT,
-            acting_discount=0.995,
-        ),
+        agent=small_agent(acting_discount=0.995),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0),
             learning_rate=5e-4,

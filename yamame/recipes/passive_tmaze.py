@@ -13,15 +13,10 @@ whether the cue was used. With one-step targets only the last one does, and half
 from yamame.environments.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.td import TDLoss
-from yamame.model.agent import AgentConfig
-from yamame.model.discounts import SHORT
-from yamame.model.heads.actor import ActorConfig
-from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.vector import VectorEncoderConfig
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import TMazeEpsilon
 from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
 
@@ -38,14 +33,7 @@ def tmaze(env: PassiveTMazeConfig | ActiveTMazeConfig) -> RunConfig:
         num_envs=24,
         env_steps=20_000 * steps,
         deterministic_actions=True,
-        agent=AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
-            trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
-            actor=ActorConfig(hidden=(128, 128)),
-            critic=CriticConfig(hidden=(128, 128)),
-            discounts=SHORT,
-            acting_discount=0.9999,
-        ),
+        agent=small_agent(acting_discount=0.9999),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=steps),
             learning_rate=1e-3,

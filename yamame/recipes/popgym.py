@@ -13,14 +13,9 @@ from yamame.environments.popgym import PopgymConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
 from yamame.learning.losses.td import TDLoss
-from yamame.model.agent import AgentConfig
-from yamame.model.discounts import SHORT
-from yamame.model.heads.actor import ActorConfig
-from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.vector import VectorEncoderConfig
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.rollout.exploration import EpsilonGreedy
 from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
 
@@ -34,13 +29,7 @@ def _discrete(env: PopgymConfig) -> RunConfig:
         env=env,
         num_envs=24,
         env_steps=300_000,
-        agent=AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
-            trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
-            actor=ActorConfig(hidden=(128, 128), probability_clip=(1e-6, 1.0)),
-            critic=CriticConfig(hidden=(128, 128)),
-            discounts=SHORT,
-        ),
+        agent=small_agent(acting_discount=0.999, probability_clip=(1e-6, 1.0)),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=1e-3, warmup_updates=100
         ),
@@ -57,14 +46,7 @@ def _continuous(env: PopgymConfig) -> RunConfig:
         num_envs=24,
         env_steps=200_000,
         context_length=32,
-        agent=AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
-            trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
-            actor=ActorConfig(hidden=(64, 64)),
-            critic=CriticConfig(hidden=(64, 64)),
-            discounts=(0.9, 0.95),
-            acting_discount=0.98,
-        ),
+        agent=small_agent(acting_discount=0.98, discounts=(0.9, 0.95), head_width=64),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=5),
             imitation=FilteredImitationLoss(weight=0.02),

@@ -1,4 +1,4 @@
-"""Settings for a task that nobody has tuned: a user's own environment."""
+"""A small agent that learns on a CPU, and settings for a task that nobody has tuned: a user's own environment."""
 
 from yamame.environments.config import EnvironmentConfig
 from yamame.learning.learner import LearnerConfig
@@ -16,6 +16,24 @@ from yamame.run.pace import PaceConfig
 LONGEST_CONTEXT = 256
 
 
+def small_agent(
+    *,
+    acting_discount: float,
+    discounts: tuple[float, ...] = SHORT,
+    head_width: int = 128,
+    probability_clip: tuple[float, float] = ActorConfig.probability_clip,
+) -> AgentConfig:
+    """Two Transformer layers of width 64 under heads of two hidden layers: sizes that a CPU can train."""
+    return AgentConfig(
+        timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
+        trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
+        actor=ActorConfig(hidden=(head_width, head_width), probability_clip=probability_clip),
+        critic=CriticConfig(hidden=(head_width, head_width)),
+        discounts=discounts,
+        acting_discount=acting_discount,
+    )
+
+
 def default_config(env: EnvironmentConfig, *, env_steps: int = 300_000) -> RunConfig:
     """A small agent, a whole trial of memory (at most 256 steps), noise that fades over the first half of the run."""
     context = min(env.trial_length, LONGEST_CONTEXT)
@@ -24,14 +42,7 @@ def default_config(env: EnvironmentConfig, *, env_steps: int = 300_000) -> RunCo
         num_envs=24,
         env_steps=env_steps,
         context_length=context,
-        agent=AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=(128,), width=128),
-            trajectory_encoder=TransformerConfig(width=128, layers=2, heads=4, feedforward=512),
-            actor=ActorConfig(hidden=(128, 128)),
-            critic=CriticConfig(hidden=(128, 128)),
-            discounts=SHORT,
-            acting_discount=0.99,
-        ),
+        agent=small_agent(acting_discount=0.99),
         learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, warmup_updates=100),
         exploration=BiLevelEpsilon(anneal_steps=max(1, env_steps // 2)),
         pace=PaceConfig(updates_per_env_step=2.0 / context, round_env_steps=24 * context),
