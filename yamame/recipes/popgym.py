@@ -1,7 +1,7 @@
 """Any of the 39 POPGym environments: partially observed tasks that take memory.
 
 Command: yamame train popgym --env.name RepeatPreviousEasy
-Cost: RepeatPreviousEasy under a minute, PositionOnlyPendulumEasy 15 minutes of training on two CPU cores
+Cost: RepeatPreviousEasy half a minute, PositionOnlyPendulumEasy 7 minutes of training on two CPU cores
 Expected: RepeatPreviousEasy 0.99 or more (random -0.49), PositionOnlyPendulumEasy 0.80 or more (random 0.25);
     the paper's means are in its figure 3
 
