@@ -6,9 +6,6 @@ BIN := .venv/bin
 comma := ,
 WANTED := dev,$(SUITES)$(if $(EXTRAS),$(comma)$(EXTRAS))
 
-# threads that sleep while they wait: spinning ones are many times slower beside any other busy process
-export OMP_WAIT_POLICY ?= PASSIVE
-
 .PHONY: install demo test test-all check bench
 
 install: .venv/installed

@@ -14,8 +14,6 @@ from yamame.records.errors import UserError
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command. 0: done (a run that was asked to stop included); 2: bad input, said in one line."""
-    # before PyTorch is imported: threads that spin while they wait are many times slower beside any other busy process
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
         return options.command(options, rest)
