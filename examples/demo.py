@@ -11,7 +11,7 @@ import yamame
 from yamame.run.report import format_attempts_table
 
 ROOM = {"size": 4, "horizon": 60, "attempt_length": 10}
-ENV_STEPS = 180_000
+ENV_STEPS = 300_000
 
 
 def main() -> None:
