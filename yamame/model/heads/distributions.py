@@ -13,8 +13,8 @@ class CategoricalPolicy:
 
     The clip is the paper's ([0.001, 0.99] by default): no action ever becomes impossible, and none certain. Differs
     from the authors' code in the gradient: there a clipped probability has none, so that a policy which saturates
-    early can never change its mind (on T-Maze half of our runs ended so, the critics right and the policy stuck).
-    Here the clip is straight-through, and `log_prob` is that of the softmax itself.
+    early cannot change its mind (seen on T-Maze: LOG.md). Here the clip is straight-through, and `log_prob` is that of
+    the softmax itself.
     """
 
     probability_NGA: Float[Tensor, "N G A"]
