@@ -155,7 +155,7 @@ def test_the_learning_rate_warms_up_then_stays() -> None:
     rates = []
     for _ in range(6):
         learner.update(batch_of())
-        rates += [group["lr"] for group in learner.optimizer.param_groups]
+        rates.append(learner.optimizer.learning_rate.item())
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
 
 
@@ -177,7 +177,7 @@ def test_weight_decay_shrinks_parameters() -> None:
     for name, parameter in with_decay.agent.named_parameters():
         if parameter.requires_grad:
             expected = without.agent.get_parameter(name) - 1e-3 * 0.5 * before[name]
-            torch.testing.assert_close(parameter, expected, rtol=0, atol=1e-12)
+            torch.testing.assert_close(parameter, expected, rtol=0, atol=1e-10)
 
 
 def test_gradients_are_clipped_to_a_global_norm() -> None:
@@ -223,8 +223,10 @@ def test_too_many_bad_updates_in_a_row_end_the_run() -> None:
     learner = learner_of(max_skipped_updates=3)
     for bad in (True, True, False, True, True):
         learner.update(poisoned(float("nan")) if bad else batch_of())
+        learner.check()
+    learner.update(poisoned(float("nan")))
     with pytest.raises(UserError, match="3 updates in a row"):
-        learner.update(poisoned(float("nan")))
+        learner.check()
 
 
 @both_action_spaces

@@ -20,7 +20,7 @@ from torch import Tensor
 from yamame.learning.learner import Learner, LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.model.blocks.sigma_linear import power_iteration
-from yamame.model.heads.distributions import TanhGaussianPolicy
+from yamame.model.heads.actor import Actor
 from yamame.records.batch import Batch
 from yamame.replay.packing import Window
 
@@ -30,8 +30,14 @@ action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], 
 
 @pytest.fixture(autouse=True)
 def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Continuous policies "sample" their mode; the subset of critics is all of them."""
-    monkeypatch.setattr(TanhGaussianPolicy, "sample", lambda self, generator: self.mode())
+    """Continuous policies choose their mode; the subset of critics is all of them."""
+    drawn = Actor.noise
+
+    def none(actor: Actor, state_ND: Tensor, generator: torch.Generator) -> Tensor | None:
+        noise = drawn(actor, state_ND, generator)
+        return None if noise is None else torch.zeros_like(noise)
+
+    monkeypatch.setattr(Actor, "noise", none)
 
 
 def still_learner(action_space: ActionSpace) -> Learner:

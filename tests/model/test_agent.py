@@ -31,7 +31,8 @@ def predictions_of(agent: torch.nn.Module, action_space: ActionSpace) -> Predict
     batch = double_batch(random_windows(0, (4, 6), action_space), token_multiple=TOKENS)
     state_ND = agent.encode(agent.features(batch), batch)
     target_NG = torch.zeros(TOKENS, DISCOUNTS, dtype=torch.float64)
-    return agent.predict(state_ND, batch, target_NG, torch.Generator().manual_seed(0))
+    noise = agent.actor.noise(state_ND, torch.Generator().manual_seed(0))
+    return agent.predict(state_ND, batch, target_NG, noise)
 
 
 def parts_with_gradient(agent: torch.nn.Module, value: torch.Tensor) -> set[str]:
@@ -89,12 +90,13 @@ def test_slow_heads_are_not_trained_and_follow_by_their_share(action_space: Acti
 def test_target_values_come_from_the_slow_heads_in_units_of_reward(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space)
     state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    before = agent.target_values(state_ND, torch.Generator().manual_seed(1))
-    raw = agent.critic.policy_value(state_ND, agent.actor(state_ND), torch.Generator().manual_seed(1))
+    noise = agent.actor.noise(state_ND, torch.Generator().manual_seed(1))
+    before = agent.target_values(state_ND, noise)
+    raw = agent.critic.policy_value(state_ND, agent.actor(state_ND), noise)
     torch.testing.assert_close(before, agent.popart.deviation_G * raw.detach())
     shake(agent.actor)
     shake(agent.critic)
-    assert torch.equal(agent.target_values(state_ND, torch.Generator().manual_seed(1)), before)
+    assert torch.equal(agent.target_values(state_ND, noise), before)
     assert not before.requires_grad
 
 

@@ -1,15 +1,19 @@
 """One update: statistics, targets, losses, one backward pass, one optimizer step."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from yamame.learning.compute import PLAIN, Compute
+from yamame.learning.cuda_graph import Metrics, RecordedUpdate
 from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
+from yamame.learning.optimizer import ClippedAdamW
 from yamame.model.agent import Agent
 from yamame.model.blocks.sigma_linear import power_iteration
 from yamame.ops.masked import masked_mean
@@ -55,44 +59,142 @@ class LearnerConfig:
 
 
 class Learner:
-    """Holds the optimizer; `update` is the method's one training step."""
+    """Holds the optimizer; `update` is the method's one training step.
 
-    def __init__(self, agent: Agent, config: LearnerConfig, *, generator: torch.Generator) -> None:
-        self.agent = agent
+    On a GPU nothing in an update waits for the host: counters of skipped updates live beside the weights, and
+    `check` reads them.
+    """
+
+    def __init__(
+        self, agent: Agent, config: LearnerConfig, *, generator: torch.Generator, compute: Compute = PLAIN
+    ) -> None:
+        self.agent = agent.to(compute.device).train()
         self.config = config
+        self.compute = compute
         self.generator = generator
-        self.losses: tuple[Loss, ...] = (config.td, config.policy_gradient, config.imitation)
-        self.parameters = [p for p in agent.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+        """On the agent's device."""
+        self.optimizer = ClippedAdamW(
+            [p for p in agent.parameters() if p.requires_grad],
+            weight_decay=config.weight_decay,
+            clip=config.gradient_clip,
         )
         self.updates = 0
-        self.skipped_in_a_row = 0
-        self.skipped = 0
+        self._losses: tuple[Loss, ...] = (config.td, config.policy_gradient, config.imitation)
+        self._skipped = torch.zeros((), dtype=torch.int64, device=compute.device)
+        self._skipped_in_a_row = torch.zeros_like(self._skipped)
+        compiled = torch.compile if compute.compile else _as_it_is
+        self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
+        self._losses_of_tokens = compiled(self._sum_losses)
+        self._update: Callable[[Batch], Metrics] = self._update_eagerly
+        if compute.cuda_graph:
+            self._update = RecordedUpdate(self._update_eagerly, generator)
 
-    def update(self, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+    @property
+    def skipped(self) -> int:
+        """Updates that changed nothing because their loss or gradient was not finite."""
+        return int(self._skipped)
+
+    @property
+    def skipped_in_a_row(self) -> int:
+        """Those since the last one that did."""
+        return int(self._skipped_in_a_row)
+
+    def update(self, batch: Batch) -> Metrics:
         """One gradient step on a batch; numbers worth logging (tensors: reading them is the caller's choice).
 
-        An update whose loss or gradient is not finite changes no parameter and no statistic, and is counted. Raises
-        `UserError` after `max_skipped_updates` of them in a row.
+        An update whose loss or gradient is not finite changes no parameter and no statistic, and is counted.
         """
+        self.updates += 1
+        self.optimizer.learning_rate.fill_(self.config.learning_rate_at(self.updates))
+        return self._update(batch)
+
+    def check(self) -> None:
+        """Raise `UserError` after `max_skipped_updates` of them in a row. Waits for the device."""
+        if self.skipped_in_a_row >= self.config.max_skipped_updates:
+            raise UserError(
+                f"{self.skipped_in_a_row} updates in a row had a loss or gradient that is not finite: "
+                "look for huge rewards or observations, or lower --learner.learning-rate"
+            )
+
+    def _update_eagerly(self, batch: Batch) -> Metrics:
         agent, config = self.agent, self.config
+        batch = batch.to(self.compute.device, non_blocking=True)
         statistics = [*agent.popart.buffers(), *agent.timestep_encoder.normalizer.buffers()]
         statistics_before = [value.clone() for value in statistics]
-        agent.train()
         power_iteration(agent.trajectory_encoder)
         features_NF = agent.features(batch)
         agent.timestep_encoder.normalizer.observe(features_NF, batch.real)
-        state_ND = agent.encode(features_NF, batch)
+        with self.compute.autocast():
+            state_ND = self._encode(features_NF, batch)
 
-        next_q_NKG = agent.target_values(state_ND.detach(), self.generator)
-        td_target_NG = config.td.target(batch, next_q_NKG, agent.discounts_G, self.generator)
+        pieces = _pieces(len(batch.reward), self.compute.chunk_tokens)
+        td_target_NG = self._td_target(batch, state_ND.detach(), pieces)
         agent.popart.update(td_target_NG, batch.valid)
-        predictions = agent.predict(state_ND, batch, agent.popart.normalize(td_target_NG), self.generator)
+        self.optimizer.zero_grad()
+        total, state_gradient_ND, metrics = self._backward_heads(
+            batch, state_ND.detach(), agent.popart.normalize(td_target_NG), pieces
+        )
+        state_ND.backward(state_gradient_ND)
 
+        norm, finite = self.optimizer.step(total)
+        agent.update_targets(config.target_rate * finite.to(norm.dtype))
+        for value, before in zip(statistics, statistics_before, strict=True):
+            value.copy_(torch.where(finite, value, before))
+        self._skipped += ~finite
+        self._skipped_in_a_row.add_(1).mul_(~finite)
+        scale = config.td.reward_scale
+        return metrics | {
+            "loss/gradient_norm": norm,
+            "value/target_mean": masked_mean(td_target_NG[:, -1], batch.valid) / scale,
+            "value/popart_deviation": agent.popart.deviation_G[-1] / scale,
+        }
+
+    def _td_target(self, batch: Batch, state_ND: Float[Tensor, "N D"], pieces: Sequence[slice]) -> Float[Tensor, "N G"]:
+        """Targets of all tokens, in units of scaled reward."""
+        noise = self.agent.target_actor.noise(state_ND, self.generator)
+        with self.compute.autocast():
+            values = [self._target_values(state_ND[piece], _part(noise, piece)) for piece in pieces]
+        return self.config.td.target(batch, torch.cat(values), self.agent.discounts_G, self.generator)
+
+    def _backward_heads(
+        self,
+        batch: Batch,
+        state_ND: Float[Tensor, "N D"],
+        td_target_NG: Float[Tensor, "N G"],
+        pieces: Sequence[slice],
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "N D"], Metrics]:
+        """(the loss, its gradient with respect to the states, metrics); the heads' own gradients are left in them.
+
+        Heads look at each token alone, so they go through the tokens piece by piece: what they keep for the backward
+        pass, most of an update's memory at long context, is that of one piece.
+        """
+        noise = self.agent.actor.noise(state_ND, self.generator)
+        num_valid = batch.valid.sum().clamp(min=1).to(state_ND.dtype)
+        total, gradients = state_ND.new_zeros(()), []
+        metrics: Metrics = {}
+        for piece in pieces:
+            tokens, state = batch.tokens(piece), state_ND[piece].requires_grad_()
+            with self.compute.autocast():
+                loss, measured = self._losses_of_tokens(state, tokens, td_target_NG[piece], _part(noise, piece))
+            share = tokens.valid.sum() / num_valid
+            (loss * share).backward()
+            gradients.append(state.grad if state.grad is not None else torch.zeros_like(state))
+            total = total + loss.detach() * share
+            metrics = {name: metrics.get(name, 0.0) + value * share for name, value in measured.items()}
+        return total, torch.cat(gradients), metrics
+
+    def _sum_losses(
+        self,
+        state_ND: Float[Tensor, "N D"],
+        batch: Batch,
+        td_target_NG: Float[Tensor, "N G"],
+        noise_NGA: Float[Tensor, "N G A"] | None,
+    ) -> tuple[Float[Tensor, ""], Metrics]:
+        """The weighted sum of all losses, averaged over the valid tokens."""
+        predictions = self.agent.predict(state_ND, batch, td_target_NG, noise_NGA)
         total = state_ND.new_zeros(())
-        metrics: dict[str, Tensor] = {}
-        for name, loss in zip(("td", "policy_gradient", "imitation"), self.losses, strict=True):
+        metrics: Metrics = {}
+        for name, loss in zip(("td", "policy_gradient", "imitation"), self._losses, strict=True):
             output = loss(batch, predictions)
             mean = masked_mean(output.per_token, batch.valid)
             total = total + loss.weight * mean
@@ -100,16 +202,7 @@ class Learner:
                 f"loss/{name}": mean.detach(),
                 **{f"loss/{key}": value for key, value in output.metrics.items()},
             }
-
-        self.optimizer.zero_grad()
-        total.backward()
-        gradient_norm = nn.utils.clip_grad_norm_(self.parameters, config.gradient_clip, foreach=True)
-        if not self._step(total.detach(), gradient_norm):
-            torch._foreach_copy_(statistics, statistics_before)
-        metrics["loss/gradient_norm"] = gradient_norm.detach()
-        metrics["value/target_mean"] = masked_mean(td_target_NG[:, -1], batch.valid) / config.td.reward_scale
-        metrics["value/popart_deviation"] = agent.popart.deviation_G[-1] / config.td.reward_scale
-        return metrics
+        return total, metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
@@ -128,24 +221,20 @@ class Learner:
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
         self.updates = state["updates"]
-        self.skipped = state["skipped"]
-        self.skipped_in_a_row = state["skipped_in_a_row"]
+        self._skipped.fill_(state["skipped"])
+        self._skipped_in_a_row.fill_(state["skipped_in_a_row"])
 
-    def _step(self, loss: Tensor, gradient_norm: Tensor) -> bool:
-        """Move the parameters, if loss and gradient are finite; whether they were."""
-        self.updates += 1
-        if not torch.isfinite(loss + gradient_norm):
-            self.skipped += 1
-            self.skipped_in_a_row += 1
-            if self.skipped_in_a_row >= self.config.max_skipped_updates:
-                raise UserError(
-                    f"{self.skipped_in_a_row} updates in a row had a loss or gradient that is not finite: "
-                    "look for huge rewards or observations, or lower --learner.learning-rate"
-                )
-            return False
-        self.skipped_in_a_row = 0
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate_at(self.updates)
-        self.optimizer.step()
-        self.agent.update_targets(self.config.target_rate)
-        return True
+
+def _pieces(num_tokens: int, largest: int) -> list[slice]:
+    """Slices of nearly equal size, at most `largest`, that make up all tokens."""
+    count = -(-num_tokens // largest)
+    size = -(-num_tokens // count)
+    return [slice(begin, min(begin + size, num_tokens)) for begin in range(0, num_tokens, size)]
+
+
+def _part(noise: Float[Tensor, "N G A"] | None, piece: slice) -> Float[Tensor, "n G A"] | None:
+    return None if noise is None else noise[piece]
+
+
+def _as_it_is(function: Any) -> Any:
+    return function

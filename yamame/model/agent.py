@@ -97,9 +97,11 @@ class Agent(nn.Module):
         return self.trajectory_encoder(self.timestep_encoder(features_NF), batch)
 
     @torch.no_grad()
-    def target_values(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N K G"]:
-        """Q(s, pi) by the slow heads, in units of scaled reward."""
-        raw = self.target_critic.policy_value(state_ND, self.target_actor(state_ND), generator)
+    def target_values(
+        self, state_ND: Float[Tensor, "N D"], noise_NGA: Float[Tensor, "N G A"] | None
+    ) -> Float[Tensor, "N K G"]:
+        """Q(s, pi) by the slow heads, in units of scaled reward. `noise_NGA` is from `Actor.noise`."""
+        raw = self.target_critic.policy_value(state_ND, self.target_actor(state_ND), noise_NGA)
         return self.popart.value(raw)
 
     def predict(
@@ -107,11 +109,11 @@ class Agent(nn.Module):
         state_ND: Float[Tensor, "N D"],
         batch: Batch,
         td_target_NG: Float[Tensor, "N G"],
-        generator: torch.Generator,
+        noise_NGA: Float[Tensor, "N G A"] | None,
     ) -> Predictions:
-        """All that the losses look at. `td_target_NG` is normalised."""
+        """All that the losses look at. `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`."""
         policy = self.actor(state_ND)
-        q_data, q_policy = self.critic.values(state_ND, batch.action, policy, generator)
+        q_data, q_policy = self.critic.values(state_ND, batch.action, policy, noise_NGA)
         return Predictions(
             log_prob_NG=policy.log_prob(batch.action),
             entropy_NG=policy.entropy(),
@@ -123,8 +125,10 @@ class Agent(nn.Module):
         )
 
     @torch.no_grad()
-    def update_targets(self, rate: float) -> None:
+    def update_targets(self, rate: float | Float[Tensor, ""]) -> None:
         """target <- target + rate (online - target), for both heads."""
         slow: list[Tensor] = [*self.target_actor.parameters(), *self.target_critic.parameters()]
         online: list[Tensor] = [*self.actor.parameters(), *self.critic.parameters()]
-        torch._foreach_lerp_(slow, online, rate)
+        step = torch._foreach_sub(online, slow)
+        torch._foreach_mul_(step, rate)
+        torch._foreach_add_(slow, step)

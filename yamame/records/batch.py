@@ -1,8 +1,10 @@
 """`Batch`: windows of trajectories laid end to end as flat tokens; `Predictions`; `LossOutput`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
+import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
@@ -47,6 +49,30 @@ class Batch:
     def real(self) -> Bool[Tensor, "N"]:
         """True on every token of a window, its last slot included; false on the filling."""
         return self.segment < self.segment_bounds.shape[0] - 1
+
+    def tokens(self, piece: slice) -> "Batch":
+        """Some tokens, as heads and losses see them; `segment_bounds` and `longest` stay those of the whole batch."""
+        return replace(self.map(lambda value: value[piece]), segment_bounds=self.segment_bounds)
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> "Batch":
+        """The batch on a device; itself if it is there."""
+        if self.reward.device == device:
+            return self
+        return self.map(lambda value: value.to(device, non_blocking=non_blocking))
+
+    def pin(self) -> "Batch":
+        """A copy in page-locked memory, from which a GPU fetches while the host goes on."""
+        return self.map(Tensor.pin_memory)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The batch with every tensor changed."""
+        changed: dict[str, Any] = {
+            field.name: change(value)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        observation = {name: change(leaf) for name, leaf in self.observation.items()}
+        return replace(self, observation=observation, **changed)
 
 
 @dataclass(frozen=True, kw_only=True)

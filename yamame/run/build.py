@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from yamame.learning.compute import Compute, resolve
 from yamame.learning.learner import Learner
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
@@ -56,8 +57,9 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         trials.horizon,
         seed=int(weights.generate_state(1)[0]),
     )
-    learner = Learner(agent, config.learner, generator=_torch_generator(learning))
-    generator = _torch_generator(acting)
+    compute = resolve_compute(config)
+    learner = Learner(agent, config.learner, generator=_torch_generator(learning, compute.device), compute=compute)
+    generator = _torch_generator(acting, compute.device)
     rng = np.random.default_rng(exploring)
     store = LMDBStore(
         replay_directory,
@@ -102,5 +104,10 @@ def new_agent(
         )
 
 
-def _torch_generator(seed: np.random.SeedSequence) -> torch.Generator:
-    return torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+def resolve_compute(config: RunConfig) -> Compute:
+    """What a run learns with on this machine."""
+    return resolve(config.compute, width=config.agent.trajectory_encoder.state_size, updates=config.updates)
+
+
+def _torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))

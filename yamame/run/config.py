@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from yamame.environments.config import EnvironmentConfig
+from yamame.learning.compute import ComputeConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.model.agent import AgentConfig
 from yamame.records.errors import UserError
@@ -54,6 +55,7 @@ class RunConfig:
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     pace: PaceConfig = field(default_factory=PaceConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
     checkpoint_every_seconds: float = 60.0
     """Longest time between checkpoints."""
 
@@ -71,6 +73,11 @@ class RunConfig:
                 f"{trial_length} steps: give at most that (0 means a whole trial)"
             )
         return self.context_length or trial_length
+
+    @property
+    def updates(self) -> int:
+        """Updates of a whole run."""
+        return self.pace.updates_due(env_steps=self.env_steps, updates=0)
 
     @property
     def round_env_steps(self) -> int:

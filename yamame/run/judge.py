@@ -19,7 +19,8 @@ def evaluate_agent(config: RunConfig, agent: Agent, *, trials: int, seed: int) -
     """The agent without exploration noise, on `trials` trials of fresh environments."""
     num_envs = _num_envs(config, trials)
     with closing(config.env.build(num_envs, seed)) as environments:
-        policy = Policy(agent, num_envs=num_envs, generator=torch.Generator().manual_seed(seed))
+        generator = torch.Generator(agent.discounts_G.device).manual_seed(seed)
+        policy = Policy(agent, num_envs=num_envs, generator=generator)
         return evaluate(policy, environments, trials=trials, deterministic=config.deterministic_actions)
 
 

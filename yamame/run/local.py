@@ -108,6 +108,7 @@ class LocalRun:
             progress.update(env_steps=collector.env_steps, updates=learner.updates)
             if stop.requested:
                 break
+        learner.check()
         learned = time.monotonic()
         self.standing.train_seconds += learned - began
         speed = {

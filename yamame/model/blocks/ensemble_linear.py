@@ -22,3 +22,12 @@ class EnsembleLinear(nn.Module):
         """Member k applied to `x[k]`. `frozen`: gradients reach `x` but not the parameters."""
         weight, bias = (self.weight.detach(), self.bias.detach()) if frozen else (self.weight, self.bias)
         return torch.baddbmm(bias, x, weight)
+
+
+def shared_input_linear(
+    x_ND: Float[Tensor, "N D"], weight_KDH: Float[Tensor, "K D H"], bias_K1H: Float[Tensor, "K 1 H"]
+) -> Float[Tensor, "K N H"]:
+    """`x @ weight[k] + bias[k]` for every k as one product, so that no copy of `x`, nor of its gradient, is made."""
+    members, inputs, outputs = weight_KDH.shape
+    side_by_side = torch.addmm(bias_K1H.flatten(), x_ND, weight_KDH.movedim(0, 1).reshape(inputs, members * outputs))
+    return side_by_side.unflatten(1, (members, outputs)).movedim(1, 0)

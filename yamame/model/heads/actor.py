@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from yamame.model.blocks.mlp import MLP, Activation
+from yamame.model.blocks.precision import at_least_float32
 from yamame.model.heads.distributions import CategoricalPolicy, PolicyDistribution, TanhGaussianPolicy
 from yamame.records.errors import FieldError
 from yamame.records.limits import check_limits
@@ -41,6 +42,7 @@ class Actor(nn.Module):
     ) -> None:
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
+        self.action_size = 1 if isinstance(action_space, spaces.Discrete) else int(action_space.shape[0])
         self.clip = config.probability_clip
         self.discounts = discounts
         outputs = int(action_space.n) if isinstance(action_space, spaces.Discrete) else 2 * int(action_space.shape[0])
@@ -48,8 +50,18 @@ class Actor(nn.Module):
 
     def forward(self, state_ND: Float[Tensor, "N D"]) -> PolicyDistribution:
         """The policy of every discount."""
-        raw_NGA = self.mlp(state_ND).unflatten(1, (self.discounts, -1))
+        raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.discounts, -1))
         return CategoricalPolicy.of(raw_NGA, self.clip) if self.discrete else TanhGaussianPolicy.of(raw_NGA)
+
+    def noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G A"] | None:
+        """The chance in one action for every token and discount; None where values are exact expectations (discrete).
+
+        Drawn apart from `forward`, so that it does not matter in how many pieces that goes through the tokens.
+        """
+        if self.discrete:
+            return None
+        shape = (state_ND.shape[0], self.discounts, self.action_size)
+        return torch.randn(shape, generator=generator, dtype=state_ND.dtype, device=state_ND.device)
 
     @torch.no_grad()
     def only(self, discount: int) -> "Actor":

@@ -8,9 +8,10 @@ from gymnasium import spaces
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from yamame.model.blocks.ensemble_linear import EnsembleLinear
+from yamame.model.blocks.ensemble_linear import EnsembleLinear, shared_input_linear
 from yamame.model.blocks.mlp import Activation, activation_function
-from yamame.model.heads.distributions import CategoricalPolicy, PolicyDistribution
+from yamame.model.blocks.precision import at_least_float32
+from yamame.model.heads.distributions import CategoricalPolicy, PolicyDistribution, TanhGaussianPolicy
 from yamame.records.errors import FieldError
 from yamame.records.limits import check_limits
 
@@ -51,27 +52,31 @@ class DiscreteCritic(nn.Module):
 
     def forward(self, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N K G A"]:
         """Raw values of every action."""
-        x_KND = state_ND.expand(self.layers[0].weight.shape[0], -1, -1)
-        for layer in self.layers[:-1]:
-            x_KND = self.activation(layer(x_KND))
-        return self.layers[-1](x_KND).unflatten(2, (self.discounts, -1)).movedim(0, 1)
+        first, *rest = self.layers
+        x_KNH = shared_input_linear(state_ND, first.weight, first.bias)
+        for layer in rest:
+            x_KNH = layer(self.activation(x_KNH))
+        return at_least_float32(x_KNH).unflatten(2, (self.discounts, -1)).movedim(0, 1)
 
     def values(
         self,
         state_ND: Float[Tensor, "N D"],
         action: Shaped[Tensor, "N"],
         policy: PolicyDistribution,
-        generator: torch.Generator,
+        noise_NGA: Float[Tensor, "N G A"] | None,
     ) -> tuple[Float[Tensor, "N K G"], Float[Tensor, "N K G"]]:
-        """(Q(s, a), Q(s, pi)). The second carries gradient to the policy alone, by detaching the one pass of Q."""
+        """(Q(s, a), Q(s, pi)). The second carries gradient to the policy alone, by detaching the one pass of Q.
+
+        The expectation is exact: it needs no noise.
+        """
         q_NKGA = self(state_ND)
         index = action[:, None, None, None].expand(-1, *q_NKGA.shape[1:3], 1)
         return q_NKGA.gather(3, index).squeeze(3), _expectation(q_NKGA.detach(), policy)
 
     def policy_value(
-        self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, generator: torch.Generator
+        self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, noise_NGA: Float[Tensor, "N G A"] | None
     ) -> Float[Tensor, "N K G"]:
-        """Q(s, pi), exact: draws nothing."""
+        """Q(s, pi), exact."""
         return _expectation(self(state_ND), policy)
 
 
@@ -99,33 +104,33 @@ class ContinuousCritic(nn.Module):
         first = self.layers[0]
         weight, bias = (first.weight.detach(), first.bias.detach()) if frozen else (first.weight, first.bias)
         of_state, of_action, of_feature = weight.split(self.split, dim=1)
-        state_KN1H = (torch.matmul(state_ND, of_state) + bias)[:, :, None]
+        state_KN1H = shared_input_linear(state_ND, of_state, bias)[:, :, None]
         action_KNGH = torch.einsum("nga,kah->kngh", action_NGA.clamp(-0.999, 0.999), of_action)
-        feature_K1GH = (self.feature_G.to(weight.dtype)[:, None] * of_feature)[:, None]
+        feature_K1GH = (self.feature_G.to(weight.dtype)[:, None] * of_feature)[:, None].to(action_KNGH.dtype)
         x_KNGH = self.activation(state_KN1H + action_KNGH + feature_K1GH)
         num_tokens, discounts = x_KNGH.shape[1:3]
         x_KMH = x_KNGH.flatten(1, 2)
         for layer in self.layers[1:-1]:
             x_KMH = self.activation(layer(x_KMH, frozen=frozen))
         q_KM = self.layers[-1](x_KMH, frozen=frozen).squeeze(2)
-        return q_KM.unflatten(1, (num_tokens, discounts)).movedim(0, 1)
+        return at_least_float32(q_KM).unflatten(1, (num_tokens, discounts)).movedim(0, 1)
 
     def values(
         self,
         state_ND: Float[Tensor, "N D"],
         action: Float[Tensor, "N A"],
         policy: PolicyDistribution,
-        generator: torch.Generator,
+        noise_NGA: Float[Tensor, "N G A"] | None,
     ) -> tuple[Float[Tensor, "N K G"], Float[Tensor, "N K G"]]:
-        """(Q(s, a), Q(s, a_pi)) with one sample a_pi; the second carries gradient to the policy alone."""
-        sampled_NGA = policy.sample(generator)
-        return self(state_ND, action[:, None]), self(state_ND.detach(), sampled_NGA, frozen=True)
+        """(Q(s, a), Q(s, a_pi)) with the one action a_pi that the noise makes; the second teaches the policy alone."""
+        policy_action_NGA = _action(policy, noise_NGA)
+        return self(state_ND, action[:, None]), self(state_ND.detach(), policy_action_NGA, frozen=True)
 
     def policy_value(
-        self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, generator: torch.Generator
+        self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, noise_NGA: Float[Tensor, "N G A"] | None
     ) -> Float[Tensor, "N K G"]:
-        """Q(s, a_pi) with one sample."""
-        return self(state_ND, policy.sample(generator))
+        """Q(s, a_pi) with the one action that the noise makes."""
+        return self(state_ND, _action(policy, noise_NGA))
 
 
 Critic = DiscreteCritic | ContinuousCritic
@@ -134,6 +139,11 @@ Critic = DiscreteCritic | ContinuousCritic
 def _layers(config: CriticConfig, inputs: int, outputs: int) -> nn.ModuleList:
     widths = (inputs, *config.hidden, outputs)
     return nn.ModuleList(EnsembleLinear(config.ensemble, a, b) for a, b in pairwise(widths))
+
+
+def _action(policy: PolicyDistribution, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N G A"]:
+    assert isinstance(policy, TanhGaussianPolicy) and noise_NGA is not None
+    return policy.action(noise_NGA)
 
 
 def _expectation(q_NKGA: Float[Tensor, "N K G A"], policy: PolicyDistribution) -> Float[Tensor, "N K G"]:

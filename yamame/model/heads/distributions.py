@@ -74,11 +74,13 @@ class TanhGaussianPolicy:
         return (self.log_std_NGA + 1.4189385332046727).sum(-1)
 
     def sample(self, generator: torch.Generator) -> Float[Tensor, "N G A"]:
-        """One reparametrised action for every discount: gradients reach mean and deviation."""
-        noise = torch.randn(
-            self.mean_NGA.shape, generator=generator, dtype=self.mean_NGA.dtype, device=self.mean_NGA.device
-        )
-        return (self.mean_NGA + self.log_std_NGA.exp() * noise).tanh()
+        """One action for every discount."""
+        mean = self.mean_NGA
+        return self.action(torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
+
+    def action(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G A"]:
+        """The action that standard normal noise makes: gradients reach mean and deviation."""
+        return (self.mean_NGA + self.log_std_NGA.exp() * noise_NGA).tanh()
 
     def mode(self) -> Float[Tensor, "N G A"]:
         """tanh of the mean."""
