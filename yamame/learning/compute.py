@@ -1,6 +1,7 @@
 """What the learner computes with: device, precision, compiler. Settings, and what they mean on this machine."""
 
 import sys
+import warnings
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -91,7 +92,9 @@ def has_bfloat16_units(device: torch.device) -> bool:
 def can_compile(device: torch.device) -> bool:
     """Whether `torch.compile` works: it does so for one tiny function. If not, says so in one line on stderr."""
     try:
-        torch.compile(torch.neg)(torch.zeros(2, device=device))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of the compiler's own parts
+            torch.compile(torch.neg)(torch.zeros(2, device=device))
     except Exception as error:  # whatever a missing or broken compiler may raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         print(f"not compiling: no working compiler ({reason}); going on without", file=sys.stderr)

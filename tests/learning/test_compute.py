@@ -1,0 +1,76 @@
+import pytest
+import torch
+
+from yamame.learning import compute
+from yamame.learning.compute import FEWEST_COMPILED_UPDATES, ComputeConfig, can_compile, resolve
+from yamame.records.errors import FieldError
+
+LONG, SHORT = FEWEST_COMPILED_UPDATES, FEWEST_COMPILED_UPDATES - 1
+
+
+@pytest.fixture
+def compiler_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "can_compile", lambda device: True)
+
+
+def with_units(monkeypatch: pytest.MonkeyPatch, *, present: bool) -> None:
+    monkeypatch.setattr(compute, "has_bfloat16_units", lambda device: present)
+
+
+@pytest.mark.usefixtures("compiler_works")
+@pytest.mark.parametrize(
+    ("units", "width", "updates", "dtype", "compiled"),
+    [
+        (False, 256, LONG, torch.float32, False),
+        (True, 256, LONG, torch.bfloat16, True),
+        (True, 256, SHORT, torch.bfloat16, False),
+        (True, 64, LONG, torch.float32, False),
+    ],
+    ids=["no units", "units, long run", "units, short run", "narrow network"],
+)
+def test_auto_follows_machine_width_and_length(
+    monkeypatch: pytest.MonkeyPatch, units: bool, width: int, updates: int, dtype: torch.dtype, compiled: bool
+) -> None:
+    with_units(monkeypatch, present=units)
+    chosen = resolve(ComputeConfig(device="cpu"), width=width, updates=updates)
+    assert (chosen.device.type, chosen.dtype, chosen.compile, chosen.cuda_graph) == ("cpu", dtype, compiled, False)
+
+
+@pytest.mark.usefixtures("compiler_works")
+def test_what_is_asked_for_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_units(monkeypatch, present=True)
+    plain = resolve(
+        ComputeConfig(device="cpu", dtype="float32", compile="off", chunk_tokens=7), width=256, updates=LONG
+    )
+    assert (plain.dtype, plain.compile, plain.chunk_tokens) == (torch.float32, False, 7)
+    with_units(monkeypatch, present=False)
+    forced = resolve(ComputeConfig(device="cpu", dtype="bfloat16", compile="on"), width=16, updates=1)
+    assert (forced.dtype, forced.compile) == (torch.bfloat16, True)
+
+
+def test_without_a_compiler_it_goes_on_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(function: object) -> object:
+        raise RuntimeError("No working C++ compiler found\na page of details")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    assert not resolve(ComputeConfig(device="cpu", compile="on"), width=64, updates=1).compile
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "No working C++ compiler found" in said and "going on without" in said
+
+
+@pytest.mark.slow
+def test_a_compiler_that_works_is_found() -> None:
+    assert can_compile(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "meta"])
+def test_a_misspelt_device_is_refused(device: str) -> None:
+    with pytest.raises(FieldError, match="must be auto, cpu, cuda"):
+        ComputeConfig(device=device)
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(FieldError, match="PyTorch sees"):
+        resolve(ComputeConfig(device="cuda:99"), width=64, updates=1)

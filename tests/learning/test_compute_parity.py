@@ -1,0 +1,131 @@
+"""Every way of computing an update gives what the plain one gives: in pieces, in bfloat16, compiled, recorded."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_agents import (
+    CONTINUOUS,
+    DISCRETE,
+    TINY_AGENT,
+    ActionSpace,
+    double_batch,
+    gradients,
+    random_windows,
+    shake,
+    tiny_agent,
+)
+from torch import Tensor
+
+from yamame.learning.compute import PLAIN, Compute
+from yamame.learning.cuda_graph import PLAIN_RUNS, shape_of
+from yamame.learning.learner import Learner, LearnerConfig
+from yamame.model.agent import AgentConfig
+from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
+from yamame.model.trajectory_encoders.gru import GRUConfig
+from yamame.records.batch import Batch
+from yamame.replay.packing import pack
+
+both_action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+
+
+def learner_of(
+    compute: Compute,
+    action_space: ActionSpace,
+    config: AgentConfig = TINY_AGENT,
+    dtype: torch.dtype = torch.float64,
+) -> Learner:
+    agent = tiny_agent(config, action_space, dtype=dtype)
+    shake(agent)
+    generator = torch.Generator(compute.device).manual_seed(3)
+    return Learner(agent, LearnerConfig(warmup_updates=1), generator=generator, compute=compute)
+
+
+def single_batch(action_space: ActionSpace, seed: int = 0) -> Batch:
+    return pack(random_windows(seed, (5, 9, 2, 12), action_space), token_multiple=8)
+
+
+@both_action_spaces
+@pytest.mark.parametrize("chunk_tokens", [1, 7, 16])
+def test_in_pieces(action_space: ActionSpace, chunk_tokens: int) -> None:
+    """Pieces of one token, uneven pieces, and one that is nothing but filling; three updates, to see them compound."""
+    whole = learner_of(PLAIN, action_space)
+    pieces = learner_of(replace(PLAIN, chunk_tokens=chunk_tokens), action_space)
+    for seed in range(3):
+        batch = double_batch(random_windows(seed, (5, 9, 2), action_space), token_multiple=32)
+        expected, metrics = whole.update(batch), pieces.update(batch)
+        for name, value in expected.items():
+            torch.testing.assert_close(metrics[name], value, rtol=1e-6, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}")
+    for name, value in whole.agent.state_dict().items():
+        torch.testing.assert_close(pieces.agent.state_dict()[name], value, rtol=1e-6, atol=1e-9)
+
+
+@both_action_spaces
+@pytest.mark.parametrize("encoder", ["transformer", "gru", "feedforward"])
+def test_in_bfloat16(action_space: ActionSpace, encoder: str) -> None:
+    """The same direction of the gradient, the same losses; parameters and statistics stay float32."""
+    encoders = {"gru": GRUConfig(width=16, layers=2), "feedforward": FeedForwardConfig(width=16, layers=2)}
+    config = replace(TINY_AGENT, trajectory_encoder=encoders.get(encoder, TINY_AGENT.trajectory_encoder))
+    exact, coarse = (
+        learner_of(replace(PLAIN, dtype=dtype), action_space, config, torch.float32)
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    batch = single_batch(action_space)
+    expected, metrics = exact.update(batch), coarse.update(batch)
+    for name in ("loss/td", "loss/policy_gradient"):
+        torch.testing.assert_close(metrics[name], expected[name], rtol=0.05, atol=0.02)
+    assert _cosine(gradients(exact.agent), gradients(coarse.agent)) > 0.99
+    assert not torch.equal(metrics["loss/td"], expected["loss/td"]), "or nothing was computed in bfloat16"
+    assert {value.dtype for value in coarse.agent.state_dict().values()} == {torch.float32}
+
+
+def _cosine(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    left, right = (torch.cat([value.flatten() for value in each.values()]) for each in (one, other))
+    return float(torch.nn.functional.cosine_similarity(left, right, dim=0))
+
+
+COMPILED = """
+import warnings; warnings.filterwarnings("error", category=UserWarning, module="yamame")
+from dataclasses import replace
+import torch
+from test_compute_parity import CONTINUOUS, DISCRETE, PLAIN, learner_of, single_batch
+for space in (DISCRETE, CONTINUOUS):
+    plain = learner_of(PLAIN, space, dtype=torch.float32)
+    compiled = learner_of(replace(PLAIN, compile=True, chunk_tokens=16), space, dtype=torch.float32)
+    for seed in range(2):
+        expected, metrics = (learner.update(single_batch(space, seed)) for learner in (plain, compiled))
+        for name, value in expected.items():
+            torch.testing.assert_close(metrics[name], value, rtol=1e-3, atol=1e-4, msg=lambda m: f"{name}: {m}")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_compiled(pytestconfig: pytest.Config) -> None:
+    """In a process of its own, where no types are checked at run time: that is not what users compile."""
+    paths = [str(pytestconfig.rootpath / "tests"), str(pytestconfig.rootpath / "tests" / "learning")]
+    code = f"import sys; sys.path[:0] = {paths}\n{COMPILED}"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@both_action_spaces
+def test_recorded(action_space: ActionSpace) -> None:
+    compute = replace(PLAIN, device=torch.device("cuda"))
+    plain = learner_of(compute, action_space, dtype=torch.float32)
+    recorded = learner_of(replace(compute, cuda_graph=True), action_space, dtype=torch.float32)
+    for seed in range(PLAIN_RUNS + 4):
+        batch = single_batch(action_space, seed)
+        expected, metrics = plain.update(batch), recorded.update(batch)
+        for name, value in expected.items():
+            torch.testing.assert_close(metrics[name], value, rtol=1e-3, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_batches_share_a_recording_only_if_all_shapes_agree() -> None:
+    batch = single_batch(DISCRETE)
+    assert shape_of(batch) == shape_of(single_batch(DISCRETE, seed=1))
+    assert shape_of(batch) != shape_of(replace(batch, longest=batch.longest + 1))
+    assert shape_of(batch) != shape_of(pack(random_windows(0, (5, 9, 2, 12)), token_multiple=64))
