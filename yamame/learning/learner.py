@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from yamame.learning.compute import PLAIN, Compute
+from yamame.learning.compute import PLAIN, Compute, restore_generator
 from yamame.learning.cuda_graph import Metrics, RecordedUpdate
 from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
@@ -219,7 +219,7 @@ class Learner:
         """Go on from `state_dict`."""
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.generator.set_state(state["generator"])
+        restore_generator(self.generator, state["generator"])
         self.updates = state["updates"]
         self._skipped.fill_(state["skipped"])
         self._skipped_in_a_row.fill_(state["skipped_in_a_row"])
