@@ -25,7 +25,7 @@ from tiny_agents import (
 from torch import Tensor, nn
 
 from yamame.model import trajectory_encoders
-from yamame.model.blocks.sigma_linear import fold_weights
+from yamame.model.blocks.frozen import frozen
 from yamame.model.policy import Policy
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.records.batch import Batch
@@ -137,7 +137,7 @@ def test_acting_step_by_step_is_the_whole_forward(config: TrajectoryEncoderConfi
     memory = encoder.initial_state(len(schedule))
     for now in zip(*schedule, strict=True):
         token_E = torch.tensor([batch.segment_bounds[trial] + time for trial, time in now])
-        time_E = torch.tensor([time for _, time in now])
+        time_E = np.array([time for _, time in now])
         state_ED = encoder.step(x_ND[token_E], time_E, memory)
         torch.testing.assert_close(state_ED, expected_ND[token_E], rtol=0, atol=1e-9)
 
@@ -169,7 +169,7 @@ def test_what_an_earlier_trial_left_in_memory_does_not_matter(config: Trajectory
     generator = torch.Generator().manual_seed(0)
     for time in range(2 * MEMORY):
         x_ED = torch.randn(2, INPUTS, generator=generator, dtype=torch.float64)
-        time_E = torch.tensor([time, time])
+        time_E = np.array([time, time])
         assert torch.equal(encoder.step(x_ED, time_E, fresh), encoder.step(x_ED, time_E, stale))
 
 
@@ -190,7 +190,7 @@ def test_a_timestep_given_twice_counts_once(config: TrajectoryEncoderConfig) -> 
     once, twice = encoder.initial_state(2), encoder.initial_state(2)
     generator = torch.Generator().manual_seed(0)
     for time in range(MEMORY + 3):
-        time_E = torch.tensor([time, 0])
+        time_E = np.array([time, 0])
         x_ED, phantom_ED = torch.randn(2, 2, INPUTS, generator=generator, dtype=torch.float64)
         phantom_ED[1] = x_ED[1]
         encoder.step(phantom_ED, time_E, twice)
@@ -264,7 +264,7 @@ def check_packed(encoder: nn.Module, windows: list[Window], batch: Batch) -> Non
 
 @every_encoder
 @torch.no_grad()
-def test_a_forward_changes_nothing_and_folding_weights_changes_no_state(config: TrajectoryEncoderConfig) -> None:
+def test_a_forward_changes_nothing_and_freezing_changes_no_state(config: TrajectoryEncoderConfig) -> None:
     encoder = built(config)
     batch = double_batch(random_windows(5, (4, 7)))
     x_ND = random_inputs(batch)
@@ -272,8 +272,10 @@ def test_a_forward_changes_nothing_and_folding_weights_changes_no_state(config: 
     expected_ND = encoder(x_ND, batch)
     assert torch.equal(encoder(x_ND, batch), expected_ND)
     assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
-    fold_weights(encoder)
-    torch.testing.assert_close(encoder(x_ND, batch), expected_ND, rtol=0, atol=1e-12)
+    acting = frozen(encoder)
+    shake(encoder)
+    assert not torch.allclose(encoder(x_ND, batch), expected_ND), "shaking the encoder changes it"
+    torch.testing.assert_close(acting(x_ND, batch), expected_ND, rtol=0, atol=1e-12)
 
 
 @every_encoder

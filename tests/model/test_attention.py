@@ -1,37 +1,202 @@
+import math
+from collections.abc import Callable
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_agents import random_windows
 from torch import Tensor
 
-from yamame.model.trajectory_encoders.attention import attend, causal_band
-from yamame.ops.rows import RowLayout
+from yamame.model.trajectory_encoders.attention import (
+    BackEnd,
+    attend,
+    attend_flash,
+    attend_rows,
+    attend_windows,
+    back_end,
+)
+from yamame.model.trajectory_encoders.causal import band, by_products, fused
+from yamame.records.batch import Batch
+from yamame.replay.packing import pack
 
-LENGTHS = (4, 7, 1)
-HEADS, WIDTH = 2, 3
+HEADS, WIDTH = 2, 8
+BACK_ENDS: list[BackEnd] = [attend, attend_windows, attend_rows]
+every_back_end = pytest.mark.parametrize("look", BACK_ENDS)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-@pytest.mark.parametrize("memory_length", [1, 3, 7, 20])
-def test_each_token_averages_what_it_may_remember(memory_length: int) -> None:
-    """Against a double loop: own segment, up to itself, `memory_length` tokens back; softmax of q k / sqrt(F)."""
-    segment = torch.tensor([b for b, length in enumerate(LENGTHS) for _ in range(length)] + [3, 3])
-    position = torch.tensor([t for length in LENGTHS for t in range(length)] + [0, 0])
-    layout = RowLayout.of(segment, position, len(LENGTHS), max(LENGTHS) + 1)
+def batch_of(tokens: tuple[int, ...] | list[int], token_multiple: int = 8, row_multiple: int = 1) -> Batch:
+    """Windows of so many tokens each."""
+    windows = random_windows(0, [length - 1 for length in tokens])
+    return pack(windows, token_multiple=token_multiple, row_multiple=row_multiple)
+
+
+def random_inputs(batch: Batch, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(14, HEADS, WIDTH, generator=generator, dtype=torch.float64) for _ in range(3))
-    out = attend(q, k, v, layout, memory_length)
-    for n in range(sum(LENGTHS)):
-        seen = [m for m in range(n + 1) if segment[m] == segment[n] and n - m < memory_length]
-        torch.testing.assert_close(out[n], by_hand(q[n], k[seen], v[seen]), rtol=0, atol=1e-12)
+    shape = (len(batch.valid), HEADS, WIDTH)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for _ in range(3)]
 
 
-def by_hand(q_HF: Tensor, k_MHF: Tensor, v_MHF: Tensor) -> Tensor:
-    weight_MH = ((k_MHF * q_HF).sum(2) / WIDTH**0.5).exp()
-    return (v_MHF * weight_MH[:, :, None]).sum(0) / weight_MH.sum(0)[:, None]
+def by_hand(q: Tensor, k: Tensor, v: Tensor, batch: Batch, memory_length: int) -> Tensor:
+    """Softmax of q k / sqrt(F) over all pairs of tokens of which the first may see the second; zero on the filling."""
+    token = torch.arange(len(q))
+    distance = token[:, None] - token
+    seen = (batch.segment[:, None] == batch.segment) & (distance >= 0) & (distance < memory_length)
+    score = torch.einsum("nhf,mhf->hnm", q, k) / math.sqrt(WIDTH)
+    weight = score.masked_fill(~seen, -math.inf).softmax(dim=2)
+    return torch.einsum("hnm,mhf->nhf", weight, v) * batch.real[:, None, None]
+
+
+def values_and_gradients(look: Callable[..., Tensor], inputs: list[Tensor], batch: Batch, memory: int) -> list[Tensor]:
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    out = look(*leaves, batch, memory)
+    direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    real = batch.real[:, None, None].to(out.device)
+    out = torch.where(real, out, 0.0)
+    return [out, *torch.autograd.grad((out * direction.to(out)).sum(), leaves)]
+
+
+def check(look: Callable[..., Tensor], batch: Batch, memory: int, dtype: torch.dtype, tolerance: float) -> None:
+    inputs = random_inputs(batch, dtype)
+    expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, memory)
+    for got, wanted in zip(values_and_gradients(look, inputs, batch, memory), expected, strict=True):
+        assert got.dtype == dtype
+        torch.testing.assert_close(got.double(), wanted, rtol=0, atol=tolerance)
+
+
+@every_back_end
+@pytest.mark.parametrize("memory_length", [1, 3, 7, 20])
+@pytest.mark.parametrize("row_multiple", [1, 8])
+def test_each_token_averages_what_it_may_remember(look: BackEnd, memory_length: int, row_multiple: int) -> None:
+    check(look, batch_of((4, 7, 1), row_multiple=row_multiple), memory_length, torch.float64, 1e-12)
+
+
+@every_back_end
+@pytest.mark.parametrize("token_multiple", [1, 8])
+def test_windows_of_equal_length(look: BackEnd, token_multiple: int) -> None:
+    batch = batch_of((5, 5, 5), token_multiple)
+    assert batch.full_rows
+    check(look, batch, 5, torch.float64, 1e-12)
+
+
+@every_back_end
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    tokens=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    token_multiple=st.sampled_from([1, 8]),
+    row_multiple=st.sampled_from([1, 4]),
+    memory_length=st.integers(1, 10),
+)
+def test_any_lengths(
+    look: BackEnd, tokens: list[int], token_multiple: int, row_multiple: int, memory_length: int
+) -> None:
+    check(look, batch_of(tokens, token_multiple, row_multiple), memory_length, torch.float64, 1e-12)
+
+
+@every_back_end
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(tokens=st.lists(st.integers(1, 6), min_size=2, max_size=4), data=st.data())
+def test_nothing_leaks_between_windows(look: BackEnd, tokens: list[int], data: st.DataObject) -> None:
+    """What one window or the filling holds, huge as it may be, changes no other window, to the bit."""
+    batch = batch_of(tokens)
+    inputs = random_inputs(batch)
+    changed = data.draw(st.integers(0, len(tokens)))
+    elsewhere = batch.real & (batch.segment != changed)
+    disturbed = [torch.where(elsewhere[:, None, None], x, 1e6) for x in inputs]
+    before, after = look(*inputs, batch, 10), look(*disturbed, batch, 10)
+    assert torch.equal(before[elsewhere], after[elsewhere])
+    assert after.isfinite().all()
+
+
+@every_back_end
+def test_the_filling_gets_no_gradient(look: BackEnd) -> None:
+    batch = batch_of((3, 2), token_multiple=16)
+    for gradient in values_and_gradients(look, random_inputs(batch), batch, 5)[1:]:
+        assert not gradient[~batch.real].any()
+
+
+@pytest.mark.parametrize("length", [5, 128, 200, 390, 500])
+@pytest.mark.parametrize("memory_length", [3, 150, 1000])
+@pytest.mark.parametrize("causal", [fused, by_products])
+def test_rows_cut_in_pieces(causal: Callable[..., Tensor], length: int, memory_length: int) -> None:
+    """Lengths on both sides of where rows are taken in pieces, memory shorter and longer than a piece."""
+    batch = batch_of((length,), token_multiple=1)
+    q, k, v = random_inputs(batch)
+    out = causal(q[None], k[None], v[None], memory_length)[0]
+    torch.testing.assert_close(out, by_hand(q, k, v, batch, memory_length), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("tokens", [(40, 3, 17), (20, 20), (300, 5)])
+def test_half_precision_is_close(tokens: tuple[int, ...]) -> None:
+    check(attend, batch_of(tokens), 1000, torch.bfloat16, 0.05)
+
+
+def test_half_precision_of_long_windows_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yamame.model.trajectory_encoders.attention.LONGEST_BY_PRODUCTS", 10)
+    check(attend, batch_of((40, 3, 17)), 1000, torch.bfloat16, 0.05)
+
+
+def test_autocast_leaves_the_type_alone() -> None:
+    batch = batch_of((40, 3))
+    inputs = random_inputs(batch, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = attend(*inputs, batch, 40)
+    assert torch.equal(out, attend(*inputs, batch, 40))
 
 
 def test_the_band() -> None:
-    assert causal_band(4, 2, torch.device("cpu")).int().tolist() == [
+    assert band(4, 4, 2, torch.device("cpu")).int().tolist() == [
         [1, 0, 0, 0],
         [1, 1, 0, 0],
         [0, 1, 1, 0],
         [0, 0, 1, 1],
     ]
+    assert band(2, 4, 3, torch.device("cpu")).int().tolist() == [[1, 1, 1, 0], [0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "head_width", "expected"),
+    [
+        ("cpu", torch.float32, 32, attend_windows),
+        ("cpu", torch.bfloat16, 32, attend_windows),
+        ("cuda", torch.float32, 32, attend_rows),
+        ("cuda", torch.bfloat16, 32, attend_flash),
+        ("cuda", torch.float16, 16, attend_flash),
+        ("cuda", torch.bfloat16, 12, attend_rows),
+    ],
+)
+def test_the_choice(device: str, dtype: torch.dtype, head_width: int, expected: BackEnd) -> None:
+    assert back_end(torch.device(device), dtype, head_width) is expected
+
+
+@needs_gpu
+@pytest.mark.parametrize("tokens", [(40, 3, 17), (20, 20), (300, 5)])
+@pytest.mark.parametrize("token_multiple", [1, 64])
+@pytest.mark.parametrize("memory_length", [10, 1000])
+@pytest.mark.parametrize(
+    ("look", "dtype", "tolerance"), [(attend_flash, torch.bfloat16, 0.05), (attend_rows, torch.float32, 1e-4)]
+)
+def test_on_a_gpu(
+    look: BackEnd,
+    dtype: torch.dtype,
+    tolerance: float,
+    tokens: tuple[int, ...],
+    token_multiple: int,
+    memory_length: int,
+) -> None:
+    batch = batch_of(tokens, token_multiple)
+    inputs = random_inputs(batch, dtype)
+    expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, memory_length)
+    there = batch.to(torch.device("cuda"))
+    for got, wanted in zip(
+        values_and_gradients(look, [x.cuda() for x in inputs], there, memory_length), expected, strict=True
+    ):
+        torch.testing.assert_close(got.cpu().double(), wanted, rtol=0, atol=tolerance)
+
+
+@needs_gpu
+def test_the_filling_is_finite_on_a_gpu() -> None:
+    """Even where it is longer than every window."""
+    batch = batch_of((3, 2), token_multiple=512).to(torch.device("cuda"))
+    assert attend_flash(*(x.cuda() for x in random_inputs(batch, torch.bfloat16)), batch, 5).isfinite().all()

@@ -63,13 +63,15 @@ def test_a_policy_changes_only_when_it_is_refreshed() -> None:
     assert not torch.allclose(policy.state(step_at(0)), before)
 
 
-def test_a_policy_has_folded_weights_and_leaves_the_agent_alone() -> None:
+def test_a_policy_leaves_the_agent_alone() -> None:
     agent = tiny_agent().train()
+    before = {name: value.clone() for name, value in agent.state_dict().items()}
     policy = policy_of(agent)
-    assert not any(isinstance(part, SigmaLinear) for part in policy.trajectory_encoder.modules())
+    policy.act(step_at(0))
     assert any(isinstance(part, SigmaLinear) for part in agent.modules())
     assert all(part.training for part in agent.modules())
-    assert not policy.trajectory_encoder.training
+    assert all(parameter.requires_grad for parameter in agent.trajectory_encoder.parameters())
+    assert all(torch.equal(before[name], value) for name, value in agent.state_dict().items())
 
 
 def test_memory_outlives_a_refresh_but_not_a_reset() -> None:

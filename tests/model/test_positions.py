@@ -18,6 +18,23 @@ def test_sinusoidal_positions_are_the_formula() -> None:
             assert embedding[row, 2 * pair + 1].item() == pytest.approx(math.cos(angle), abs=1e-5)
 
 
+def test_positions_are_exact_late_in_a_trial() -> None:
+    """Where float32 alone would be off by 0.004 and half precision by anything."""
+    times, width = torch.tensor([9_999, 100_000]), 64
+    pair = torch.arange(0, width, 2, dtype=torch.float64)
+    angle = times[:, None] / 10_000 ** (pair / width)
+    embedding = PositionEmbedding("sinusoidal", width, 10)(times)
+    assert isinstance(embedding, torch.Tensor)
+    torch.testing.assert_close(embedding[:, 0::2].double(), angle.sin(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(embedding[:, 1::2].double(), angle.cos(), rtol=0, atol=1e-5)
+    unit = torch.tensor([1.0, 0.0]).repeat(width // 2).expand(2, 1, width)
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+        turned = rotate(unit.to(dtype), times)
+        assert turned.dtype == dtype
+        torch.testing.assert_close(turned[:, 0, 0::2].double(), angle.cos(), rtol=0, atol=tolerance)
+        torch.testing.assert_close(turned[:, 0, 1::2].double(), angle.sin(), rtol=0, atol=tolerance)
+
+
 def test_learned_positions_reach_to_the_largest_time() -> None:
     position = PositionEmbedding("learned", 4, 9)
     assert position.table is not None

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from yamame.model.blocks.sigma_linear import SigmaLinear, fold_weights, power_iteration
+from yamame.model.blocks.sigma_linear import SigmaLinear, power_iteration
 
 
 def spectral_norm(weight: torch.Tensor) -> float:
@@ -52,18 +52,6 @@ def test_the_gradient_flows_through_sigma() -> None:
     assert layer.weight.grad is not None and layer.gamma.grad is not None
     assert (layer.weight.grad * layer.weight).sum().abs().item() < 1e-9 * float(layer.weight.grad.norm())
     assert float(layer.weight.grad.norm()) > 0.1 and float(layer.gamma.grad.abs()) > 0.1
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_folded_layers_compute_the_same(bias: bool) -> None:
-    layer = perturbed(bias=bias)
-    x = torch.randn(4, 5, dtype=torch.float64)
-    expected = layer(x)
-    network = nn.ModuleDict({"inner": nn.Sequential(layer)})
-    fold_weights(network)
-    folded = network["inner"][0]  # type: ignore[index]
-    assert type(folded) is nn.Linear
-    torch.testing.assert_close(folded(x), expected, rtol=0, atol=1e-12)
 
 
 def test_the_bias_is_outside_the_reparametrisation() -> None:

@@ -13,7 +13,10 @@ def layout_of(lengths: tuple[int, ...] | list[int], filling: int, padding: int) 
     segment = [b for b, length in enumerate(lengths) for _ in range(length)] + [len(lengths)] * filling
     position = [t for length in lengths for t in range(length)] + [0] * filling
     segment_N = torch.tensor(segment)
-    layout = RowLayout.of(segment_N, torch.tensor(position), len(lengths), max(lengths) + padding)
+    length = max(lengths) + padding
+    layout = RowLayout.of(
+        segment_N, torch.tensor(position), len(lengths), length, all_full=all(own == length for own in lengths)
+    )
     return layout, segment_N < len(lengths)
 
 
@@ -63,15 +66,27 @@ def test_each_gather_alone_passes_gradcheck(lengths: tuple[int, ...]) -> None:
     """Where results on padding and filling are masked, as every use of them does."""
     layout, real_N = layout_of(lengths, filling=2, padding=1)
     slots = layout.num_rows * layout.length
-    real_slot_BL = (layout.token_of_slot < len(real_N)).view(layout.num_rows, layout.length)
+    real_slot_BL = torch.arange(layout.length) < torch.tensor(lengths)[:, None]
     x_ND = torch.randn(len(real_N), 2, dtype=torch.float64, requires_grad=True)
     rows_BLD = torch.randn(slots, 2, dtype=torch.float64).view(layout.num_rows, layout.length, 2).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: layout.to_rows(x)[real_slot_BL], (x_ND,))
     assert torch.autograd.gradcheck(lambda rows: layout.from_rows(rows)[real_N], (rows_BLD,))
 
 
-def test_full_rows_without_filling_are_not_copied() -> None:
+def test_full_rows_are_not_copied() -> None:
     layout, _ = layout_of((3, 3), filling=0, padding=0)
     x_ND = torch.randn(6, 2)
-    assert layout.to_rows(x_ND).data_ptr() == x_ND.data_ptr()
-    assert not layout_of((3, 1), filling=2, padding=0)[0].is_identity
+    assert layout.to_rows(x_ND).data_ptr() == layout.from_rows(x_ND.view(2, 3, 2)).data_ptr() == x_ND.data_ptr()
+    filled_ND = torch.randn(8, 2)
+    assert layout_of((3, 3), filling=2, padding=0)[0].to_rows(filled_ND).data_ptr() == filled_ND.data_ptr()
+
+
+@pytest.mark.parametrize("filling", [0, 2])
+def test_full_rows_are_what_rows_of_any_length_would_be(filling: int) -> None:
+    layout, real_N = layout_of((3, 3), filling=filling, padding=0)
+    segment_N, position_N = torch.arange(6 + filling) // 3, torch.arange(6 + filling) % 3
+    general = RowLayout.of(segment_N, position_N, 2, 3, all_full=False)
+    x_ND = torch.randn(6 + filling, 2)
+    assert torch.equal(layout.to_rows(x_ND), general.to_rows(x_ND))
+    rows_BLD = torch.randn(2, 3, 2)
+    assert torch.equal(layout.from_rows(rows_BLD)[real_N], general.from_rows(rows_BLD)[real_N])

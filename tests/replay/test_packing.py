@@ -106,6 +106,37 @@ def test_equal_windows_need_no_filling() -> None:
     assert pack(windows, token_multiple=64).reward.shape == (64,)
 
 
+def test_the_longest_window_there_can_be_bounds_the_rounding() -> None:
+    def longest(length: int, limit: int | None) -> int:
+        windows = [Window(trajectory=numbered(20), start=0, length=length)]
+        return pack(windows, row_multiple=8, row_limit=limit).longest
+
+    assert [longest(length, 13) for length in (3, 7, 8, 12)] == [8, 8, 13, 13]
+    assert longest(12, None) == 16
+    assert longest(12, 5) == 13, "a window longer than the limit is not cut"
+
+
+def test_rows_are_full_where_every_window_has_the_tokens_of_a_row() -> None:
+    def full_rows(lengths: list[int], token_multiple: int = 1, row_multiple: int = 1) -> bool:
+        windows = [Window(trajectory=numbered(9), start=0, length=length) for length in lengths]
+        return pack(windows, token_multiple=token_multiple, row_multiple=row_multiple).full_rows
+
+    assert full_rows([4, 4, 4])
+    assert full_rows([4, 4, 4], token_multiple=64), "the filling is no row"
+    assert full_rows([7, 7], row_multiple=8)
+    assert not full_rows([4, 3, 4])
+    assert not full_rows([4, 4], row_multiple=8), "rows have eight slots"
+    assert not full_rows([2, 4, 3], token_multiple=15), "as many tokens as three rows have slots"
+
+
+@settings(max_examples=20, deadline=None)
+@given(window_lists(), st.sampled_from([1, 4, 64]))
+def test_the_filling_keeps_its_limit(windows: list[Window], token_multiple: int) -> None:
+    batch = pack(windows, token_multiple=token_multiple)
+    assert batch.num_windows == len(windows)
+    assert (~batch.real).sum() <= batch.filling_limit
+
+
 def test_a_batch_shares_no_memory_with_its_trajectories() -> None:
     trajectory = numbered(4)
     batch = pack([Window(trajectory=trajectory, start=0, length=4)], token_multiple=1)

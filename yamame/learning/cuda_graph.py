@@ -60,7 +60,8 @@ class _Recording:
         self._input = batch.map(lambda value: value.to(generator.device, copy=True))
         self._graph = torch.cuda.CUDAGraph()
         self._graph.register_generator_state(generator)
-        with torch.cuda.graph(self._graph, pool=memory):
+        # thread-local: other threads may pin batches or act meanwhile
+        with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
             metrics = update(self._input)
             self._values = torch.stack([value.float() for value in metrics.values()])
         self._names = tuple(metrics)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,40 +17,57 @@ class RowLayout:
     Right padding needs no mask under causal attention: a real slot never looks at the padding behind it.
     """
 
+    num_tokens: int
     num_rows: int
     length: int
-    slot_of_token: Int64[Tensor, "N"]
-    """Flat slot index of each token; `num_rows * length` for the filling."""
-    token_of_slot: Int64[Tensor, "slots"]
-    """Token of each slot; N where the slot is padding."""
-    is_identity: bool
-    """Whether token n stands in slot n for every n: all rows are full and nothing fills."""
+    places: "Places | None"
+    """None: every row is full and so the first tokens, in order, are the slots; what follows fills."""
 
     @staticmethod
-    def of(segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int) -> "RowLayout":
-        """The layout of tokens that stand at `position` of row `segment`; tokens with `segment == num_rows` fill."""
+    def of(
+        segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int, *, all_full: bool
+    ) -> "RowLayout":
+        """The layout of tokens that stand at `position` of row `segment`; tokens with `segment == num_rows` fill.
+
+        `all_full`: every row has `length` tokens, and they come in the order of rows and positions.
+        """
+        places = None if all_full else Places.of(segment_N, position_N, num_rows, length)
+        return RowLayout(num_tokens=segment_N.shape[0], num_rows=num_rows, length=length, places=places)
+
+    def to_rows(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "B L D"]:
+        """Tokens in rows; padding slots hold copies of some token. Gradients of the filling are exactly zero."""
+        if self.places is None:
+            flat = x_ND[: self.num_rows * self.length]
+        else:
+            flat = _gather(x_ND, self.places.token_of_slot, self.places.slot_of_token)
+        return flat.view(self.num_rows, self.length, -1)
+
+    def from_rows(self, rows_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "N D"]:
+        """The tokens back from their rows; the filling gets some finite numbers. Padding gets no gradient."""
+        flat = rows_BLD.reshape(self.num_rows * self.length, -1)
+        if self.places is None:
+            filling = self.num_tokens - flat.shape[0]
+            return functional.pad(flat, (0, 0, 0, filling)) if filling else flat
+        return _gather(flat, self.places.slot_of_token, self.places.token_of_slot)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Which token stands in which slot."""
+
+    slot_of_token: Int64[Tensor, "N"]
+    """Flat slot index of each token; the number of slots for the filling."""
+    token_of_slot: Int64[Tensor, "slots"]
+    """Token of each slot; N where the slot is padding."""
+
+    @staticmethod
+    def of(segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int) -> "Places":
+        """Those of a `RowLayout`."""
         num_tokens, num_slots = segment_N.shape[0], num_rows * length
         token_N = torch.arange(num_tokens, device=segment_N.device)
         slot_N = torch.where(segment_N < num_rows, segment_N * length + position_N, num_slots)
         token_of_slot = segment_N.new_full((num_slots + 1,), num_tokens).scatter(0, slot_N, token_N)
-        return RowLayout(
-            num_rows=num_rows,
-            length=length,
-            slot_of_token=slot_N,
-            token_of_slot=token_of_slot[:-1],
-            # equal numbers are not enough: the filling may happen to make up for rows that are not full
-            is_identity=num_slots == num_tokens and torch.equal(slot_N, token_N),
-        )
-
-    def to_rows(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "B L D"]:
-        """Tokens in rows; padding slots hold copies of some token. Gradients of the filling are exactly zero."""
-        rows = x_ND if self.is_identity else _gather(x_ND, self.token_of_slot, self.slot_of_token)
-        return rows.view(self.num_rows, self.length, -1)
-
-    def from_rows(self, rows_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "N D"]:
-        """The tokens back from their rows; the filling gets copies of some slot. Padding gets no gradient."""
-        flat = rows_BLD.reshape(self.num_rows * self.length, -1)
-        return flat if self.is_identity else _gather(flat, self.slot_of_token, self.token_of_slot)
+        return Places(slot_of_token=slot_N, token_of_slot=token_of_slot[:-1])
 
 
 def _gather(x: Tensor, index: Tensor, inverse: Tensor) -> Tensor:

@@ -44,14 +44,26 @@ class Batch:
     """`[B + 1]`: where each window begins, and where the last one ends."""
     longest: int
     """Number of tokens of the longest window, rounded up to a size that repeats."""
+    full_rows: bool
+    """Whether every window has exactly `longest` tokens: their tokens are rows of equal length as they lie."""
+    filling_limit: int
+    """The filling has at most so many tokens; the same for every batch of a run."""
+
+    @property
+    def num_windows(self) -> int:
+        """B."""
+        return self.segment_bounds.shape[0] - 1
 
     @property
     def real(self) -> Bool[Tensor, "N"]:
         """True on every token of a window, its last slot included; false on the filling."""
-        return self.segment < self.segment_bounds.shape[0] - 1
+        return self.segment < self.num_windows
 
     def tokens(self, piece: slice) -> "Batch":
-        """Some tokens, as heads and losses see them; `segment_bounds` and `longest` stay those of the whole batch."""
+        """Some tokens, for what looks at each alone: heads and losses.
+
+        What speaks of windows (`segment_bounds`, `longest`, `full_rows`, `filling_limit`) stays the whole batch's.
+        """
         return replace(self.map(lambda value: value[piece]), segment_bounds=self.segment_bounds)
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> "Batch":

@@ -36,10 +36,13 @@ class Window:
             )
 
 
-def pack(windows: Sequence[Window], *, token_multiple: int = 64, row_multiple: int = 1) -> Batch:
+def pack(
+    windows: Sequence[Window], *, token_multiple: int = 64, row_multiple: int = 1, row_limit: int | None = None
+) -> Batch:
     """Lay windows end to end; the filling up to a multiple of `token_multiple` tokens is zero in every field.
 
-    `longest` is rounded up to a multiple of `row_multiple`. The trajectories have the same leaves and the same form
+    `longest` is rounded up to a multiple of `row_multiple`, but not beyond `row_limit`: the tokens of the longest
+    window that there can be, and so a size that repeats too. The trajectories have the same leaves and the same form
     of action: discrete ones become int64, continuous ones float32. Differs from the paper: its code pads every
     window to the longest of the batch.
     """
@@ -67,10 +70,13 @@ def pack(windows: Sequence[Window], *, token_multiple: int = 64, row_multiple: i
         "segment_bounds": layout.bounds,
     }
     observation = {name: layout.slots(_leaf(name)) for name in first.observation}
+    longest = _row_length(int(layout.num_tokens_B.max()), row_multiple, row_limit)
     return Batch(
         **{name: torch.from_numpy(array) for name, array in fields.items()},
         observation={name: torch.from_numpy(array) for name, array in observation.items()},
-        longest=_round_up(int(layout.num_tokens_B.max()), row_multiple),
+        longest=longest,
+        full_rows=bool((layout.num_tokens_B == longest).all()),
+        filling_limit=token_multiple - 1,
     )
 
 
@@ -126,6 +132,11 @@ class _Layout:
         flat = np.full(len(self.valid_N), filling, dtype)
         flat[: self.used] = np.repeat(np.asarray(per_window, dtype), self.num_tokens_B)
         return flat
+
+
+def _row_length(longest: int, multiple: int, limit: int | None) -> int:
+    rounded = _round_up(longest, multiple)
+    return rounded if limit is None else max(longest, min(rounded, limit))
 
 
 def _round_up(number: int, multiple: int) -> int:

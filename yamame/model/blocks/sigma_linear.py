@@ -43,30 +43,9 @@ class SigmaLinear(nn.Module):
         self.left.copy_(functional.normalize(torch.mv(self.weight, self.right), dim=0))
         self.right.copy_(functional.normalize(torch.mv(self.weight.t(), self.left), dim=0))
 
-    @torch.no_grad()
-    def fold(self) -> nn.Linear:
-        """A plain linear layer that computes the same: for acting, where weights stand still."""
-        outputs, inputs = self.weight.shape
-        plain = nn.Linear(
-            inputs, outputs, bias=self.bias is not None, dtype=self.weight.dtype, device=self.weight.device
-        )
-        plain.weight.copy_(self.effective_weight())
-        if self.bias is not None:
-            plain.bias.copy_(self.bias)
-        return plain
-
 
 def power_iteration(module: nn.Module) -> None:
     """One power iteration in every `SigmaLinear` below a module."""
     for part in module.modules():
         if isinstance(part, SigmaLinear):
             part.power_iteration()
-
-
-def fold_weights(module: nn.Module) -> None:
-    """Replace every `SigmaLinear` below a module by the plain linear layer that computes the same, in place."""
-    for name, child in module.named_children():
-        if isinstance(child, SigmaLinear):
-            setattr(module, name, child.fold())
-        else:
-            fold_weights(child)

@@ -40,9 +40,11 @@ class CategoricalPolicy:
         return -(self.probability_NGA * self.probability_NGA.log()).sum(-1)
 
     def sample(self, generator: torch.Generator) -> Shaped[Tensor, "N G"]:
-        """One action for every discount."""
-        flat = self.probability_NGA.flatten(0, 1)
-        return torch.multinomial(flat, 1, generator=generator).view(self.probability_NGA.shape[:2])
+        """One action for every discount: how many of the cumulated probabilities a uniform number has passed."""
+        passed_NGA = self.probability_NGA.cumsum(-1)[..., :-1]  # without the last, which may fall short of 1
+        shape = (*passed_NGA.shape[:2], 1)
+        chance = torch.rand(shape, generator=generator, dtype=passed_NGA.dtype, device=passed_NGA.device)
+        return (chance >= passed_NGA).sum(-1)
 
     def mode(self) -> Shaped[Tensor, "N G"]:
         """The most likely action for every discount."""

@@ -1,35 +1,109 @@
-"""The one seam through which tokens look at each other."""
+"""The one seam through which tokens look at each other, and its back ends: one for each kind of machine."""
+
+import inspect
+from collections.abc import Callable
+from itertools import groupby
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention.varlen import varlen_attn
 
+from yamame.model.trajectory_encoders.causal import by_products, fused
 from yamame.ops.rows import RowLayout
+from yamame.records.batch import Batch
+
+BackEnd = Callable[[Tensor, Tensor, Tensor, Batch, int], Tensor]
+
+LONGEST_BY_PRODUCTS = 1024
+"""Tokens of a window beyond which products in half precision would take more memory than a CPU should give."""
 
 
 def attend(
     query_NHF: Float[Tensor, "N H F"],
     key_NHF: Float[Tensor, "N H F"],
     value_NHF: Float[Tensor, "N H F"],
-    layout: RowLayout,
+    batch: Batch,
     memory_length: int,
 ) -> Float[Tensor, "N H F"]:
-    """Each token's average of the values of its own segment, up to itself and `memory_length` tokens back."""
-    num_tokens, heads, width = query_NHF.shape
-    packed = torch.cat([query_NHF, key_NHF, value_NHF], dim=1).flatten(1)
-    rows = layout.to_rows(packed).view(layout.num_rows, layout.length, 3, heads, width)
-    query, key, value = rows.permute(2, 0, 3, 1, 4)
-    if layout.length <= memory_length:
-        out = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    else:
-        band = causal_band(layout.length, memory_length, query.device)
-        out = functional.scaled_dot_product_attention(query, key, value, attn_mask=band)
-    return layout.from_rows(out.transpose(1, 2).flatten(2)).view(num_tokens, heads, width)
+    """Each token's average of the values of its own window, up to itself and `memory_length` tokens back.
+
+    The filling gets finite numbers that mean nothing; whatever they are used for, it gives no gradient to others.
+    Computes in the type of its arguments (autocast off); waits for no device.
+    """
+    chosen = back_end(query_NHF.device, query_NHF.dtype, query_NHF.shape[2])
+    with torch.autocast(query_NHF.device.type, enabled=False):
+        return chosen(query_NHF, key_NHF, value_NHF, batch, memory_length)
 
 
-def causal_band(length: int, memory_length: int, device: torch.device) -> Bool[Tensor, "L L"]:
-    """True where slot i may look at slot j: j <= i and i - j < memory_length."""
-    slot = torch.arange(length, device=device)
-    distance = slot[:, None] - slot[None, :]
-    return (distance >= 0) & (distance < memory_length)
+def back_end(device: torch.device, dtype: torch.dtype, head_width: int) -> BackEnd:
+    """The fastest one for heads of a width and type on a device."""
+    if device.type == "cpu":
+        return attend_windows
+    if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and head_width % 8 == 0 and _HAS_FLASH:
+        return attend_flash
+    return attend_rows
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # lengths differ from batch to batch
+def attend_windows(
+    query_NHF: Float[Tensor, "N H F"],
+    key_NHF: Float[Tensor, "N H F"],
+    value_NHF: Float[Tensor, "N H F"],
+    batch: Batch,
+    memory_length: int,
+) -> Float[Tensor, "N H F"]:
+    """Window by window (neighbours of equal length together), each at its own length. Reads lengths: for the CPU."""
+    groups = [(len(list(same)), length) for length, same in groupby(batch.segment_bounds.diff().tolist())]
+    sizes = [rows * length for rows, length in groups]
+    filling = query_NHF.shape[0] - sum(sizes)
+    parts = []
+    for (rows, length), *inputs in zip(
+        groups, *(x.split([*sizes, filling]) for x in (query_NHF, key_NHF, value_NHF)), strict=False
+    ):
+        query, key, value = (x.unflatten(0, (rows, length)) for x in inputs)
+        if query.dtype.itemsize > 2:
+            out_BLHF = fused(query, key, value, memory_length)
+        elif length <= LONGEST_BY_PRODUCTS:
+            out_BLHF = by_products(query, key, value, memory_length)
+        else:
+            out_BLHF = fused(query.float(), key.float(), value.float(), memory_length).to(query.dtype)
+        parts.append(out_BLHF.flatten(0, 1))
+    return torch.cat([*parts, torch.zeros_like(query_NHF[:filling])])
+
+
+def attend_rows(
+    query_NHF: Float[Tensor, "N H F"],
+    key_NHF: Float[Tensor, "N H F"],
+    value_NHF: Float[Tensor, "N H F"],
+    batch: Batch,
+    memory_length: int,
+) -> Float[Tensor, "N H F"]:
+    """In rows padded to the length of the longest window: on any device."""
+    layout = RowLayout.of(batch.segment, batch.position, batch.num_windows, batch.longest, all_full=batch.full_rows)
+    packed_ND = torch.cat([query_NHF, key_NHF, value_NHF], dim=1).flatten(1)
+    query, key, value = layout.to_rows(packed_ND).unflatten(2, (3, *query_NHF.shape[1:])).unbind(2)
+    out_BLHF = fused(query, key, value, memory_length)
+    return layout.from_rows(out_BLHF.flatten(2)).view(query_NHF.shape)
+
+
+def attend_flash(
+    query_NHF: Float[Tensor, "N H F"],
+    key_NHF: Float[Tensor, "N H F"],
+    value_NHF: Float[Tensor, "N H F"],
+    batch: Batch,
+    memory_length: int,
+) -> Float[Tensor, "N H F"]:
+    """PyTorch's flash kernel for windows of any lengths; the filling is one more window, so that nothing is left out.
+
+    For half precision on a GPU (Ampere or newer), heads as wide as a multiple of 8.
+    """
+    bounds = functional.pad(batch.segment_bounds, (0, 1), value=query_NHF.shape[0]).to(torch.int32)
+    longest = max(batch.longest, batch.filling_limit)
+    back = memory_length - 1 if batch.longest > memory_length else -1
+    found = varlen_attn(query_NHF, key_NHF, value_NHF, bounds, bounds, longest, longest, window_size=(back, 0))
+    return found if isinstance(found, Tensor) else found[0]
+
+
+_HAS_FLASH = "window_size" in inspect.signature(varlen_attn).parameters

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
@@ -52,7 +53,9 @@ class FeedForward(nn.Module):
     def initial_state(self, num_envs: int) -> None:
         """Nothing to remember."""
 
-    def step(self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: None) -> Float[Tensor, "E S"]:
+    def step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: None
+    ) -> Float[Tensor, "E S"]:
         """State of one more timestep of each environment."""
         return self._encode(timestep_ED)
 

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.nn import functional
 
+from yamame.model.blocks.precision import at_least_float32
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
+from yamame.model.trajectory_encoders.recurrence import gru_states
 from yamame.ops.rows import RowLayout
 from yamame.records.batch import Batch
 from yamame.records.limits import check_limits
@@ -45,14 +49,25 @@ class GRU(nn.Module):
 
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
         """States of all tokens; the recurrence starts empty at each window."""
-        layout = RowLayout.of(batch.segment, batch.position, batch.segment_bounds.shape[0] - 1, batch.longest)
-        rows_BLD, _ = self.recurrence(layout.to_rows(timestep_ND))
-        return self.norm(self.output(layout.from_rows(rows_BLD)))
+        layout = RowLayout.of(batch.segment, batch.position, batch.num_windows, batch.longest, all_full=batch.full_rows)
+        return self.norm(self.output(layout.from_rows(self._states(layout.to_rows(timestep_ND)))))
+
+    def _states(self, rows_BLD: Float[Tensor, "B L inputs"]) -> Float[Tensor, "B L D"]:
+        """Those of `nn.GRU`, which is slow to train on a CPU: it sums the weights' gradient step by step."""
+        if rows_BLD.device.type != "cpu":
+            return self.recurrence(rows_BLD)[0]
+        two_gates = 2 * self.recurrence.hidden_size
+        x_LBD = rows_BLD.transpose(0, 1)
+        for input_weight, weight, input_bias, bias in self.recurrence.all_weights:
+            always = input_bias + functional.pad(bias[:two_gates], (0, self.recurrence.hidden_size))
+            input_gates = at_least_float32(functional.linear(x_LBD, input_weight, always))
+            x_LBD = gru_states(input_gates, weight, bias[two_gates:])
+        return x_LBD.transpose(0, 1)
 
     def initial_state(self, num_envs: int) -> "GRUMemory":
         """Zeros."""
         shape = (self.recurrence.num_layers, num_envs, self.recurrence.hidden_size)
-        weight = self.norm.weight
+        weight = next(self.parameters())
         return GRUMemory(
             hidden=weight.new_zeros(shape),
             before=weight.new_zeros(shape),
@@ -60,13 +75,14 @@ class GRU(nn.Module):
         )
 
     def step(
-        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: "GRUMemory"
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: "GRUMemory"
     ) -> Float[Tensor, "E S"]:
         """State of one more timestep of each environment."""
-        state.before = torch.where((time_E == state.time)[:, None], state.before, state.hidden)
-        state.before = torch.where((time_E == 0)[:, None], 0.0, state.before)
+        time = torch.from_numpy(time_E).to(timestep_ED.device)
+        state.before = torch.where((time == state.time)[:, None], state.before, state.hidden)
+        state.before = torch.where((time == 0)[:, None], 0.0, state.before)
         out_E1D, state.hidden = self.recurrence(timestep_ED[:, None], state.before)
-        state.time = time_E.clone()
+        state.time = time.clone()
         return self.norm(self.output(torch.squeeze(out_E1D, 1)))
 
 

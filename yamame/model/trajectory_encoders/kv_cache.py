@@ -1,23 +1,37 @@
 """Memory of an acting Transformer: keys and values of the last timesteps of E environments."""
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torch.nn import functional
 
 
 class KVCache:
     """A preallocated ring per environment. Timestep t lies in slot t mod C, so a full ring forgets its oldest.
 
     Environments may be at different times; what lies beyond an environment's own time is masked, so beginning a
-    trial (time 0) needs no clearing.
+    trial (time 0) needs no clearing. `begin` a timestep, then `attend` in every layer.
     """
 
     def __init__(self, *, layers: int, num_envs: int, heads: int, slots: int, width: int, like: Tensor) -> None:
         self.key = like.new_zeros(layers, num_envs, heads, slots, width)
         self.value = like.new_zeros(layers, num_envs, heads, slots, width)
         self.slots = slots
-        self.rows = torch.arange(num_envs, device=like.device)
+        self._rows = torch.arange(num_envs, device=like.device)
+        self._used = 0
+        self._slot: int | Tensor = 0
+        self._unseen_E1S: Tensor | None = None
+
+    def begin(self, time_E: Int64[np.ndarray, "E"]) -> None:
+        """Say at which timestep each environment is. NumPy, so that nothing here waits for the device."""
+        first, last = int(time_E.min()), int(time_E.max())
+        self._used = min(last + 1, self.slots)
+        together = first == last
+        self._slot = last % self.slots if together else torch.from_numpy(time_E % self.slots).to(self.key.device)
+        self._unseen_E1S = None
+        if first + 1 < self._used:
+            unseen_E1S = np.arange(self._used) > time_E[:, None, None]
+            self._unseen_E1S = torch.from_numpy(np.where(unseen_E1S, -np.inf, 0.0)).to(self.key)
 
     def attend(
         self,
@@ -25,18 +39,19 @@ class KVCache:
         query_EHF: Float[Tensor, "E H F"],
         key_EHF: Float[Tensor, "E H F"],
         value_EHF: Float[Tensor, "E H F"],
-        time_E: Int64[Tensor, "E"],
     ) -> Float[Tensor, "E H F"]:
-        """Write one timestep of a layer and average the values that each environment remembers, itself included."""
-        slot_E = time_E % self.slots
-        self.key[layer, self.rows, :, slot_E] = key_EHF
-        self.value[layer, self.rows, :, slot_E] = value_EHF
-        used = min(int(time_E.max()) + 1, self.slots)
-        remembered_ES = torch.arange(used, device=time_E.device) <= time_E[:, None]
-        out = functional.scaled_dot_product_attention(
-            query_EHF[:, :, None],
-            self.key[layer, :, :, :used],
-            self.value[layer, :, :, :used],
-            attn_mask=None if bool(remembered_ES.all()) else remembered_ES[:, None, None],
-        )
-        return out[:, :, 0]
+        """Write this timestep of a layer and average the values that each environment remembers, itself included."""
+        key_EHSF, value_EHSF = self.key[layer], self.value[layer]
+        if isinstance(self._slot, int):
+            key_EHSF[:, :, self._slot] = key_EHF
+            value_EHSF[:, :, self._slot] = value_EHF
+        else:
+            key_EHSF[self._rows, :, self._slot] = key_EHF
+            value_EHSF[self._rows, :, self._slot] = value_EHF
+        # faster than scaled_dot_product_attention for a single query
+        query_B1F = (query_EHF * query_EHF.shape[2] ** -0.5).flatten(0, 1)[:, None]
+        key_BSF, value_BSF = (memory[:, :, : self._used].flatten(0, 1) for memory in (key_EHSF, value_EHSF))
+        score_B1S = torch.bmm(query_B1F, key_BSF.transpose(1, 2))
+        if self._unseen_E1S is not None:
+            score_B1S.unflatten(0, query_EHF.shape[:2])[:, :, 0].add_(self._unseen_E1S)
+        return torch.bmm(score_B1S.softmax(-1), value_BSF).view(query_EHF.shape)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -12,7 +13,6 @@ from yamame.model.trajectory_encoders.attention import attend
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.model.trajectory_encoders.kv_cache import KVCache
 from yamame.model.trajectory_encoders.positions import PositionEmbedding, Positions, rotate
-from yamame.ops.rows import RowLayout
 from yamame.records.batch import Batch
 from yamame.records.errors import FieldError
 from yamame.records.limits import check_limits
@@ -80,11 +80,10 @@ class Transformer(nn.Module):
 
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
         """States of all tokens; each sees its own segment up to itself."""
-        layout = RowLayout.of(batch.segment, batch.position, batch.segment_bounds.shape[0] - 1, batch.longest)
         x_ND = self.dropout(self.embed(timestep_ND) + self.position(batch.time))
         for block in self.blocks:
             query, key, value = block.project(x_ND, batch.time)
-            x_ND = block.finish(x_ND, attend(query, key, value, layout, self.memory_length))
+            x_ND = block.finish(x_ND, attend(query, key, value, batch, self.memory_length))
         return self.norm(x_ND)
 
     def initial_state(self, num_envs: int) -> KVCache:
@@ -96,17 +95,19 @@ class Transformer(nn.Module):
             heads=config.heads,
             slots=self.memory_length,
             width=config.width // config.heads,
-            like=self.norm.weight,
+            like=next(self.parameters()),
         )
 
     def step(
-        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: KVCache
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: KVCache
     ) -> Float[Tensor, "E S"]:
         """State of one more timestep of each environment."""
-        x_ED = self.embed(timestep_ED) + self.position(time_E)
+        state.begin(time_E)
+        time = torch.from_numpy(time_E).to(timestep_ED.device)
+        x_ED = self.embed(timestep_ED) + self.position(time)
         for layer, block in enumerate(self.blocks):
-            query, key, value = block.project(x_ED, time_E)
-            x_ED = block.finish(x_ED, state.attend(layer, query, key, value, time_E))
+            query, key, value = block.project(x_ED, time)
+            x_ED = block.finish(x_ED, state.attend(layer, query, key, value))
         return self.norm(x_ED)
 
 
