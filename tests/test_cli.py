@@ -449,7 +449,7 @@ def test_a_signal_stops_with_a_checkpoint_and_resume_goes_on(
 
 
 def test_a_second_signal_ends_at_once() -> None:
-    slow = [*STRANGE, "strange_environments:Slow-v0", "--run-dir", "run", "--quiet"]
+    slow = [*STRANGE, "strange_environments:Slow-v0", "--run-dir", "run", "--quiet", "--env.workers", "0"]
     with running(*slow) as process:
         wait_for(Path("asleep").exists, process)  # one step of the environment now takes a minute
         process.send_signal(signal.SIGTERM)

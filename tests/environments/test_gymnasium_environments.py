@@ -64,7 +64,7 @@ def test_a_registered_id_is_trained_on():
 
 
 def test_our_room_as_a_registered_id_keeps_its_task_through_soft_resets():
-    trials = GymnasiumConfig(id="yamame/DarkKeyToDoor-v0", horizon=120, attempts=None).build(2, seed=0)
+    trials = GymnasiumConfig(id="yamame/DarkKeyToDoor-v0", horizon=120, attempts=None, workers=0).build(2, seed=0)
     trials.reset()
     doors = []
     for _ in range(120):
@@ -101,9 +101,15 @@ def test_factory_of_a_vector_environment():
     def many():
         return SyncVectorEnv([CountingEnv] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
 
-    assert FactoryConfig(factory=many, horizon=9).build(4, seed=0).num_envs == 4
+    assert FactoryConfig(factory=many, horizon=9, rows=4).build(4, seed=0).num_envs == 4
     with pytest.raises(UserError, match="set num_envs to 4"):
-        FactoryConfig(factory=many, horizon=9).build(5, seed=0)
+        FactoryConfig(factory=many, horizon=9, rows=4).build(5, seed=0)
+    with pytest.raises(UserError, match="set rows to 4"):
+        FactoryConfig(factory=many, horizon=9).build(4, seed=0)
+    with pytest.raises(UserError, match="leave rows out"):
+        FactoryConfig(factory=CountingEnv, horizon=9, rows=4).build(4, seed=0)
+    with pytest.raises(UserError, match="workers must be left out"):
+        FactoryConfig(factory=many, horizon=9, rows=4, workers=2)
 
 
 def test_factory_must_make_new_environments():

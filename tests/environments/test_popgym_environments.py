@@ -83,7 +83,7 @@ def test_a_board_takes_one_integer():
 
 
 def test_pendulum_actions_are_rescaled():
-    trials = PopgymConfig(name="PositionOnlyPendulumEasy").build(2, seed=0)
+    trials = PopgymConfig(name="PositionOnlyPendulumEasy", workers=0).build(2, seed=0)
     assert trials.action_space == spaces.Box(-1.0, 1.0, (1,), np.float32)
     assert trials.native_action_space == spaces.Box(-2.0, 2.0, (1,), np.float32)
     trials.reset()

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from yamame.records.interfaces import TrialEnvironments
+from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +32,15 @@ class EnvironmentConfig(ABC):
 
         Raises `UserError` where the settings, the spaces or the installed packages do not allow it.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinglesConfig(EnvironmentConfig):
+    """A task that comes as single environments, each a Python object, which worker processes can step."""
+
+    workers: int | None = None
+    """Processes that step the environments; 0: this one; None: what is fastest, by timing a few steps. The results are
+    the same."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "workers", at_least=0)

@@ -7,16 +7,17 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from yamame.environments.config import EnvironmentConfig
+from yamame.environments.config import SinglesConfig
+from yamame.environments.placement import place
 from yamame.environments.trials import Trials
 from yamame.environments.vectorize import vectorize
-from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
+from yamame.records.errors import FieldError, UserError
+from yamame.records.interfaces import Environments, TrialEnvironments
 from yamame.records.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactoryConfig(EnvironmentConfig):
+class FactoryConfig(SinglesConfig):
     """Whatever a function of no arguments makes: a `gymnasium.Env` at each call, or one whole `VectorEnv`."""
 
     factory: Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
@@ -30,7 +31,10 @@ class FactoryConfig(EnvironmentConfig):
     """Number of environments in the vector environment that the factory makes; None where it makes single ones."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_limits(self, "horizon", "attempts", "rows", at_least=1)
+        if self.rows and self.workers:
+            raise FieldError(self, "workers", "must be left out: a vector environment is one whole, in this process")
 
     @property
     def task(self) -> str:
@@ -50,15 +54,16 @@ class FactoryConfig(EnvironmentConfig):
 
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`. A vector environment must have exactly `num_envs` rows."""
-        made = [self.factory()]
-        if isinstance(made[0], VectorEnv):
-            if made[0].num_envs != num_envs:
-                raise UserError(
-                    f"the factory gives a vector environment of {made[0].num_envs}, the run wants {num_envs}: "
-                    f"set num_envs to {made[0].num_envs}"
-                )
-            return Trials(vectorize(made[0], seed), horizon=self.horizon, attempts=self.attempts)
-        made += [self.factory() for _ in range(num_envs - 1)]
-        if len({id(environment) for environment in made}) < num_envs:
-            raise UserError("the factory returns the same environment twice: make a new one at each call")
-        return Trials(vectorize(made, seed), horizon=self.horizon, attempts=self.attempts)
+        environments = self._whole(num_envs, seed) if self.rows else place(self.factory, num_envs, seed, self.workers)
+        return Trials(environments, horizon=self.horizon, attempts=self.attempts)
+
+    def _whole(self, num_envs: int, seed: int) -> Environments:
+        made = self.factory()
+        if not isinstance(made, VectorEnv):
+            raise UserError("the factory makes single environments: leave rows out")
+        if made.num_envs != num_envs:
+            raise UserError(
+                f"the factory gives a vector environment of {made.num_envs}, the run wants {num_envs}: "
+                f"set num_envs to {made.num_envs}"
+            )
+        return vectorize(made, seed)

@@ -1,6 +1,11 @@
-"""Gymnasium ids of our own environments."""
+"""Environments by their Gymnasium id, our own among them."""
+
+import difflib
+from typing import Any
 
 import gymnasium
+
+from yamame.records.errors import UserError
 
 
 def register_environments() -> None:
@@ -19,3 +24,21 @@ def register_environments() -> None:
         entry_point="yamame.environments.single:make_dark_key_to_door",
         vector_entry_point="yamame.environments.dark_key_to_door:DarkKeyToDoorVectorEnv",
     )
+
+
+def make_registered(environment_id: str) -> gymnasium.Env[Any, Any]:
+    """`gymnasium.make`, with its errors in one line that says what to do."""
+    try:
+        return gymnasium.make(environment_id, disable_env_checker=True)
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
+        nearest = difflib.get_close_matches(environment_id, list(gymnasium.registry), n=1)
+        hint = (
+            f"did you mean {nearest[0]!r}?"
+            if nearest
+            else "import the package that registers it (id 'package:Name-v0')"
+        )
+        raise UserError(f"Gymnasium has no environment {environment_id!r}: {hint}") from error
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise UserError(f"environment {environment_id!r} needs a package that is not installed: {error}") from error
+    except gymnasium.error.Error as error:
+        raise UserError(f"Gymnasium cannot make environment {environment_id!r}: {error}") from error

@@ -2,14 +2,15 @@
 
 import difflib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
 from gymnasium import spaces
 
-from yamame.environments.config import EnvironmentConfig
+from yamame.environments.config import SinglesConfig
+from yamame.environments.placement import place
 from yamame.environments.trials import Trials
-from yamame.environments.vectorize import vectorize
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
 
@@ -33,7 +34,7 @@ POPGYM_NAMES = tuple(family + level for family in POPGYM_FAMILIES for level in (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PopgymConfig(EnvironmentConfig):
+class PopgymConfig(SinglesConfig):
     """One of the 39 POPGym environments; a trial is one episode.
 
     The horizon of the time input is 1024 for all of them (the longest episode has 831 steps, and none is ever cut).
@@ -55,8 +56,8 @@ class PopgymConfig(EnvironmentConfig):
 
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`; `UserError` for a misspelt name names the nearest one."""
-        environments = [make_popgym(self.name) for _ in range(num_envs)]
-        return Trials(vectorize(environments, seed), horizon=self.trial_length, attempts=1)
+        environments = place(partial(make_popgym, self.name), num_envs, seed, self.workers)
+        return Trials(environments, horizon=self.trial_length, attempts=1)
 
 
 def make_popgym(name: str) -> gymnasium.Env[Any, Any]:

@@ -19,23 +19,26 @@ class SerialEnvironments:
     """E single environments as `Environments`: the fastest shape for environments under ~30 microseconds a step.
 
     Every reset passes `options={"new_task": bool}`; the first reset of each environment also passes its own seed,
-    drawn from `seed`. Raises `UserError` for spaces that are not supported or not the same everywhere.
+    drawn from `seed`; `first_row` is the number of the first environment, for parts of a larger whole: its seeds and
+    errors are those that it has there. Raises `UserError` for spaces that are not supported or not the same everywhere.
     """
 
-    def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], seed: int) -> None:
+    def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], seed: int, *, first_row: int = 0) -> None:
         if not environments:
             raise UserError("no environment was given: give at least one")
         first = environments[0]
-        for index, other in enumerate(environments):
+        for row, other in enumerate(environments, first_row):
             if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
-                raise UserError(f"environment {index} has other spaces than environment 0: make them all alike")
+                raise UserError(f"environment {row} has other spaces than environment {first_row}: make them all alike")
         self.num_envs = len(environments)
         self.observation_space = first.observation_space
         self.native_action_space = check_action_space(first.action_space)
         self.action_space = policy_action_space(self.native_action_space)
         observation_leaves(self.observation_space)
         self._environments = list(environments)
-        self._seeds: list[int | None] = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+        seeds = np.random.SeedSequence(seed).generate_state(first_row + self.num_envs)
+        self._seeds: list[int | None] = seeds[first_row:].tolist()
+        self._first_row = first_row
         self._seen: list[Any] = [None] * self.num_envs
         self._step = np.zeros(self.num_envs, np.int64)
         self._announces_success = False
@@ -53,7 +56,7 @@ class SerialEnvironments:
             self._seeds[row] = None
         self._step[mask] = 0
         observation = stack_observations(self.observation_space, self._seen)
-        check_finite(observation, None, self._step)
+        check_finite(observation, None, self._step, self._first_row)
         return observation
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
@@ -77,7 +80,7 @@ class SerialEnvironments:
             observation=stack_observations(self.observation_space, observations),
             success=self._success(infos),
         )
-        check_finite(step.observation, step.reward, self._step)
+        check_finite(step.observation, step.reward, self._step, self._first_row)
         return step
 
     def close(self) -> None:

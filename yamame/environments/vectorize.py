@@ -1,6 +1,6 @@
 """Anything that Gymnasium calls an environment -> `Environments`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -9,11 +9,10 @@ from gymnasium.vector import VectorEnv
 from yamame.environments.serial import SerialEnvironments
 from yamame.environments.vector_adapter import VectorAdapter
 from yamame.records.errors import UserError
-from yamame.records.interfaces import Environments
 
 
-def vectorize(environments: Any, seed: int) -> Environments:
-    """One `gymnasium.Env`, several of them, or a `gymnasium.vector.VectorEnv`, to be stepped together.
+def vectorize(environments: Any, seed: int) -> SerialEnvironments | VectorAdapter:
+    """One `gymnasium.Env`, several of them, or a `gymnasium.vector.VectorEnv`, to be stepped together in this process.
 
     Raises `UserError` for anything else and for spaces that are not supported.
     """
@@ -21,8 +20,26 @@ def vectorize(environments: Any, seed: int) -> Environments:
         return VectorAdapter(environments, seed)
     several = environments if isinstance(environments, Sequence) else [environments]
     for each in several:
-        if not isinstance(each, gymnasium.Env):
-            raise UserError(
-                f"{type(each).__name__} is not a gymnasium.Env nor a gymnasium.vector.VectorEnv: wrap it in one"
-            )
+        _check_single(each)
     return SerialEnvironments(several, seed)
+
+
+def make_singles(make: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, Any]]:
+    """`count` new environments; `UserError` for anything that is no `gymnasium.Env` and for the same one twice."""
+    made: list[gymnasium.Env[Any, Any]] = []
+    for _ in range(count):
+        one = make()
+        if isinstance(one, VectorEnv):
+            raise UserError(f"the factory makes a whole vector environment: set rows to {one.num_envs}")
+        _check_single(one)
+        made.append(one)
+    if len({id(environment) for environment in made}) < count:
+        raise UserError("the factory returns the same environment twice: make a new one at each call")
+    return made
+
+
+def _check_single(environment: Any) -> None:
+    if not isinstance(environment, gymnasium.Env):
+        raise UserError(
+            f"{type(environment).__name__} is not a gymnasium.Env nor a gymnasium.vector.VectorEnv: wrap it in one"
+        )

@@ -1,0 +1,79 @@
+"""Environments for workers, in a module that workers import quickly."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+from counting_environment import CountingEnv
+from gymnasium import spaces
+
+from yamame.records.errors import UserError
+
+
+class NestedEnv(CountingEnv):
+    """Every kind of leaf, continuous actions, random in all it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Dict(
+            near=spaces.Tuple([spaces.Box(-9, 9, (2,), np.float64), spaces.Discrete(4, start=2)]),
+            picture=spaces.Box(0, 255, (3, 2, 1), np.uint8),
+            bits=spaces.MultiBinary(3),
+        )
+        self.action_space = spaces.Box(-2.0, 6.0, (2,), np.float64)
+
+    def step(self, action: np.ndarray) -> Any:
+        observation, _, terminated, truncated, info = super().step(0)
+        return observation, float(action.sum() + self.np_random.normal()), terminated, truncated, info
+
+    def _observe(self) -> Any:
+        rng = self.np_random
+        return {
+            "near": (rng.uniform(-9, 9, 2), int(rng.integers(2, 6))),
+            "picture": rng.integers(0, 256, (3, 2, 1), np.uint8),
+            "bits": rng.integers(0, 2, 3, np.int8),
+        }
+
+
+class FaultyEnv(CountingEnv):
+    """Misbehaves in the row whose seed is given, at the second step."""
+
+    def __init__(self, seed: int, fault: str) -> None:
+        super().__init__()
+        self.faulty_seed, self.fault = seed, fault
+
+    def step(self, action: int) -> Any:
+        observation, reward, *rest = super().step(action)
+        if self.faulty_seed in self.seeds and self.count == 2:
+            if self.fault == "raise":
+                raise ValueError("the dice fell off the table")
+            if self.fault == "user":
+                raise UserError("buy new dice")
+            if self.fault == "exit":
+                os._exit(3)
+            if self.fault == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            reward = np.nan
+        return observation, reward, *rest
+
+
+class OtherSpacesEnv(CountingEnv):
+    """Its space depends on the process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0.0, float(os.getpid()), (3,), np.float32)
+
+
+class SlowEnv(CountingEnv):
+    """Waits at every step."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def step(self, action: int) -> Any:
+        time.sleep(self.seconds)
+        return super().step(action)

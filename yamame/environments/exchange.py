@@ -1,0 +1,77 @@
+"""What a process and its workers tell each other about E environments, in memory that they all see."""
+
+import itertools
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import create_empty_array
+from jaxtyping import Bool, Float32, Shaped
+
+from yamame.records.spaces import flatten_observation
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """The arguments and results of `Environments.reset` and `step`; each worker writes its own rows."""
+
+    mask: Bool[np.ndarray, "E"]
+    new_task: Bool[np.ndarray, "E"]
+    action: Shaped[np.ndarray, "E ..."]
+    """int64, or float64 `[E, A]`, which holds every float32 exactly."""
+    reward: Float32[np.ndarray, "E"]
+    terminated: Bool[np.ndarray, "E"]
+    truncated: Bool[np.ndarray, "E"]
+    success: Bool[np.ndarray, "E"]
+    announces_success: Bool[np.ndarray, "E"]
+    """Whether `success` means anything in this row."""
+    observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
+    """What was last seen in every row."""
+
+
+def nameless_file() -> int:
+    """Descriptor of an empty file without a name, in memory where the system can: closed, nothing is left of it."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("yamame-environments")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def map_exchange(
+    file: int, observation_space: spaces.Space[Any], action_space: spaces.Discrete | spaces.Box, num_envs: int
+) -> Exchange:
+    """The arrays for environments of these spaces in a file: the same memory in every process that maps it."""
+    action = ((), np.int64) if isinstance(action_space, spaces.Discrete) else (action_space.shape, np.float64)
+    fields = {
+        "mask": ((), np.bool_),
+        "new_task": ((), np.bool_),
+        "action": action,
+        "reward": ((), np.float32),
+        "terminated": ((), np.bool_),
+        "truncated": ((), np.bool_),
+        "success": ((), np.bool_),
+        "announces_success": ((), np.bool_),
+    }
+    blank = {name: np.zeros((num_envs, *shape), dtype) for name, (shape, dtype) in fields.items()}
+    leaves = flatten_observation(observation_space, create_empty_array(observation_space, num_envs, np.zeros))
+    mapped = _map(file, [*blank.values(), *leaves.values()])
+    observation = dict(zip(leaves, mapped[len(blank) :], strict=True))
+    return Exchange(observation=observation, **dict(zip(blank, mapped[: len(blank)], strict=True)))
+
+
+def _map(file: int, like: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arrays of these shapes and dtypes, one after the other in a file."""
+    starts = [0, *itertools.accumulate(-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in like)]
+    os.ftruncate(file, starts[-1])
+    memory = mmap.mmap(file, starts[-1])
+    return [
+        np.frombuffer(memory, array.dtype, array.size, start).reshape(array.shape)
+        for array, start in zip(like, starts, strict=False)
+    ]
