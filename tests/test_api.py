@@ -81,7 +81,7 @@ def dial(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
     """Trained on the dials, two attempts a trial."""
     Dial.made.clear()
     run_dir = tmp_path_factory.mktemp("dial") / "run"
-    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, **SMALL)
+    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, env={"workers": 0}, **SMALL)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from replay_examples import assert_same, numbered, trajectories
 
 from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import MAGIC, SCHEMA_VERSION, DamagedRecordError, decode, encode
+from yamame.replay.codec import MAGIC, SCHEMA_VERSION, DamagedRecordError, arrays_of, decode, encode, snapshot
 
 
 @settings(max_examples=30, deadline=None)
@@ -26,8 +27,19 @@ def test_views_that_are_not_contiguous_survive() -> None:
     np.testing.assert_array_equal(decoded.observation["o"], backward.observation["o"])
 
 
-def test_decoded_arrays_are_read_only() -> None:
-    decoded = decode(encode(numbered(3)))
+@settings(max_examples=30, deadline=None)
+@given(trajectories())
+def test_a_snapshot_is_what_decoding_gives(trajectory: Trajectory) -> None:
+    copied = snapshot(trajectory)
+    assert_same(copied, decode(encode(trajectory)))
+    assert all(array.flags.c_contiguous for array in arrays_of(copied).values())
+    for name, array in arrays_of(trajectory).items():
+        assert not np.shares_memory(array, arrays_of(copied)[name])
+
+
+@pytest.mark.parametrize("copied", [lambda trajectory: decode(encode(trajectory)), snapshot])
+def test_decoded_arrays_are_read_only(copied: Callable[[Trajectory], Trajectory]) -> None:
+    decoded = copied(numbered(3))
     with pytest.raises(ValueError, match="read-only"):
         decoded.reward[0] = 1
     with pytest.raises(ValueError, match="read-only"):

@@ -206,6 +206,33 @@ def test_damaged_and_missing_records_are_drawn_again() -> None:
         sampler_of(store).sample()
 
 
+@pytest.mark.parametrize("prefetch_batches", [0, 2])
+def test_batches_are_prepared_where_they_are_made(prefetch_batches: int) -> None:
+    threads: list[str] = []
+
+    def prepare(batch: Batch) -> Batch:
+        threads.append(threading.current_thread().name)
+        return replace(batch, reward=batch.reward + 0.5)
+
+    store = ListStore([numbered(9, tag=tag) for tag in range(4)])
+    plain, ahead = sampler_of(store), sampler_of(store, prefetch_batches=prefetch_batches)
+    ahead.prepare = prepare
+    for batch in ahead.batches(5):
+        assert_same_batch(batch, replace(expected := plain.sample(), reward=expected.reward + 0.5))
+    assert set(threads) == {"prefetch" if prefetch_batches else threading.current_thread().name}
+    assert_same_batch(ahead.sample(), replace(expected := plain.sample(), reward=expected.reward + 0.5))
+
+
+def test_a_single_batch_takes_no_thread() -> None:
+    ahead = sampler_of(ListStore([numbered(9)]))
+    for _ in ahead.batches(1):
+        assert not prefetching()
+    stream = ahead.batches(100)
+    next(stream)
+    assert prefetching()
+    stream.close()
+
+
 def test_an_empty_store_says_so() -> None:
     sampler = sampler_of(ListStore([]))
     with pytest.raises(UserError, match="empty"):

@@ -1,14 +1,21 @@
 """The loop: repeatable to the bit, resumable, stoppable, and at the pace that the config says."""
 
+import itertools
 import json
+import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from tiny import tiny_config
 
+from yamame.model.policy import Policy
+from yamame.records.batch import Batch
 from yamame.records.errors import UserError
+from yamame.records.trajectory import Trajectory
+from yamame.rollout.collect import Collector
 from yamame.run.local import LocalRun
 from yamame.run.metrics import read_metrics
 from yamame.run.pace import PaceConfig
@@ -29,15 +36,17 @@ def trained(directory: Path, **changes: object) -> LocalRun:
     return run
 
 
-def test_same_seed_same_run_to_the_bit(tmp_path: Path) -> None:
-    first, second = trained(tmp_path / "a"), trained(tmp_path / "b")
-    other = trained(tmp_path / "c", seed=1)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_same_seed_same_run_to_the_bit(tmp_path: Path, overlap: bool) -> None:
+    changes = {"overlap": overlap, "env_steps": 200}
+    first, second = trained(tmp_path / "a", **changes), trained(tmp_path / "b", **changes)
+    other = trained(tmp_path / "c", seed=1, **changes)
     assert torch.equal(weights_of(first), weights_of(second))
     assert not torch.equal(weights_of(first), weights_of(other))
 
     def measured(run: LocalRun) -> list[dict[str, object]]:
         lines = read_metrics(run.directory)
-        return [{k: v for k, v in line.items() if "second" not in k} for line in lines]
+        return [{k: v for k, v in line.items() if "second" not in k and k != "replay/wait_fraction"} for line in lines]
 
     assert measured(first) == measured(second)
     assert len(measured(first)) > 5
@@ -48,6 +57,92 @@ def test_pace_is_a_setting_and_counts_are_exact(tmp_path: Path) -> None:
     assert run.parts.collector.env_steps == 400
     assert run.parts.learner.updates == 40
     assert len(read_metrics(run.directory)) == 7  # 6 rounds of 64 and what was left
+
+
+def test_overlap_keeps_the_pace_one_round_later(tmp_path: Path) -> None:
+    changes = {"pace.updates_per_env_step": 0.1, "pace.round_env_steps": 64, "pace.start_env_steps": 100}
+    in_turn, at_once = trained(tmp_path / "a", **changes), trained(tmp_path / "b", **changes, overlap=True)
+    assert at_once.parts.learner.updates == in_turn.parts.learner.updates == 30
+    lines, late = read_metrics(in_turn.directory), read_metrics(at_once.directory)
+    counts = [(line["env_steps"], line["updates"]) for line in lines]
+    steps = [steps for steps, _ in counts]
+    updates = [updates for _, updates in counts]
+    assert [(line["env_steps"], line["updates"]) for line in late] == [
+        *zip(steps, [0, *updates[:-1]], strict=True),
+        (400, 30),  # the updates that are left when all is collected
+    ]
+
+
+def test_overlap_acts_with_the_weights_and_learns_from_the_store_of_the_rounds_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    run = LocalRun(tiny_config(overlap=True, env_steps=128, **{"pace.round_env_steps": 32}), tmp_path / "a")
+    stored_at_updates: list[int] = []
+    update = run.parts.learner.update
+
+    def watched(batch: Batch) -> dict[str, torch.Tensor]:
+        stored_at_updates.append(len(run.parts.store))
+        return update(batch)
+
+    monkeypatch.setattr(run.parts.learner, "update", watched)
+    with Progress(128, quiet=True) as progress:
+        run.train(progress)
+    lines = read_metrics(run.directory)
+    assert [line["replay/trajectories"] for line in lines] == [8, 16, 24, 32, 32]  # trials last for just a round
+    zero, one, two, three, four = (line["updates"] for line in lines)
+    assert 0 == zero < one < two < three < four
+    versions = [run.parts.store.read(number).policy_version for number in run.parts.store.ids()]
+    assert versions == [0] * 8 + [0] * 8 + [one] * 8 + [two] * 8
+    assert stored_at_updates == [8] * one + [16] * (two - one) + [24] * (three - two) + [32] * (four - three)
+    run.close()
+
+
+def at_collecting_step(number: int, action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let something happen when training, not an evaluation, makes its vector step of that number."""
+    steps = itertools.count(1)
+    original = Collector.step
+
+    def step(self: Collector, policy: Policy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
+        if self.task and next(steps) == number:
+            action()
+        return original(self, policy, deterministic=deterministic)
+
+    monkeypatch.setattr(Collector, "step", step)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_error_while_collecting_ends_the_run_and_leaves_it_resumable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overlap: bool
+) -> None:
+    threads = torch.get_num_threads()
+
+    def fail() -> None:
+        raise UserError("the simulator has gone")
+
+    with monkeypatch.context() as patch:
+        at_collecting_step(14, fail, patch)
+        config = tiny_config(overlap=overlap, env_steps=128, **{"pace.updates_per_env_step": 0.1})
+        with pytest.raises(UserError, match=r"the simulator has gone .*resume"):
+            start(config, About(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    assert torch.get_num_threads() == threads
+    assert go_on(tmp_path / "run", env_steps=None, quiet=True)["env_steps"] == 128
+
+
+@pytest.mark.parametrize("round_env_steps", [240, 32])
+def test_a_signal_stops_an_overlapped_round_at_once_and_resume_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_env_steps: int
+) -> None:
+    changes = {"pace.round_env_steps": round_env_steps, "pace.updates_per_env_step": 0.1}
+    config = tiny_config(overlap=True, env_steps=240, **changes)
+    with monkeypatch.context() as patch:
+        at_collecting_step(20, lambda: os.kill(os.getpid(), signal.SIGINT), patch)
+        stopped = start(config, About(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
+    assert stopped["stopped_by"] == "SIGINT"
+    assert 160 <= stopped["env_steps"] < 240
+    assert stopped["env_steps"] == read_metrics(tmp_path / "run")[-1]["env_steps"]
+    finished = go_on(tmp_path / "run", env_steps=None, quiet=True)
+    assert (finished["env_steps"], finished["updates"]) == (240, 24)
 
 
 @pytest.mark.parametrize(

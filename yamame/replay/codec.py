@@ -36,9 +36,7 @@ class DamagedRecordError(Exception):
 def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
     """The record of a trajectory, from which `decode` makes an equal one: every dtype, shape, None and leaf order."""
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays_of(trajectory).items()}
-    facts = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
-    facts["leaves"] = list(trajectory.observation)
-    raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(facts)})
+    raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(_facts_of(trajectory))})
     payload = zstandard.ZstdCompressor(level=compression_level).compress(raw)
     checksum = _checksum(SCHEMA_VERSION, payload)
     return _HEADER.pack(MAGIC, SCHEMA_VERSION, checksum, len(payload)) + payload
@@ -59,6 +57,12 @@ def decode(data: bytes) -> Trajectory:
         raise DamagedRecordError(f"record has a good checksum but no trajectory inside: {error}") from error
 
 
+def snapshot(trajectory: Trajectory) -> Trajectory:
+    """What `decode(encode(trajectory))` gives, without the detour: read-only, sharing no memory with the original."""
+    arrays = {name: np.array(array, order="C") for name, array in arrays_of(trajectory).items()}
+    return _trajectory_from(arrays, _facts_of(trajectory))
+
+
 def arrays_of(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Every array of a trajectory by a unique name, none of them copied."""
     arrays = {name: getattr(trajectory, name) for name in _TRANSITIONS}
@@ -68,6 +72,11 @@ def arrays_of(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
     if trajectory.goals is not None:
         arrays |= {f"goals/{name}": array for name, array in vars(trajectory.goals).items()}
     return arrays
+
+
+def _facts_of(trajectory: Trajectory) -> dict[str, Any]:
+    facts = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
+    return {**facts, "leaves": list(trajectory.observation)}
 
 
 def _checked_payload(data: bytes) -> bytes:

@@ -21,7 +21,7 @@ import lmdb
 
 from yamame.records.trajectory import Trajectory
 from yamame.replay.cache import TrajectoryCache
-from yamame.replay.codec import DamagedRecordError, decode, encode
+from yamame.replay.codec import DamagedRecordError, decode, encode, snapshot
 from yamame.replay.database import Database
 
 _ID = struct.Struct(">Q")
@@ -89,8 +89,7 @@ class LMDBStore:
     def append_all(self, trajectories: Sequence[Trajectory]) -> list[int]:
         """Keep several in one transaction, all or none; their ids."""
         records = [encode(trajectory, compression_level=self._compression_level) for trajectory in trajectories]
-        # The cache gets what a read would give: read-only, sharing no memory with buffers that the caller may reuse.
-        cached = [decode(record) for record in records] if self.cache.capacity_bytes else []
+        cached = [snapshot(trajectory) for trajectory in trajectories] if self.cache.capacity_bytes else []
         with self._lock:
             ids = self._database.write(lambda transaction: self._put(transaction, records))
             self._ids.extend(ids)

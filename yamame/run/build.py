@@ -11,6 +11,7 @@ from yamame.learning.compute import Compute, resolve
 from yamame.learning.learner import Learner
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
+from yamame.records.batch import Batch
 from yamame.replay.sampler import Sampler
 from yamame.replay.store import LMDBStore
 from yamame.rollout.collect import Collector
@@ -76,7 +77,11 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         ),
         store=store,
         sampler=Sampler(
-            store, config=config.replay, context_length=config.context, rng=np.random.default_rng(sampling)
+            store,
+            config=config.replay,
+            context_length=config.context,
+            rng=np.random.default_rng(sampling),
+            prepare=Batch.pin if compute.device.type == "cuda" else None,
         ),
         statistics=Statistics(),
         generator=generator,

@@ -56,6 +56,9 @@ class RunConfig:
     pace: PaceConfig = field(default_factory=PaceConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
+    overlap: bool = False
+    """Collect and learn at once, in two threads, at the same pace: what acts is then a round older. For environments
+    that wait (simulators, games) and for learning on a GPU; on a CPU alone cheap environments lose by it."""
     checkpoint_every_seconds: float = 60.0
     """Longest time between checkpoints."""
 

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from yamame.learning.checkpoint import flatten_tensors, load_checkpoint, save_checkpoint, unflatten_tensors
 from yamame.records.errors import UserError
+from yamame.records.trajectory import Trajectory
 from yamame.rollout.evaluate import Evaluation
 from yamame.run.build import build
 from yamame.run.config import RunConfig
 from yamame.run.judge import EVALUATION_SEED, evaluate_agent, evaluate_random
-from yamame.run.metrics import MetricWriter
+from yamame.run.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND, MetricWriter
+from yamame.run.overlap import Beside, Stopped
 from yamame.run.progress import Progress
 from yamame.run.run_directory import CHECKPOINTS, CONFIG, REPLAY
 from yamame.run.signals import StopSignal
@@ -40,6 +42,16 @@ class Standing:
     """Evaluations in a row that reached the config's `solved_return`."""
 
 
+@dataclass(frozen=True)
+class Collected:
+    """What a round of acting gave."""
+
+    trajectories: list[Trajectory]
+    """The trials that ended, in their order."""
+    seconds: float
+    """Spent acting."""
+
+
 class LocalRun:
     """One run in one process. `train` goes on until the config's end, a solved task or a signal."""
 
@@ -50,13 +62,15 @@ class LocalRun:
         self.standing.restarts += bool(checkpoint)
         self.fallback_from = checkpoint.fallback_from if checkpoint else ()
         self.parts = build(config, directory / REPLAY, restarts=self.standing.restarts)
+        self.beside = Beside()
         if checkpoint:
             self._restore(checkpoint.tensors, checkpoint.state)
+        self.env_steps_stored = self.parts.collector.env_steps
 
     @property
     def finished(self) -> bool:
         """Whether the run has come to its end, by length or by solving its task."""
-        return self.parts.collector.env_steps >= self.config.env_steps or self.standing.solved_in_a_row >= 2
+        return (self._all_collected and not self._updates_due) or self.standing.solved_in_a_row >= 2
 
     def train(self, progress: Progress) -> str:
         """Train; the name of the signal that stopped it, or nothing. Leaves a checkpoint behind in either case."""
@@ -84,45 +98,93 @@ class LocalRun:
 
     def close(self) -> None:
         """Close environments and store."""
+        self.beside.close()
         self.parts.close()
 
     def _round(self, progress: Progress, stop: StopSignal) -> dict[str, float]:
-        """Collect, store, then make the updates that are due; what there is to log."""
-        config, parts = self.config, self.parts
-        learner, collector = parts.learner, parts.collector
-        began = time.monotonic()
-        parts.policy.refresh(learner.agent, version=learner.updates)
-        steps_before, updates_before = collector.env_steps, learner.updates
-        steps = min(config.round_env_steps, config.env_steps - collector.env_steps)
-        for _ in range(-(-steps // config.num_envs)):
-            for _, trajectory in collector.step(parts.policy, deterministic=config.deterministic_actions):
-                parts.store.append(trajectory)
-                parts.statistics.add(trajectory)
-            if stop.requested:
-                break
-        collected = time.monotonic()
-        due = config.pace.updates_due(env_steps=collector.env_steps, updates=learner.updates) if len(parts.store) else 0
-        measured: list[Mapping[str, Tensor]] = []
-        for batch in parts.sampler.batches(due):
-            measured.append(learner.update(batch))
-            progress.update(env_steps=collector.env_steps, updates=learner.updates)
-            if stop.requested:
-                break
-        learner.check()
-        learned = time.monotonic()
-        self.standing.train_seconds += learned - began
+        """Collect, store, learn: in turn, or with `overlap` the first and the last at once; what there is to log.
+
+        What is learned from is what was stored before, so at once a policy is a round older; the pace is the same.
+        """
+        parts = self.parts
+        began, env_steps, updates = time.monotonic(), parts.collector.env_steps, parts.learner.updates
+        parts.policy.refresh(parts.learner.agent, version=updates)
+
+        def stopped() -> bool:
+            return bool(stop.requested)
+
+        if self.config.overlap and not self._all_collected:
+            with self.beside.running(self._collect, stopped) as (collecting, stopped_or_failed):
+                learned = self._learn(progress, stopped_or_failed)
+            collected = self._store(collecting.result())
+        else:
+            collected = self._store(self._collect(stopped))
+            learned = self._learn(progress, stopped)
+        seconds = time.monotonic() - began
+        self.standing.train_seconds += seconds
         speed = {
-            "speed/env_steps_per_second": (collector.env_steps - steps_before) / (learned - began),
-            "speed/updates_per_second": (learner.updates - updates_before) / (learned - began),
-            "speed/collect_seconds": collected - began,
-            "speed/update_seconds": learned - collected,
+            ENV_STEPS_PER_SECOND: (parts.collector.env_steps - env_steps) / seconds,
+            UPDATES_PER_SECOND: (parts.learner.updates - updates) / seconds,
         }
-        replay = {
+        return {**collected, **learned, **speed}
+
+    def _collect(self, stopped: Stopped) -> Collected:
+        """A round of acting."""
+        began, config, parts = time.monotonic(), self.config, self.parts
+        steps = min(config.round_env_steps, config.env_steps - parts.collector.env_steps)
+        trajectories: list[Trajectory] = []
+        for _ in range(-(-steps // config.num_envs)):
+            finished = parts.collector.step(parts.policy, deterministic=config.deterministic_actions)
+            trajectories += [trajectory for _, trajectory in finished]
+            if stopped():
+                break
+        return Collected(trajectories, time.monotonic() - began)
+
+    def _store(self, collected: Collected) -> dict[str, float]:
+        """Put what was collected where the next updates find it."""
+        parts = self.parts
+        parts.store.append_all(collected.trajectories)
+        for trajectory in collected.trajectories:
+            parts.statistics.add(trajectory)
+        self.env_steps_stored = parts.collector.env_steps
+        return {
+            **parts.statistics.metrics(),
+            "speed/collect_seconds": collected.seconds,
             "replay/trajectories": float(len(parts.store)),
             "replay/damaged": float(parts.store.damaged),
-            "loss/skipped_updates": float(learner.skipped),
         }
-        return {**parts.statistics.metrics(), **_means(measured), **speed, **replay}
+
+    def _learn(self, progress: Progress, stopped: Stopped) -> dict[str, float]:
+        """The updates that are due."""
+        parts, learner = self.parts, self.parts.learner
+        began, waited = time.monotonic(), parts.sampler.wait_seconds
+        measured: list[Mapping[str, Tensor]] = []
+        for batch in parts.sampler.batches(0 if stopped() else self._updates_due):
+            measured.append(learner.update(batch))
+            progress.update(env_steps=parts.collector.env_steps, updates=learner.updates)
+            if stopped():
+                break
+        learner.check()
+        means = _means(measured)
+        seconds = time.monotonic() - began
+        return {
+            **means,
+            "loss/skipped_updates": float(learner.skipped),
+            "speed/update_seconds": seconds,
+            "replay/wait_fraction": (parts.sampler.wait_seconds - waited) / seconds,
+        }
+
+    @property
+    def _all_collected(self) -> bool:
+        return self.parts.collector.env_steps >= self.config.env_steps
+
+    @property
+    def _updates_due(self) -> int:
+        """Updates that what is stored allows."""
+        parts = self.parts
+        if not len(parts.store):
+            return 0
+        return self.config.pace.updates_due(env_steps=self.env_steps_stored, updates=parts.learner.updates)
 
     def _evaluate_random(self) -> dict[str, Any]:
         trials = self.config.evaluation.final_trials
