@@ -34,4 +34,4 @@ check: install
 	$(BIN)/python -m pytest -n 2 -m 'not learning and not slow' -q
 
 bench: install
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/table.py

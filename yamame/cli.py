@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval`."""
+"""The command line: `yamame recipes | train | resume | eval | bench`."""
 
 import argparse
 import json
@@ -66,6 +66,18 @@ def _parser() -> argparse.ArgumentParser:
     judge.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
     judge.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     judge.set_defaults(command=_evaluate)
+
+    bench = commands.add_parser(
+        "bench",
+        help="how fast this machine is: learner, collector, replay or end-to-end",
+        usage="yamame bench learner|collector|replay|end-to-end [--json] [--FLAG VALUE ...]",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    bench.add_argument("what", metavar="WHAT", nargs="?", help="learner, collector, replay or end-to-end")
+    bench.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
+    bench.add_argument("-h", "--help", action="store_true", help="with WHAT: every flag")
+    bench.set_defaults(command=_bench, parser=bench)
     return parser
 
 
@@ -127,6 +139,19 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.run.session import evaluate_run
 
     _show(evaluate_run(options.run, trials=options.trials, seed=options.seed), options.json)
+    return 0
+
+
+def _bench(options: argparse.Namespace, rest: list[str]) -> int:
+    if options.what is None:
+        if options.help:
+            options.parser.print_help()
+            return 0
+        raise UserError("nothing to measure was named: give learner, collector, replay or end-to-end")
+    from yamame.bench.command import run_bench
+
+    result = run_bench(options.what, [*rest, "--help"] if options.help else rest)
+    print(json.dumps(result.to_json()) if options.json else result.to_text())
     return 0
 
 

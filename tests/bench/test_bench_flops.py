@@ -1,0 +1,62 @@
+"""FLOPs by formula are those that PyTorch counts while an update runs."""
+
+import pytest
+import torch
+from tiny_size import CONTEXT, TINY, tiny_size_agent, tiny_size_batch
+from torch.utils.flop_counter import FlopCounterMode
+
+from yamame.bench.flops import update_flops
+from yamame.learning.learner import Learner, LearnerConfig
+from yamame.model.agent import Agent
+from yamame.model.blocks.input_normalizer import InputNormalizer
+from yamame.records.batch import Batch
+
+LENGTHS = (12, 3, 7)
+
+
+def counted(agent: Agent, batch: Batch) -> int:
+    learner = Learner(agent, LearnerConfig(), generator=torch.Generator())
+    with FlopCounterMode(display=False) as counter:
+        learner.update(batch)
+    return counter.get_total_flops()
+
+
+def test_all_but_attention_is_what_pytorch_counts_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "yamame.model.trajectory_encoders.transformer.attend", lambda query, key, value, *_: query + key + value
+    )
+    monkeypatch.setattr(InputNormalizer, "observe", lambda *_: None)  # sums tokens by products: no part of the network
+    agent = tiny_size_agent()
+    pairs = sum((length + 1) * (length + 2) // 2 for length in LENGTHS)
+    attention = 12 * TINY.layers * TINY.width * pairs
+    assert counted(agent, tiny_size_batch(LENGTHS)) == update_flops(agent, LENGTHS) - attention
+
+
+def test_attention_is_half_of_what_the_full_square_would_take() -> None:
+    """The square counts each pair of tokens twice, but a token and itself once."""
+    length, heads, width = CONTEXT, TINY.heads, TINY.width // TINY.heads
+    query, key, value = torch.randn(3, 1, heads, length + 1, width, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        ((query @ key.transpose(2, 3)).softmax(-1) @ value).sum().backward()
+    agent = tiny_size_agent()
+    attention = update_flops(agent, [length]) - (length + 1) * update_flops(agent, [0])
+    itself = 12 * TINY.layers * TINY.width  # of the one pair that a token alone makes
+    squares = TINY.layers * counter.get_total_flops()
+    assert 2 * (attention + (length + 1) * itself) == squares + (length + 1) * itself
+
+
+def test_filling_is_not_counted() -> None:
+    agent = tiny_size_agent()
+    assert update_flops(agent, LENGTHS) == update_flops(agent, [7, 12, 3])
+    assert counted(agent, tiny_size_batch(LENGTHS, token_multiple=64)) > update_flops(agent, LENGTHS)
+
+
+def test_a_gru_has_no_attention_but_its_matrices() -> None:
+    agent = tiny_size_agent("gru")
+    assert update_flops(agent, [8, 8]) == 2 * update_flops(agent, [8]) == 18 * update_flops(agent, [0])
+    inputs, width = TINY.timestep_width, TINY.width
+    recurrence = 3 * width * (inputs + width) + 3 * width * 2 * width
+    transformer = tiny_size_agent()
+    matrices = inputs * width + 2 * (4 * width**2 + 2 * width * TINY.feedforward)
+    difference = update_flops(agent, [0]) - update_flops(transformer, [0]) + 12 * TINY.layers * width
+    assert difference == 6 * (recurrence + width**2 - matrices)

@@ -1,0 +1,108 @@
+"""Medians come from repeats; memory and the machine's limit are numbers of this machine."""
+
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from yamame.bench import measure
+from yamame.bench.machine import describe_machine, machine_in_words
+from yamame.bench.measure import PeakMemory, matmul_peak, seconds_per_call
+from yamame.bench.result import Result
+
+CPU = torch.device("cpu")
+
+
+class Clock:
+    """Work that takes as long as it says, on a clock that nothing else moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
+        self.now, self.calls, self.seconds = 0.0, 0, seconds
+        monkeypatch.setattr(measure.time, "perf_counter", lambda: self.now)
+
+    def work(self) -> None:
+        self.now += self.seconds[min(self.calls, len(self.seconds) - 1)]
+        self.calls += 1
+
+
+def test_slow_work_is_called_once_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 3.0, 1.0, 2.0, 4.0)
+    assert seconds_per_call(clock.work, repeats=3, device=CPU) == [1.0, 2.0, 4.0]
+
+
+def test_quick_work_is_called_often_enough_for_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 0.0625)
+    assert seconds_per_call(clock.work, repeats=2, device=CPU) == [0.0625, 0.0625]
+    assert clock.calls == 1 + 2 * 4
+
+
+def test_a_peak_is_of_the_time_inside_alone() -> None:
+    if not measure._CLEAR_PEAK.exists():
+        pytest.skip("peaks can be forgotten on Linux alone")
+    size = 200 << 20
+    before = bytearray(size)
+    before[:: 1 << 12] = bytes(len(before[:: 1 << 12]))
+    held = PeakMemory(CPU)
+    with held:
+        pass
+    del before
+    outside, inside = PeakMemory(CPU), PeakMemory(CPU)
+    with outside:
+        pass
+    with inside:
+        taken = bytearray(size)
+        taken[:: 1 << 12] = b"1" * len(taken[:: 1 << 12])
+    assert inside.num_bytes - outside.num_bytes > 0.9 * size
+    assert held.num_bytes - outside.num_bytes > 0.9 * size
+    assert inside.means == "peak resident set of the process while measuring"
+
+
+def test_where_a_peak_cannot_be_forgotten_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measure, "_CLEAR_PEAK", tmp_path / "missing" / "file")
+    monkeypatch.setattr(measure, "_STATUS", tmp_path / "missing")
+    with PeakMemory(CPU) as memory:
+        pass
+    assert memory.num_bytes > 1 << 24
+    assert memory.means == "peak resident set of the process since it began"
+
+
+def test_the_peak_is_of_the_fastest_shape_before_one_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {(4, 4, 4): 4.0, (2, 2, 2): 1.0, (1, 2, 3): 3.0, (9, 9, 9): 1e-9}
+    monkeypatch.setattr(measure, "PEAK_SECONDS", 3.5)
+    monkeypatch.setattr(measure, "_product_seconds", lambda device, dtype, *shape: seconds[shape])
+    assert matmul_peak(CPU, torch.float32, list(seconds)) == 2 * 4**3 / 4.0
+
+
+def test_speed_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 1.0, 0.5, 0.25)
+    monkeypatch.setattr(measure, "PEAK_SECONDS", 1.6)
+    monkeypatch.setattr(torch, "mm", Mock(side_effect=lambda *_, **__: clock.work()))
+    assert matmul_peak(CPU, torch.bfloat16, [(2, 3, 4)]) == 2 * 2 * 3 * 4 / 0.25
+
+
+def test_a_result_gives_medians_and_the_spread() -> None:
+    machine = describe_machine(CPU)
+    result = Result(
+        bench="some",
+        measured={"speed": [1.0, 9.0, 2.0], "share": [0.5, 0.25, 0.75]},
+        facts={"peak_memory_bytes": 123456, "peak_memory_is": "of something"},
+        config={"a": 1},
+        machine=machine,
+    )
+    said = result.to_json()
+    assert (said["bench"], said["speed"], said["share"], said["repeats"]) == ("some", 2.0, 0.5, 3)
+    assert said["spread"] == {"speed": [1.0, 9.0], "share": [0.25, 0.75]}
+    assert said["peak_memory_bytes"] == 123456 and said["config"] == {"a": 1}
+    lines = result.to_text().splitlines()
+    assert lines[0].split() == ["speed", "2", "1", "to", "9"]
+    assert lines[1].split() == ["share", "0.5", "0.25", "to", "0.75"]
+    assert "123,456" in lines[2] and lines[3].endswith("of something")
+    assert lines[-1] == machine_in_words(machine) and torch.__version__ in lines[-1]
+
+
+def test_a_machine_is_described_as_pytorch_uses_it() -> None:
+    machine = describe_machine(CPU)
+    assert machine["threads"] == torch.get_num_threads()
+    assert machine["gpu"] is None and machine["cores"] >= 1 and machine["memory_gib"] > 0.1
+    assert {"cpu", "isa", "torch", "python", "system"} <= set(machine)

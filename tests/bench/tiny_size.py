@@ -1,0 +1,44 @@
+"""A size that is measured in milliseconds, and its agent and batches."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from yamame.bench.sizes import Size
+from yamame.model.agent import Agent
+from yamame.records.batch import Batch
+from yamame.replay.packing import Window, pack
+
+TINY = Size(
+    observation=3,
+    actions=3,
+    timestep_hidden=(10,),
+    timestep_width=12,
+    width=16,
+    feedforward=24,
+    layers=2,
+    heads=2,
+    head_hidden=(14, 18),
+)
+CONTEXT = 12
+
+
+def tiny_size_agent(encoder: str = "transformer", *, seed: int = 0) -> Agent:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Agent(
+            TINY.agent(encoder),
+            observation_space=spaces.Box(-1.0, 1.0, (TINY.observation,), np.float32),
+            action_space=spaces.Discrete(TINY.actions),
+            context_length=CONTEXT,
+            horizon=CONTEXT,
+        )
+
+
+def tiny_size_batch(lengths: Sequence[int], *, token_multiple: int = 1, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    trials = [TINY.random_trajectory(rng, length, CONTEXT) for length in lengths]
+    windows = [Window(trajectory=trial, start=0, length=len(trial)) for trial in trials]
+    return pack(windows, token_multiple=token_multiple)

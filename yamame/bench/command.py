@@ -1,0 +1,43 @@
+"""From the words after `yamame bench` to what was measured."""
+
+from collections.abc import Sequence
+
+from yamame.bench.collector import CollectorBench
+from yamame.bench.end_to_end import EndToEndBench
+from yamame.bench.learner import LearnerBench
+from yamame.bench.options import nearest_or_all, spell_out_switches
+from yamame.bench.replay import ReplayBench
+from yamame.bench.result import Result
+from yamame.records.errors import UserError
+from yamame.run.flags import flags_of, parse_flags
+
+BENCHES = ("learner", "collector", "replay", "end-to-end")
+
+
+def run_bench(name: str, flags: Sequence[str]) -> Result:
+    """Run one bench; `UserError` for an unknown one and for flags that it does not take."""
+    flags, prog = spell_out_switches(flags), f"yamame bench {name}"
+    match name:
+        case "learner":
+            return parse_flags(LearnerBench(), flags, prog).run()
+        case "collector":
+            return parse_flags(CollectorBench(), flags, prog).run()
+        case "replay":
+            return parse_flags(ReplayBench(), flags, prog).run()
+        case "end-to-end":
+            own, of_recipe = _split(flags)
+            return parse_flags(EndToEndBench(), own, prog).run(of_recipe)
+    raise UserError(f"unknown bench {name!r}: {nearest_or_all(name, BENCHES)}")
+
+
+def _split(flags: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What the bench itself takes, and what its recipe does; values go with the flag before them."""
+    known = {*flags_of(EndToEndBench()), "--help", "-h"}
+    own: list[str] = []
+    of_recipe: list[str] = []
+    goes_to = own
+    for flag in flags:
+        if flag.startswith("-"):
+            goes_to = own if flag.partition("=")[0].replace("_", "-") in known else of_recipe
+        goes_to.append(flag)
+    return own, of_recipe

@@ -1,0 +1,126 @@
+"""The named sizes: networks of the paper's experiments, with spaces as theirs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from yamame.environments.factory import FactoryConfig
+from yamame.model.agent import AgentConfig
+from yamame.model.heads.actor import ActorConfig
+from yamame.model.heads.critic import CriticConfig
+from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.trajectory_encoders.gru import GRUConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.records.trajectory import Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """A network (paper, appendix, table 3) and what it sees and does. 4 critics and 18 discounts throughout."""
+
+    observation: int
+    """Numbers in an observation."""
+    actions: int
+    """Discrete actions."""
+    timestep_hidden: tuple[int, ...]
+    timestep_width: int
+    width: int
+    feedforward: int
+    layers: int
+    heads: int
+    head_hidden: tuple[int, ...] = (256, 256)
+
+    def agent(self, encoder: str) -> AgentConfig:
+        """The network with a Transformer or, as wide and as deep, a GRU."""
+        transformer = TransformerConfig(
+            width=self.width, feedforward=self.feedforward, layers=self.layers, heads=self.heads
+        )
+        return AgentConfig(
+            timestep_encoder=VectorEncoderConfig(hidden=self.timestep_hidden, width=self.timestep_width),
+            trajectory_encoder=GRUConfig(width=self.width, layers=self.layers) if encoder == "gru" else transformer,
+            actor=ActorConfig(hidden=self.head_hidden),
+            critic=CriticConfig(hidden=self.head_hidden),
+        )
+
+    def task(self, length: int) -> FactoryConfig:
+        """A task with this size's spaces whose trials have `length` steps."""
+        return FactoryConfig(factory=lambda: _Noise(self.observation, self.actions), horizon=length)
+
+    def random_trajectory(self, rng: np.random.Generator, length: int, horizon: int) -> Trajectory:
+        """A trial of that task as it is stored: noise of the right form."""
+        last = np.arange(length) == length - 1
+        return Trajectory(
+            reward=rng.normal(size=length).astype(np.float32),
+            action=rng.integers(self.actions, size=length),
+            terminated=np.zeros(length, np.bool_),
+            truncated=last,
+            episode_start=np.arange(length + 1) == 0,
+            observation={"observation": rng.normal(size=(length + 1, self.observation)).astype(np.float32)},
+            horizon=horizon,
+        )
+
+
+SIZES: Mapping[str, Size] = {
+    "popgym": Size(
+        observation=16,
+        actions=8,
+        timestep_hidden=(512, 512),
+        timestep_width=200,
+        width=256,
+        feedforward=1024,
+        layers=3,
+        heads=8,
+    ),
+    "delivery": Size(
+        observation=35,  # 3 of the road, 32 of the embedded instruction
+        actions=8,
+        timestep_hidden=(128, 128),
+        timestep_width=128,
+        width=128,
+        feedforward=512,
+        layers=3,
+        heads=8,
+    ),
+    "tmaze": Size(
+        observation=2,
+        actions=4,
+        timestep_hidden=(128, 128),
+        timestep_width=128,
+        width=128,
+        feedforward=512,
+        layers=2,
+        heads=8,
+    ),
+    "crafter": Size(
+        observation=273,  # 7 x 9 embedded textures of 4 numbers, 21 of the inventory
+        actions=17,
+        timestep_hidden=(384,),
+        timestep_width=384,
+        width=384,
+        feedforward=1536,
+        layers=6,
+        heads=12,
+        head_hidden=(400, 400),
+    ),
+}
+
+
+class _Noise(gymnasium.Env[np.ndarray, np.int64]):
+    """Observations are noise, rewards zero, and nothing ever ends."""
+
+    def __init__(self, observation: int, actions: int) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (observation,), np.float32)
+        self.action_space = spaces.Discrete(actions)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return self._observe(), 0.0, False, False, {}
+
+    def _observe(self) -> np.ndarray:
+        return self.np_random.standard_normal(self.observation_space.shape, np.float32)
