@@ -26,6 +26,10 @@ class EnvironmentConfig(ABC):
         """The only number of copies that `build` can make, for tasks that come as one vector environment."""
         return None
 
+    def for_evaluation(self) -> "EnvironmentConfig":
+        """What agents of this task are judged on: itself, unless the benchmark keeps test tasks apart."""
+        return self
+
     @abstractmethod
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """`num_envs` trials stepped together, all random choices following from `seed`.
