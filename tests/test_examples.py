@@ -12,6 +12,7 @@ import pytest
 
 import yamame
 from yamame import api, cli
+from yamame.bench.command import parse_bench
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 
@@ -85,6 +86,8 @@ def test_commands_in_documents_can_be_read(line: str) -> None:
     options, rest = cli._parser().parse_known_args(shlex.split(line, comments=True)[1:])
     if options.command is cli._train:
         settings_from_flags(load_recipe(options.recipe), options.variant, rest)
+    elif options.command is cli._bench:
+        parse_bench(options.what, rest)
     else:
         assert rest == []
 

@@ -148,9 +148,9 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("nothing to measure was named: give learner, collector, replay or end-to-end")
-    from yamame.bench.command import run_bench
+    from yamame.bench.command import parse_bench
 
-    result = run_bench(options.what, [*rest, "--help"] if options.help else rest)
+    result = parse_bench(options.what, [*rest, "--help"] if options.help else rest)()
     print(json.dumps(result.to_json()) if options.json else result.to_text())
     return 0
 

@@ -1,6 +1,7 @@
 """From the words after `yamame bench` to what was measured."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from yamame.bench.collector import CollectorBench
 from yamame.bench.end_to_end import EndToEndBench
@@ -14,19 +15,19 @@ from yamame.run.flags import flags_of, parse_flags
 BENCHES = ("learner", "collector", "replay", "end-to-end")
 
 
-def run_bench(name: str, flags: Sequence[str]) -> Result:
-    """Run one bench; `UserError` for an unknown one and for flags that it does not take."""
+def parse_bench(name: str, flags: Sequence[str]) -> Callable[[], Result]:
+    """What measures; `UserError` for an unknown bench and for flags that it does not take."""
     flags, prog = spell_out_switches(flags), f"yamame bench {name}"
     match name:
         case "learner":
-            return parse_flags(LearnerBench(), flags, prog).run()
+            return parse_flags(LearnerBench(), flags, prog).run
         case "collector":
-            return parse_flags(CollectorBench(), flags, prog).run()
+            return parse_flags(CollectorBench(), flags, prog).run
         case "replay":
-            return parse_flags(ReplayBench(), flags, prog).run()
+            return parse_flags(ReplayBench(), flags, prog).run
         case "end-to-end":
             own, of_recipe = _split(flags)
-            return parse_flags(EndToEndBench(), own, prog).run(of_recipe)
+            return partial(parse_flags(EndToEndBench(), own, prog).run, of_recipe)
     raise UserError(f"unknown bench {name!r}: {nearest_or_all(name, BENCHES)}")
 
 
