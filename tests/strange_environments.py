@@ -1,4 +1,4 @@
-"""Environments that a run must refuse or survive, under Gymnasium ids: `strange_environments:Text-v0`."""
+"""Environments that a run must refuse or survive, under Gymnasium ids: `strange_environments:Unbounded-v0`."""
 
 import time
 from pathlib import Path
@@ -46,11 +46,9 @@ class Strange(gymnasium.Env[Any, Any]):
 
 
 _IDS: dict[str, dict[str, Any]] = {
-    "Text-v0": {"observation_space": spaces.Text(5)},
-    "MultiDiscrete-v0": {"action_space": spaces.MultiDiscrete([2, 3])},
+    "TextAction-v0": {"action_space": spaces.Text(5)},
     "DictAction-v0": {"action_space": spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(2))},
     "Unbounded-v0": {"action_space": spaces.Box(-np.inf, np.inf, (3,), np.float32)},
-    "Matrix-v0": {"action_space": spaces.Box(-np.ones((9, 9), np.float32), np.ones((9, 9), np.float32))},
     "NaNAtOnce-v0": {"nan_at_step": 0},
     "NaNLater-v0": {"nan_at_step": 40},
     "Slow-v0": {"asleep_at_step": 8},

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from yamame.model.agent import Agent, AgentConfig
 from yamame.model.heads.actor import ActorConfig
 from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.records.batch import Batch
 from yamame.records.trajectory import Trajectory
@@ -20,11 +21,15 @@ from yamame.replay.packing import Window, pack
 HORIZON = 40
 DISCRETE = spaces.Discrete(3)
 CONTINUOUS = spaces.Box(-1.0, 1.0, (2,), np.float32)
-ActionSpace = spaces.Discrete | spaces.Box
+SEVERAL = spaces.MultiDiscrete([3, 2])
+ActionSpace = spaces.Discrete | spaces.MultiDiscrete | spaces.Box
+every_action_space = pytest.mark.parametrize(
+    "action_space", [DISCRETE, CONTINUOUS, SEVERAL], ids=["discrete", "continuous", "several"]
+)
 OBSERVATIONS = spaces.Dict({"vector": spaces.Box(-1.0, 1.0, (3,), np.float32), "cell": spaces.Discrete(4)})
 TINY_TRANSFORMER = TransformerConfig(width=16, layers=2, heads=2, feedforward=32)
 TINY_AGENT = AgentConfig(
-    timestep_encoder=VectorEncoderConfig(hidden=(16,), width=12),
+    timestep_encoder=TimestepEncoderConfig(hidden=(16,), width=12),
     trajectory_encoder=TINY_TRANSFORMER,
     actor=ActorConfig(hidden=(16,)),
     critic=CriticConfig(hidden=(16, 16)),
@@ -36,6 +41,8 @@ TINY_AGENT = AgentConfig(
 def random_actions(rng: np.random.Generator, count: int, action_space: ActionSpace) -> np.ndarray:
     if isinstance(action_space, spaces.Discrete):
         return rng.integers(0, int(action_space.n), count)
+    if isinstance(action_space, spaces.MultiDiscrete):
+        return rng.integers(0, action_space.nvec, (count, len(action_space.nvec)))
     return rng.uniform(-1.0, 1.0, (count, *action_space.shape)).astype(np.float32)
 
 

@@ -10,17 +10,21 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from yamame.environments.actions import native_action
+from yamame.environments.action_masks import ActionMasks
+from yamame.environments.actions import native_action, policy_action_space
 from yamame.environments.factory import FactoryConfig
 from yamame.model.policy import Policy
+from yamame.records.action_spaces import blank_action
 from yamame.records.errors import UserError
-from yamame.records.spaces import flatten_observation, observation_leaves
+from yamame.records.spaces import flatten_observation, observation_leaves, stored_shape
 from yamame.records.step import PolicyInput
 from yamame.run import session
 from yamame.run.config import RunConfig
 from yamame.run.defaults import default_config
+from yamame.run.film import film_run
 from yamame.run.flags import apply_overrides
 from yamame.run.session import About, Summary
+from yamame.run.sizes import apply_size
 from yamame.run.variants import apply_variants
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
@@ -42,6 +46,10 @@ class Run:
         """Judge the newest checkpoint: the same dict as `yamame eval --json` prints."""
         return session.evaluate_run(self.directory, trials=trials, seed=seed, config=self.config)
 
+    def film(self, path: str | Path, trials: int = 1, seed: int | None = None) -> None:
+        """Film the greedy policy of the newest checkpoint into a .gif or .mp4 file; `UserError` if that cannot be."""
+        film_run(self.directory, Path(path), trials=trials, seed=seed, config=self.config)
+
     def load(self, num_envs: int | None = None) -> "LoadedPolicy":
         """The trained policy."""
         return load(self.directory, num_envs=num_envs)
@@ -53,6 +61,7 @@ def train(
     horizon: int | None = None,
     attempts: int | None = 1,
     run_dir: str | Path | None = None,
+    size: str | None = None,
     variants: Sequence[str] = (),
     quiet: bool = True,
     **settings: Any,
@@ -63,19 +72,20 @@ def train(
     (`**{"learner.learning_rate": 3e-4}`). `horizon` is the largest number of steps of a trial (a function's
     environment may name it itself, by its time limit), `attempts` the number of episodes on one task that make a
     trial (None: as many as fit into the horizon); for a recipe they are short for `env.horizon` and `env.attempts`.
+    `size` is that of the network: tiny, small, base or large; None leaves it to the recipe. Single fields win over it.
     Raises `UserError` for what cannot run.
     """
     if isinstance(task, str):
         recipe = load_recipe(task)
         settings |= {} if horizon is None else {"env.horizon": horizon}
         settings |= {} if attempts == 1 else {"env.attempts": attempts}
-        config = settings_from_overrides(recipe, variants, settings)
+        config = settings_from_overrides(recipe, variants, settings, size=size)
         about = About(recipe=recipe.name, expected=recipe.about.get("expected", ""))
     else:
         env = _environment(task, horizon, attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}
         num_envs = {"num_envs": env.rows} if env.rows else {}
-        config = apply_variants(default_config(env, **env_steps), variants)
+        config = apply_variants(apply_size(default_config(env, **env_steps), size), variants)
         config = apply_overrides(config, {**num_envs, **settings})
         about = About(recipe=env.task)
     return start(config, about, run_dir=run_dir, quiet=quiet)
@@ -118,28 +128,39 @@ class LoadedPolicy:
         self._single = num_envs is None
         self._num_envs = 1 if num_envs is None else num_envs
         self._policy = Policy(agent, num_envs=self._num_envs, generator=torch.Generator().manual_seed(0))
-        self._deterministic = session.read_config(run).deterministic_actions
+        config = session.read_config(run)
+        self._deterministic = config.deterministic_actions
+        self._masks = ActionMasks(config.env.mask_key, self._observation_space, self._action_space)
         self._time = np.zeros(self._num_envs, np.int64)
-        discrete = isinstance(self._action_space, gymnasium.spaces.Discrete)
-        shape = (self._num_envs,) if discrete else (self._num_envs, *self._action_space.shape)
-        self._previous_action = np.zeros(shape, np.int64 if discrete else np.float32)
+        self._previous_action = blank_action(policy_action_space(self._action_space), self._num_envs)
 
     def reset(self, mask: Any = True) -> None:
         """Forget everything, in all environments or in those of a mask: new trials begin there."""
         self._time[np.broadcast_to(np.asarray(mask, np.bool_), self._time.shape)] = 0
 
     def act(
-        self, observation: Any, reward: Any = 0.0, episode_start: Any = False, *, deterministic: bool | None = None
+        self,
+        observation: Any,
+        reward: Any = 0.0,
+        episode_start: Any = False,
+        *,
+        deterministic: bool | None = None,
+        action_mask: Any = None,
     ) -> Any:
         """The next action, in the environment's own action space.
 
         `reward` is what the previous action earned; `episode_start` says that `observation` is a reset's (it always is
         after `reset`). Memory stays from episode to episode until `reset`. `deterministic`: the mode of the policy
-        instead of a sample (default: as in training). Raises `UserError` for an observation of another shape.
+        instead of a sample (default: as in training). `action_mask` is what `info` allows; give it at every call if
+        the policy was trained with masks from there (those in observations are found). Raises `UserError` for an
+        observation or mask of another shape, and for a mask that allows nothing.
         """
+        told = [action_mask] * self._num_envs if self._single or action_mask is None else list(action_mask)
         step = PolicyInput(
             time=self._time.copy(),
-            observation=self._flat(observation),
+            observation=self._masks.attach(
+                self._flat(observation), told, self._time, np.zeros(self._num_envs, np.bool_)
+            ),
             previous_action=self._previous_action,
             previous_reward=np.broadcast_to(np.asarray(reward, np.float32), (self._num_envs,)).copy(),
             episode_start=np.broadcast_to(np.asarray(episode_start, np.bool_), (self._num_envs,)) | (self._time == 0),
@@ -153,7 +174,7 @@ class LoadedPolicy:
     def _flat(self, observation: Any) -> dict[str, np.ndarray]:
         flat = flatten_observation(self._observation_space, self._batched(observation))
         for name, leaf in self._leaves.items():
-            expected = (self._num_envs, *(leaf.shape or ()))
+            expected = (self._num_envs, *stored_shape(leaf))
             if flat[name].shape != expected:
                 found, wanted = (shape[self._single :] for shape in (flat[name].shape, expected))
                 raise UserError(

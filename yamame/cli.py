@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval | bench`."""
+"""The command line: `yamame recipes | train | resume | eval | suite | bench`."""
 
 import argparse
 import json
@@ -13,7 +13,10 @@ from yamame.records.errors import UserError
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command. 0: done (a run that was asked to stop included); 2: bad input, said in one line."""
+    """Run one command. 0: done (a run that was asked to stop included); 2: bad input, said in one line.
+
+    1: a suite some of whose runs failed.
+    """
     try:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
         return options.command(options, rest)
@@ -43,12 +46,15 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser(
         "train",
         help="train; `yamame train RECIPE --help` lists every field as a flag",
-        usage="yamame train RECIPE [--run-dir DIR] [--variant NAME] [--json] [--quiet] [--FIELD VALUE ...]",
+        usage="yamame train RECIPE [--run-dir DIR] [--size SIZE] [--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
         allow_abbrev=False,
         add_help=False,
     )
     train.add_argument("recipe", metavar="RECIPE", nargs="?", help="a name that `yamame recipes` lists")
     train.add_argument("--run-dir", type=Path, metavar="DIR", help="where the run goes (default runs/RECIPE-TIME)")
+    train.add_argument(
+        "--size", metavar="SIZE", help="of the network: tiny, small, base or large (default: the recipe's)"
+    )
     train.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
     train.add_argument("-h", "--help", action="store_true", help="with RECIPE: every field of its config")
     _add_output(train)
@@ -64,8 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     judge.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     judge.add_argument("--trials", type=int, metavar="N", help="how many (default: as at the end of training)")
     judge.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
+    judge.add_argument("--video", type=Path, metavar="FILE", help="film the greedy policy into FILE.gif or FILE.mp4")
+    judge.add_argument("--video-trials", type=int, metavar="N", default=1, help="how many trials the film shows")
     judge.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     judge.set_defaults(command=_evaluate)
+    _add_suite(commands)
 
     bench = commands.add_parser(
         "bench",
@@ -79,6 +88,28 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("-h", "--help", action="store_true", help="with WHAT: every flag")
     bench.set_defaults(command=_bench, parser=bench)
     return parser
+
+
+def _add_suite(commands: Any) -> None:
+    suite = commands.add_parser(
+        "suite",
+        help="a whole benchmark: runs that go on where they stopped, and one table beside the published figures",
+        usage="yamame suite popgym [--names A,B | --level LEVEL | --all] [--seeds 0,1,2] [--directory DIR] "
+        "[--report-only] [--size SIZE] [--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
+        description="Every other flag is one of the recipe's: yamame train popgym --help lists them.",
+        allow_abbrev=False,
+    )
+    suite.add_argument("suite", metavar="SUITE", help="popgym")
+    suite.add_argument("--names", metavar="A,B", help="these environments")
+    suite.add_argument("--level", metavar="LEVEL", help="the easy, medium or hard ones")
+    suite.add_argument("--all", action="store_true", help="all 39")
+    suite.add_argument("--seeds", metavar="0,1,2", default="0", help="seeds of each environment (default 0)")
+    suite.add_argument("--directory", type=Path, metavar="DIR", help="where it goes (default suites/SUITE)")
+    suite.add_argument("--report-only", action="store_true", help="train nothing: report what the directory holds")
+    suite.add_argument("--size", metavar="SIZE", help="of the network, as for train")
+    suite.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
+    _add_output(suite)
+    suite.set_defaults(command=_suite)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +151,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
         options.parser.print_help()
         print()
     flags = [*rest, "--help"] if options.help else rest
-    config = settings_from_flags(recipe, options.variant, flags)
+    config = settings_from_flags(recipe, options.variant, flags, size=options.size)
     about = About(recipe=recipe.name, expected=recipe.about.get("expected", ""))
     _show(start(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
     return 0
@@ -138,8 +169,34 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     _refuse(rest)
     from yamame.run.session import evaluate_run
 
-    _show(evaluate_run(options.run, trials=options.trials, seed=options.seed), options.json)
+    filmed = {}
+    if options.video:
+        from yamame.run.film import film_run
+
+        film_run(options.run, options.video, trials=options.video_trials, seed=options.seed)
+        filmed = {"video": str(options.video)}
+    _show(evaluate_run(options.run, trials=options.trials, seed=options.seed) | filmed, options.json)
     return 0
+
+
+def _suite(options: argparse.Namespace, rest: list[str]) -> int:
+    from yamame.suite.command import run_suite
+
+    report = run_suite(
+        options.suite,
+        names=options.names,
+        level=options.level,
+        everything=options.all,
+        seeds=options.seeds,
+        directory=options.directory,
+        report_only=options.report_only,
+        flags=rest,
+        variants=options.variant,
+        size=options.size,
+        quiet=options.quiet,
+    )
+    print(json.dumps(report.to_json()) if options.json else report.to_text())
+    return report.exit_code
 
 
 def _bench(options: argparse.Namespace, rest: list[str]) -> int:
@@ -172,6 +229,8 @@ def _show(summary: dict[str, Any], as_json: bool) -> None:
             from yamame.run.report import format_attempts_table
 
             print(format_attempts_table(summary["return_per_attempt"]))
+    if "video" in summary:
+        print(f"film: {summary['video']}")
     if "run_dir" in summary:
         report = "" if "stopped_by" in summary else f"; report: {summary['run_dir']}/report.md"
         print(f"{summary['train_seconds']:.1f} s of training{report}")

@@ -120,7 +120,7 @@ def oracle(rooms):
 def test_oracle_earns_two_in_every_attempt():
     config = DarkKeyToDoorConfig(size=5, horizon=100, attempt_length=25)
     trials = config.build(32, seed=0)
-    rooms = trials._environments._environments
+    rooms = trials.environments._environments
     total, attempts = np.zeros(32), np.zeros(32)
     trials.reset()
     task = (rooms.key.copy(), rooms.door.copy())
@@ -160,6 +160,26 @@ def test_fixed_start_is_the_middle_and_tasks_are_uniform():
     assert abs(np.mean(rooms.key == rooms.door) - 1 / 25) < 0.015
 
 
+def test_oracle_in_the_room_with_a_fixed_start_earns_the_optimum():
+    trials = DarkKeyToDoorConfig(size=8, fixed_start=True).build(1500, seed=0)
+    rooms = trials.environments._environments
+    trials.reset()
+    assert (rooms.start == 4 * 8 + 4).all()
+    to_key, to_door = distance(rooms.start, rooms.key, 8), distance(rooms.key, rooms.door, 8)
+    attempt = to_key + to_door
+    assert attempt.max() <= 50
+    total = sum(trials.step(oracle(rooms)).reward for _ in range(500))
+    np.testing.assert_array_equal(total, 2 * (500 // attempt) + (500 % attempt >= to_key))
+    # the mean way from the middle to a cell is 4 steps, between two cells 5.25; each is 1 step where it would be none
+    assert abs(attempt.mean() - (4 + 5.25 + 2 / 64)) < 4 * attempt.std() / np.sqrt(1500)
+
+
+def distance(one, other, size):
+    """Steps from cell to cell; to be rewarded in the cell where one is takes a step too."""
+    (x, y), (other_x, other_y) = np.divmod(one, size), np.divmod(other, size)
+    return np.maximum(np.abs(x - other_x) + np.abs(y - other_y), 1)
+
+
 def test_first_reset_draws_a_task_whatever_it_is_told():
     env = DarkKeyToDoorVectorEnv(9)
     env.reset(seed=0, options={"new_task": False})
@@ -183,3 +203,4 @@ def test_impossible_rooms_are_refused():
 
 def test_task_name():
     assert DarkKeyToDoorConfig(size=8).task == "dark-key-to-door-8x8"
+    assert DarkKeyToDoorConfig(size=8, fixed_start=True).task == "dark-key-to-door-8x8-fixed-start"

@@ -37,3 +37,35 @@ def test_box_action_always_belongs_to_the_space(low, width, action):
 def test_native_dtype_is_kept(dtype):
     space = spaces.Box(-3, 3, (2,), dtype)
     assert native_action(space, np.zeros((5, 2), np.float32)).dtype == dtype
+
+
+def test_several_choices_are_flat_for_the_policy_and_as_declared_for_the_environment():
+    space = spaces.MultiDiscrete([[2, 3], [4, 5]], np.int32, start=[[1, 0], [-2, 7]])
+    assert policy_action_space(space) == spaces.MultiDiscrete([2, 3, 4, 5])
+    native = native_action(space, np.array([[1, 2, 3, 4], [0, 0, 0, 0]]))
+    assert native.tolist() == [[[2, 2], [1, 11]], [[1, 0], [-2, 7]]]
+    assert native.dtype == np.int32 and all(space.contains(each) for each in native)
+
+
+@pytest.mark.parametrize("shape", [3, (3,), (1, 3), (3, 1)])
+def test_binary_choices_are_choices_of_two(shape):
+    space = spaces.MultiBinary(shape)
+    assert policy_action_space(space) == spaces.MultiDiscrete([2, 2, 2])
+    native = native_action(space, np.array([[1, 0, 1], [0, 0, 1]]))
+    assert native.reshape(2, 3).tolist() == [[1, 0, 1], [0, 0, 1]]
+    assert all(space.contains(each) for each in native)
+
+
+def test_nested_boxes_are_flat_for_the_policy():
+    low = np.arange(6, dtype=np.float32).reshape(2, 3)
+    space = spaces.Box(low, low + 2)
+    assert policy_action_space(space) == spaces.Box(-1.0, 1.0, (6,), np.float32)
+    native = native_action(space, np.array([[-1, 0, 1, -1, 0, 1]], np.float32))
+    np.testing.assert_allclose(native, [[[0, 2, 4], [3, 5, 7]]])
+    assert space.contains(native[0])
+    assert native_action(spaces.Box(-2.0, 2.0, ()), np.ones((3, 1), np.float32)).tolist() == [2.0] * 3
+
+
+def test_bits_in_a_box_are_rounded():
+    space = spaces.Box(0, 1, (2,), np.bool_)
+    assert native_action(space, np.array([[-0.5, 0.5]], np.float32)).tolist() == [[False, True]]

@@ -10,7 +10,7 @@ from yamame.environments.gymnasium_env import GymnasiumConfig
 from yamame.environments.gymnasium_ids import register_environments
 from yamame.records.errors import UserError
 
-IDS = ["yamame/PassiveTMaze-v0", "yamame/ActiveTMaze-v0", "yamame/DarkKeyToDoor-v0"]
+IDS = ["yamame/PassiveTMaze-v0", "yamame/ActiveTMaze-v0", "yamame/DarkKeyToDoor-v0", "yamame/Wind-v0"]
 register_environments()
 
 
@@ -25,7 +25,7 @@ def test_our_environments_are_made_in_batches(environment_id, mode):
     many = gymnasium.make_vec(environment_id, num_envs=3, vectorization_mode=mode)
     observation, _ = many.reset(seed=0)
     assert many.observation_space.contains(observation)
-    observation, reward, *_ = many.step(np.zeros(3, np.int64))
+    observation, reward, *_ = many.step(np.zeros(many.action_space.shape, many.action_space.dtype))
     assert many.observation_space.contains(observation) and reward.shape == (3,)
     many.close()
 
@@ -68,7 +68,7 @@ def test_our_room_as_a_registered_id_keeps_its_task_through_soft_resets():
     trials.reset()
     doors = []
     for _ in range(120):
-        doors.append([each.unwrapped.batch.door[0] for each in trials._environments._environments])
+        doors.append([each.unwrapped.batch.door[0] for each in trials.environments._environments])
         trials.step(np.full(2, 4))
     assert len({tuple(each) for each in doors}) == 1
 

@@ -298,5 +298,5 @@ def test_slow_environments_go_to_workers_by_themselves(monkeypatch: pytest.Monke
     monkeypatch.setattr("yamame.environments.placement.available_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     trials = FactoryConfig(factory=partial(SlowEnv, 0.005), horizon=5).build(4, seed=0)
-    assert isinstance(trials._environments, WorkerEnvironments)
+    assert isinstance(trials.environments, WorkerEnvironments)
     trials.close()

@@ -12,6 +12,7 @@ from tiny_agents import (
     TINY_AGENT,
     ActionSpace,
     double_batch,
+    every_action_space,
     gradients,
     random_windows,
     shake,
@@ -50,7 +51,7 @@ def single_batch(action_space: ActionSpace, seed: int = 0) -> Batch:
     return pack(random_windows(seed, (5, 9, 2, 12), action_space), token_multiple=8)
 
 
-@both_action_spaces
+@every_action_space
 @pytest.mark.parametrize("chunk_tokens", [1, 7, 16])
 def test_in_pieces(action_space: ActionSpace, chunk_tokens: int) -> None:
     """Pieces of one token, uneven pieces, and one that is nothing but filling; three updates, to see them compound."""
@@ -118,7 +119,7 @@ def test_compiled(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@both_action_spaces
+@every_action_space
 def test_recorded(action_space: ActionSpace) -> None:
     compute = replace(PLAIN, device=torch.device("cuda"))
     plain = learner_of(compute, action_space, dtype=torch.float32)

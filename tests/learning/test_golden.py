@@ -22,7 +22,7 @@ from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import Agent, AgentConfig
 from yamame.model.heads.actor import ActorConfig
 from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.records.batch import Batch
 from yamame.records.trajectory import Trajectory
@@ -58,7 +58,7 @@ def five_updates(kind: str) -> dict[str, list[float]]:
     torch.manual_seed(11)
     agent = Agent(
         AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=(16,), width=12),
+            timestep_encoder=TimestepEncoderConfig(hidden=(16,), width=12),
             trajectory_encoder=TransformerConfig(width=16, layers=2, heads=2, feedforward=32),
             actor=ActorConfig(hidden=(16,)),
             critic=CriticConfig(hidden=(16, 16)),

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 from tiny_agents import (
-    CONTINUOUS,
     DISCRETE,
     TINY_AGENT,
     TINY_TRANSFORMER,
     ActionSpace,
     double_batch,
+    every_action_space,
     gradients,
     random_windows,
     tiny_agent,
@@ -29,7 +29,6 @@ from yamame.model.trajectory_encoders.gru import GRUConfig
 from yamame.records.batch import Batch
 from yamame.records.errors import UserError
 
-both_action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 ENCODERS = {"timestep_encoder", "trajectory_encoder"}
 NAIVE = replace(
     TINY_AGENT,
@@ -73,7 +72,7 @@ def learned_parts(learner: Learner) -> set[str]:
     return {name.split(".")[0] for name, gradient in gradients(learner.agent).items() if gradient.any()}
 
 
-@both_action_spaces
+@every_action_space
 @pytest.mark.parametrize(
     ("td", "policy_gradient", "imitation", "parts"),
     [
@@ -102,7 +101,7 @@ def _is_slow(name: str) -> bool:
     return name.startswith("target_") and name.endswith(("weight", "bias"))
 
 
-@both_action_spaces
+@every_action_space
 def test_an_update_moves_everything_and_slow_heads_by_their_share(action_space: ActionSpace) -> None:
     learner = learner_of(action_space, target_rate=0.1)
     learner.update(batch_of(action_space))
@@ -130,7 +129,7 @@ def test_an_update_observes_its_inputs_and_iterates_once() -> None:
     torch.testing.assert_close(layer.left, expected)
 
 
-@both_action_spaces
+@every_action_space
 def test_the_loss_falls_on_a_batch_that_stays(action_space: ActionSpace) -> None:
     learner = learner_of(action_space, learning_rate=3e-3)
     losses = [learner.update(batch_of(action_space))["loss/td"].item() for _ in range(25)]
@@ -138,7 +137,7 @@ def test_the_loss_falls_on_a_batch_that_stays(action_space: ActionSpace) -> None
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
-@both_action_spaces
+@every_action_space
 def test_every_ablation_learns(name: str, action_space: ActionSpace) -> None:
     learner = learner_of(action_space, ABLATIONS[name])
     before = snapshot(learner)
@@ -229,7 +228,7 @@ def test_too_many_bad_updates_in_a_row_end_the_run() -> None:
         learner.check()
 
 
-@both_action_spaces
+@every_action_space
 def test_a_restored_learner_goes_on_to_the_bit(action_space: ActionSpace) -> None:
     learner = learner_of(action_space, warmup_updates=5)
     for seed in range(3):

@@ -20,7 +20,7 @@ from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import Agent, AgentConfig
 from yamame.model.heads.actor import ActorConfig
 from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
 from yamame.records.batch import Batch
 from yamame.records.trajectory import Trajectory
@@ -118,7 +118,7 @@ def learned_agent(td: TDLoss, ending: Ending, monkeypatch: pytest.MonkeyPatch, *
     torch.manual_seed(0)
     agent = Agent(
         AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=(), width=8),
+            timestep_encoder=TimestepEncoderConfig(hidden=(), width=8),
             trajectory_encoder=FeedForwardConfig(width=8, layers=1),
             actor=ActorConfig(hidden=()),
             critic=CriticConfig(ensemble=2, hidden=(16,)),

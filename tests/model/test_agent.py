@@ -5,10 +5,12 @@ import torch
 from tiny_agents import (
     CONTINUOUS,
     DISCRETE,
+    SEVERAL,
     TINY_AGENT,
     TINY_TRANSFORMER,
     ActionSpace,
     double_batch,
+    every_action_space,
     gradients,
     random_windows,
     shake,
@@ -17,13 +19,14 @@ from tiny_agents import (
 
 from yamame.model.agent import AgentConfig
 from yamame.model.discounts import PAPER_CONTINUOUS, PAPER_DISCRETE
+from yamame.model.heads.actor import PolicyDistribution
+from yamame.model.heads.factored import FactoredPolicy
 from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
 from yamame.model.trajectory_encoders.gru import GRUConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.records.batch import Predictions
 from yamame.records.errors import UserError
 
-both_action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 TOKENS, MEMBERS, DISCOUNTS = 13, 4, 3
 
 
@@ -46,7 +49,7 @@ def parts_with_gradient(agent: torch.nn.Module, value: torch.Tensor) -> set[str]
     }
 
 
-@both_action_spaces
+@every_action_space
 def test_who_learns_from_what(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space)
     shake(agent)
@@ -59,7 +62,7 @@ def test_who_learns_from_what(action_space: ActionSpace) -> None:
         assert not getattr(predictions, name).requires_grad
 
 
-@both_action_spaces
+@every_action_space
 def test_every_parameter_learns(action_space: ActionSpace) -> None:
     """Nothing trainable is left out of the graph; every part of it gets a gradient from some prediction."""
     agent = tiny_agent(action_space=action_space)
@@ -70,7 +73,7 @@ def test_every_parameter_learns(action_space: ActionSpace) -> None:
     assert not without
 
 
-@both_action_spaces
+@every_action_space
 def test_slow_heads_are_not_trained_and_follow_by_their_share(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space)
     slow = {name: value.clone() for name, value in agent.named_parameters() if name.startswith("target_")}
@@ -86,37 +89,46 @@ def test_slow_heads_are_not_trained_and_follow_by_their_share(action_space: Acti
         torch.testing.assert_close(agent.get_parameter(name), expected, rtol=0, atol=1e-14)
 
 
-@both_action_spaces
+@every_action_space
 def test_target_values_come_from_the_slow_heads_in_units_of_reward(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space)
     state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     noise = agent.actor.noise(state_ND, torch.Generator().manual_seed(1))
-    before = agent.target_values(state_ND, noise)
+    before = agent.target_values(state_ND, None, noise)
     raw = agent.critic.policy_value(state_ND, agent.actor(state_ND), noise)
     torch.testing.assert_close(before, agent.popart.deviation_G * raw.detach())
     shake(agent.actor)
     shake(agent.critic)
-    assert torch.equal(agent.target_values(state_ND, noise), before)
+    assert torch.equal(agent.target_values(state_ND, None, noise), before)
     assert not before.requires_grad
 
 
 def test_the_acting_discount_stands_last() -> None:
     assert AgentConfig().all_discounts(DISCRETE) == (*PAPER_DISCRETE, 0.999)
     assert len(PAPER_DISCRETE) == 17
+    assert AgentConfig().all_discounts(SEVERAL) == (*PAPER_DISCRETE, 0.999)
     assert AgentConfig(acting_discount=0.99).all_discounts(CONTINUOUS) == (*PAPER_CONTINUOUS, 0.99)
     assert AgentConfig(discounts=(0.1, 0.2)).all_discounts(DISCRETE) == (0.1, 0.2, 0.999)
     assert AgentConfig(discounts=(0.1, 0.2), multi_gamma=False).all_discounts(DISCRETE) == (0.999,)
 
 
-@both_action_spaces
+@every_action_space
 def test_an_actor_for_one_discount_is_the_same_policy(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space)
     shake(agent.actor)
     state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    everything = vars(agent.actor(state_ND))
+    everything = tensors_of(agent.actor(state_ND))
     for discount in range(DISCOUNTS):
-        for name, value in vars(agent.actor.only(discount)(state_ND)).items():
+        alone = tensors_of(agent.actor.only(discount)(state_ND))
+        assert alone.keys() == everything.keys() and alone
+        for name, value in alone.items():
             torch.testing.assert_close(value[:, 0], everything[name][:, discount], rtol=0, atol=1e-12)
+
+
+def tensors_of(policy: PolicyDistribution) -> dict[str, torch.Tensor]:
+    """All that a policy has for every discount."""
+    values = vars(policy.each if isinstance(policy, FactoredPolicy) else policy)
+    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor) and "G" in name}
 
 
 @pytest.mark.parametrize("encoder", [TINY_TRANSFORMER, GRUConfig(width=16), FeedForwardConfig(width=16)])

@@ -4,19 +4,20 @@ from gymnasium import spaces
 from torch import Tensor
 
 from yamame.model.blocks.ensemble_linear import EnsembleLinear
-from yamame.model.heads.critic import ContinuousCritic, CriticConfig, DiscreteCritic
+from yamame.model.heads.critic import ActionCritic, CriticConfig, DiscreteCritic
 from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
+from yamame.model.heads.factored import Components, FactoredPolicy
 
 STATE, ACTIONS, MEMBERS = 5, 2, 3
 DISCOUNTS = torch.tensor([0.1, 0.9, 0.99], dtype=torch.float64)
 CONFIG = CriticConfig(ensemble=MEMBERS, hidden=(8, 6))
 
 
-def continuous() -> ContinuousCritic:
+def continuous() -> ActionCritic:
     torch.manual_seed(0)
     space = spaces.Box(-1.0, 1.0, (ACTIONS,))
     critic = CONFIG.build(inputs=STATE, action_space=space, discounts_G=DISCOUNTS)
-    assert isinstance(critic, ContinuousCritic)
+    assert isinstance(critic, ActionCritic)
     return critic.double()
 
 
@@ -31,12 +32,16 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def by_concatenation(critic: ContinuousCritic, state_ND: Tensor, action_NGA: Tensor) -> Tensor:
+def by_concatenation(critic: ActionCritic, state_ND: Tensor, action_NGA: Tensor) -> Tensor:
     """One ordinary network a critic, on [state, clamped action, log(1 + 1 / (1 - gamma))]."""
+    return unclamped(critic, state_ND, action_NGA.clamp(-0.999, 0.999))
+
+
+def unclamped(critic: ActionCritic, state_ND: Tensor, action_NGA: Tensor) -> Tensor:
     result = torch.empty(len(state_ND), MEMBERS, len(DISCOUNTS), dtype=torch.float64)
     for g, discount in enumerate(DISCOUNTS):
         feature = torch.log(1 + 1 / (1 - discount)).expand(len(state_ND), 1)
-        x = torch.cat([state_ND, action_NGA[:, g].clamp(-0.999, 0.999), feature], dim=1)
+        x = torch.cat([state_ND, action_NGA[:, g], feature], dim=1)
         for k in range(MEMBERS):
             h = x
             for index, layer in enumerate(critic.layers):
@@ -73,7 +78,7 @@ def test_continuous_values_are_of_the_data_and_of_one_sample() -> None:
     policy = TanhGaussianPolicy.of(raw)
     noise = random(7, 3, ACTIONS, seed=5)
     q_data, q_policy = critic.values(state_ND, action_NA, policy, noise)
-    sample = policy.action(noise)
+    sample = policy.action_vector(noise)
     torch.testing.assert_close(q_data, by_concatenation(critic, state_ND, action_NA[:, None].expand(-1, 3, -1)))
     torch.testing.assert_close(q_policy, by_concatenation(critic, state_ND, sample))
     q_policy.sum().backward(retain_graph=True)
@@ -84,6 +89,29 @@ def test_continuous_values_are_of_the_data_and_of_one_sample() -> None:
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in critic.parameters())
     value = critic.policy_value(state_ND, policy, noise)
     torch.testing.assert_close(value, q_policy)
+
+
+def test_values_of_several_choices_are_of_one_hots_side_by_side() -> None:
+    torch.manual_seed(0)
+    critic = CONFIG.build(inputs=STATE, action_space=spaces.MultiDiscrete([3, 2]), discounts_G=DISCOUNTS).double()
+    assert isinstance(critic, ActionCritic)
+    logits, mask = random(7, 3, 5, seed=2).requires_grad_(), torch.tensor([[1, 0, 1, 1, 1]] * 7).bool()
+    policy = FactoredPolicy.of(logits, Components((3, 2)), (0.001, 0.99), mask)
+    state_ND, action_NC = random(7, STATE).requires_grad_(), torch.tensor([[0, 1], [2, 0], [1, 1]] * 2 + [[2, 1]])
+    noise = 5.0 * random(7, 3, 5, seed=3)
+    q_data, q_policy = critic.values(state_ND, action_NC, policy, noise)
+    assert q_data.shape == q_policy.shape == (7, MEMBERS, 3)
+    one_hots = torch.zeros(7, 5, dtype=torch.float64)
+    for n, (first, second) in enumerate(action_NC.tolist()):
+        one_hots[n, [first, 3 + second]] = 1.0
+    torch.testing.assert_close(q_data, unclamped(critic, state_ND, one_hots[:, None].expand(-1, 3, -1)))
+    torch.testing.assert_close(q_policy, unclamped(critic, state_ND, policy.action_vector(noise)))
+    torch.testing.assert_close(critic.policy_value(state_ND, policy, noise), q_policy)
+    q_policy.sum().backward(retain_graph=True)
+    assert state_ND.grad is None and all(parameter.grad is None for parameter in critic.parameters())
+    assert logits.grad is not None and logits.grad[..., [0, 2, 3, 4]].any() and not logits.grad[..., 1].any()
+    q_data.sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in critic.parameters())
 
 
 def test_discrete_values_are_the_datas_action_and_the_exact_expectation() -> None:

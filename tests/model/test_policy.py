@@ -1,14 +1,20 @@
 import numpy as np
-import pytest
 import torch
-from tiny_agents import CONTINUOUS, DISCRETE, HORIZON, ActionSpace, random_actions, shake, tiny_agent
+from tiny_agents import (
+    DISCRETE,
+    HORIZON,
+    ActionSpace,
+    every_action_space,
+    random_actions,
+    shake,
+    tiny_agent,
+)
 
 from yamame.model.blocks.sigma_linear import SigmaLinear
 from yamame.model.policy import Policy
 from yamame.records.step import PolicyInput
 
 ENVS = 5
-both_action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 
 
 def step_at(time: int, action_space: ActionSpace = DISCRETE) -> PolicyInput:
@@ -29,7 +35,7 @@ def policy_of(agent: torch.nn.Module) -> Policy:
     return Policy(agent, num_envs=ENVS, generator=torch.Generator().manual_seed(0))
 
 
-@both_action_spaces
+@every_action_space
 def test_actions_are_of_the_acting_discount(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space)
     shake(agent, scale=0.5)
@@ -41,12 +47,12 @@ def test_actions_are_of_the_acting_discount(action_space: ActionSpace) -> None:
         assert not np.allclose(action, mode_EG[:, 0].detach().numpy())
 
 
-@both_action_spaces
+@every_action_space
 def test_actions_have_the_form_of_the_space(action_space: ActionSpace) -> None:
     policy = policy_of(tiny_agent(action_space=action_space, dtype=torch.float32))
     for deterministic in (True, False):
         action = policy.act(step_at(0, action_space), deterministic=deterministic)
-        assert action.dtype == (np.int64 if action_space is DISCRETE else np.float32)
+        assert action.dtype == action_space.dtype
         assert action.shape == (ENVS, *action_space.shape)
         assert all(action_space.contains(one) for one in action)
 

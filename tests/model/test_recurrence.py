@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from yamame.model.trajectory_encoders.gru import GRU, GRUConfig
-from yamame.model.trajectory_encoders.recurrence import gru_states
+from yamame.model.blocks.recurrence import gru_of_rows, gru_states
 
 
 def test_gradcheck() -> None:
@@ -18,24 +17,24 @@ def test_gradcheck() -> None:
 @pytest.mark.parametrize(("rows", "length", "layers"), [(3, 5, 2), (1, 1, 1)])
 def test_states_and_gradients_are_those_of_nn_gru(rows: int, length: int, layers: int) -> None:
     torch.manual_seed(0)
-    encoder = GRU(GRUConfig(width=4, layers=layers), inputs=3).double()
+    recurrence = nn.GRU(3, 4, layers, batch_first=True).double()
     x_BLD = torch.randn(rows, length, 3, dtype=torch.float64, requires_grad=True)
     direction = torch.randn(rows, length, 4, dtype=torch.float64)
 
     def with_gradients(states: Tensor) -> list[Tensor]:
-        leaves = [x_BLD, *encoder.recurrence.parameters()]
+        leaves = [x_BLD, *recurrence.parameters()]
         return [states, *torch.autograd.grad((states * direction).sum(), leaves)]
 
-    theirs: nn.GRU = encoder.recurrence
-    for ours, expected in zip(with_gradients(encoder._states(x_BLD)), with_gradients(theirs(x_BLD)[0]), strict=True):
+    both = with_gradients(gru_of_rows(recurrence, x_BLD)), with_gradients(recurrence(x_BLD)[0])
+    for ours, expected in zip(*both, strict=True):
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
 
 
 def test_half_precision_inputs_keep_float32_states() -> None:
-    encoder = GRU(GRUConfig(width=4, layers=2), inputs=3)
+    recurrence = nn.GRU(3, 4, 2, batch_first=True)
     x_BLD = torch.randn(2, 5, 3)
     with torch.autocast("cpu", torch.bfloat16):
-        states = encoder._states(x_BLD)
+        states = gru_of_rows(recurrence, x_BLD)
     assert states.dtype == torch.float32
-    torch.testing.assert_close(states, encoder._states(x_BLD), rtol=0, atol=0.05)
+    torch.testing.assert_close(states, gru_of_rows(recurrence, x_BLD), rtol=0, atol=0.05)
     states.sum().backward()

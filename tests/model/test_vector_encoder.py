@@ -4,7 +4,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from yamame.model.timestep_encoders.vector import VectorEncoder, VectorEncoderConfig
+from yamame.model.timestep_encoders.timestep import TimestepEncoder, TimestepEncoderConfig
 from yamame.records.spaces import flatten_observation, observation_leaves
 
 SPACE = spaces.Dict(
@@ -18,11 +18,11 @@ SPACE = spaces.Dict(
 )
 
 
-def encoder_of(action_space: spaces.Discrete | spaces.Box) -> VectorEncoder:
-    return VectorEncoderConfig(hidden=(8,), width=5).build(observation_leaves(SPACE), action_space)
+def encoder_of(action_space: spaces.Discrete | spaces.Box) -> TimestepEncoder:
+    return TimestepEncoderConfig(hidden=(8,), width=5).build(observation_leaves(SPACE), action_space)
 
 
-def features(encoder: VectorEncoder, action: Tensor, time: list[int]) -> Tensor:
+def features(encoder: TimestepEncoder, action: Tensor, time: list[int]) -> Tensor:
     observation = {
         "box": np.array([[[0.1, 0.2], [0.3, 0.4]], [[0.5, 0.6], [0.7, 0.8]]], np.float32),
         "cell": np.array([5, 7]),
@@ -40,9 +40,9 @@ def features(encoder: VectorEncoder, action: Tensor, time: list[int]) -> Tensor:
     )
 
 
-def columns(row: Tensor, encoder: VectorEncoder) -> dict[str, list[float]]:
+def columns(row: Tensor, encoder: TimestepEncoder) -> dict[str, list[float]]:
     """The parts of a feature vector by name."""
-    sizes = {name: spaces.flatdim(leaf) for name, leaf in encoder.leaves.items()}
+    sizes = {name: spaces.flatdim(leaf) for name, leaf in encoder.vector.leaves.items()}
     sizes |= {"start": 1, "reward": 1, "time": 1, "action": len(row) - sum(sizes.values()) - 3}
     return {name: part.tolist() for name, part in zip(sizes, row.split(list(sizes.values())), strict=True)}
 
@@ -75,6 +75,6 @@ def test_nothing_led_to_the_first_timestep_of_a_trial(space: spaces.Discrete | s
 
 def test_states_are_normalised_vectors_of_the_width() -> None:
     encoder = encoder_of(spaces.Discrete(4))
-    out = encoder(features(encoder, torch.tensor([1, 3]), time=[0, 1]))
+    out = encoder(features(encoder, torch.tensor([1, 3]), time=[0, 1]), {})
     assert out.shape == (2, 5)
     torch.testing.assert_close(out.mean(1), torch.zeros(2), rtol=0, atol=1e-5)

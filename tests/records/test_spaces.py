@@ -7,7 +7,6 @@ from gymnasium import spaces
 
 from yamame.records.errors import UserError
 from yamame.records.spaces import (
-    check_action_space,
     flatten_observation,
     observation_leaves,
     space_from_json,
@@ -20,10 +19,10 @@ NESTED = spaces.Dict(
         "body": spaces.Tuple([spaces.Discrete(3, start=-1), spaces.Dict({"angle": spaces.Box(-np.pi, np.pi, ())})]),
         "flags": spaces.MultiBinary([2, 2]),
         "cards": spaces.MultiDiscrete([4, 13]),
+        "note": spaces.Text(4, min_length=0, charset="abc"),
     }
 )
 UNSUPPORTED = [
-    spaces.Text(5),
     spaces.Sequence(spaces.Discrete(2)),
     spaces.Graph(spaces.Discrete(2), None),
     spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]),
@@ -36,7 +35,7 @@ def type_name(space: spaces.Space[Any]) -> str:
 
 def test_leaves_of_any_nesting_have_path_names() -> None:
     leaves = observation_leaves(NESTED)
-    assert set(leaves) == {"camera", "body/0", "body/1/angle", "flags", "cards"}
+    assert set(leaves) == {"camera", "body/0", "body/1/angle", "flags", "cards", "note"}
     assert leaves["body/1/angle"] == spaces.Box(-np.pi, np.pi, ())
 
 
@@ -50,8 +49,6 @@ def test_unsupported_spaces_are_the_users_mistake(space: spaces.Space[Any]) -> N
         with pytest.raises(UserError, match=type_name(space)):
             observation_leaves(nested)
     with pytest.raises(UserError, match=type_name(space)):
-        check_action_space(space)
-    with pytest.raises(UserError, match=type_name(space)):
         space_to_json(space)
 
 
@@ -61,6 +58,7 @@ def test_observations_flatten_to_the_leaves_of_their_space() -> None:
         "body": (np.int64(1), {"angle": np.float64(0.5)}),
         "flags": np.eye(2, dtype=np.int8),
         "cards": np.array([3, 12]),
+        "note": "cab",
     }
     flat = flatten_observation(NESTED, observation)
     assert list(flat) == list(observation_leaves(NESTED))
@@ -69,6 +67,7 @@ def test_observations_flatten_to_the_leaves_of_their_space() -> None:
     assert flat["body/1/angle"].dtype == np.float32 and flat["body/1/angle"] == 0.5
     assert flat["flags"].dtype == np.float32 and flat["flags"].tolist() == [[1, 0], [0, 1]]
     assert flat["cards"].dtype == np.int64 and flat["cards"].tolist() == [3, 12]
+    assert flat["note"].dtype == np.uint8 and flat["note"].tolist() == [3, 1, 2, 0]
 
 
 def test_batches_flatten_like_single_observations() -> None:
@@ -81,6 +80,7 @@ def test_batches_flatten_like_single_observations() -> None:
         ),
         "flags": np.stack([sample["flags"] for sample in samples]),
         "cards": np.stack([sample["cards"] for sample in samples]),
+        "note": tuple(sample["note"] for sample in samples),
     }
     together = flatten_observation(NESTED, batch)
     for row, sample in enumerate(samples):
@@ -98,26 +98,6 @@ def test_boolean_boxes_stay_boolean() -> None:
     assert flatten_observation(space, np.array([True, False]))["observation"].dtype == np.bool_
 
 
-@pytest.mark.parametrize("space", [spaces.Discrete(5), spaces.Box(-2.0, 3.0, (4,), np.float32)], ids=type_name)
-def test_supported_action_spaces_come_back(space: spaces.Space[Any]) -> None:
-    assert check_action_space(space) is space
-
-
-@pytest.mark.parametrize(
-    ("space", "message"),
-    [
-        (spaces.Box(-np.inf, np.inf, (2,)), "infinite bounds"),
-        (spaces.Box(-1.0, np.inf, (2,)), "infinite bounds"),
-        (spaces.Box(-1.0, 1.0, (2, 2)), "flat Box"),
-        (spaces.MultiDiscrete([2, 2]), "Discrete or a flat Box"),
-        (spaces.Dict({"a": spaces.Discrete(2)}), "Discrete or a flat Box"),
-    ],
-)
-def test_other_action_spaces_are_the_users_mistake(space: spaces.Space[Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        check_action_space(space)
-
-
 @pytest.mark.parametrize(
     "space",
     [
@@ -129,6 +109,8 @@ def test_other_action_spaces_are_the_users_mistake(space: spaces.Space[Any], mes
         spaces.MultiBinary(4),
         spaces.MultiDiscrete([[2, 3], [4, 5]]),
         spaces.MultiDiscrete([3, 4], start=[10, -2]),
+        spaces.MultiDiscrete([3, 4], np.int32),
+        spaces.Text(7, min_length=2, charset="日 b"),
         spaces.Tuple([spaces.Discrete(2), spaces.Tuple([])]),
     ],
     ids=str,

@@ -61,8 +61,16 @@ def test_success_and_attempts():
     expected = [any(announces(trial, attempt) for attempt in range(1 + trial)) for trial in range(4)]
     assert result.success_rate == np.mean(expected)
     assert result.return_per_attempt == [0.0, 1.0, 2.0]  # a fourth attempt was begun by one trial of four
+    of_attempt = [[announces(trial, attempt) for trial in range(attempt, 4)] for attempt in range(3)]
+    assert result.success_per_attempt == [np.mean(each) for each in of_attempt]
+    assert result.success_per_attempt_ci95 is not None
+    for attempt in range(3):
+        assert result.return_per_attempt_ci95[attempt] == (attempt, attempt)  # all trials earned the same
+        low, high = result.success_per_attempt_ci95[attempt]
+        assert 0.0 <= low <= result.success_per_attempt[attempt] <= high <= 1.0 and low < high
     quiet = ScriptedEnvironments(1, lambda env, trial: [1], announces_success=False)
-    assert evaluate(WatchingPolicy(), quiet, trials=1, deterministic=True).success_rate is None
+    silent = evaluate(WatchingPolicy(), quiet, trials=1, deterministic=True)
+    assert (silent.success_rate, silent.success_per_attempt, silent.success_per_attempt_ci95) == (None, None, None)
 
 
 def test_the_interval_is_that_of_the_mean():
@@ -90,7 +98,10 @@ def test_lopsided_returns_have_a_finite_interval(returns):
 def test_json_has_the_keys_of_the_command():
     environments = ScriptedEnvironments(2, lambda env, trial: [2, 1])
     told = json.loads(json.dumps(evaluate(WatchingPolicy(), environments, trials=2, deterministic=True).to_json()))
-    assert set(told) == {"return_mean", "return_ci95", "return_per_attempt", "success_rate", "trials"}
+    assert set(told) == {
+        *("return_mean", "return_ci95", "return_per_attempt", "return_per_attempt_ci95", "trials"),
+        *("success_rate", "success_per_attempt", "success_per_attempt_ci95"),
+    }
     assert len(told["return_ci95"]) == 2
     assert told["trials"] == 2
 

@@ -1,10 +1,9 @@
 import json
 
 import numpy as np
-import pytest
 
 from yamame.records.trajectory import Trajectory
-from yamame.rollout.statistics import Statistics, mean_per_attempt
+from yamame.rollout.statistics import Statistics, mean_per_attempt, summarize
 
 
 def trial(*attempts: list[float], success: list[bool] | None = None) -> Trajectory:
@@ -78,7 +77,12 @@ def test_state_goes_through_json():
     assert restored.metrics() == statistics.metrics()
 
 
-@pytest.mark.parametrize(("begun_by", "expected"), [(0.0, [2.0, 3.0, 9.0]), (0.5, [2.0, 3.0]), (0.6, [2.0])])
-def test_mean_per_attempt_is_ragged(begun_by, expected):
-    returns = [[1.0, 2.0, 9.0], [3.0, 4.0], [2.0], [2.0]]
-    assert mean_per_attempt(returns, begun_by) == expected
+def test_mean_per_attempt_is_ragged():
+    assert mean_per_attempt([[1.0, 2.0, 9.0], [3.0, 4.0], [2.0], [2.0]]) == [2.0, 3.0, 9.0]
+
+
+def test_successes_belong_to_their_attempts():
+    summary = summarize(trial([1, 2], [4, 0], [1], success=[False, True, False, False, True]))
+    assert summary.success is True and summary.success_per_attempt == [True, False, True]
+    silent = summarize(trial([1, 2], [4]))
+    assert silent.success is None and silent.success_per_attempt is None

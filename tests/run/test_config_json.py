@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.records.errors import UserError
 from yamame.run.config_json import from_json, to_json
 
@@ -211,3 +212,11 @@ def test_a_broken_module_is_a_user_error(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="division by zero"):
         from_json(Everything, {"type": f"{HERE}:Everything", "env": {"type": "broken_settings:Maze"}})
+
+
+def test_a_config_of_version_0_1_is_read():
+    """Its timestep encoder was a class of another name, with fewer fields."""
+    old = "yamame.model.timestep_encoders.vector:VectorEncoderConfig"
+    config = from_json(TimestepEncoderConfig, {"type": old, "hidden": [8], "width": 4, "activation": "relu"})
+    assert config == TimestepEncoderConfig(hidden=(8,), width=4, activation="relu")
+    assert to_json(config)["type"] != old

@@ -13,7 +13,11 @@ def evaluation(returns, env_steps=5000):
         "return_mean": 4.25,
         "return_ci95": [4.0, 4.5],
         "return_per_attempt": returns,
+        "return_per_attempt_ci95": [[mean - 0.2, mean + 0.2] for mean in returns],
         "success_rate": 0.75,
+        "success_per_attempt": [0.5 for _ in returns],
+        "success_per_attempt_ci95": [[0.4, 0.6] for _ in returns],
+        "training_tasks": None,
         "trials": 256,
         "env_steps": env_steps,
         "updates": 120,
@@ -38,10 +42,10 @@ def shows(path, color):
     """Whether a picture has more than a few pixels of a colour."""
     pixels = np.round(matplotlib.image.imread(path)[..., :3] * 255).astype(int)
     assert pixels.shape[0] > 300 and pixels.shape[1] > 600
-    return (pixels == color).all(-1).sum() > 100
+    return (np.abs(pixels - color) <= 1).all(-1).sum() > 100
 
 
-BLUE, RED, GREY = (0x44, 0x77, 0xAA), (0xCC, 0x33, 0x11), (0x77, 0x77, 0x77)
+BLUE, RED, GREY, GREEN = (0x44, 0x77, 0xAA), (0xCC, 0x33, 0x11), (0x77, 0x77, 0x77), (0x22, 0x88, 0x33)
 
 
 @pytest.mark.parametrize(("lines", "attempts"), [(0, 1), (3, 6), (50, 60)])
@@ -58,6 +62,9 @@ def test_pictures_show_what_there_is(tmp_path, lines, attempts):
     curve = tmp_path / "learning_curve.png"
     assert shows(curve, RED) and shows(curve, GREY) and shows(curve, BLUE) == (lines > 0)
     assert shows(tmp_path / "return_per_attempt.png", BLUE)
+    assert shows(tmp_path / "return_per_attempt.png", GREEN) == (attempts > 1)
+    # a band of a fifth of the colour, over white
+    assert attempts == 1 or shows(tmp_path / "return_per_attempt.png", tuple(round(255 - (255 - c) / 5) for c in BLUE))
 
 
 def test_the_text_has_results_settings_and_commands(tmp_path):
@@ -86,6 +93,7 @@ def test_the_text_has_results_settings_and_commands(tmp_path):
         "| mean return | **4.25** (95 % confidence: 4 to 4.5) |",
         "| first and last attempt | 0.5 and 1 |",
         "| success rate | 75.0 % |",
+        "| success of the first and last attempt | 50.0 % and 50.0 % |",
         "| environment steps per second | 3,100 |",
         "| wall time | 161 s |",
         "| `env.horizon` | `60` |",
@@ -98,11 +106,19 @@ def test_the_text_has_results_settings_and_commands(tmp_path):
     assert "random" not in text and "type" not in text and "deep" not in text
 
 
+def test_training_tasks_are_told_where_they_are_others(tmp_path):
+    result = evaluation([0.5, 1.0]) | {"training_tasks": evaluation([0.75, 1.5]) | {"return_mean": 2.25}}
+    write_report(tmp_path, evaluation=result, summary={}, random_actions=None, expected="?")
+    text = (tmp_path / "report.md").read_text()
+    assert "| mean return on the training tasks | 2.25 (95 % confidence: 4 to 4.5) |" in text
+
+
 def test_a_task_without_success_or_random_return(tmp_path):
-    result = evaluation([1.0]) | {"success_rate": None}
+    result = evaluation([1.0, 2.0]) | {"success_rate": None, "success_per_attempt": None}
     write_report(tmp_path, evaluation=result, summary={}, random_actions=None, expected="?")
     assert "success rate" not in (tmp_path / "report.md").read_text()
     assert not shows(tmp_path / "return_per_attempt.png", GREY)
+    assert not shows(tmp_path / "return_per_attempt.png", GREEN)
 
 
 def test_attempts_as_plain_text():

@@ -9,41 +9,25 @@ from gymnasium import spaces
 
 from yamame.environments.factory import FactoryConfig
 from yamame.model.agent import AgentConfig
-from yamame.model.heads.actor import ActorConfig
-from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.vector import VectorEncoderConfig
 from yamame.model.trajectory_encoders.gru import GRUConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.records.trajectory import Trajectory
+from yamame.run.sizes import SIZES as NETWORKS
+from yamame.run.sizes import NetworkSize
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class Size(NetworkSize):
     """A network (paper, appendix, table 3) and what it sees and does. 4 critics and 18 discounts throughout."""
 
     observation: int
     """Numbers in an observation."""
     actions: int
     """Discrete actions."""
-    timestep_hidden: tuple[int, ...]
-    timestep_width: int
-    width: int
-    feedforward: int
-    layers: int
-    heads: int
-    head_hidden: tuple[int, ...] = (256, 256)
 
     def agent(self, encoder: str) -> AgentConfig:
         """The network with a Transformer or, as wide and as deep, a GRU."""
-        transformer = TransformerConfig(
-            width=self.width, feedforward=self.feedforward, layers=self.layers, heads=self.heads
-        )
-        return AgentConfig(
-            timestep_encoder=VectorEncoderConfig(hidden=self.timestep_hidden, width=self.timestep_width),
-            trajectory_encoder=GRUConfig(width=self.width, layers=self.layers) if encoder == "gru" else transformer,
-            actor=ActorConfig(hidden=self.head_hidden),
-            critic=CriticConfig(hidden=self.head_hidden),
-        )
+        return self.of(AgentConfig(trajectory_encoder=GRUConfig() if encoder == "gru" else TransformerConfig()))
 
     def task(self, length: int) -> FactoryConfig:
         """A task with this size's spaces whose trials have `length` steps."""
@@ -64,16 +48,7 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
-    "popgym": Size(
-        observation=16,
-        actions=8,
-        timestep_hidden=(512, 512),
-        timestep_width=200,
-        width=256,
-        feedforward=1024,
-        layers=3,
-        heads=8,
-    ),
+    "popgym": Size(observation=16, actions=8, **vars(NETWORKS["base"])),
     "delivery": Size(
         observation=35,  # 3 of the road, 32 of the embedded instruction
         actions=8,
@@ -97,13 +72,7 @@ SIZES: Mapping[str, Size] = {
     "crafter": Size(
         observation=273,  # 7 x 9 embedded textures of 4 numbers, 21 of the inventory
         actions=17,
-        timestep_hidden=(384,),
-        timestep_width=384,
-        width=384,
-        feedforward=1536,
-        layers=6,
-        heads=12,
-        head_hidden=(400, 400),
+        **vars(NETWORKS["large"]),
     ),
 }
 

@@ -4,23 +4,35 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Shaped
 
-
-def policy_action_space(space: spaces.Discrete | spaces.Box) -> spaces.Discrete | spaces.Box:
-    """The space that the policy sees: integers from 0, or a float32 Box in [-1, 1]."""
-    if isinstance(space, spaces.Discrete):
-        return spaces.Discrete(int(space.n))
-    return spaces.Box(-1.0, 1.0, space.shape, np.float32)
+from yamame.records.action_spaces import NativeActionSpace, PolicyActionSpace, choices
 
 
-def native_action(
-    space: spaces.Discrete | spaces.Box, action: Shaped[np.ndarray, "E ..."]
-) -> Shaped[np.ndarray, "E ..."]:
-    """Policy actions of E environments in the environment's own `space`.
+def policy_action_space(space: NativeActionSpace) -> PolicyActionSpace:
+    """The space that the policy sees: integers from 0, alone or in a row, or a flat float32 Box in [-1, 1].
 
-    Discrete: shifted by its start. Box: [-1, 1] is mapped linearly onto [low, high], and what lies outside is clipped.
+    MultiBinary is as many choices between 0 and 1; what is nested in the environment's space is flat here.
+    """
+    match space:
+        case spaces.Discrete():
+            return spaces.Discrete(int(space.n))
+        case spaces.Box():
+            return spaces.Box(-1.0, 1.0, (int(np.prod(space.shape)),), np.float32)
+    return spaces.MultiDiscrete(list(choices(space)))
+
+
+def native_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."]) -> Shaped[np.ndarray, "E ..."]:
+    """Policy actions of E environments in the environment's own `space`, in its shape and dtype.
+
+    Discrete and MultiDiscrete: shifted by their start (Discrete: always int64). Box: [-1, 1] is mapped linearly onto
+    [low, high], what lies outside is clipped, and what is not floating-point is rounded.
     """
     if isinstance(space, spaces.Discrete):
         return action.astype(np.int64) + int(space.start)
+    action = action.reshape(len(action), *space.shape)
+    if isinstance(space, spaces.MultiBinary):
+        return action.astype(space.dtype)
+    if isinstance(space, spaces.MultiDiscrete):
+        return (action + space.start).astype(space.dtype)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     scaled = np.clip(low + (action.astype(np.float64) + 1.0) / 2.0 * (high - low), low, high)
-    return (np.rint(scaled) if np.issubdtype(space.dtype, np.integer) else scaled).astype(space.dtype)
+    return (scaled if np.issubdtype(space.dtype, np.floating) else np.rint(scaled)).astype(space.dtype)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
 from yamame.records.errors import UserError
-from yamame.records.spaces import Leaf
+from yamame.records.spaces import Leaf, stored_shape
 
 _REMEDY = "fix the environment or clean its output with a wrapper"
 
@@ -31,7 +31,7 @@ def check_finite(
 def check_shapes(observation: Mapping[str, Shaped[np.ndarray, "E ..."]], leaves: Mapping[str, Leaf]) -> None:
     """Raise `UserError` where a leaf does not have the shape that its space declares."""
     for name, leaf in leaves.items():
-        found, declared = observation[name].shape[1:], leaf.shape
+        found, declared = observation[name].shape[1:], stored_shape(leaf)
         if found != declared:
             raise UserError(f"observation '{name}' has shape {found}, its space says {declared}: {_REMEDY}")
 

@@ -7,10 +7,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float32, Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
 from yamame.environments.batched import rows_to_reset
 from yamame.environments.config import EnvironmentConfig
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
 from yamame.environments.trials import Trials
 from yamame.environments.vector_adapter import VectorAdapter
 from yamame.records.errors import UserError
@@ -35,11 +36,18 @@ class DarkKeyToDoorVectorEnv(VectorEnv):
     """
 
     def __init__(
-        self, num_envs: int = 1, *, size: int = 9, attempt_length: int = 50, fixed_start: bool = False
+        self,
+        num_envs: int = 1,
+        *,
+        size: int = 9,
+        attempt_length: int = 50,
+        fixed_start: bool = False,
+        render_mode: str | None = None,
     ) -> None:
         if size < 1 or attempt_length < 1:
             raise UserError(f"size is {size} and attempt_length {attempt_length}: give at least 1")
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": []}
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": ["rgb_array"]}
+        self.render_mode = render_mode
         self.num_envs = num_envs
         self.single_observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
         self.single_action_space = spaces.Discrete(len(_MOVES))
@@ -90,6 +98,20 @@ class DarkKeyToDoorVectorEnv(VectorEnv):
         reward = (found | opened).astype(np.float64)
         return self._observe(), reward, opened, out_of_time, {"success": opened.copy()}
 
+    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...]:
+        """A picture of every room: the door green, the key (until it is found) yellow, the agent red."""
+        return tuple(self._draw(row) for row in range(self.num_envs))
+
+    def _draw(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+        board = Board(self.size, self.size, WALL)
+        for cell in range(self.size**2):
+            board.fill(*divmod(cell, self.size), FLOOR)
+        board.fill(*divmod(int(self.door[row]), self.size), GOAL)
+        if not self._has_key[row]:
+            board.fill(*divmod(int(self.key[row]), self.size), HINT, share=0.8)
+        board.fill(*divmod(int(self._cell[row]), self.size), AGENT, share=0.5)
+        return board.picture
+
     def _observe(self) -> Float32[np.ndarray, "E 4"]:
         observation = np.empty((self.num_envs, 4), np.float32)
         observation[:, :2] = self._seen_of_cell[self._cell]
@@ -116,8 +138,8 @@ class DarkKeyToDoorConfig(EnvironmentConfig):
 
     @property
     def task(self) -> str:
-        """Such as `dark-key-to-door-9x9`."""
-        return f"dark-key-to-door-{self.size}x{self.size}"
+        """Such as `dark-key-to-door-9x9`, or `dark-key-to-door-8x8-fixed-start`."""
+        return f"dark-key-to-door-{self.size}x{self.size}" + ("-fixed-start" if self.fixed_start else "")
 
     @property
     def trial_length(self) -> int:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import create_empty_array
 from jaxtyping import Bool, Float32, Shaped
 
-from yamame.records.spaces import flatten_observation
+from yamame.environments.actions import policy_action_space
+from yamame.records.action_spaces import MASK_LEAF, NativeActionSpace, action_shape, choices
+from yamame.records.spaces import observation_leaves, stored_dtype, stored_shape
 
 _ALIGNMENT = 64
 
@@ -25,15 +26,17 @@ class Exchange:
     mask: Bool[np.ndarray, "E"]
     new_task: Bool[np.ndarray, "E"]
     action: Shaped[np.ndarray, "E ..."]
-    """int64, or float64 `[E, A]`, which holds every float32 exactly."""
+    """int64 `[E]` or `[E, C]`, or float64 `[E, A]`, which holds every float32 exactly."""
     reward: Float32[np.ndarray, "E"]
     terminated: Bool[np.ndarray, "E"]
     truncated: Bool[np.ndarray, "E"]
     success: Bool[np.ndarray, "E"]
     announces_success: Bool[np.ndarray, "E"]
     """Whether `success` means anything in this row."""
+    masked: Bool[np.ndarray, "E"]
+    """Whether there are action masks in this row."""
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
-    """What was last seen in every row."""
+    """What was last seen in every row; where actions are discrete, with a place for their mask."""
 
 
 def nameless_file() -> int:
@@ -45,10 +48,13 @@ def nameless_file() -> int:
 
 
 def map_exchange(
-    file: int, observation_space: spaces.Space[Any], action_space: spaces.Discrete | spaces.Box, num_envs: int
+    file: int, observation_space: spaces.Space[Any], action_space: NativeActionSpace, num_envs: int, mask_key: str
 ) -> Exchange:
     """The arrays for environments of these spaces in a file: the same memory in every process that maps it."""
-    action = ((), np.int64) if isinstance(action_space, spaces.Discrete) else (action_space.shape, np.float64)
+    action = (
+        action_shape(policy_action_space(action_space)),
+        np.float64 if isinstance(action_space, spaces.Box) else np.int64,
+    )
     fields = {
         "mask": ((), np.bool_),
         "new_task": ((), np.bool_),
@@ -58,9 +64,16 @@ def map_exchange(
         "truncated": ((), np.bool_),
         "success": ((), np.bool_),
         "announces_success": ((), np.bool_),
+        "masked": ((), np.bool_),
     }
     blank = {name: np.zeros((num_envs, *shape), dtype) for name, (shape, dtype) in fields.items()}
-    leaves = flatten_observation(observation_space, create_empty_array(observation_space, num_envs, np.zeros))
+    leaves = {
+        name: np.zeros((num_envs, *stored_shape(leaf)), stored_dtype(leaf))
+        for name, leaf in observation_leaves(observation_space).items()
+        if name != mask_key
+    }
+    if sizes := choices(action_space):
+        leaves[MASK_LEAF] = np.zeros((num_envs, sum(sizes)), np.bool_)
     mapped = _map(file, [*blank.values(), *leaves.values()])
     observation = dict(zip(leaves, mapped[len(blank) :], strict=True))
     return Exchange(observation=observation, **dict(zip(blank, mapped[: len(blank)], strict=True)))

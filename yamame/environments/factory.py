@@ -8,7 +8,7 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from yamame.environments.config import SinglesConfig
-from yamame.environments.placement import place
+from yamame.environments.selection import select
 from yamame.environments.trials import Trials
 from yamame.environments.vectorize import vectorize
 from yamame.records.errors import FieldError, UserError
@@ -54,7 +54,7 @@ class FactoryConfig(SinglesConfig):
 
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`. A vector environment must have exactly `num_envs` rows."""
-        environments = self._whole(num_envs, seed) if self.rows else place(self.factory, num_envs, seed, self.workers)
+        environments = self._whole(num_envs, seed) if self.rows else self.place(self.factory, num_envs, seed)
         return Trials(environments, horizon=self.horizon, attempts=self.attempts)
 
     def _whole(self, num_envs: int, seed: int) -> Environments:
@@ -66,4 +66,5 @@ class FactoryConfig(SinglesConfig):
                 f"the factory gives a vector environment of {made.num_envs}, the run wants {num_envs}: "
                 f"set num_envs to {made.num_envs}"
             )
-        return vectorize(made, seed)
+        seen = select(made, self.keys, self.drop_keys, self.mask_key)
+        return vectorize(seen, seed, mask_key=self.mask_key)

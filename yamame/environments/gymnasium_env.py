@@ -1,11 +1,10 @@
 """`GymnasiumConfig`: train on any environment that is registered with Gymnasium."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from yamame.environments.config import SinglesConfig
 from yamame.environments.gymnasium_ids import make_registered
-from yamame.environments.placement import place
 from yamame.environments.trials import Trials
 from yamame.records.interfaces import TrialEnvironments
 from yamame.records.limits import check_limits
@@ -38,5 +37,11 @@ class GymnasiumConfig(SinglesConfig):
 
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`; `UserError` for an unknown id names the nearest one."""
-        environments = place(partial(make_registered, self.id), num_envs, seed, self.workers)
+        environments = self.place(partial(make_registered, self.id), num_envs, seed)
+        return Trials(environments, horizon=self.horizon, attempts=self.attempts)
+
+    def build_rendered(self, seed: int) -> TrialEnvironments:
+        """See `EnvironmentConfig.build_rendered`."""
+        make = partial(make_registered, self.id, render_mode="rgb_array")
+        environments = replace(self, workers=0).place(make, 1, seed)
         return Trials(environments, horizon=self.horizon, attempts=self.attempts)

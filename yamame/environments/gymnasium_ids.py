@@ -1,6 +1,7 @@
 """Environments by their Gymnasium id, our own among them."""
 
 import difflib
+import warnings
 from typing import Any
 
 import gymnasium
@@ -24,12 +25,20 @@ def register_environments() -> None:
         entry_point="yamame.environments.single:make_dark_key_to_door",
         vector_entry_point="yamame.environments.dark_key_to_door:DarkKeyToDoorVectorEnv",
     )
+    gymnasium.register(
+        "yamame/Wind-v0",
+        entry_point="yamame.environments.single:make_wind",
+        vector_entry_point="yamame.environments.wind:WindVectorEnv",
+    )
 
 
-def make_registered(environment_id: str) -> gymnasium.Env[Any, Any]:
+def make_registered(environment_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """`gymnasium.make`, with its errors in one line that says what to do."""
+    rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     try:
-        return gymnasium.make(environment_id, disable_env_checker=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*render_mode")  # told when it is looked at
+            return gymnasium.make(environment_id, disable_env_checker=True, **rendering)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
         nearest = difflib.get_close_matches(environment_id, list(gymnasium.registry), n=1)
         hint = (
@@ -40,5 +49,9 @@ def make_registered(environment_id: str) -> gymnasium.Env[Any, Any]:
         raise UserError(f"Gymnasium has no environment {environment_id!r}: {hint}") from error
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise UserError(f"environment {environment_id!r} needs a package that is not installed: {error}") from error
+    except TypeError as error:
+        if render_mode is None:
+            raise
+        raise UserError(f"environment {environment_id!r} cannot be filmed: it takes no render_mode") from error
     except gymnasium.error.Error as error:
         raise UserError(f"Gymnasium cannot make environment {environment_id!r}: {error}") from error

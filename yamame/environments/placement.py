@@ -15,6 +15,7 @@ import numpy as np
 from yamame.environments.serial import SerialEnvironments
 from yamame.environments.vectorize import make_singles
 from yamame.environments.workers import WorkerEnvironments, WorkerError
+from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.errors import UserError
 from yamame.records.interfaces import Environments
 
@@ -28,23 +29,26 @@ _SPIN_TURNS, _TURN_SECONDS = 300_000, 80e-9
 _ROUNDS, _STEPS, _SECONDS = 3, 32, 0.25
 
 
-def place(make: Callable[[], Any], num_envs: int, seed: int, workers: int | None) -> Environments:
+def place(
+    make: Callable[[], Any], num_envs: int, seed: int, workers: int | None, *, mask_key: str = MASK_LEAF
+) -> Environments:
     """`num_envs` environments of one kind; what they do does not depend on where they are.
 
     `workers` is the number of processes, 0 for this one, None for what is expected to be fastest. Then workers that
     cannot begin (a function that cannot be sent to them, say) cost one line on stderr; where they were asked for, they
     raise `UserError` or `WorkerError`. So does a `make` that makes no `gymnasium.Env`, or the same one twice.
+    `mask_key` is where they say which actions they allow (see `ActionMasks`).
     """
     chosen = choose_workers(make, num_envs) if workers is None else workers
     if chosen:
         try:
-            return WorkerEnvironments(make, num_envs, seed, chosen)
+            return WorkerEnvironments(make, num_envs, seed, chosen, mask_key=mask_key)
         except (UserError, WorkerError) as problem:
             if workers is not None:
                 raise
             reason = str(problem).splitlines()[0]
             print(f"not using worker processes: {reason}; stepping environments in this one", file=sys.stderr)
-    return SerialEnvironments(make_singles(make, num_envs), seed)
+    return SerialEnvironments(make_singles(make, num_envs), seed, mask_key=mask_key)
 
 
 def choose_workers(make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> int:

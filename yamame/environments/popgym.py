@@ -9,7 +9,6 @@ import gymnasium
 from gymnasium import spaces
 
 from yamame.environments.config import SinglesConfig
-from yamame.environments.placement import place
 from yamame.environments.trials import Trials
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
@@ -56,15 +55,13 @@ class PopgymConfig(SinglesConfig):
 
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`; `UserError` for a misspelt name names the nearest one."""
-        environments = place(partial(make_popgym, self.name), num_envs, seed, self.workers)
+        environments = self.place(partial(make_popgym, self.name), num_envs, seed)
         return Trials(environments, horizon=self.trial_length, attempts=1)
 
 
 def make_popgym(name: str) -> gymnasium.Env[Any, Any]:
     """One environment, its action a single integer where POPGym has a pair of them (row and column of a board)."""
-    if name not in POPGYM_NAMES:
-        nearest = difflib.get_close_matches(name, POPGYM_NAMES, n=1, cutoff=0.0)[0]
-        raise UserError(f"POPGym has no environment {name!r}: did you mean {nearest!r}?")
+    check_name(name)
     try:
         from popgym import envs
         from popgym.wrappers import DiscreteAction
@@ -72,3 +69,10 @@ def make_popgym(name: str) -> gymnasium.Env[Any, Any]:
         raise UserError(f"environment {name!r} needs the package popgym: pip install 'yamame[popgym]'") from error
     environment: gymnasium.Env[Any, Any] = getattr(envs, name)()
     return DiscreteAction(environment) if isinstance(environment.action_space, spaces.MultiDiscrete) else environment
+
+
+def check_name(name: str) -> None:
+    """Raise `UserError`, which names the nearest one, if there is no environment of this name."""
+    if name not in POPGYM_NAMES:
+        nearest = difflib.get_close_matches(name, POPGYM_NAMES, n=1, cutoff=0.0)[0]
+        raise UserError(f"POPGym has no environment {name!r}: did you mean {nearest!r}?")

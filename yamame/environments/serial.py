@@ -5,13 +5,15 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Shaped, UInt8
 
+from yamame.environments.action_masks import ActionMasks, told_by_infos
 from yamame.environments.actions import native_action, policy_action_space
 from yamame.environments.checks import check_finite
+from yamame.environments.drawing import frames_per_second, render
 from yamame.environments.observations import stack_observations
+from yamame.records.action_spaces import MASK_LEAF, check_action_space
 from yamame.records.errors import UserError
-from yamame.records.spaces import check_action_space, observation_leaves
 from yamame.records.step import EpisodeStep
 
 
@@ -20,10 +22,18 @@ class SerialEnvironments:
 
     Every reset passes `options={"new_task": bool}`; the first reset of each environment also passes its own seed,
     drawn from `seed`; `first_row` is the number of the first environment, for parts of a larger whole: its seeds and
-    errors are those that it has there. Raises `UserError` for spaces that are not supported or not the same everywhere.
+    errors are those that it has there. `mask_key` is where they say what they allow (see `ActionMasks`). Raises
+    `UserError` for spaces that are not supported or not the same everywhere.
     """
 
-    def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], seed: int, *, first_row: int = 0) -> None:
+    def __init__(
+        self,
+        environments: Sequence[gymnasium.Env[Any, Any]],
+        seed: int,
+        *,
+        first_row: int = 0,
+        mask_key: str = MASK_LEAF,
+    ) -> None:
         if not environments:
             raise UserError("no environment was given: give at least one")
         first = environments[0]
@@ -34,12 +44,15 @@ class SerialEnvironments:
         self.observation_space = first.observation_space
         self.native_action_space = check_action_space(first.action_space)
         self.action_space = policy_action_space(self.native_action_space)
-        observation_leaves(self.observation_space)
+        self._masks = ActionMasks(mask_key, self.observation_space, self.native_action_space, first_row=first_row)
+        self._mask_key = mask_key
         self._environments = list(environments)
         seeds = np.random.SeedSequence(seed).generate_state(first_row + self.num_envs)
         self._seeds: list[int | None] = seeds[first_row:].tolist()
         self._first_row = first_row
         self._seen: list[Any] = [None] * self.num_envs
+        self._infos: list[Mapping[str, Any]] = [{}] * self.num_envs
+        self._ended = np.zeros(self.num_envs, np.bool_)
         self._step = np.zeros(self.num_envs, np.int64)
         self._announces_success = False
 
@@ -52,12 +65,13 @@ class SerialEnvironments:
             answer = self._environments[row].reset(seed=self._seeds[row], options=options)
             if not (isinstance(answer, tuple) and len(answer) == 2):
                 raise UserError("the environment's reset does not return (observation, info): is it made for old Gym?")
-            self._seen[row] = answer[0]
+            self._seen[row], self._infos[row] = answer
             self._seeds[row] = None
         self._step[mask] = 0
+        self._ended = self._ended & ~mask
         observation = stack_observations(self.observation_space, self._seen)
         check_finite(observation, None, self._step, self._first_row)
-        return observation
+        return self._with_masks(observation)
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         """See `Environments.step`."""
@@ -70,23 +84,36 @@ class SerialEnvironments:
                 "is it made for old Gym?"
             )
         observations, rewards, terminated, truncated, infos = zip(*answers, strict=True)
-        self._seen = list(observations)
+        self._seen, self._infos = list(observations), list(infos)
         self._step += 1
-        step = EpisodeStep(
-            reward=np.array(rewards, np.float32),
+        self._ended = np.logical_or(terminated, truncated)
+        observation, reward = stack_observations(self.observation_space, observations), np.array(rewards, np.float32)
+        check_finite(observation, reward, self._step, self._first_row)
+        return EpisodeStep(
+            reward=reward,
             terminated=np.array(terminated, np.bool_),
             truncated=np.array(truncated, np.bool_),
             live=np.ones(self.num_envs, np.bool_),
-            observation=stack_observations(self.observation_space, observations),
+            observation=self._with_masks(observation),
             success=self._success(infos),
         )
-        check_finite(step.observation, step.reward, self._step, self._first_row)
-        return step
+
+    @property
+    def frames_per_second(self) -> float:
+        """See `RenderedEnvironments`."""
+        return frames_per_second(self._environments[0])
+
+    def render(self) -> UInt8[np.ndarray, "height width 3"]:
+        """See `RenderedEnvironments`."""
+        return render(self._environments[0])
 
     def close(self) -> None:
         """Close every environment."""
         for environment in self._environments:
             environment.close()
+
+    def _with_masks(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> dict[str, np.ndarray]:
+        return self._masks.attach(observation, told_by_infos(self._infos, self._mask_key), self._step, self._ended)
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
         announced = [info.get("success") for info in infos]

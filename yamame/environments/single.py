@@ -9,9 +9,10 @@ from jaxtyping import Shaped
 
 from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
 from yamame.environments.tmaze import TMazeVectorEnv
+from yamame.environments.wind import WindVectorEnv
 
 
-class SingleEnvironment(gymnasium.Env[np.ndarray, int]):
+class SingleEnvironment(gymnasium.Env[np.ndarray, Any]):
     """A batched environment of one. `reset(options={"new_task": False})` repeats the task."""
 
     def __init__(self, batch_of_one: VectorEnv) -> None:
@@ -27,9 +28,14 @@ class SingleEnvironment(gymnasium.Env[np.ndarray, int]):
         observation, _ = self.batch.reset(seed=seed, options={"new_task": (options or {}).get("new_task", True)})
         return observation[0], {}
 
+    def render(self) -> Any:
+        """The batched environment's first picture, if it has any."""
+        pictures = self.batch.render()
+        return pictures[0] if pictures else None
+
     def step(self, action: Any) -> tuple[Shaped[np.ndarray, "..."], float, bool, bool, dict[str, Any]]:
         """As Gymnasium; `info["success"]` as the batched environment says."""
-        observation, reward, terminated, truncated, info = self.batch.step(np.array([action], np.int64))
+        observation, reward, terminated, truncated, info = self.batch.step(np.array([action], self.action_space.dtype))
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
 
 
@@ -41,6 +47,11 @@ def make_tmaze(**settings: Any) -> SingleEnvironment:
 def make_dark_key_to_door(**settings: Any) -> SingleEnvironment:
     """One `DarkKeyToDoorVectorEnv` room."""
     return SingleEnvironment(DarkKeyToDoorVectorEnv(1, **settings))
+
+
+def make_wind(**settings: Any) -> SingleEnvironment:
+    """One `WindVectorEnv` point."""
+    return SingleEnvironment(WindVectorEnv(1, **settings))
 
 
 def _first(info: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float32, Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
 from yamame.environments.batched import rows_to_reset
 from yamame.environments.config import EnvironmentConfig
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
 from yamame.environments.trials import Trials
 from yamame.environments.vector_adapter import VectorAdapter
 from yamame.records.errors import UserError
@@ -38,11 +39,18 @@ class TMazeVectorEnv(VectorEnv):
     """
 
     def __init__(
-        self, num_envs: int = 1, *, horizon: int = 30, passive: bool = True, penalty: float | None = None
+        self,
+        num_envs: int = 1,
+        *,
+        horizon: int = 30,
+        passive: bool = True,
+        penalty: float | None = None,
+        render_mode: str | None = None,
     ) -> None:
         if horizon < 1:
             raise UserError(f"the corridor has length {horizon}: give a horizon of at least 1")
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": []}
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": ["rgb_array"]}
+        self.render_mode = render_mode
         self.num_envs = num_envs
         self.single_observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.single_action_space = spaces.Discrete(4)
@@ -91,6 +99,20 @@ class TMazeVectorEnv(VectorEnv):
         punished = ~ended & (actions != RIGHT) & (self._time > self._start)
         reward = success - self._penalty * punished
         return self._observe(), reward, ended, ended.copy(), {"success": success}
+
+    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...]:
+        """A picture of every maze: the goal green, the cue (as long as it is shown) yellow, the agent red."""
+        return tuple(self._draw(row) for row in range(self.num_envs))
+
+    def _draw(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+        board = Board(self._junction + 3, 5, WALL)
+        for x, y in [*((x, 0) for x in range(self._junction)), *((self._junction, y) for y in (-1, 0, 1))]:
+            board.fill(x + 1, y + 2, FLOOR)
+        board.fill(self._junction + 1, int(self.goal[row]) + 2, GOAL)
+        if self._cue_shown[row]:
+            board.fill(1, int(self.goal[row]) + 2, HINT)
+        board.fill(int(self._x[row]) + 1, int(self._y[row]) + 2, AGENT, share=0.6)
+        return board.picture
 
     def _observe(self) -> Float32[np.ndarray, "E 2"]:
         second = np.where(self._cue_shown, self.goal, self._y)

@@ -33,8 +33,8 @@ class Trials:
         self.action_space = environments.action_space
         self.native_action_space = environments.native_action_space
         self.horizon = horizon
-        self._attempts = attempts
-        self._environments = environments
+        self.attempts = attempts
+        self.environments = environments
         self._time = np.zeros(self.num_envs, np.int64)
         self._attempts_done = np.zeros(self.num_envs, np.int64)
 
@@ -43,20 +43,20 @@ class Trials:
         everywhere = np.ones(self.num_envs, np.bool_)
         self._time[:] = 0
         self._attempts_done[:] = 0
-        return self._environments.reset(everywhere, everywhere)
+        return self.environments.reset(everywhere, everywhere)
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> TrialStep:
         """One transition of every trial; attempts and trials that end begin anew."""
-        episode = self._environments.step(action)
+        episode = self.environments.step(action)
         attempt_ends = episode.terminated | episode.truncated
         self._time += episode.live
         self._attempts_done += attempt_ends
-        last = np.zeros_like(attempt_ends) if self._attempts is None else self._attempts_done >= self._attempts
+        last = np.zeros_like(attempt_ends) if self.attempts is None else self._attempts_done >= self.attempts
         terminated = episode.terminated & last
         truncated = (episode.truncated & last) | (episode.live & (self._time >= self.horizon))
         trial_ends = terminated | truncated
         begins = attempt_ends | trial_ends
-        observation = self._environments.reset(begins, trial_ends) if begins.any() else episode.observation
+        observation = self.environments.reset(begins, trial_ends) if begins.any() else episode.observation
         self._time[trial_ends] = 0
         self._attempts_done[trial_ends] = 0
         return TrialStep(
@@ -72,4 +72,4 @@ class Trials:
 
     def close(self) -> None:
         """Give back what the environments hold."""
-        self._environments.close()
+        self.environments.close()

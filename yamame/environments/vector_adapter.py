@@ -5,13 +5,16 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Shaped, UInt8
 
+from yamame.environments.action_masks import ActionMasks, told_by_vector_info
 from yamame.environments.actions import native_action, policy_action_space
 from yamame.environments.checks import check_finite, check_shapes
+from yamame.environments.drawing import frames_per_second, render
 from yamame.environments.observations import stack_observations
+from yamame.records.action_spaces import MASK_LEAF, check_action_space
 from yamame.records.errors import UserError
-from yamame.records.spaces import check_action_space, flatten_observation, observation_leaves
+from yamame.records.spaces import flatten_observation, observation_leaves
 from yamame.records.step import EpisodeStep
 
 
@@ -26,15 +29,19 @@ class VectorAdapter:
       of those rows with `live` False.
 
     An environment that resets itself draws its own next task and plays every episode out: `reset` raises `UserError`
-    when asked for anything else. The first reset passes a seed drawn from `seed`, later ones none.
+    when asked for anything else. The first reset passes a seed drawn from `seed`, later ones none. `mask_key` is where
+    the environments say what they allow (see `ActionMasks`).
     """
 
-    def __init__(self, environments: VectorEnv, seed: int) -> None:
+    def __init__(self, environments: VectorEnv, seed: int, *, mask_key: str = MASK_LEAF) -> None:
         self.num_envs = environments.num_envs
         self.observation_space = environments.single_observation_space
         self.native_action_space = check_action_space(environments.single_action_space)
         self.action_space = policy_action_space(self.native_action_space)
         self._leaves = observation_leaves(self.observation_space)
+        self._masks = ActionMasks(mask_key, self.observation_space, self.native_action_space)
+        self._mask_key = mask_key
+        self._told: list[Any] = [None] * self.num_envs
         self._environments = environments
         # Gymnasium seeds row i with seed + i: halved, so that the sum still fits into 32 bits.
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] // 2)
@@ -69,7 +76,7 @@ class VectorAdapter:
         self._ended = self._ended & ~mask
         self._step[mask] = 0
         check_finite(self._observation, None, self._step)
-        return self._observation
+        return self._masks.attach(self._observation, self._told, self._step, self._ended | self._late)
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         """See `Environments.step`."""
@@ -82,20 +89,31 @@ class VectorAdapter:
         self._ended = terminated | truncated
         self._step += live
         self._observation = led_to = self._flat(observation)
+        self._told = told = self._masks_of(info)
         success_of = info
         if self._mode is AutoresetMode.SAME_STEP and self._ended.any():
-            led_to = self._with_final(info)
-            success_of = {**info, "final_success": _entry(info.get("final_info", {}), "success")}
-        step = EpisodeStep(
-            reward=np.where(live, np.asarray(reward), 0.0).astype(np.float32),
+            led_to, final_info = self._with_final(info), info.get("final_info", {})
+            told = _choose_told(self._ended, self._masks_of(final_info), told)
+            success_of = {**info, "final_success": _entry(final_info, "success")}
+        reward = np.where(live, np.asarray(reward), 0.0).astype(np.float32)
+        check_finite(led_to, reward, self._step)
+        return EpisodeStep(
+            reward=reward,
             terminated=terminated,
             truncated=truncated,
             live=live,
-            observation=led_to,
+            observation=self._masks.attach(led_to, told, self._step, self._ended),
             success=self._success(success_of, live),
         )
-        check_finite(step.observation, step.reward, self._step)
-        return step
+
+    @property
+    def frames_per_second(self) -> float:
+        """See `RenderedEnvironments`."""
+        return frames_per_second(self._environments)
+
+    def render(self) -> UInt8[np.ndarray, "height width 3"]:
+        """See `RenderedEnvironments`."""
+        return render(self._environments)
 
     def close(self) -> None:
         """Close the vector environment."""
@@ -105,8 +123,9 @@ class VectorAdapter:
         if self._seed is None and not new_task.all():
             raise UserError("this vector environment cannot repeat a task: use attempts=1")
         options: dict[str, Any] = {"new_task": True if self._hands_options_on else new_task.copy()}
-        observation, _ = self._environments.reset(seed=self._seed, options=options)
+        observation, info = self._environments.reset(seed=self._seed, options=options)
         self._seed = None
+        self._told = self._masks_of(info)
         flat = self._flat(observation)
         check_shapes(flat, self._leaves)
         return flat
@@ -119,12 +138,18 @@ class VectorAdapter:
             )
         if not self._hands_options_on:
             options = {"reset_mask": mask.copy(), "new_task": new_task.copy()}
-            return self._flat(self._environments.reset(options=options)[0])
+            observation, info = self._environments.reset(options=options)
+            self._told = _choose_told(mask, self._masks_of(info), self._told)
+            return self._flat(observation)
         for wanted in (True, False):
             rows = mask & (new_task == wanted)
             if rows.any():
-                observation, _ = self._environments.reset(options={"reset_mask": rows, "new_task": wanted})
+                observation, info = self._environments.reset(options={"reset_mask": rows, "new_task": wanted})
+                self._told = _choose_told(rows, self._masks_of(info), self._told)
         return self._flat(observation)
+
+    def _masks_of(self, info: Mapping[str, Any]) -> list[Any]:
+        return told_by_vector_info(info, self._mask_key, self.num_envs)
 
     def _flat(self, observation: Any) -> dict[str, np.ndarray]:
         """Leaves that share no memory with the environment, which may reuse its buffers."""
@@ -170,6 +195,10 @@ def _choose(
 ) -> dict[str, np.ndarray]:
     """`new` in the rows of `mask`, `old` elsewhere."""
     return {name: np.where(mask.reshape(-1, *[1] * (leaf.ndim - 1)), new[name], leaf) for name, leaf in old.items()}
+
+
+def _choose_told(mask: Bool[np.ndarray, "E"], new: list[Any], old: list[Any]) -> list[Any]:
+    return [new_one if chosen else old_one for chosen, new_one, old_one in zip(mask, new, old, strict=True)]
 
 
 def _entry(info: Mapping[str, Any], key: str) -> Bool[np.ndarray, "E"] | None:

@@ -8,20 +8,22 @@ from gymnasium.vector import VectorEnv
 
 from yamame.environments.serial import SerialEnvironments
 from yamame.environments.vector_adapter import VectorAdapter
+from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.errors import UserError
 
 
-def vectorize(environments: Any, seed: int) -> SerialEnvironments | VectorAdapter:
+def vectorize(environments: Any, seed: int, *, mask_key: str = MASK_LEAF) -> SerialEnvironments | VectorAdapter:
     """One `gymnasium.Env`, several of them, or a `gymnasium.vector.VectorEnv`, to be stepped together in this process.
 
+    `mask_key` is where they say which actions they allow (see `ActionMasks`).
     Raises `UserError` for anything else and for spaces that are not supported.
     """
     if isinstance(environments, VectorEnv):
-        return VectorAdapter(environments, seed)
+        return VectorAdapter(environments, seed, mask_key=mask_key)
     several = environments if isinstance(environments, Sequence) else [environments]
     for each in several:
         _check_single(each)
-    return SerialEnvironments(several, seed)
+    return SerialEnvironments(several, seed, mask_key=mask_key)
 
 
 def make_singles(make: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, Any]]:

@@ -2,17 +2,20 @@
 
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+import numpy as np
+from jaxtyping import Shaped
 
 from yamame.environments.channel import Channel, packed
 from yamame.environments.exchange import map_exchange
 from yamame.environments.serial import SerialEnvironments
 from yamame.environments.vectorize import make_singles
+from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.errors import UserError
 
 RESET, STEP = b"r", b"s"
@@ -31,6 +34,8 @@ class Share:
     rows: slice
     """Those of this one."""
     seed: int
+    mask_key: str
+    """See `ActionMasks`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +76,14 @@ class _Rows:
         numbers = range(share.rows.start, share.rows.stop)
         singles = make_singles(share.make, len(numbers))
         named = [_Numbered(single, row) for single, row in zip(singles, numbers, strict=True)]
-        self._environments = SerialEnvironments(named, share.seed, first_row=share.rows.start)
+        self._environments = SerialEnvironments(named, share.seed, first_row=share.rows.start, mask_key=share.mask_key)
         self.spaces = self._environments.observation_space, self._environments.native_action_space
-        self._exchange = map_exchange(memory_file, *self.spaces, share.num_envs)
+        self._exchange = map_exchange(memory_file, *self.spaces, share.num_envs, share.mask_key)
         self._rows = share.rows
 
     def reset(self) -> None:
         exchange, rows = self._exchange, self._rows
-        for name, leaf in self._environments.reset(exchange.mask[rows], exchange.new_task[rows]).items():
-            exchange.observation[name][rows] = leaf
+        self._show(self._environments.reset(exchange.mask[rows], exchange.new_task[rows]))
 
     def step(self) -> None:
         exchange, rows = self._exchange, self._rows
@@ -90,11 +94,15 @@ class _Rows:
         if step.success is not None:
             exchange.success[rows] = step.success
             exchange.announces_success[rows] = True
-        for name, leaf in step.observation.items():
-            exchange.observation[name][rows] = leaf
+        self._show(step.observation)
 
     def close(self) -> None:
         self._environments.close()
+
+    def _show(self, observation: Mapping[str, Shaped[np.ndarray, "rows ..."]]) -> None:
+        for name, leaf in observation.items():
+            self._exchange.observation[name][self._rows] = leaf
+        self._exchange.masked[self._rows] = MASK_LEAF in observation
 
 
 class _Numbered(gymnasium.Wrapper[Any, Any, Any, Any]):

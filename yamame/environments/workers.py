@@ -18,10 +18,12 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Shaped
 
+from yamame.environments.action_masks import missing_mask
 from yamame.environments.actions import policy_action_space
 from yamame.environments.channel import Channel, packed
 from yamame.environments.exchange import map_exchange, nameless_file
 from yamame.environments.worker_process import FAILED, RESET, STEP, Failure, Share
+from yamame.records.action_spaces import MASK_LEAF, NativeActionSpace
 from yamame.records.errors import UserError
 from yamame.records.step import EpisodeStep
 
@@ -50,10 +52,20 @@ class WorkerEnvironments:
     Raises `UserError` where `make` cannot be sent to another process.
     """
 
-    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, seed: int, workers: int) -> None:
+    def __init__(
+        self,
+        make: Callable[[], gymnasium.Env[Any, Any]],
+        num_envs: int,
+        seed: int,
+        workers: int,
+        *,
+        mask_key: str = MASK_LEAF,
+    ) -> None:
         rows_of = _contiguous(num_envs, min(workers, num_envs))
         try:
-            shares = [packed(Share(make=make, num_envs=num_envs, rows=rows, seed=seed)) for rows in rows_of]
+            shares = [
+                packed(Share(make=make, num_envs=num_envs, rows=rows, seed=seed, mask_key=mask_key)) for rows in rows_of
+            ]
         except Exception as problem:
             raise UserError(
                 f"what makes the environments cannot be sent to worker processes ({problem}): "
@@ -67,7 +79,8 @@ class WorkerEnvironments:
             self.num_envs = num_envs
             self.observation_space, self.native_action_space = spaces_of[0]
             self.action_space = policy_action_space(self.native_action_space)
-            self._exchange = map_exchange(file, self.observation_space, self.native_action_space, num_envs)
+            self._mask_key = mask_key
+            self._exchange = map_exchange(file, self.observation_space, self.native_action_space, num_envs, mask_key)
         finally:
             os.close(file)
 
@@ -98,7 +111,7 @@ class WorkerEnvironments:
         """Close every environment and end the processes; those that do not end within seconds are killed."""
         self._stop()
 
-    def _begin(self, shares: Sequence[bytes]) -> list[tuple[spaces.Space[Any], spaces.Discrete | spaces.Box]]:
+    def _begin(self, shares: Sequence[bytes]) -> list[tuple[spaces.Space[Any], NativeActionSpace]]:
         try:
             for worker, share in zip(self._workers, shares, strict=True):
                 worker.begin(share)
@@ -125,7 +138,11 @@ class WorkerEnvironments:
             raise (UserError if failures[0].for_user else WorkerError)(failures[0].message)
 
     def _observation(self) -> dict[str, Shaped[np.ndarray, "E ..."]]:
-        return {name: leaf.copy() for name, leaf in self._exchange.observation.items()}
+        exchange = self._exchange
+        masked = bool(exchange.masked.any())
+        if masked and not exchange.masked.all():
+            raise missing_mask(self._mask_key, int(np.argmin(exchange.masked)), 0)
+        return {name: leaf.copy() for name, leaf in exchange.observation.items() if masked or name != MASK_LEAF}
 
 
 class _Worker:
@@ -168,7 +185,7 @@ class _Worker:
         self._asked = False
         return failure
 
-    def receive_spaces(self) -> tuple[spaces.Space[Any], spaces.Discrete | spaces.Box]:
+    def receive_spaces(self) -> tuple[spaces.Space[Any], NativeActionSpace]:
         return self._channel.receive()
 
     def end(self) -> None:

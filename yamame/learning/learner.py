@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from yamame.learning.compute import PLAIN, Compute, restore_generator
@@ -151,9 +151,9 @@ class Learner:
 
     def _td_target(self, batch: Batch, state_ND: Float[Tensor, "N D"], pieces: Sequence[slice]) -> Float[Tensor, "N G"]:
         """Targets of all tokens, in units of scaled reward."""
-        noise = self.agent.target_actor.noise(state_ND, self.generator)
+        noise, mask = self.agent.target_actor.noise(state_ND, self.generator), batch.action_mask
         with self.compute.autocast():
-            values = [self._target_values(state_ND[piece], _part(noise, piece)) for piece in pieces]
+            values = [self._target_values(state_ND[piece], _part(mask, piece), _part(noise, piece)) for piece in pieces]
         return self.config.td.target(batch, torch.cat(values), self.agent.discounts_G, self.generator)
 
     def _backward_heads(
@@ -232,8 +232,8 @@ def _pieces(num_tokens: int, largest: int) -> list[slice]:
     return [slice(begin, min(begin + size, num_tokens)) for begin in range(0, num_tokens, size)]
 
 
-def _part(noise: Float[Tensor, "N G A"] | None, piece: slice) -> Float[Tensor, "n G A"] | None:
-    return None if noise is None else noise[piece]
+def _part(whole: Shaped[Tensor, "N ..."] | None, piece: slice) -> Shaped[Tensor, "n ..."] | None:
+    return None if whole is None else whole[piece]
 
 
 def _as_it_is(function: Any) -> Any:

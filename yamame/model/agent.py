@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 
 import torch
 from gymnasium import spaces
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from yamame.model.discounts import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.model.heads.actor import Actor, ActorConfig
 from yamame.model.heads.critic import CriticConfig
 from yamame.model.heads.popart import PopArt
-from yamame.model.timestep_encoders.vector import VectorEncoderConfig
+from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch, Predictions
 from yamame.records.limits import check_limits
 from yamame.records.spaces import observation_leaves
@@ -24,7 +25,7 @@ from yamame.records.spaces import observation_leaves
 class AgentConfig:
     """Everything that fixes the network's shape."""
 
-    timestep_encoder: VectorEncoderConfig = field(default_factory=VectorEncoderConfig)
+    timestep_encoder: TimestepEncoderConfig = field(default_factory=TimestepEncoderConfig)
     trajectory_encoder: TrajectoryEncoderConfig = field(default_factory=TransformerConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
@@ -40,11 +41,11 @@ class AgentConfig:
     def __post_init__(self) -> None:
         check_limits(self, "discounts", "acting_discount", above=0, below=1)
 
-    def all_discounts(self, action_space: spaces.Discrete | spaces.Box) -> tuple[float, ...]:
+    def all_discounts(self, action_space: PolicyActionSpace) -> tuple[float, ...]:
         """The G discounts; the acting one stands last."""
         if not self.multi_gamma:
             return (self.acting_discount,)
-        paper = PAPER_DISCRETE if isinstance(action_space, spaces.Discrete) else PAPER_CONTINUOUS
+        paper = PAPER_CONTINUOUS if isinstance(action_space, spaces.Box) else PAPER_DISCRETE
         return (*(self.discounts or paper), self.acting_discount)
 
 
@@ -59,7 +60,7 @@ class Agent(nn.Module):
         config: AgentConfig,
         *,
         observation_space: spaces.Space,
-        action_space: spaces.Discrete | spaces.Box,
+        action_space: PolicyActionSpace,
         context_length: int,
         horizon: int,
     ) -> None:
@@ -82,7 +83,7 @@ class Agent(nn.Module):
         self.popart = PopArt(len(discounts), enabled=config.popart)
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
-        """Raw input vectors of a batch."""
+        """The vector part of the input of a batch, before normalisation."""
         return self.timestep_encoder.features(
             observation=batch.observation,
             previous_action=batch.previous_action,
@@ -94,14 +95,20 @@ class Agent(nn.Module):
 
     def encode(self, features_NF: Float[Tensor, "N F"], batch: Batch) -> Float[Tensor, "N D"]:
         """States of all tokens."""
-        return self.trajectory_encoder(self.timestep_encoder(features_NF), batch)
+        return self.trajectory_encoder(self.timestep_encoder(features_NF, batch.observation), batch)
 
     @torch.no_grad()
     def target_values(
-        self, state_ND: Float[Tensor, "N D"], noise_NGA: Float[Tensor, "N G A"] | None
+        self,
+        state_ND: Float[Tensor, "N D"],
+        mask_NA: Bool[Tensor, "N A"] | None,
+        noise_NGA: Float[Tensor, "N G A"] | None,
     ) -> Float[Tensor, "N K G"]:
-        """Q(s, pi) by the slow heads, in units of scaled reward. `noise_NGA` is from `Actor.noise`."""
-        raw = self.target_critic.policy_value(state_ND, self.target_actor(state_ND), noise_NGA)
+        """Q(s, pi) by the slow heads, in units of scaled reward.
+
+        `mask_NA` is `Batch.action_mask`, `noise_NGA` from `Actor.noise`.
+        """
+        raw = self.target_critic.policy_value(state_ND, self.target_actor(state_ND, mask_NA), noise_NGA)
         return self.popart.value(raw)
 
     def predict(
@@ -112,7 +119,7 @@ class Agent(nn.Module):
         noise_NGA: Float[Tensor, "N G A"] | None,
     ) -> Predictions:
         """All that the losses look at. `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`."""
-        policy = self.actor(state_ND)
+        policy = self.actor(state_ND, batch.action_mask)
         q_data, q_policy = self.critic.values(state_ND, batch.action, policy, noise_NGA)
         return Predictions(
             log_prob_NG=policy.log_prob(batch.action),

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from yamame.model.agent import Agent
 from yamame.model.blocks.frozen import frozen
+from yamame.model.heads.actor import PolicyDistribution
+from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.step import PolicyInput
 
 
@@ -38,23 +40,34 @@ class Policy:
 
     @torch.inference_mode()
     def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
-        """Actions: integers `[E]` or float32 `[E, A]` in [-1, 1]; the mode if `deterministic`, else a sample."""
-        policy = self.actor(self.state(step))
+        """Actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1].
+
+        The mode of `distribution` if `deterministic`, else a sample.
+        """
+        policy = self.distribution(step)
         action: Tensor = policy.mode() if deterministic else policy.sample(self.generator)
         return action[:, 0].cpu().numpy()
 
     @torch.inference_mode()
+    def distribution(self, step: PolicyInput) -> PolicyDistribution:
+        """What it might do after one more timestep, which is remembered: for the acting discount alone."""
+        mask = step.observation.get(MASK_LEAF)
+        policy: PolicyDistribution = self.actor(self.state(step), None if mask is None else self._tensor(mask))
+        return policy
+
+    @torch.inference_mode()
     def state(self, step: PolicyInput) -> Tensor:
         """States `[E, D]` after one more timestep, which is remembered."""
+        observation = {name: self._tensor(value) for name, value in step.observation.items()}
         features = self.timestep_encoder.features(
-            observation={name: self._tensor(value) for name, value in step.observation.items()},
+            observation=observation,
             previous_action=self._tensor(step.previous_action),
             previous_reward=self._tensor(step.previous_reward),
             episode_start=self._tensor(step.episode_start),
             time=self._tensor(step.time),
             horizon=self.horizon,
         )
-        timestep_ED: Tensor = self.timestep_encoder(features)
+        timestep_ED: Tensor = self.timestep_encoder(features, observation)
         state_ED: Tensor = self.trajectory_encoder.step(timestep_ED, step.time, self.memory)
         return state_ED
 

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
+from yamame.records.action_spaces import MASK_LEAF
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
@@ -21,7 +23,7 @@ class Batch:
 
     reward: Float[Tensor, "N"]
     action: Shaped[Tensor, "N ..."]
-    """int64 `[N]` (discrete) or float32 `[N, A]` in [-1, 1]."""
+    """int64 `[N]` (one choice) or `[N, C]` (several), or float32 `[N, A]` in [-1, 1]."""
     terminated: Bool[Tensor, "N"]
     truncated: Bool[Tensor, "N"]
     valid: Bool[Tensor, "N"]
@@ -58,6 +60,12 @@ class Batch:
     def real(self) -> Bool[Tensor, "N"]:
         """True on every token of a window, its last slot included; false on the filling."""
         return self.segment < self.num_windows
+
+    @property
+    def action_mask(self) -> Bool[Tensor, "N A"] | None:
+        """What each token's policy may do; everything on the filling. None where nothing is ever forbidden."""
+        mask = self.observation.get(MASK_LEAF)
+        return None if mask is None else mask | ~self.real[:, None]
 
     def tokens(self, piece: slice) -> "Batch":
         """Some tokens, for what looks at each alone: heads and losses.

@@ -5,9 +5,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Shaped, UInt8
 from torch import Tensor
 
+from yamame.records.action_spaces import NativeActionSpace, PolicyActionSpace
 from yamame.records.batch import Batch, LossOutput, Predictions
 from yamame.records.step import EpisodeStep, PolicyInput, TrialStep
 from yamame.records.trajectory import Trajectory
@@ -17,13 +18,14 @@ from yamame.records.trajectory import Trajectory
 class Environments(Protocol):
     """E environments stepped together, episode by episode; they never reset on their own.
 
-    `action_space` is Discrete or Box in [-1, 1] (rescaled); observations are flat dicts of leaves `[E, ...]`.
+    `action_space` is what the policy sees: Discrete, flat MultiDiscrete, or flat Box in [-1, 1] (rescaled).
+    Observations are flat dicts of leaves `[E, ...]`; where there are action masks, the leaf `MASK_LEAF` is one more.
     """
 
     num_envs: int
     observation_space: spaces.Space[Any]
-    action_space: spaces.Discrete | spaces.Box
-    native_action_space: spaces.Discrete | spaces.Box
+    action_space: PolicyActionSpace
+    native_action_space: NativeActionSpace
     """The action space as the environment declares it."""
 
     def reset(
@@ -42,13 +44,27 @@ class Environments(Protocol):
 
 
 @runtime_checkable
+class RenderedEnvironments(Environments, Protocol):
+    """Environments the first of which can be looked at."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """How fast pictures are meant to follow each other."""
+        ...
+
+    def render(self) -> UInt8[np.ndarray, "height width 3"]:
+        """What the first environment looks like now; `UserError` where it has no picture."""
+        ...
+
+
+@runtime_checkable
 class TrialEnvironments(Protocol):
     """E trials stepped together: one task each, memory kept from attempt to attempt, a new task at every trial."""
 
     num_envs: int
     observation_space: spaces.Space[Any]
-    action_space: spaces.Discrete | spaces.Box
-    native_action_space: spaces.Discrete | spaces.Box
+    action_space: PolicyActionSpace
+    native_action_space: NativeActionSpace
     """The action space as the environment declares it."""
     horizon: int
     """Largest number of transitions in a trial."""
@@ -73,7 +89,7 @@ class ActingPolicy(Protocol):
     version: int
 
     def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:
-        """Actions: integers `[E]` or float32 `[E, A]` in [-1, 1]."""
+        """Actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1]; none that `MASK_LEAF` forbids."""
         ...
 
 

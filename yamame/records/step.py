@@ -12,7 +12,8 @@ class PolicyInput:
     """Everything the policy sees of one timestep of E environments, which may all be at different times.
 
     `time == 0` begins a trial: the policy forgets what came before in that row, and `previous_action` and
-    `previous_reward` there are ignored. Discrete actions are integers `[E]`, continuous ones float32 `[E, A]`.
+    `previous_reward` there are ignored. Actions are integers `[E]` (one choice) or `[E, C]` (several), or float32
+    `[E, A]` (continuous).
     """
 
     time: Int64[np.ndarray, "E"]

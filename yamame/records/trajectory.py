@@ -32,7 +32,7 @@ class Trajectory:
 
     `terminated` and `truncated` speak of the *trial*; the end of an attempt inside it (a soft reset) shows only as
     `episode_start[t + 1]`, and `observation[t + 1]` is then the first of the next attempt (SPEC of the method, "soft
-    resets"). Discrete actions are integers `[T]`, continuous ones float32 `[T, A]` in [-1, 1].
+    resets"). Actions are integers `[T]` (one choice) or `[T, C]` (several), or float32 `[T, A]` in [-1, 1].
     """
 
     reward: Float32[np.ndarray, "T"]

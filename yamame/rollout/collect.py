@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-from gymnasium import spaces
 from jaxtyping import Shaped
 
+from yamame.records.action_spaces import MASK_LEAF, blank_action
 from yamame.records.interfaces import ActingPolicy, TrialEnvironments
 from yamame.records.step import PolicyInput, TrialStep
 from yamame.records.trajectory import Trajectory
@@ -51,7 +51,8 @@ class Collector:
         """One vector step: the trials that it finished, each with the index of its environment."""
         now = self._input or self._begin()
         action = policy.act(now, deterministic=deterministic)
-        action = self.explorer.perturb(action, now.time, self.environments.horizon, self.env_steps)
+        mask = now.observation.get(MASK_LEAF)
+        action = self.explorer.perturb(action, now.time, self.environments.horizon, self.env_steps, mask)
         begins_E = now.time == 0
         if begins_E.any():
             self._version_E[begins_E] = policy.version
@@ -73,7 +74,7 @@ class Collector:
         return PolicyInput(
             time=np.zeros(num_envs, np.int64),
             observation=self.environments.reset(),
-            previous_action=_blank_action(self.environments.action_space, num_envs),
+            previous_action=blank_action(self.environments.action_space, num_envs),
             previous_reward=np.zeros(num_envs, np.float32),
             episode_start=np.ones(num_envs, np.bool_),
         )
@@ -136,9 +137,3 @@ def _next_input(now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: Tri
         previous_reward=previous_reward,
         episode_start=step.episode_start | (time_E == 0),
     )
-
-
-def _blank_action(space: spaces.Discrete | spaces.Box, num_envs: int) -> Shaped[np.ndarray, "E ..."]:
-    if isinstance(space, spaces.Discrete):
-        return np.zeros(num_envs, np.int64)
-    return np.zeros((num_envs, *space.shape), np.float32)

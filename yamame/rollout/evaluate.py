@@ -1,5 +1,6 @@
 """`evaluate`: how good a policy is, without exploration noise and without favouring short trials."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,12 @@ from jaxtyping import Float64
 from yamame.records.errors import UserError
 from yamame.records.interfaces import ActingPolicy, TrialEnvironments
 from yamame.rollout.collect import Collector
+from yamame.rollout.confidence import mean_ci95, rate_ci95
 from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.rollout.statistics import TrialSummary, mean_per_attempt, success_rate, summarize
+from yamame.rollout.statistics import TrialSummary, success_rate, summarize
 
-BOOTSTRAP_RESAMPLES = 9999
-BOOTSTRAP_NUMBERS_AT_ONCE = 1_000_000
+BEGUN_BY = 0.5
+"""An attempt counts in the adaptation curves where at least this part of the trials began it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +32,14 @@ class Evaluation:
 
     An attempt that the end of its trial cut short counts with what it had earned.
     """
+    return_per_attempt_ci95: list[tuple[float, float]]
+    """95 % bootstrap intervals of these means."""
     success_rate: float | None
     """Part of the trials in which any transition announced success; None where the task announces none."""
+    success_per_attempt: list[float] | None
+    """The like of attempt 1, 2, ..., at most as many as `return_per_attempt` has; None where none is announced."""
+    success_per_attempt_ci95: list[tuple[float, float]] | None
+    """95 % score intervals of these rates."""
     trials: int
 
     def to_json(self) -> dict[str, Any]:
@@ -40,7 +48,10 @@ class Evaluation:
             "return_mean": self.return_mean,
             "return_ci95": list(self.return_ci95),
             "return_per_attempt": self.return_per_attempt,
+            "return_per_attempt_ci95": _lists(self.return_per_attempt_ci95),
             "success_rate": self.success_rate,
+            "success_per_attempt": self.success_per_attempt,
+            "success_per_attempt_ci95": _lists(self.success_per_attempt_ci95),
             "trials": self.trials,
         }
 
@@ -78,25 +89,44 @@ def evaluate(
 
 def _evaluation(trials: list[TrialSummary], confidence_seed: int) -> Evaluation:
     returns = np.array([trial.total_return for trial in trials])
+    of_attempts = _curve([trial.return_per_attempt for trial in trials])
+    low, high = mean_ci95(np.column_stack([returns, of_attempts]), confidence_seed)
+    success, success_ci95 = _success_per_attempt(trials, of_attempts.shape[1])
     return Evaluation(
         returns=returns,
         return_mean=float(returns.mean()),
-        return_ci95=_mean_ci95(returns, confidence_seed),
-        return_per_attempt=mean_per_attempt([trial.return_per_attempt for trial in trials], begun_by=0.5),
+        return_ci95=(float(low[0]), float(high[0])),
+        return_per_attempt=np.nanmean(of_attempts, axis=0).tolist(),
+        return_per_attempt_ci95=_pairs(low[1:], high[1:]),
         success_rate=success_rate(trials),
+        success_per_attempt=success,
+        success_per_attempt_ci95=success_ci95,
         trials=len(trials),
     )
 
 
-def _mean_ci95(returns: Float64[np.ndarray, "trials"], seed: int) -> tuple[float, float]:
-    """Percentile bootstrap: unlike BCa it is defined for every sample, however few or lopsided the returns."""
-    if np.ptp(returns) == 0.0:
-        return float(returns[0]), float(returns[0])
-    rng, trials = np.random.default_rng(seed), len(returns)
-    at_once = max(1, BOOTSTRAP_NUMBERS_AT_ONCE // trials)
-    means = np.empty(BOOTSTRAP_RESAMPLES)
-    for begin in range(0, BOOTSTRAP_RESAMPLES, at_once):
-        part = means[begin : begin + at_once]
-        part[:] = returns[rng.integers(trials, size=(len(part), trials))].mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
+def _success_per_attempt(
+    trials: list[TrialSummary], attempts: int
+) -> tuple[list[float] | None, list[tuple[float, float]] | None]:
+    announced = [np.asarray(trial.success_per_attempt, float) for trial in trials if trial.success is not None]
+    if not announced:
+        return None, None
+    begun = _curve(announced)[:, :attempts]
+    successes, trials_A = np.nansum(begun, axis=0), np.sum(~np.isnan(begun), axis=0).astype(np.float64)
+    return (successes / trials_A).tolist(), _pairs(*rate_ci95(successes, trials_A))
+
+
+def _curve(of_trials: Sequence[Sequence[float] | Float64[np.ndarray, "_"]]) -> Float64[np.ndarray, "trials attempts"]:
+    """What each trial's attempts gave, NaN where it did not begin one; cut where fewer than `BEGUN_BY` of them did."""
+    begun = np.full((len(of_trials), max(map(len, of_trials))), np.nan)
+    for row, attempts in zip(begun, of_trials, strict=True):
+        row[: len(attempts)] = attempts
+    return begun[:, np.mean(~np.isnan(begun), axis=0) >= BEGUN_BY]
+
+
+def _pairs(low: Float64[np.ndarray, "n"], high: Float64[np.ndarray, "n"]) -> list[tuple[float, float]]:
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def _lists(pairs: list[tuple[float, float]] | None) -> list[list[float]] | None:
+    return None if pairs is None else [list(pair) for pair in pairs]

@@ -4,10 +4,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from gymnasium import spaces
-from jaxtyping import Float64, Int64, Shaped
+from jaxtyping import Bool, Float64, Int64, Shaped
 
+from yamame.records.action_spaces import PolicyActionSpace, choices
 from yamame.records.limits import check_limits
+from yamame.rollout.uniform import uniform_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,8 @@ class ExplorationConfig(ABC):
     ) -> Float64[np.ndarray, "E"]:
         """Noise level at step `time_E` of trials of at most `horizon` transitions, after `env_steps` steps in all.
 
-        `multiplier_E` is what `draw_multiplier` gave each trial. For discrete actions the level is a probability.
+        `multiplier_E` is what `draw_multiplier` gave each trial. For discrete actions the level is a probability, of
+        each component by itself where there are several.
         """
 
     def draw_multiplier(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
@@ -168,12 +170,12 @@ class Explorer:
     def __init__(
         self,
         config: ExplorationConfig,
-        action_space: spaces.Discrete | spaces.Box,
+        action_space: PolicyActionSpace,
         num_envs: int,
         rng: np.random.Generator,
     ) -> None:
         self.config = config
-        self.action_space = action_space
+        self._sizes = choices(action_space)
         self.multiplier_E = np.zeros(num_envs)
         """Multiplier of the trial that each environment is in."""
         self._rng = rng
@@ -184,27 +186,34 @@ class Explorer:
         time: Int64[np.ndarray, "E"],
         horizon: int,
         env_steps: int,
+        mask: Bool[np.ndarray, "E A"] | None = None,
     ) -> Shaped[np.ndarray, "E ..."]:
-        """The actions to execute: int64 `[E]` (zero-based) or float32 `[E, A]` in [-1, 1].
+        """The actions to execute: int64 `[E]` or `[E, C]` (zero-based) or float32 `[E, A]` in [-1, 1].
 
-        Discrete: with probability epsilon a uniform action instead. Box: `clip(a + epsilon * normal, -1, 1)`.
+        Discrete: with probability epsilon a uniform one of the allowed actions instead; every component of several
+        by itself, so that what the policy chose in the others still counts. Box: `clip(a + epsilon * normal, -1, 1)`.
         Rows where `time` is 0 begin a trial and draw a new multiplier first.
         """
         begins_E = time == 0
         if begins_E.any():
             self.multiplier_E[begins_E] = self.config.draw_multiplier(self._rng, int(np.count_nonzero(begins_E)))
         epsilon_E = self.config.epsilon(time, horizon, env_steps, self.multiplier_E)
-        if isinstance(self.action_space, spaces.Discrete):
-            return self._replace_some(action.astype(np.int64, copy=False), epsilon_E, int(self.action_space.n))
+        if self._sizes:
+            return self._replace_some(action.astype(np.int64, copy=False), epsilon_E, mask)
         return self._shake(action.astype(np.float32, copy=False), epsilon_E)
 
     def _replace_some(
-        self, action_E: Int64[np.ndarray, "E"], epsilon_E: Float64[np.ndarray, "E"], num_actions: int
-    ) -> Int64[np.ndarray, "E"]:
+        self,
+        action: Int64[np.ndarray, "E ..."],
+        epsilon_E: Float64[np.ndarray, "E"],
+        mask_EA: Bool[np.ndarray, "E A"] | None,
+    ) -> Int64[np.ndarray, "E ..."]:
         if not epsilon_E.any():
-            return action_E
-        chance_E, choice_E = self._rng.random((2, len(action_E)))
-        return np.where(chance_E < epsilon_E, (choice_E * num_actions).astype(np.int64), action_E)
+            return action
+        action_EC = action.reshape(len(action), -1)
+        chance_EC, choice_EC = self._rng.random((2, *action_EC.shape))
+        uniform_EC = uniform_choices(choice_EC, self._sizes, mask_EA)
+        return np.where(chance_EC < epsilon_E[:, None], uniform_EC, action_EC).reshape(action.shape)
 
     def _shake(
         self, action_EA: Shaped[np.ndarray, "E A"], epsilon_E: Float64[np.ndarray, "E"]

@@ -23,6 +23,8 @@ class TrialSummary:
     """Sum of rewards of each attempt, the last one possibly cut short by the end of the trial."""
     success: bool | None
     """Whether any transition announced success; None where the task announces none."""
+    success_per_attempt: list[bool] | None = None
+    """The same of each attempt."""
 
     @property
     def total_return(self) -> float:
@@ -83,10 +85,12 @@ class Statistics:
 
 def summarize(trajectory: Trajectory) -> TrialSummary:
     """The summary of one finished trial."""
+    successes = trajectory.success_per_attempt()
     return TrialSummary(
         length=len(trajectory),
         return_per_attempt=trajectory.return_per_attempt().tolist(),
-        success=None if trajectory.success is None else bool(trajectory.success.any()),
+        success=None if successes is None else bool(successes.any()),
+        success_per_attempt=None if successes is None else successes.tolist(),
     )
 
 
@@ -96,11 +100,7 @@ def success_rate(trials: Iterable[TrialSummary]) -> float | None:
     return float(np.mean(successes)) if successes else None
 
 
-def mean_per_attempt(returns: Sequence[Sequence[float]], begun_by: float = 0.0) -> list[float]:
-    """Mean of attempt 1, 2, ... of ragged `returns` (trial, attempt), each over the trials that began it.
-
-    Ends before the first attempt that fewer than the fraction `begun_by` of the trials began.
-    """
+def mean_per_attempt(returns: Sequence[Sequence[float]]) -> list[float]:
+    """Mean of attempt 1, 2, ... of ragged `returns` (trial, attempt), each over the trials that began it."""
     longest = max((len(attempts) for attempts in returns), default=0)
-    columns = ([attempts[i] for attempts in returns if len(attempts) > i] for i in range(longest))
-    return [float(np.mean(column)) for column in columns if len(column) >= begun_by * len(returns)]
+    return [float(np.mean([attempts[i] for attempts in returns if len(attempts) > i])) for i in range(longest)]

@@ -7,10 +7,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from yamame.environments.action_masks import without_masks
 from yamame.learning.compute import Compute, resolve
 from yamame.learning.learner import Learner
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
+from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch
 from yamame.replay.sampler import Sampler
 from yamame.replay.store import LMDBStore
@@ -92,7 +94,7 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
 def new_agent(
     config: RunConfig,
     observation_space: spaces.Space,
-    action_space: spaces.Discrete | spaces.Box,
+    action_space: PolicyActionSpace,
     horizon: int,
     *,
     seed: int,
@@ -102,7 +104,7 @@ def new_agent(
         torch.manual_seed(seed)
         return Agent(
             config.agent,
-            observation_space=observation_space,
+            observation_space=without_masks(observation_space, config.env.mask_key),
             action_space=action_space,
             context_length=config.context,
             horizon=horizon,

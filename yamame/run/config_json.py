@@ -17,6 +17,13 @@ from yamame.run.typed_fields import MisfitError, conform, field_types, is_callab
 
 C = TypeVar("C")
 
+MOVED = {
+    "yamame.model.timestep_encoders.vector:VectorEncoderConfig": (
+        "yamame.model.timestep_encoders.timestep:TimestepEncoderConfig"
+    ),
+}
+"""What files of older versions call a class -> its name today."""
+
 
 def to_json(config: Any) -> dict[str, Any]:
     """A config and all configs inside it as plain JSON, from which `from_json` makes an equal one.
@@ -86,7 +93,8 @@ def _from_json(value: Any, annotation: Any, path: str) -> Any:
         return value
     if is_callable_type(annotation):
         return _function_from_json(value, path)
-    config_class = _resolve(value.get("type"), path)
+    name = value.get("type")
+    config_class = _resolve(MOVED.get(name, name) if isinstance(name, str) else name, path)
     if not isinstance(config_class, type) or not hasattr(config_class, "__dataclass_fields__"):
         raise UserError(f"{path}: {value.get('type')} is not a config class")
     if not is_of_class(config_class, annotation):

@@ -1,17 +1,17 @@
 """A small agent that learns on a CPU, and settings for a task that nobody has tuned: a user's own environment."""
 
+from dataclasses import replace
+
 from yamame.environments.config import EnvironmentConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import AgentConfig
 from yamame.model.discounts import SHORT
 from yamame.model.heads.actor import ActorConfig
-from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.vector import VectorEncoderConfig
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.rollout.exploration import BiLevelEpsilon
 from yamame.run.config import EvaluationConfig, RunConfig
 from yamame.run.pace import PaceConfig
+from yamame.run.sizes import SIZES
 
 LONGEST_CONTEXT = 256
 
@@ -24,14 +24,10 @@ def small_agent(
     probability_clip: tuple[float, float] = ActorConfig.probability_clip,
 ) -> AgentConfig:
     """Two Transformer layers of width 64 under heads of two hidden layers: sizes that a CPU can train."""
-    return AgentConfig(
-        timestep_encoder=VectorEncoderConfig(hidden=(64,), width=64),
-        trajectory_encoder=TransformerConfig(width=64, layers=2, heads=4, feedforward=256),
-        actor=ActorConfig(hidden=(head_width, head_width), probability_clip=probability_clip),
-        critic=CriticConfig(hidden=(head_width, head_width)),
-        discounts=discounts,
-        acting_discount=acting_discount,
+    agent = AgentConfig(
+        actor=ActorConfig(probability_clip=probability_clip), discounts=discounts, acting_discount=acting_discount
     )
+    return replace(SIZES["small"], head_hidden=(head_width, head_width)).of(agent)
 
 
 def default_config(env: EnvironmentConfig, *, env_steps: int = 300_000) -> RunConfig:

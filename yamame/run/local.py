@@ -13,10 +13,9 @@ from torch import Tensor
 from yamame.learning.checkpoint import flatten_tensors, load_checkpoint, save_checkpoint, unflatten_tensors
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
-from yamame.rollout.evaluate import Evaluation
 from yamame.run.build import build
 from yamame.run.config import RunConfig
-from yamame.run.judge import EVALUATION_SEED, evaluate_agent, evaluate_random
+from yamame.run.judge import Judgement, judge_agent, judge_random
 from yamame.run.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND, MetricWriter
 from yamame.run.overlap import Beside, Stopped
 from yamame.run.progress import Progress
@@ -82,7 +81,7 @@ class LocalRun:
             metrics.truncate_after(self.parts.learner.updates)
             if self.standing.random_actions is None:
                 with stop.cutting_short():
-                    self.standing.random_actions = self._evaluate_random()
+                    self.standing.random_actions = self._judge_random()
             while not self.finished and not stop.requested:
                 values = self._round(progress, stop)
                 if not stop.requested:
@@ -186,35 +185,27 @@ class LocalRun:
             return 0
         return self.config.pace.updates_due(env_steps=self.env_steps_stored, updates=parts.learner.updates)
 
-    def _evaluate_random(self) -> dict[str, Any]:
-        trials = self.config.evaluation.final_trials
-        return evaluate_random(self.config, trials=trials, seed=EVALUATION_SEED).to_json()
+    def _judge_random(self) -> dict[str, Any]:
+        return judge_random(self.config, trials=self.config.evaluation.final_trials).to_json()
 
     def _evaluate_if_due(self, stop: StopSignal) -> dict[str, float]:
         evaluation, env_steps = self.config.evaluation, self.parts.collector.env_steps
         if not evaluation.every_env_steps or env_steps < self.standing.next_evaluation:
             return {}
-        result: Evaluation | None = None
+        judgement: Judgement | None = None
         with stop.cutting_short():
-            result = self.evaluate(trials=evaluation.trials, seed=EVALUATION_SEED + self.parts.learner.updates)
-        if result is None:
+            judgement = self.judge(trials=evaluation.trials)
+        if judgement is None:
             return {}
+        return_mean = judgement.evaluation.return_mean
         self.standing.next_evaluation = env_steps + evaluation.every_env_steps
-        solved = evaluation.solved_return is not None and result.return_mean >= evaluation.solved_return
+        solved = evaluation.solved_return is not None and return_mean >= evaluation.solved_return
         self.standing.solved_in_a_row = self.standing.solved_in_a_row + 1 if solved else 0
-        low, high = result.return_ci95
-        values = {
-            "evaluate/return_mean": result.return_mean,
-            "evaluate/return_ci95_low": low,
-            "evaluate/return_ci95_high": high,
-        }
-        if result.success_rate is not None:
-            values["evaluate/success_rate"] = result.success_rate
-        return values
+        return judgement.metrics()
 
-    def evaluate(self, *, trials: int, seed: int = EVALUATION_SEED) -> Evaluation:
-        """Judge the present weights."""
-        return evaluate_agent(self.config, self.parts.learner.agent, trials=trials, seed=seed)
+    def judge(self, *, trials: int) -> Judgement:
+        """Judge the present weights, always on the same tasks (`EVALUATION_SEED`)."""
+        return judge_agent(self.config, self.parts.learner.agent, trials=trials)
 
     def _report(self, progress: Progress, metrics: MetricWriter, values: Mapping[str, float]) -> None:
         env_steps, updates = self.parts.collector.env_steps, self.parts.learner.updates

@@ -13,18 +13,24 @@ METRICS_FILE = "metrics.jsonl"
 
 RETURN = "collect/return_mean"
 SUCCESS = "collect/success_rate"
-EVALUATION_RETURN = "evaluate/return_mean"
-EVALUATION_LOW = "evaluate/return_ci95_low"
-EVALUATION_HIGH = "evaluate/return_ci95_high"
+EVALUATION = "evaluate"
+EVALUATION_TRAINING_TASKS = "evaluate_training_tasks"
+EVALUATION_RETURN = f"{EVALUATION}/return_mean"
+EVALUATION_LOW = f"{EVALUATION}/return_ci95_low"
+EVALUATION_HIGH = f"{EVALUATION}/return_ci95_high"
+EVALUATION_SUCCESS = f"{EVALUATION}/success_rate"
+EVALUATION_RETURN_TRAINING_TASKS = f"{EVALUATION_TRAINING_TASKS}/return_mean"
 ENV_STEPS_PER_SECOND = "speed/env_steps_per_second"
 UPDATES_PER_SECOND = "speed/updates_per_second"
 
 GLOSSARY: Mapping[str, str] = {
     RETURN: "mean return of the last 100 training trials, exploration noise included",
     SUCCESS: "fraction of those trials in which the task announced success, 0 to 1",
-    EVALUATION_RETURN: "mean return of evaluation trials, without exploration noise",
+    EVALUATION_RETURN: "mean return of evaluation trials, without exploration noise, on test tasks where there are any",
     EVALUATION_LOW: "lower end of the 95 % confidence interval of that mean",
     EVALUATION_HIGH: "upper end of the 95 % confidence interval of that mean",
+    EVALUATION_SUCCESS: "fraction of the evaluation trials in which the task announced success, 0 to 1",
+    EVALUATION_RETURN_TRAINING_TASKS: "the like on the training tasks, where the benchmark keeps test tasks apart",
     ENV_STEPS_PER_SECOND: "environment steps per second of wall time since the last line, all environments together",
     UPDATES_PER_SECOND: "gradient updates per second of wall time since the last line",
 }

@@ -4,7 +4,8 @@ runs/<recipe>-<time>/
   config.json      all settings              metrics.jsonl   what was measured, a line at a time
   spaces.json      what the policy sees      tensorboard/    the same for TensorBoard
   checkpoints/     to go on from             report.md       results in words and pictures
-  replay/          what was experienced      lock            held by the process that trains here
+  replay/          what was experienced      result.json     the same for programs, once the run is over
+  about.json       where it came from        lock            held by the process that trains here
 """
 
 import contextlib
@@ -26,8 +27,13 @@ METRICS = METRICS_FILE
 CHECKPOINTS = "checkpoints"
 REPLAY = "replay"
 REPORT = "report.md"
+RESULT = "result.json"
 ABOUT = "about.json"
 LOCK = "lock"
+
+
+class InUseError(UserError):
+    """Another process trains in a run's folder."""
 
 
 def create(run_dir: Path | None, recipe: str) -> Path:
@@ -53,12 +59,12 @@ def require_run(path: Path) -> Path:
 
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Hold a run's folder while training in it; `UserError` if another process does. A killed process lets go."""
+    """Hold a run's folder while training in it; `InUseError` if another process does. A killed process lets go."""
     with (directory / LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:
-            raise UserError(
+            raise InUseError(
                 f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
             ) from held
         yield

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from yamame.environments.actions import policy_action_space
 from yamame.learning.checkpoint import Checkpoint, load_checkpoint, unflatten_tensors
 from yamame.model.agent import Agent
 from yamame.records.errors import UserError
@@ -16,11 +17,11 @@ from yamame.records.spaces import space_from_json, space_to_json
 from yamame.run.build import new_agent
 from yamame.run.config import RunConfig
 from yamame.run.config_json import from_json, to_json
-from yamame.run.judge import EVALUATION_SEED, evaluate_agent
+from yamame.run.judge import EVALUATION_SEED, judge_agent
 from yamame.run.local import LocalRun, misfit
 from yamame.run.progress import Progress
 from yamame.run.report import write_report
-from yamame.run.run_directory import ABOUT, CHECKPOINTS, CONFIG, SPACES, create, lock, require_run
+from yamame.run.run_directory import ABOUT, CHECKPOINTS, CONFIG, RESULT, SPACES, create, lock, require_run
 from yamame.run.signals import StopSignal
 
 Summary = dict[str, Any]
@@ -30,8 +31,12 @@ NOT_EVALUATED: Summary = {
     "return_mean": None,
     "return_ci95": None,
     "return_per_attempt": None,
+    "return_per_attempt_ci95": None,
     "success_rate": None,
+    "success_per_attempt": None,
+    "success_per_attempt_ci95": None,
     "trials": 0,
+    "training_tasks": None,
 }
 """The results of a run that was stopped before its end."""
 
@@ -73,6 +78,8 @@ def go_on(directory: Path, *, env_steps: int | None, quiet: bool) -> Summary:
         run = LocalRun(config, directory, resume=True)
         for damaged in run.fallback_from:
             print(f"checkpoint {damaged} is damaged: going on from an older one", file=sys.stderr)
+        if not run.finished:
+            (directory / RESULT).unlink(missing_ok=True)
         _write_json(directory / CONFIG, to_json(config))
         return _go(run, about, quiet=quiet)
 
@@ -90,9 +97,9 @@ def evaluate_run(directory: Path, *, trials: int | None, seed: int | None, confi
     if seed < 0:
         raise UserError(f"cannot evaluate with seed {seed}: give at least 0")
     agent, checkpoint = load_agent(directory)
-    result = evaluate_agent(config, agent, trials=trials, seed=seed)
+    judgement = judge_agent(config, agent, trials=trials, seed=seed)
     counters = {"env_steps": checkpoint.state["env_steps"], "updates": checkpoint.step, "seed": seed}
-    return {**result.to_json(), **counters}
+    return {**judgement.to_json(), **counters}
 
 
 def read_config(directory: Path) -> RunConfig:
@@ -114,10 +121,19 @@ def read_spaces(directory: Path) -> dict[str, Any]:
         return {**spaces, "horizon": described["horizon"]}
 
 
+def read_result(directory: Path) -> Summary | None:
+    """What `yamame train --json` printed at the end of a run; None where it has not come to its end."""
+    if not (require_run(directory) / RESULT).exists():
+        return None
+    with _undamaged(directory / RESULT) as result:
+        return result
+
+
 def load_agent(directory: Path) -> tuple[Agent, Checkpoint]:
     """The agent of a run's newest whole checkpoint, without its environments."""
     config, of_task = read_config(directory), read_spaces(directory)
-    agent = new_agent(config, of_task["observation_space"], of_task["action_space"], of_task["horizon"], seed=0)
+    action_space = policy_action_space(of_task["action_space"])
+    agent = new_agent(config, of_task["observation_space"], action_space, of_task["horizon"], seed=0)
     checkpoint = load_checkpoint(directory / CHECKPOINTS)
     try:
         agent.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"])["agent"])
@@ -133,7 +149,7 @@ def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
         evaluation: Summary | None = None
         if not stopped_by:
             with StopSignal() as stop, stop.cutting_short():
-                evaluation = run.evaluate(trials=run.config.evaluation.final_trials).to_json()
+                evaluation = run.judge(trials=run.config.evaluation.final_trials).to_json()
             stopped_by = stop.requested
         counters = {
             "env_steps": run.parts.collector.env_steps,
@@ -144,6 +160,7 @@ def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
             print(f"stopped by {stopped_by}; yamame resume {run.directory} goes on", file=sys.stderr)
             return {**NOT_EVALUATED, **counters, **_speeds(run), "stopped_by": stopped_by}
         summary = {**evaluation, **counters, **_speeds(run)}
+        _write_json(run.directory / RESULT, summary)
         write_report(
             run.directory,
             evaluation={**evaluation, **counters},

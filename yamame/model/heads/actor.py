@@ -5,14 +5,19 @@ from dataclasses import dataclass
 
 import torch
 from gymnasium import spaces
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from yamame.model.blocks.mlp import MLP, Activation
 from yamame.model.blocks.precision import at_least_float32
-from yamame.model.heads.distributions import CategoricalPolicy, PolicyDistribution, TanhGaussianPolicy
+from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
+from yamame.model.heads.factored import Components, FactoredPolicy
+from yamame.records.action_spaces import PolicyActionSpace, action_size, choices
 from yamame.records.errors import FieldError
 from yamame.records.limits import check_limits
+
+PolicyDistribution = CategoricalPolicy | FactoredPolicy | TanhGaussianPolicy
+"""The policies of the three kinds of action: Discrete, MultiDiscrete, Box."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +27,8 @@ class ActorConfig:
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers."""
     probability_clip: tuple[float, float] = (0.001, 0.99)
-    """Smallest and largest probability of a discrete action; the lower one must be positive."""
+    """Smallest and largest probability of a discrete action, among the allowed ones and in each component by itself;
+    the lower one must be positive."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
 
@@ -37,31 +43,39 @@ class ActorConfig:
 class Actor(nn.Module):
     """MLP from a state to the parameters of G action distributions. Source: paper appendix A."""
 
-    def __init__(
-        self, config: ActorConfig, *, inputs: int, action_space: spaces.Discrete | spaces.Box, discounts: int
-    ) -> None:
+    def __init__(self, config: ActorConfig, *, inputs: int, action_space: PolicyActionSpace, discounts: int) -> None:
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
-        self.action_size = 1 if isinstance(action_space, spaces.Discrete) else int(action_space.shape[0])
+        several = isinstance(action_space, spaces.MultiDiscrete)
+        self.components = Components(choices(action_space)) if several else None
+        self.action_size = action_size(action_space)
         self.clip = config.probability_clip
         self.discounts = discounts
-        outputs = int(action_space.n) if isinstance(action_space, spaces.Discrete) else 2 * int(action_space.shape[0])
+        outputs = self.action_size if self.discrete or several else 2 * self.action_size
         self.mlp = MLP(inputs, config.hidden, discounts * outputs, config.activation)
 
-    def forward(self, state_ND: Float[Tensor, "N D"]) -> PolicyDistribution:
-        """The policy of every discount."""
+    def forward(self, state_ND: Float[Tensor, "N D"], mask_NA: Bool[Tensor, "N A"] | None = None) -> PolicyDistribution:
+        """The policy of every discount, over what the mask allows; None: everything."""
         raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.discounts, -1))
-        return CategoricalPolicy.of(raw_NGA, self.clip) if self.discrete else TanhGaussianPolicy.of(raw_NGA)
+        if self.discrete:
+            return CategoricalPolicy.of(raw_NGA, self.clip, None if mask_NA is None else mask_NA[:, None])
+        if self.components is not None:
+            return FactoredPolicy.of(raw_NGA, self.components, self.clip, mask_NA)
+        return TanhGaussianPolicy.of(raw_NGA)
 
     def noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G A"] | None:
-        """The chance in one action for every token and discount; None where values are exact expectations (discrete).
+        """The chance in one action for every token and discount, for `action_vector`: normal, or Gumbel for several
+        choices at once; None where values are exact expectations (discrete).
 
         Drawn apart from `forward`, so that it does not matter in how many pieces that goes through the tokens.
         """
         if self.discrete:
             return None
         shape = (state_ND.shape[0], self.discounts, self.action_size)
-        return torch.randn(shape, generator=generator, dtype=state_ND.dtype, device=state_ND.device)
+        if self.components is None:
+            return torch.randn(shape, generator=generator, dtype=state_ND.dtype, device=state_ND.device)
+        clocks = torch.empty(shape, dtype=state_ND.dtype, device=state_ND.device).exponential_(generator=generator)
+        return -clocks.clamp(min=torch.finfo(clocks.dtype).tiny).log()
 
     @torch.no_grad()
     def only(self, discount: int) -> "Actor":

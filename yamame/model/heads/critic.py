@@ -1,6 +1,7 @@
 """Critic heads: an ensemble of K critics, each with a value for every discount."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -10,8 +11,11 @@ from torch import Tensor, nn
 
 from yamame.model.blocks.ensemble_linear import EnsembleLinear, shared_input_linear
 from yamame.model.blocks.mlp import Activation, activation_function
+from yamame.model.blocks.one_hots import one_hots
 from yamame.model.blocks.precision import at_least_float32
-from yamame.model.heads.distributions import CategoricalPolicy, PolicyDistribution, TanhGaussianPolicy
+from yamame.model.heads.actor import PolicyDistribution
+from yamame.model.heads.distributions import CategoricalPolicy
+from yamame.records.action_spaces import PolicyActionSpace, action_size, choices
 from yamame.records.errors import FieldError
 from yamame.records.limits import check_limits
 
@@ -32,13 +36,11 @@ class CriticConfig:
         if not self.hidden:
             raise FieldError(self, "hidden", "is empty: give the width of at least one hidden layer")
 
-    def build(
-        self, *, inputs: int, action_space: spaces.Discrete | spaces.Box, discounts_G: Float[Tensor, "G"]
-    ) -> "DiscreteCritic | ContinuousCritic":
+    def build(self, *, inputs: int, action_space: PolicyActionSpace, discounts_G: Float[Tensor, "G"]) -> "Critic":
         """The critics for an action space."""
         if isinstance(action_space, spaces.Discrete):
             return DiscreteCritic(self, inputs=inputs, actions=int(action_space.n), discounts=len(discounts_G))
-        return ContinuousCritic(self, inputs=inputs, actions=int(action_space.shape[0]), discounts_G=discounts_G)
+        return ActionCritic(self, inputs=inputs, action_space=action_space, discounts_G=discounts_G)
 
 
 class DiscreteCritic(nn.Module):
@@ -80,17 +82,23 @@ class DiscreteCritic(nn.Module):
         return _expectation(self(state_ND), policy)
 
 
-class ContinuousCritic(nn.Module):
-    """Q(s, gamma, a): the discount is an input, so each discount's own action can be judged.
+class ActionCritic(nn.Module):
+    """Q(s, gamma, a) of continuous actions or of several discrete choices, as vectors.
+
+    The discount is an input too, so each discount's own action can be judged.
 
     The first layer is applied in three parts (state, action, discount feature), so that the state's share is
     computed once for all discounts; the function is that of a linear layer on their concatenation. The discount
     feature is log(1 + 1/(1 - gamma)) as in the authors' later code (the first one used 10 log gamma, which hardly
-    tells long horizons apart).
+    tells long horizons apart). Continuous actions are clamped to +-0.999.
     """
 
-    def __init__(self, config: CriticConfig, *, inputs: int, actions: int, discounts_G: Float[Tensor, "G"]) -> None:
+    def __init__(
+        self, config: CriticConfig, *, inputs: int, action_space: PolicyActionSpace, discounts_G: Float[Tensor, "G"]
+    ) -> None:
         super().__init__()
+        self.choices = choices(action_space)
+        actions = action_size(action_space)
         self.layers: list[EnsembleLinear] = _layers(config, inputs + actions + 1, 1)  # type: ignore[assignment]
         self.activation = activation_function(config.activation)
         self.split = (inputs, actions, 1)
@@ -100,12 +108,14 @@ class ContinuousCritic(nn.Module):
     def forward(
         self, state_ND: Float[Tensor, "N D"], action_NGA: Float[Tensor, "N #G A"], *, frozen: bool = False
     ) -> Float[Tensor, "N K G"]:
-        """Raw values of one action a discount. `frozen`: gradients reach the actions but not the critics."""
+        """Raw values of one action vector a discount. `frozen`: gradients reach the actions but not the critics."""
+        if not self.choices:
+            action_NGA = action_NGA.clamp(-0.999, 0.999)
         first = self.layers[0]
         weight, bias = (first.weight.detach(), first.bias.detach()) if frozen else (first.weight, first.bias)
         of_state, of_action, of_feature = weight.split(self.split, dim=1)
         state_KN1H = shared_input_linear(state_ND, of_state, bias)[:, :, None]
-        action_KNGH = torch.einsum("nga,kah->kngh", action_NGA.clamp(-0.999, 0.999), of_action)
+        action_KNGH = torch.einsum("nga,kah->kngh", action_NGA, of_action)
         feature_K1GH = (self.feature_G.to(weight.dtype)[:, None] * of_feature)[:, None].to(action_KNGH.dtype)
         x_KNGH = self.activation(state_KN1H + action_KNGH + feature_K1GH)
         num_tokens, discounts = x_KNGH.shape[1:3]
@@ -118,32 +128,30 @@ class ContinuousCritic(nn.Module):
     def values(
         self,
         state_ND: Float[Tensor, "N D"],
-        action: Float[Tensor, "N A"],
+        action: Shaped[Tensor, "N _"],
         policy: PolicyDistribution,
         noise_NGA: Float[Tensor, "N G A"] | None,
     ) -> tuple[Float[Tensor, "N K G"], Float[Tensor, "N K G"]]:
         """(Q(s, a), Q(s, a_pi)) with the one action a_pi that the noise makes; the second teaches the policy alone."""
-        policy_action_NGA = _action(policy, noise_NGA)
-        return self(state_ND, action[:, None]), self(state_ND.detach(), policy_action_NGA, frozen=True)
+        assert not isinstance(policy, CategoricalPolicy) and noise_NGA is not None
+        action_NA = one_hots(action, self.choices).to(noise_NGA.dtype) if self.choices else action
+        q_policy = policy.expected_value(partial(self, state_ND.detach(), frozen=True), noise_NGA)
+        return self(state_ND, action_NA[:, None]), q_policy
 
     def policy_value(
         self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, noise_NGA: Float[Tensor, "N G A"] | None
     ) -> Float[Tensor, "N K G"]:
         """Q(s, a_pi) with the one action that the noise makes."""
-        return self(state_ND, _action(policy, noise_NGA))
+        assert not isinstance(policy, CategoricalPolicy) and noise_NGA is not None
+        return self(state_ND, policy.action_vector(noise_NGA))
 
 
-Critic = DiscreteCritic | ContinuousCritic
+Critic = DiscreteCritic | ActionCritic
 
 
 def _layers(config: CriticConfig, inputs: int, outputs: int) -> nn.ModuleList:
     widths = (inputs, *config.hidden, outputs)
     return nn.ModuleList(EnsembleLinear(config.ensemble, a, b) for a, b in pairwise(widths))
-
-
-def _action(policy: PolicyDistribution, noise_NGA: Float[Tensor, "N G A"] | None) -> Float[Tensor, "N G A"]:
-    assert isinstance(policy, TanhGaussianPolicy) and noise_NGA is not None
-    return policy.action(noise_NGA)
 
 
 def _expectation(q_NKGA: Float[Tensor, "N K G A"], policy: PolicyDistribution) -> Float[Tensor, "N K G"]:

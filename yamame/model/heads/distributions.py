@@ -1,10 +1,14 @@
 """Action distributions for G discounts at once, with just what the losses and the rollout ask of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
+
+ActionValue = Callable[[Float[Tensor, "N G A"]], Float[Tensor, "N K G"]]
+"""Q of one action vector a token and discount."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,32 +19,57 @@ class CategoricalPolicy:
     from the authors' code in the gradient: there a clipped probability has none, so that a policy which saturates
     early cannot change its mind (seen on T-Maze: LOG.md). Here the clip is straight-through, and `log_prob` is that of
     the softmax itself.
+
+    Where a mask forbids actions, all of this is about the allowed ones: the others have probability 0 exactly.
     """
 
     probability_NGA: Float[Tensor, "N G A"]
     """Clipped and renormalised; its gradient is the softmax's."""
     log_softmax_NGA: Float[Tensor, "N G A"]
+    allowed_N1A: Bool[Tensor, "N 1 A"] | None = None
+    """None: all actions are."""
 
     @staticmethod
-    def of(logits_NGA: Float[Tensor, "N G A"], clip: tuple[float, float]) -> "CategoricalPolicy":
-        """The distribution of some logits."""
+    def of(
+        logits_NGA: Float[Tensor, "N G A"],
+        clip: tuple[float, float],
+        allowed_N1A: Bool[Tensor, "N 1 A"] | None = None,
+    ) -> "CategoricalPolicy":
+        """The distribution of some logits; every token allows at least one action."""
+        if allowed_N1A is not None:
+            logits_NGA = logits_NGA.masked_fill(~allowed_N1A, -torch.inf)
         log_softmax = logits_NGA.log_softmax(dim=-1)
         softmax = log_softmax.exp()
         clipped = softmax.detach().clamp(*clip)
+        if allowed_N1A is not None:
+            clipped = clipped * allowed_N1A
         clipped = clipped / clipped.sum(dim=-1, keepdim=True)
-        return CategoricalPolicy(probability_NGA=clipped + (softmax - softmax.detach()), log_softmax_NGA=log_softmax)
+        return CategoricalPolicy(
+            probability_NGA=clipped + (softmax - softmax.detach()),
+            log_softmax_NGA=log_softmax,
+            allowed_N1A=allowed_N1A,
+        )
 
     def log_prob(self, action_N: Shaped[Tensor, "N"]) -> Float[Tensor, "N G"]:
-        """Log-probability of one action a token under the softmax, for every discount."""
+        """Log-probability of one action a token under the softmax, for every discount; -inf if it is forbidden."""
         index = action_N[:, None, None].expand(-1, self.log_softmax_NGA.shape[1], 1)
         return self.log_softmax_NGA.gather(2, index).squeeze(2)
 
     def entropy(self) -> Float[Tensor, "N G"]:
         """Entropy in nats."""
-        return -(self.probability_NGA * self.probability_NGA.log()).sum(-1)
+        possible = self.probability_NGA
+        if self.allowed_N1A is not None:
+            possible = possible.where(self.allowed_N1A, 1.0)
+        return -(self.probability_NGA * possible.log()).sum(-1)
 
     def sample(self, generator: torch.Generator) -> Shaped[Tensor, "N G"]:
-        """One action for every discount: how many of the cumulated probabilities a uniform number has passed."""
+        """One action for every discount: how many of the cumulated probabilities a uniform number has passed.
+
+        With a mask the winner of a race of exponential clocks, whose arithmetic can never let a probability of 0 win.
+        """
+        if self.allowed_N1A is not None:
+            clocks = torch.empty_like(self.probability_NGA).exponential_(generator=generator)
+            return (self.probability_NGA / clocks.clamp(min=torch.finfo(clocks.dtype).tiny)).argmax(-1)
         passed_NGA = self.probability_NGA.cumsum(-1)[..., :-1]  # without the last, which may fall short of 1
         shape = (*passed_NGA.shape[:2], 1)
         chance = torch.rand(shape, generator=generator, dtype=passed_NGA.dtype, device=passed_NGA.device)
@@ -78,15 +107,16 @@ class TanhGaussianPolicy:
     def sample(self, generator: torch.Generator) -> Float[Tensor, "N G A"]:
         """One action for every discount."""
         mean = self.mean_NGA
-        return self.action(torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
+        return self.action_vector(torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device))
 
-    def action(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G A"]:
+    def action_vector(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G A"]:
         """The action that standard normal noise makes: gradients reach mean and deviation."""
         return (self.mean_NGA + self.log_std_NGA.exp() * noise_NGA).tanh()
+
+    def expected_value(self, q: ActionValue, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N K G"]:
+        """q of the action that the noise makes; gradients reach the policy through it."""
+        return q(self.action_vector(noise_NGA))
 
     def mode(self) -> Float[Tensor, "N G A"]:
         """tanh of the mean."""
         return self.mean_NGA.tanh()
-
-
-PolicyDistribution = CategoricalPolicy | TanhGaussianPolicy

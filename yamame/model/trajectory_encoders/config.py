@@ -8,7 +8,10 @@ from torch import nn
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryEncoderConfig(ABC):
-    """Base of the configs of trajectory encoders; choosing one is choosing its config's class."""
+    """Base of the configs of trajectory encoders; choosing one is choosing its config's class.
+
+    Fields called width, layers, heads and feedforward follow the dial for the size of the network.
+    """
 
     @property
     @abstractmethod

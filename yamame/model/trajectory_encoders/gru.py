@@ -6,11 +6,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.nn import functional
 
-from yamame.model.blocks.precision import at_least_float32
+from yamame.model.blocks.recurrence import gru_of_rows
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
-from yamame.model.trajectory_encoders.recurrence import gru_states
 from yamame.ops.rows import RowLayout
 from yamame.records.batch import Batch
 from yamame.records.limits import check_limits
@@ -50,19 +48,8 @@ class GRU(nn.Module):
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
         """States of all tokens; the recurrence starts empty at each window."""
         layout = RowLayout.of(batch.segment, batch.position, batch.num_windows, batch.longest, all_full=batch.full_rows)
-        return self.norm(self.output(layout.from_rows(self._states(layout.to_rows(timestep_ND)))))
-
-    def _states(self, rows_BLD: Float[Tensor, "B L inputs"]) -> Float[Tensor, "B L D"]:
-        """Those of `nn.GRU`, which is slow to train on a CPU: it sums the weights' gradient step by step."""
-        if rows_BLD.device.type != "cpu":
-            return self.recurrence(rows_BLD)[0]
-        two_gates = 2 * self.recurrence.hidden_size
-        x_LBD = rows_BLD.transpose(0, 1)
-        for input_weight, weight, input_bias, bias in self.recurrence.all_weights:
-            always = input_bias + functional.pad(bias[:two_gates], (0, self.recurrence.hidden_size))
-            input_gates = at_least_float32(functional.linear(x_LBD, input_weight, always))
-            x_LBD = gru_states(input_gates, weight, bias[two_gates:])
-        return x_LBD.transpose(0, 1)
+        states_BLD = gru_of_rows(self.recurrence, layout.to_rows(timestep_ND))
+        return self.norm(self.output(layout.from_rows(states_BLD)))
 
     def initial_state(self, num_envs: int) -> "GRUMemory":
         """Zeros."""

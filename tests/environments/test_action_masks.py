@@ -1,0 +1,179 @@
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from choosing_environments import SPACES, Forbidding, forbidding
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from yamame.environments.action_masks import ActionMasks, without_masks
+from yamame.environments.factory import FactoryConfig
+from yamame.environments.placement import place
+from yamame.environments.trials import Trials
+from yamame.environments.vectorize import vectorize
+from yamame.records.action_spaces import MASK_LEAF, choices
+from yamame.records.errors import UserError
+from yamame.records.interfaces import Environments, TrialEnvironments
+from yamame.records.step import PolicyInput
+from yamame.rollout.random_policy import RandomPolicy
+
+ROWS = 3
+KEYS = {"info": "action_mask", "nested": "action_mask", "leaf": "legal"}
+Leaves = dict[str, np.ndarray]
+
+
+def play(trials: TrialEnvironments, steps: int) -> list[Leaves]:
+    """Random legal actions: an illegal one would raise. All that was seen, final observations included."""
+    policy, rows = RandomPolicy(trials.action_space, np.random.default_rng(1)), trials.num_envs
+    observation = trials.reset()
+    seen = [dict(observation)]
+    for _ in range(steps):
+        now = PolicyInput(
+            time=np.zeros(rows, np.int64),
+            observation=observation,
+            previous_action=np.zeros(rows, np.int64),
+            previous_reward=np.zeros(rows, np.float32),
+            episode_start=np.zeros(rows, np.bool_),
+        )
+        step = trials.step(policy.act(now, deterministic=False))
+        seen += [dict(step.final_observation), dict(step.observation)]
+        observation = step.observation
+    trials.close()
+    return seen
+
+
+def check(seen: list[Leaves], kind: str) -> None:
+    sizes = choices(SPACES[kind])
+    masks = np.stack([leaves[MASK_LEAF] for leaves in seen])
+    assert masks.shape == (len(seen), ROWS, sum(sizes)) and masks.dtype == np.bool_
+    for part in np.split(masks, np.cumsum(sizes)[:-1], axis=2):
+        assert part.any(axis=2).all()
+    assert 0.4 < masks[0].mean() < 1.0 or not masks.all()
+    assert not masks.all() and "legal" not in seen[0]
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("where", KEYS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_masks_arrive_wherever_they_come_from(kind: str, where: str, workers: int) -> None:
+    environments = place(forbidding(kind, where), ROWS, 3, workers, mask_key=KEYS[where])
+    seen = play(Trials(environments, horizon=9, attempts=2), 40)
+    check(seen, kind)
+    alone = play(Trials(place(forbidding(kind), ROWS, 3, 0), horizon=9, attempts=2), 40)
+    for one, other in zip(seen, alone, strict=True):
+        np.testing.assert_array_equal(one[MASK_LEAF], other[MASK_LEAF])
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("where", KEYS)
+@pytest.mark.parametrize("kind", ["discrete", "several"])
+def test_vector_environments_of_every_mode_give_masks(kind: str, where: str, mode: AutoresetMode) -> None:
+    inner = SyncVectorEnv([forbidding(kind, where)] * ROWS, autoreset_mode=mode)
+    check(play(Trials(vectorize(inner, 3, mask_key=KEYS[where]), horizon=50, attempts=1), 60), kind)
+
+
+def test_asynchronous_vector_environments_give_masks() -> None:
+    inner = AsyncVectorEnv([forbidding("bits")] * ROWS)
+    check(play(Trials(vectorize(inner, 3), horizon=4, attempts=None), 30), "bits")
+
+
+def test_nothing_is_added_where_there_are_no_masks_and_where_they_are_not_wanted() -> None:
+    factory = forbidding("discrete")
+    for make, key in ((forbidding("discrete", "nowhere"), MASK_LEAF), (factory, ""), (factory, "moves")):
+        for workers in (0, 2):
+            trials = FactoryConfig(factory=make, horizon=5, workers=workers, mask_key=key).build(ROWS, 0)
+            assert list(trials.reset()) == ["observation"]
+            trials.close()
+
+
+def test_a_terminated_game_that_allows_nothing_is_not_refused_but_one_that_goes_on_is() -> None:
+    class Stuck(Forbidding):
+        def _look(self, *, over: bool) -> Any:
+            observation, info = super()._look(over=over)
+            if self.time == 2:
+                self.mask[:5] = info["action_mask"][:5] = [0, 0, 0, 1, 1]
+            return observation, info
+
+    refused = r"environment {} allows no action at step 2 of its episode"
+    make = partial(Stuck, SPACES["several"])
+    with pytest.raises(UserError, match=refused.format(0)):
+        play(Trials(place(make, ROWS, 3, 0), horizon=9, attempts=1), 10)
+    make = partial(Stuck, spaces.MultiDiscrete([5, 3]))  # two of the first five are left
+    play(Trials(place(make, ROWS, 3, 0), horizon=9, attempts=1), 10)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_masks_that_come_and_go_are_refused(workers: int) -> None:
+    class Moody(Forbidding):
+        moods: tuple[int, ...] = ()
+
+        def _refuse(self, action: Any) -> None:
+            pass
+
+        def _look(self, *, over: bool) -> Any:
+            observation, info = super()._look(over=over)
+            return observation, info if self.time in self.moods else {}
+
+    for moods in ((0, 1), (1, 2, 3)):
+        kind = type("Kind", (Moody,), {"moods": moods})
+        environments = place(partial(kind, SPACES["discrete"]), ROWS, 3, workers)
+        with pytest.raises(UserError, match=r"info\['action_mask'\] is not given by every environment at every reset"):
+            step_on(environments)
+        environments.close()
+
+
+def step_on(environments: Environments) -> None:
+    everywhere = np.ones(ROWS, np.bool_)
+    observation = environments.reset(everywhere, everywhere)
+    for _ in range(2):
+        mask = observation.get(MASK_LEAF, np.ones((ROWS, 5), np.bool_))
+        observation = environments.step(mask.argmax(axis=1)).observation
+
+
+class Lenient(Forbidding):
+    """The first environment says what is allowed, the other does not."""
+
+    count = 0
+
+    def __init__(self) -> None:
+        super().__init__(SPACES["discrete"])
+        self.talks, Lenient.count = Lenient.count % 2 == 0, Lenient.count + 1
+
+    def _look(self, *, over: bool) -> Any:
+        observation, info = super()._look(over=over)
+        return observation, info if self.talks else {}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_masks_of_some_environments_alone_are_refused(workers: int) -> None:
+    Lenient.count = 0
+    environments = place(Lenient, 2, 3, workers)
+    with pytest.raises(UserError, match="look at environment 1, step 0"):
+        environments.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    environments.close()
+
+
+def test_masks_of_another_size_are_refused() -> None:
+    number = spaces.Box(-1.0, 1.0, (2,))
+    step, resting = np.zeros(1, np.int64), np.zeros(1, np.bool_)
+    for space, told, message in [
+        (spaces.Discrete(5), [[1, 1, 0]], r"environment 4: info\['action_mask'\] has 3 entries, .* 5 choices"),
+        (spaces.MultiDiscrete([2, 3]), [([1, 1], [1])], "3 entries, .* 5 choices"),
+        (spaces.Box(-1.0, 1.0, (2,)), [[1, 1]], "2 entries, .* 0 choices"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            ActionMasks(MASK_LEAF, number, space, first_row=4).attach({}, told, step, resting)
+    leaf = spaces.Dict(legal=spaces.MultiBinary(4), x=number)
+    with pytest.raises(UserError, match="observation 'legal' has 4 entries"):
+        ActionMasks("legal", leaf, spaces.Discrete(5))
+    with pytest.raises(UserError, match="has the name of action masks"):
+        ActionMasks("legal", spaces.Dict(action_mask=spaces.MultiBinary(5), x=number), spaces.Discrete(5))
+
+
+def test_the_network_sees_everything_but_the_mask() -> None:
+    number, mask = spaces.Box(-1.0, 1.0, (2,)), spaces.MultiBinary(5)
+    nested = spaces.Dict(game=spaces.Tuple([mask, number]), legal=mask)
+    assert without_masks(number, MASK_LEAF) is number
+    assert list(without_masks(nested, "game/0").spaces) == ["game/1", "legal"]
+    assert list(without_masks(nested, "legal").spaces) == ["game/0", "game/1"]

@@ -1,0 +1,137 @@
+"""Parts of an observation that the agent sees, and those that it does not."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+
+from yamame.environments.factory import FactoryConfig
+from yamame.environments.gymnasium_env import GymnasiumConfig
+from yamame.records.errors import UserError
+from yamame.records.spaces import flatten_observation, observation_leaves, observation_names, select_leaves
+
+SPACE = spaces.Dict(
+    {
+        "image": spaces.Box(0, 255, (9, 9, 3), np.uint8),
+        "body": spaces.Dict({"angle": spaces.Box(-1.0, 1.0, (2,)), "gear": spaces.Discrete(4)}),
+        "pair": spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]),
+        "graph": spaces.Graph(spaces.Discrete(2), None),
+    }
+)
+
+
+class Rich(gymnasium.Env[dict[str, Any], int]):
+    """Shows all of that space at random."""
+
+    observation_space = SPACE
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.time = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        return self.observation_space.sample(), 0.0, False, self.time == 3, {}
+
+
+class WithMask(Rich):
+    observation_space = spaces.Dict(
+        {"a": spaces.Discrete(3), "b": spaces.Discrete(3), "action_mask": spaces.MultiBinary(2)}
+    )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(seed=seed, options=options)
+        return {**observation, "action_mask": np.array([1, 0], np.int8)}, info
+
+
+def make_pair() -> SyncVectorEnv:
+    return SyncVectorEnv([Plain, Plain])
+
+
+class Plain(Rich):
+    observation_space = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 255, (8, 8, 3), np.uint8)})
+
+
+def test_names_reach_into_dicts() -> None:
+    assert observation_names(SPACE) == ["body/angle", "body/gear", "graph", "image", "pair/0", "pair/1"]
+    chosen = select_leaves(SPACE, ["image", "body/gear"], [])
+    assert set(observation_leaves(chosen)) == {"image", "body/gear"}
+    dropped = select_leaves(SPACE, [], ["graph", "body/angle"])
+    assert set(observation_leaves(dropped)) == {"body/gear", "image", "pair/0", "pair/1"}
+    both = select_leaves(SPACE, ["body", "image"], ["body/gear"])
+    assert set(observation_leaves(both)) == {"body/angle", "image"}
+
+
+def test_what_is_chosen_is_found_in_whole_observations() -> None:
+    whole, part = spaces.Dict({name: SPACE[name] for name in ("image", "body", "pair")}), ["image", "body/angle"]
+    whole.seed(0)
+    observation = whole.sample()
+    everything = flatten_observation(whole, observation)
+    chosen = flatten_observation(select_leaves(whole, part, []), observation)
+    assert set(chosen) == set(part)
+    for name, leaf in chosen.items():
+        np.testing.assert_array_equal(leaf, everything[name])
+
+
+def test_names_that_are_not_there_are_told_what_is() -> None:
+    listed = "body/angle, body/gear, graph, image, pair/0, pair/1"
+    for keys, dropped in ((["imag"], []), ([], ["body/angel"])):
+        with pytest.raises(UserError, match=listed):
+            select_leaves(SPACE, keys, dropped)
+    with pytest.raises(UserError, match=f"nothing.*{listed}"):
+        select_leaves(SPACE, ["image"], ["image"])
+    with pytest.raises(UserError, match="tuple 'pair'"):
+        select_leaves(SPACE, ["pair/0"], [])
+    assert set(observation_leaves(select_leaves(SPACE, ["pair"], []))) == {"pair/0", "pair/1"}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_not_supported_can_be_left_out(workers: int) -> None:
+    """Here and in worker processes the same."""
+    task = FactoryConfig(factory=Rich, horizon=3, workers=workers, keys=("image", "body"), drop_keys=("body/gear",))
+    trials = task.build(3, seed=0)
+    try:
+        first = trials.reset()
+        step = trials.step(np.zeros(3, np.int64))
+    finally:
+        trials.close()
+    assert {name: leaf.shape for name, leaf in first.items()} == {"body/angle": (3, 2), "image": (3, 9, 9, 3)}
+    assert set(step.observation) == set(first)
+    assert set(observation_leaves(trials.observation_space)) == set(first)
+
+
+@pytest.mark.parametrize("workers", [None, 0, 2])
+def test_a_graph_is_refused_with_the_way_out(workers: int | None) -> None:
+    with pytest.raises(UserError, match=r"'graph' is a Graph.*--env\.drop-keys graph"):
+        FactoryConfig(factory=Rich, horizon=3, workers=workers).build(2, seed=0)
+    with pytest.raises(UserError, match="has no 'imge': choose among body/angle"):
+        FactoryConfig(factory=Rich, horizon=3, workers=workers, keys=("imge",)).build(2, seed=0)
+
+
+def test_a_vector_environment_is_selected_from_too() -> None:
+    trials = FactoryConfig(factory=make_pair, horizon=3, rows=2, drop_keys=("b",)).build(2, seed=0)
+    assert set(trials.reset()) == {"a"}
+    for _ in range(4):
+        step = trials.step(np.zeros(2, np.int64))
+        assert set(step.observation) == set(step.final_observation) == {"a"}
+
+
+def test_the_action_mask_stays_unless_it_is_dropped() -> None:
+    kept = FactoryConfig(factory=WithMask, horizon=3, workers=0, keys=("a",)).build(2, seed=0)
+    assert set(observation_leaves(kept.observation_space)) == {"a", "action_mask"}
+    dropped = FactoryConfig(factory=WithMask, horizon=3, workers=0, drop_keys=("action_mask",)).build(2, seed=0)
+    assert set(observation_leaves(dropped.observation_space)) == {"a", "b"}
+
+
+def test_a_bare_observation_has_one_name() -> None:
+    task = GymnasiumConfig(id="CartPole-v1", horizon=5, workers=0, keys=("observation",))
+    assert set(task.build(2, seed=0).reset()) == {"observation"}
+    with pytest.raises(UserError, match="choose among observation"):
+        GymnasiumConfig(id="CartPole-v1", horizon=5, workers=0, keys=("angle",)).build(2, seed=0)

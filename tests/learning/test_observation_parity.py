@@ -1,0 +1,70 @@
+"""Every way of computing an update on pictures, tokens and texts gives what the plain one gives."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from showing_environments import LENGTH, MIXED, agent_for, collected
+
+from yamame.learning.compute import PLAIN, Compute
+from yamame.learning.cuda_graph import PLAIN_RUNS
+from yamame.learning.learner import Learner, LearnerConfig
+from yamame.records.batch import Batch
+from yamame.replay.packing import Window, pack
+
+
+def learner_on_all_kinds(compute: Compute, chunk_elements: int = 500) -> Learner:
+    agent = agent_for(MIXED)
+    agent.timestep_encoder.chunk_elements = chunk_elements
+    generator = torch.Generator(compute.device).manual_seed(0)
+    return Learner(agent, LearnerConfig(warmup_updates=1), generator=generator, compute=compute)
+
+
+def batch_of_all_kinds(trials: int) -> Batch:
+    trajectories = collected(agent_for(MIXED), MIXED, trials)
+    return pack([Window(trajectory=each, start=0, length=LENGTH) for each in trajectories], token_multiple=16)
+
+
+def check_the_same_updates(plain: Learner, other: Learner, tolerance: float) -> None:
+    for trials in (2, 4, 6):
+        batch = batch_of_all_kinds(trials)
+        expected, found = plain.update(batch), other.update(batch)
+        for name in ("loss/td", "loss/gradient_norm"):
+            torch.testing.assert_close(found[name], expected[name], rtol=tolerance, atol=tolerance)
+
+
+def test_updates_in_bfloat16_are_close() -> None:
+    coarse = replace(PLAIN, dtype=torch.bfloat16)
+    check_the_same_updates(learner_on_all_kinds(PLAIN), learner_on_all_kinds(coarse), tolerance=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("chunk_elements", [500, 10**6])
+def test_updates_compiled_are_the_same(chunk_elements: int, pytestconfig: pytest.Config) -> None:
+    """In a process of its own, where no types are checked; batches of several sizes, in pieces and whole."""
+    paths = [str(pytestconfig.rootpath / "tests"), str(pytestconfig.rootpath / "tests" / "learning")]
+    code = f"""
+import sys; sys.path[:0] = {paths}
+from dataclasses import replace
+from test_observation_parity import PLAIN, check_the_same_updates, learner_on_all_kinds
+compiled = replace(PLAIN, compile=True)
+check_the_same_updates(learner_on_all_kinds(PLAIN), learner_on_all_kinds(compiled, {chunk_elements}), 1e-3)
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("chunk_elements", [500, 10**6])
+def test_updates_recorded_are_the_same(chunk_elements: int) -> None:
+    on_gpu = replace(PLAIN, device=torch.device("cuda"))
+    plain, recorded = (
+        learner_on_all_kinds(replace(on_gpu, cuda_graph=cuda_graph), chunk_elements) for cuda_graph in (False, True)
+    )
+    batch = batch_of_all_kinds(4)
+    for _ in range(PLAIN_RUNS + 3):
+        expected, found = plain.update(batch), recorded.update(batch)
+        torch.testing.assert_close(found["loss/td"], expected["loss/td"], rtol=1e-3, atol=1e-3)

@@ -1,0 +1,105 @@
+"""Pictures, tokens, texts and numbers, seen once and asked for later: learned from nothing. Minutes each."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import yamame
+
+pytestmark = [pytest.mark.learning, pytest.mark.timeout(900)]
+
+SETTINGS: dict[str, Any] = {
+    "num_envs": 24,
+    "env.workers": 0,
+    "pace": {"updates_per_env_step": 0.04, "round_env_steps": 960},
+    "learner": {"learning_rate": 1e-3, "warmup_updates": 50},
+    "evaluation": {"every_env_steps": 4800, "trials": 96, "num_envs": 24, "solved_return": 0.99},
+}
+
+
+class ColourOfTheSquare(gymnasium.Env[np.ndarray, int]):
+    """A square somewhere in the first picture says by its colour which action earns 1 at the end; the rest is noise."""
+
+    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+    action_space = spaces.Discrete(3)
+    length = 8
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        self.answer = int(self.np_random.integers(3))
+        return picture(self.np_random, self.answer), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        ended = self.time == self.length
+        return picture(self.np_random, None), float(ended and action == self.answer), ended, False, {}
+
+
+class FourMessages(gymnasium.Env[dict[str, Any], int]):
+    """Each part of the first observation holds one bit, and each of the last four steps asks for one of them."""
+
+    observation_space = spaces.Dict(
+        {
+            "camera": ColourOfTheSquare.observation_space,
+            "grid": spaces.MultiDiscrete(np.full((3, 3), 6)),
+            "word": spaces.Text(6, min_length=0, charset="eflghirt "),
+            "number": spaces.Box(-1.0, 1.0, (2,)),
+        }
+    )
+    action_space = spaces.Discrete(2)
+    length = 7
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        self.answers = self.np_random.integers(2, size=4)
+        colour, token, word, sign = (int(answer) for answer in self.answers)
+        observation = self._nothing(colour)
+        row, column = self.np_random.integers(3, size=2)
+        observation["grid"][row, column] = 4 + token
+        observation["word"] = " " * int(self.np_random.integers(2)) + ("left", "right")[word]
+        observation["number"][0] = sign - 0.5
+        return observation, {}
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        question = self.time - (self.length - 3)
+        right = question >= 0 and action == self.answers[question]
+        return self._nothing(None), 0.25 * float(right), self.time == self.length, False, {}
+
+    def _nothing(self, colour: int | None) -> dict[str, Any]:
+        return {
+            "camera": picture(self.np_random, colour),
+            "grid": self.np_random.integers(4, size=(3, 3)),
+            "word": "",
+            "number": np.array([0.0, self.np_random.uniform(-1.0, 1.0)], np.float32),
+        }
+
+
+def picture(rng: np.random.Generator, colour: int | None) -> np.ndarray:
+    image = rng.integers(60, size=(16, 16, 3), dtype=np.uint8)
+    if colour is not None:
+        top, left = rng.integers(12, size=2)
+        image[top : top + 4, left : left + 4, colour] = 255
+    return image
+
+
+def test_a_picture_is_remembered(tmp_path: Path) -> None:
+    run = yamame.train(
+        ColourOfTheSquare, horizon=8, env_steps=96_000, run_dir=tmp_path / "run", size="tiny", **SETTINGS
+    )
+    assert run.evaluate(trials=256)["return_mean"] >= 0.95
+
+
+def test_every_part_of_a_mixed_observation_is_remembered(tmp_path: Path) -> None:
+    run = yamame.train(FourMessages, horizon=7, env_steps=144_000, run_dir=tmp_path / "run", size="tiny", **SETTINGS)
+    assert run.evaluate(trials=256)["return_mean"] >= 0.95

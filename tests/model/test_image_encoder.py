@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from yamame.model.timestep_encoders.image import ImageEncoder, ImageEncoderConfig
+
+
+def image_box(*shape: int) -> spaces.Box:
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
+def built(leaf: spaces.Box, **changes: object) -> ImageEncoder:
+    torch.manual_seed(0)
+    return ImageEncoderConfig(**{"width": 6, "channels": (3, 4), **changes}).build(leaf, "leaky_relu").double()
+
+
+def images(leaf: spaces.Box, count: int = 3) -> torch.Tensor:
+    leaf.seed(0)
+    return torch.from_numpy(np.stack([leaf.sample() for _ in range(count)]))
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (9, 17), (15, 8), (36, 36), (64, 64), (84, 84), (210, 160)])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_one_rule_serves_all_sizes_and_both_orders_of_axes(height: int, width: int, channels: int) -> None:
+    """What comes last in one comes first in the other, and the network is the same."""
+    last, first = image_box(height, width, channels), image_box(channels, height, width)
+    assert ImageEncoderConfig().claims(last) and ImageEncoderConfig().claims(first)
+    pixels = images(last)
+    out, same = built(last)(pixels), built(first)(pixels.movedim(-1, 1))
+    assert out.shape == (3, 6)
+    torch.testing.assert_close(out, same, rtol=0, atol=1e-12)
+    assert not torch.allclose(out[0], out[1])
+
+
+def test_the_last_map_is_small_whatever_the_image() -> None:
+    def size_of_map(*shape: int) -> tuple[int, int]:
+        encoder = built(image_box(*shape))
+        return len(encoder.stages), encoder.output.in_features
+
+    assert size_of_map(8, 8, 3) == (1, 3 * 4 * 4)
+    assert size_of_map(64, 64, 3) == (4, 4 * 4 * 4)
+    assert size_of_map(210, 160, 3) == (5, 4 * 7 * 5)
+    assert size_of_map(3, 2) == (1, 3 * 2 * 1), "told to read so small a picture, it halves it once"
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        spaces.Box(0, 255, (7, 7, 3), np.uint8),
+        spaces.Box(0, 255, (84, 84), np.uint8),
+        spaces.Box(0, 255, (2, 84, 84, 3), np.uint8),
+        spaces.Box(0.0, 1.0, (64, 64, 3), np.float32),
+        spaces.MultiDiscrete(np.full((9, 9, 3), 5)),
+        spaces.Discrete(5),
+    ],
+    ids=str,
+)
+def test_what_is_not_clearly_an_image_is_not_taken_for_one(leaf: spaces.Space) -> None:
+    assert not ImageEncoderConfig().claims(leaf)
+
+
+def test_pixels_lie_between_zero_and_one() -> None:
+    """Bytes divided by 255 are what the network is given as floats."""
+    of_bytes, of_floats = image_box(8, 8, 3), spaces.Box(0.0, 1.0, (8, 8, 3), np.float32)
+    pixels = images(of_bytes)
+    torch.testing.assert_close(built(of_bytes)(pixels), built(of_floats)(pixels.double() / 255), rtol=0, atol=1e-12)
+    bits = spaces.Box(0, 1, (8, 8, 3), np.bool_)
+    torch.testing.assert_close(built(bits)(pixels > 99), built(of_floats)((pixels > 99).double()), rtol=0, atol=1e-12)
+
+
+def test_greyscale_without_a_channel() -> None:
+    flat, deep = image_box(9, 9), image_box(9, 9, 1)
+    pixels = images(flat)
+    assert torch.equal(built(flat)(pixels), built(deep)(pixels[..., None]))
+
+
+def test_every_parameter_learns_and_residual_blocks_are_what_they_say() -> None:
+    leaf = image_box(16, 16, 3)
+    encoder = built(leaf, residual_blocks=2)
+    assert sum(isinstance(part, nn.Conv2d) for part in encoder.modules()) == 2 * (1 + 2 * 2)
+    out = encoder(images(leaf))
+    (out * torch.linspace(-1.0, 1.0, 6)).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in encoder.parameters())
+    without = built(leaf, residual_blocks=0)
+    assert sum(isinstance(part, nn.Conv2d) for part in without.modules()) == 2
+
+
+def test_it_sees_the_whole_picture() -> None:
+    """A change of any single pixel shows."""
+    leaf = image_box(11, 8, 1)
+    encoder = built(leaf)
+    before = encoder(torch.zeros(1, 11, 8, 1, dtype=torch.uint8))
+    for place in range(11 * 8):
+        picture = torch.zeros(11 * 8, dtype=torch.uint8)
+        picture[place] = 255
+        assert not torch.allclose(encoder(picture.view(1, 11, 8, 1)), before), place

@@ -1,0 +1,172 @@
+"""From each leaf's space to its encoder, and all of them to one vector."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from yamame.model.blocks.frozen import frozen
+from yamame.model.timestep_encoders.image import ImageEncoder, ImageEncoderConfig
+from yamame.model.timestep_encoders.text import TextEncoder, TextEncoderConfig
+from yamame.model.timestep_encoders.timestep import TimestepEncoder, TimestepEncoderConfig
+from yamame.model.timestep_encoders.tokens import TokenEncoder, TokenEncoderConfig
+from yamame.records.errors import FieldError
+from yamame.records.spaces import flatten_observation, observation_leaves
+
+SPACE = spaces.Dict(
+    {
+        "keys": spaces.Box(0, 255, (9, 8, 3), np.uint8),  # a name that containers of modules have a method of
+        "vector.0": spaces.Box(-1.0, 1.0, (2,)),
+        "level": spaces.Discrete(100, start=-7),
+        "suit": spaces.Discrete(4),
+        "say": spaces.Text(6, min_length=0, charset="abc"),
+        "view": spaces.Box(0, 255, (3, 3, 2), np.uint8),
+        "nothing": spaces.Box(0.0, 1.0, (0, 3)),
+        "action_mask": spaces.MultiBinary(3),
+    }
+)
+ACTIONS = spaces.Discrete(3)
+NUM_FLAT = 2 + 4 + 18 + 3 + 3
+"""vector, suit, view; reset flag, reward, time; the previous action."""
+CONFIG = TimestepEncoderConfig(
+    hidden=(7,),
+    width=5,
+    image=ImageEncoderConfig(channels=(2, 3), width=4),
+    tokens=TokenEncoderConfig(embedding=2, width=3),
+    text=TextEncoderConfig(embedding=2, hidden=4, width=4),
+)
+
+
+def encoder_of(config: TimestepEncoderConfig = CONFIG, space: spaces.Space[Any] = SPACE) -> TimestepEncoder:
+    torch.manual_seed(0)
+    return config.build(observation_leaves(space), ACTIONS).double()
+
+
+def inputs(encoder: TimestepEncoder, count: int = 6) -> tuple[Tensor, dict[str, Tensor]]:
+    SPACE.seed(0)
+    rows = [flatten_observation(SPACE, SPACE.sample()) for _ in range(count)]
+    observation = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+    features = encoder.features(
+        observation=observation,
+        previous_action=torch.arange(count) % 3,
+        previous_reward=torch.linspace(-1, 1, count),
+        episode_start=torch.zeros(count, dtype=torch.bool),
+        time=torch.arange(count),
+        horizon=torch.tensor([9.0]),
+    )
+    return features, observation
+
+
+def test_the_space_decides_unless_the_user_does() -> None:
+    leaves = {name: leaf for name, leaf in observation_leaves(SPACE).items() if name not in ("nothing", "action_mask")}
+    kinds = CONFIG.kinds_of(leaves)
+    expected = {"keys": "image", "vector.0": "vector", "level": "tokens", "suit": "vector", "say": "text"}
+    assert kinds == expected | {"view": "vector"}
+    told = replace(CONFIG, kinds=("view=tokens", "keys=vector", "level=vector", "say=tokens")).kinds_of(leaves)
+    assert told == expected | {"view": "tokens", "keys": "vector", "level": "vector", "say": "tokens"}
+
+
+def test_each_kind_gets_its_encoder_and_the_rest_is_flat() -> None:
+    encoder = encoder_of()
+    kind_of = dict(zip(encoder.encoded, encoder.leaf_encoders, strict=True))
+    assert {name: type(part) for name, part in kind_of.items()} == {
+        "keys": ImageEncoder,
+        "level": TokenEncoder,
+        "say": TextEncoder,
+    }
+    assert set(encoder.vector.leaves) == {"vector.0", "suit", "view"}, "no mask, and nothing that is empty"
+    assert encoder.normalizer.mean.shape == (NUM_FLAT,)
+    assert encoder.mlp.hidden[0].in_features == NUM_FLAT + 4 + 3 + 4
+
+
+def test_what_a_leaf_cannot_be_is_said_with_what_there_is() -> None:
+    with pytest.raises(FieldError, match=r"kinds names 'viw', but the observation has .*view"):
+        encoder_of(replace(CONFIG, kinds=("viw=tokens",)))
+    for wrong, reason in (("vector.0=tokens", "integers"), ("suit=image", "Box"), ("say=vector", "is a text")):
+        with pytest.raises(FieldError, match=f"kinds says '{wrong}'.*{reason}"):
+            encoder_of(replace(CONFIG, kinds=(wrong,)))
+    with pytest.raises(FieldError, match="infinite bounds"):
+        unbounded = spaces.Box(-np.inf, np.inf, (9, 9, 3))
+        encoder_of(replace(CONFIG, kinds=("observation=image",)), unbounded)
+    for malformed in ("view", "view=", "=tokens", "view=pixels"):
+        with pytest.raises(FieldError, match="LEAF=KIND with vector, image, tokens, text"):
+            replace(CONFIG, kinds=(malformed,))
+
+
+@pytest.mark.parametrize("kinds", [(), ("view=tokens", "say=tokens"), ("keys=tokens",), ("view=image",)])
+def test_every_leaf_matters_and_every_parameter_learns(kinds: tuple[str, ...]) -> None:
+    encoder = encoder_of(replace(CONFIG, kinds=kinds))
+    _, observation = inputs(encoder)
+
+    def out(seen: dict[str, Tensor]) -> Tensor:
+        count = len(seen["suit"])
+        features = encoder.features(
+            observation=seen,
+            previous_action=torch.ones(count, dtype=torch.int64),
+            previous_reward=torch.ones(count),
+            episode_start=torch.ones(count, dtype=torch.bool),
+            time=torch.ones(count, dtype=torch.int64),
+            horizon=torch.tensor([9.0]),
+        )
+        return encoder(features, seen)
+
+    before = out(observation)
+    for name in set(observation) - {"nothing", "action_mask"}:
+        changed = out(observation | {name: observation[name].roll(1, 0)})
+        assert not torch.allclose(changed, before), name
+    assert torch.equal(out(observation | {"action_mask": 1 - observation["action_mask"]}), before)
+    (before * torch.linspace(-1.0, 1.0, 5)).square().sum().backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is not None and parameter.grad.any(), name
+
+
+@pytest.mark.parametrize("chunk_elements", [1, 432, 500, 1000])
+def test_in_pieces_it_computes_the_same_and_so_do_its_gradients(chunk_elements: int) -> None:
+    """A picture has 216 elements: one, two and four at once."""
+    whole, pieces = encoder_of(), encoder_of(replace(CONFIG, chunk_elements=chunk_elements))
+    pieces.load_state_dict(whole.state_dict())
+    results = []
+    for encoder in (whole, pieces):
+        out = encoder(*inputs(encoder))
+        (out * torch.linspace(-1.0, 1.0, 5)).square().sum().backward()
+        results.append([out, *(parameter.grad for parameter in encoder.parameters())])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_it_acts_as_it_trains() -> None:
+    encoder = encoder_of()
+    acting = frozen(encoder)
+    features, observation = inputs(encoder)
+    expected = encoder(features, observation).detach()
+    torch.testing.assert_close(acting(features, observation), expected, rtol=0, atol=1e-12)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.1)
+    assert not torch.allclose(encoder(features, observation), expected)
+    torch.testing.assert_close(acting(features, observation), expected, rtol=0, atol=1e-12)
+
+
+def test_vectors_alone_have_the_parameters_that_they_always_had() -> None:
+    """Checkpoints of version 0.1 load."""
+    space = spaces.Dict({"box": spaces.Box(-1.0, 1.0, (2, 2)), "cell": spaces.Discrete(64)})
+    assert {name: tuple(value.shape) for name, value in encoder_of(space=space).state_dict().items()} == {
+        "normalizer.mean": (74,),
+        "normalizer.square": (74,),
+        "normalizer.count": (),
+        "mlp.hidden.0.weight": (7, 74),
+        "mlp.hidden.0.bias": (7,),
+        "mlp.output.weight": (5, 7),
+        "mlp.output.bias": (5,),
+        "norm.weight": (5,),
+        "norm.bias": (5,),
+    }
+
+
+def test_an_observation_of_nothing_leaves_what_led_to_it() -> None:
+    assert encoder_of(space=spaces.Dict({})).vector.size == 6
+    assert encoder_of(space=spaces.Box(0.0, 1.0, (0,))).vector.size == 6

@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from yamame.records.errors import UserError
+from yamame.records.spaces import flatten_observation, observation_leaves, stored_dtype, stored_shape
+from yamame.records.text import text_tokens, vocabulary_size
+
+SPACE = spaces.Text(12, min_length=0, charset="zyx ñ日")
+
+
+def read(space: spaces.Text, tokens: np.ndarray) -> str:
+    return "".join(sorted(space.character_set)[token - 1] for token in tokens if token)
+
+
+@given(st.text("zyx ñ日", max_size=12))
+def test_nothing_of_a_text_is_lost(text: str) -> None:
+    tokens = text_tokens(SPACE, text)
+    assert tokens.shape == stored_shape(SPACE) == (12,)
+    assert tokens.dtype == stored_dtype(SPACE) == np.uint8
+    assert tokens.max(initial=0) < vocabulary_size(SPACE)
+    assert read(SPACE, tokens) == text
+    assert not tokens[len(text) :].any()
+
+
+def test_batches_in_every_form() -> None:
+    texts = ["x", "zy ", ""]
+    expected = np.stack([text_tokens(SPACE, text) for text in texts])
+    for batch in (tuple(texts), texts, np.array(texts), np.array(texts, object)):
+        np.testing.assert_array_equal(flatten_observation(SPACE, batch)["observation"], expected)
+
+
+def test_tokens_do_not_depend_on_how_the_charset_was_given() -> None:
+    """The order of a set of characters differs from process to process."""
+    for charset in ("zyx ñ日", "日ñ xyz", frozenset("zyx ñ日"), set("日zyx ñ")):
+        space = spaces.Text(12, charset=charset)
+        np.testing.assert_array_equal(text_tokens(space, "xyñ"), text_tokens(SPACE, "xyñ"))
+
+
+def test_many_characters_need_more_than_a_byte() -> None:
+    charset = "".join(chr(number) for number in range(256, 256 + 300))
+    space = spaces.Text(3, charset=charset)
+    tokens = text_tokens(space, charset[-1])
+    assert tokens.dtype == np.int32
+    assert tokens.tolist() == [300, 0, 0]
+
+
+def test_texts_that_the_space_does_not_hold_are_the_users_mistake() -> None:
+    with pytest.raises(UserError, match=r"13 characters.*max_length"):
+        text_tokens(SPACE, "x" * 13)
+    with pytest.raises(UserError, match=r"'q'.*charset"):
+        text_tokens(SPACE, "xq")
+
+
+def test_a_text_is_a_leaf() -> None:
+    assert observation_leaves(spaces.Dict({"mission": SPACE})) == {"mission": SPACE}

@@ -1,0 +1,202 @@
+"""Films of a run: every attempt to its end, in whole files, and one line for what cannot be filmed."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT
+from yamame.environments.gymnasium_env import GymnasiumConfig
+from yamame.environments.serial import SerialEnvironments
+from yamame.environments.tmaze import TMazeVectorEnv
+from yamame.environments.trials import Trials
+from yamame.records.errors import UserError
+from yamame.rollout.camera import Camera, captioned
+from yamame.rollout.evaluate import evaluate
+from yamame.rollout.random_policy import RandomPolicy
+from yamame.rollout.video import check_video, recording
+from yamame.run.film import film_run
+from yamame.run.session import About, start
+from yamame.settings.catalogue import load_recipe
+from yamame.settings.resolve import settings_from_overrides
+
+TINY: dict[str, Any] = {
+    "env_steps": 40,
+    "num_envs": 4,
+    "replay.batch_size": 2,
+    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
+    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
+    "agent.actor.hidden": (8,),
+    "agent.critic.hidden": (8,),
+    "evaluation": {"trials": 2, "final_trials": 2, "num_envs": 2, "every_env_steps": 0},
+}
+
+
+class Traffic(gymnasium.Env[np.ndarray, int]):
+    """Shows its step as a shade of grey; episodes of three steps."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.time += 1
+        return np.zeros(1, np.float32), 1.0, self.time == 3, False, {}
+
+    def render(self) -> Any:
+        return np.full((10, 20, 3), 50 * self.time, np.uint8)
+
+
+def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
+    config = settings_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
+    start(config, About(recipe=recipe), run_dir=run, quiet=True)
+    return run
+
+
+def has(picture: np.ndarray, color: tuple[int, int, int]) -> bool:
+    return bool((picture == color).all(-1).any())
+
+
+# what is shown
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_every_attempt_is_seen_to_its_end(trials: int) -> None:
+    shown: list[np.ndarray] = []
+    serial = SerialEnvironments([Traffic()], 0)
+    camera = Camera(serial, shown.append, trials=trials)
+    filmed = Trials(camera, horizon=100, attempts=2)
+    result = evaluate(RandomPolicy(serial.action_space, np.random.default_rng(0)), filmed, trials=3, deterministic=True)
+    assert result.return_mean == 6.0
+    assert [int(picture[0, 0, 0]) for picture in shown] == [0, 50, 100, 150] * 2 * trials
+    assert all(picture.shape == shown[0].shape for picture in shown)
+    assert len({picture.tobytes() for picture in shown}) == len(shown)  # the caption counts
+    assert serial.frames_per_second == 25
+
+
+def test_captions_go_below_an_enlarged_picture() -> None:
+    picture = np.zeros((30, 40, 3), np.uint8)
+    picture[0, 0] = (1, 2, 3)
+    captioned_picture = captioned(picture, ("step 1", "reward 0"))
+    assert captioned_picture.shape == (30 * 8 + 46, 320, 3)
+    assert (captioned_picture[:8, :8] == (1, 2, 3)).all() and (captioned_picture[:240, 8:] == 0).all()
+    assert has(captioned_picture[240:], (255, 255, 255))
+    large = np.zeros((500, 600, 3), np.uint8)
+    assert captioned(large, ("a",)).shape == (526, 600, 3)
+
+
+def test_what_a_maze_looks_like() -> None:
+    mazes = TMazeVectorEnv(4, horizon=5)
+    mazes.reset(seed=0)
+    begin = mazes.render()
+    assert len(begin) == 4 and all(has(each, GOAL) and has(each, AGENT) and has(each, HINT) for each in begin)
+    up, down = (int(np.flatnonzero(mazes.goal == goal)[0]) for goal in (1, -1))
+    height = begin[0].shape[0]
+    assert has(begin[up][: height // 2], GOAL) and not has(begin[up][height // 2 :], GOAL)
+    assert has(begin[down][height // 2 :], GOAL) and not has(begin[down][: height // 2], GOAL)
+    mazes.step(np.zeros(4, np.int64))
+    moved = mazes.render()
+    assert not any(has(each, HINT) for each in moved)
+    column = [int(np.flatnonzero((each[0] == AGENT).all(-1).any(0)).mean()) for each in (begin, moved)]
+    assert column[1] > column[0]
+
+
+def test_what_a_room_looks_like() -> None:
+    rooms = DarkKeyToDoorVectorEnv(3, size=4)
+    rooms.reset(seed=2)
+    rooms.start[:], rooms.key[:], rooms.door[:] = 0, 1, 15
+    rooms.reset(options={"new_task": False})
+    before = rooms.render()[0]
+    for color in (AGENT, HINT, GOAL, FLOOR):
+        assert has(before, color)
+    rooms.step(np.full(3, 2))  # y + 1: the key's cell
+    after = rooms.render()[0]
+    assert not has(after, HINT) and has(after, GOAL) and has(after, AGENT)
+
+
+def test_a_long_corridor_stays_a_picture() -> None:
+    mazes = TMazeVectorEnv(1, horizon=2000)
+    mazes.reset(seed=0)
+    assert mazes.render()[0].shape == (5, 2003, 3)
+
+
+# files
+
+
+@pytest.mark.parametrize(
+    ("recipe", "env", "trials", "pictures"),
+    [
+        ("passive-tmaze", {"horizon": 3}, 1, 5),
+        ("passive-tmaze", {"horizon": 3}, 2, 10),
+        ("gymnasium", {"id": "yamame/PassiveTMaze-v0", "horizon": 5}, 1, 6),
+    ],
+)
+def test_gif(tmp_path: Path, recipe: str, env: dict[str, Any], trials: int, pictures: int) -> None:
+    run, film = made(recipe, tmp_path / "run", env), tmp_path / "film.gif"
+    film_run(run, film, trials=trials)
+    with Image.open(film) as image:
+        frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)]
+    assert len(frames) == pictures
+    assert len({frame.tobytes() for frame in frames}) == pictures
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["film.gif", "run"]
+    before = film.read_bytes()
+    film_run(run, film, trials=trials)
+    assert film.read_bytes() == before
+
+
+def test_mp4_of_a_room_with_attempts(tmp_path: Path) -> None:
+    import imageio_ffmpeg
+
+    run = made("dark-key-to-door", tmp_path / "run", {"size": 3, "horizon": 12, "attempt_length": 4})
+    film_run(run, tmp_path / "film.mp4")
+    frames, seconds = imageio_ffmpeg.count_frames_and_secs(tmp_path / "film.mp4")
+    assert frames >= 15 and seconds == pytest.approx(frames / 10, abs=0.2)  # 12 steps, 3 or more first observations
+
+
+def test_cart_pole_is_drawn_by_gymnasium(tmp_path: Path) -> None:
+    plain = GymnasiumConfig(id="CartPole-v1", horizon=500).build_rendered(0)
+    plain.reset()
+    assert isinstance(plain, Trials)
+    assert plain.environments.render().shape == (400, 600, 3)  # type: ignore[attr-defined]
+    plain.close()
+
+
+# what cannot be
+
+
+def test_files_that_cannot_be_written_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, message in (("film.avi", "must end in"), ("film", "must end in"), ("x/film.gif", "folder that exists")):
+        with pytest.raises(UserError, match=message):
+            film_run(tmp_path, tmp_path / name)
+    check_video(tmp_path / "film.mp4")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'yamame\[video\]'"):
+        check_video(tmp_path / "film.mp4")
+
+
+class Blank(Traffic):
+    def render(self) -> Any:
+        return None
+
+
+class Unseen(Traffic):
+    def render(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("kind", [Blank, Unseen])
+def test_environments_without_pictures(kind: type[gymnasium.Env[Any, Any]], tmp_path: Path) -> None:
+    serial = SerialEnvironments([kind()], 0)
+    with pytest.raises(UserError, match="cannot be filmed") as error, recording(tmp_path / "film.gif", 10.0) as video:
+        Camera(serial, video.add, trials=1).reset(np.ones(1, bool), np.ones(1, bool))
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []

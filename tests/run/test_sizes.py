@@ -1,0 +1,110 @@
+"""The dial for the size of the network."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from torch import nn
+
+import yamame
+from yamame.cli import main
+from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
+from yamame.model.trajectory_encoders.gru import GRUConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.records.errors import UserError
+from yamame.run.build import new_agent
+from yamame.run.config import RunConfig
+from yamame.run.config_json import from_json, to_json
+from yamame.run.sizes import SIZES, apply_size
+from yamame.settings.catalogue import load_recipe
+from yamame.settings.resolve import settings_from_flags, settings_from_overrides
+
+TMAZE = load_recipe("passive-tmaze")
+PIXELS = spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 3), np.uint8), "cell": spaces.Discrete(100)})
+
+
+def parameters(size: str) -> int:
+    config = apply_size(TMAZE.configure(TMAZE.environment), size)
+    agent: nn.Module = new_agent(config, PIXELS, spaces.Discrete(3), config.env.trial_length, seed=0)
+    return sum(parameter.numel() for parameter in agent.parameters())
+
+
+def test_base_and_large_are_the_papers() -> None:
+    """Appendix, table 3: POPGym and Crafter."""
+    recipe = load_recipe("popgym")
+    base, large = (apply_size(recipe.configure(recipe.environment), size).agent for size in ("base", "large"))
+    assert (base.timestep_encoder.hidden, base.timestep_encoder.width) == ((512, 512), 200)
+    assert base.trajectory_encoder == TransformerConfig(width=256, feedforward=1024, layers=3, heads=8)
+    assert base.actor.hidden == base.critic.hidden == (256, 256)
+    assert large.trajectory_encoder == TransformerConfig(width=384, feedforward=1536, layers=6, heads=12)
+    assert large.actor.hidden == large.critic.hidden == (400, 400)
+
+
+def test_each_size_is_several_times_the_one_before() -> None:
+    counts = [parameters(size) for size in SIZES]
+    assert all(2.5 * smaller < larger for smaller, larger in pairwise(counts)), counts
+
+
+def test_what_a_network_is_made_of_and_does_is_left_as_it_is() -> None:
+    config = TMAZE.configure(TMAZE.environment)
+    agent = replace(
+        config.agent,
+        trajectory_encoder=TransformerConfig(positions="rotary", dropout=0.1),
+        timestep_encoder=TimestepEncoderConfig(kinds=("observation=vector",), activation="gelu"),
+    )
+    small = apply_size(replace(config, agent=agent), "small")
+    assert small.agent.trajectory_encoder == TransformerConfig(
+        positions="rotary", dropout=0.1, width=64, layers=2, heads=4, feedforward=256
+    )
+    assert small.agent.timestep_encoder.kinds == ("observation=vector",)
+    assert small.agent.timestep_encoder.activation == "gelu"
+    assert small.agent.discounts == config.agent.discounts
+    assert replace(small, agent=config.agent) == config, "nothing but the network"
+
+
+def test_without_the_dial_the_recipe_decides() -> None:
+    config = TMAZE.configure(TMAZE.environment)
+    assert apply_size(config, None) == config
+    assert settings_from_flags(TMAZE, [], []) == config == settings_from_overrides(TMAZE, [], {})
+
+
+def test_flags_win_over_the_dial_and_variants_follow_it() -> None:
+    flags = ["--agent.trajectory-encoder.layers", "5", "--agent.timestep-encoder.image.width", "9"]
+    config = settings_from_flags(TMAZE, [], flags, size="base")
+    assert config.agent.trajectory_encoder == TransformerConfig(width=256, feedforward=1024, layers=5, heads=8)
+    assert config.agent.timestep_encoder.image.width == 9
+    assert config.agent.timestep_encoder.tokens.width == SIZES["base"].leaf_width
+    overrides = {"agent.trajectory_encoder.layers": 5, "agent.timestep_encoder.image.width": 9}
+    assert settings_from_overrides(TMAZE, [], overrides, size="base") == config
+    assert settings_from_flags(TMAZE, ["gru"], [], size="base").agent.trajectory_encoder == GRUConfig(
+        width=256, layers=3
+    )
+
+
+def test_a_gru_is_sized_too() -> None:
+    config = TMAZE.configure(TMAZE.environment)
+    recurrent = replace(config, agent=replace(config.agent, trajectory_encoder=GRUConfig()))
+    assert apply_size(recurrent, "large").agent.trajectory_encoder == GRUConfig(width=384, layers=6)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_sized_config_survives_its_json(size: str) -> None:
+    config = apply_size(TMAZE.configure(TMAZE.environment), size)
+    assert from_json(RunConfig, to_json(config)) == config
+
+
+def test_an_unknown_size_is_told_which_there_are() -> None:
+    with pytest.raises(UserError, match=r"'huge'.*tiny, small, base, large"):
+        apply_size(TMAZE.configure(TMAZE.environment), "huge")
+
+
+def test_both_doors_have_the_dial(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "passive-tmaze", "--size", "huge"]) == 2
+    assert "tiny, small, base, large" in capsys.readouterr().err
+    with pytest.raises(UserError, match="tiny, small, base, large"):
+        yamame.train("passive-tmaze", size="huge")
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "passive-tmaze", "--size", "large", "--help"])
+    assert "--agent.trajectory-encoder.width INT" in (shown := capsys.readouterr().out) and "(default: 384)" in shown

@@ -1,0 +1,245 @@
+"""`yamame suite popgym`: makes what is missing, loses nothing, and tells what failed."""
+
+import csv
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from yamame.cli import main
+from yamame.run.local import LocalRun
+from yamame.run.metrics import read_metrics
+from yamame.run.run_directory import lock
+from yamame.suite.results import collect_results
+
+_SMALL = (
+    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 "
+    "--agent.trajectory-encoder.width 8 --agent.trajectory-encoder.heads 2 --agent.trajectory-encoder.layers 1 "
+    "--agent.trajectory-encoder.feedforward 16 --agent.actor.hidden 8 --agent.critic.hidden 8 --env.workers 0 "
+    "--evaluation.final-trials 4 --evaluation.trials 4 --evaluation.num-envs 4 --evaluation.every-env-steps 100 "
+    "--pace.round-env-steps 64 --context-length 8 --pace.updates-per-env-step 0.02"
+)
+SMALL = _SMALL.split()
+SUITE = ["suite", "popgym", "--names", "MineSweeperEasy,HigherLowerEasy", "--env-steps", "256", *SMALL]
+RESULTS = {"results.csv", "results.md", "results.png"}
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+
+
+def made(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[dict[str, Any], str]:
+    """The JSON object and what stderr said."""
+    capsys.readouterr()
+    assert main([*SUITE, "--json", "--quiet", *args]) == code
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    return json.loads(out), err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    capsys.readouterr()
+    assert main(list(args)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err
+
+
+def snapshot(folder: Path) -> dict[str, float]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_makes_what_is_missing_and_leaves_what_is_finished(capsys: pytest.CaptureFixture[str]) -> None:
+    told, err = made(capsys, "--seeds", "0")
+    assert "[1/2] MineSweeperEasy seed 0" in err and "[2/2] HigherLowerEasy seed 0" in err
+    suite = Path("suites/popgym")
+    assert {path.name for path in suite.iterdir()} == {
+        *("MineSweeperEasy-seed-0", "HigherLowerEasy-seed-0"),
+        *RESULTS,
+    }
+    before = {run: snapshot(suite / run) for run in ("MineSweeperEasy-seed-0", "HigherLowerEasy-seed-0")}
+    assert [row["environment"] for row in told["environments"]] == ["HigherLowerEasy", "MineSweeperEasy"]
+    assert told["raw"]["mean_ci95"] is None and told["failed"] == {}
+
+    told, err = made(capsys, "--seeds", "0,1")
+    assert "[3/4]" in err and "[4/4]" in err and "seed 0" not in err
+    assert all(snapshot(suite / run) == times for run, times in before.items())
+    assert [row["seeds"] for row in told["environments"]] == [[0, 1], [0, 1]]
+    low, high = told["raw"]["mean_ci95"]
+    assert low <= told["raw"]["mean"] <= high
+    again, err = made(capsys, "--seeds", "0,1")
+    assert again == told and err == ""
+
+    for row in told["environments"]:
+        for seed, mmer in zip(row["seeds"], row["mmer"], strict=True):
+            run = suite / f"{row['environment']}-seed-{seed}"
+            returns = [line["evaluate/return_mean"] for line in read_metrics(run) if "evaluate/return_mean" in line]
+            final = json.loads((run / "result.json").read_text())["return_mean"]
+            assert returns and mmer == max([*returns, final])
+    higher_lower, mine_sweeper = told["environments"]
+    assert higher_lower["mmer_mean"] == pytest.approx(sum(higher_lower["mmer"]) / 2)
+    bounds = -0.0093, 0.529  # random actions and the best baseline, as shipped
+    expected = (higher_lower["mmer_mean"] - bounds[0]) / (bounds[1] - bounds[0])
+    assert higher_lower["standardised"] == pytest.approx(expected) and not higher_lower["standardised_is_exact"]
+    assert mine_sweeper["standardised"] is None and told["standardised"]["environments"] == 1
+
+    capsys.readouterr()
+    assert main(["suite", "popgym", "--report-only"]) == 0
+    text = capsys.readouterr().out
+    assert f"| {'HigherLowerEasy':15} | " in text and f"~{expected:.3f}" in text and "0.6293" in text
+    assert text.strip() in (suite / "results.md").read_text()
+    with (suite / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["mmer_mean"]) for row in rows] == [row["mmer_mean"] for row in told["environments"]]
+    assert main(["suite", "popgym", "--report-only", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == told
+
+
+def test_a_longer_suite_goes_on_and_other_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    one = ["--names", "MineSweeperEasy"]
+    told, _ = made(capsys, *one)
+    assert told["environments"][0]["env_steps"] == 256
+    before = snapshot(Path("suites"))
+    for flags, said in (
+        (["--learner.learning-rate", "0.5"], "learner.learning_rate"),
+        (["--env-steps", "64"], "env_st"),
+    ):
+        error = refused(capsys, *SUITE, *one, *flags)
+        assert "other settings" in error and said in error and "--directory" in error
+    assert snapshot(Path("suites")) == before
+    told, err = made(capsys, *one, "--env-steps", "320")
+    assert told["environments"][0]["env_steps"] == 320 and "[1/1]" in err
+
+
+def test_a_failing_environment_does_not_stop_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from popgym import envs
+
+    with monkeypatch.context() as patch:
+        patch.setattr(envs.MineSweeperEasy, "step", lambda *_: 1 / 0)
+        told, err = made(capsys, code=1)
+    assert list(told["failed"]) == ["MineSweeperEasy seed 0"] and "ZeroDivisionError" in err
+    assert "ZeroDivisionError" in told["failed"]["MineSweeperEasy seed 0"]
+    assert [row["environment"] for row in told["environments"]] == ["HigherLowerEasy"]
+    told, err = made(capsys)
+    assert told["failed"] == {} and len(told["environments"]) == 2 and "HigherLowerEasy" not in err
+
+
+def test_what_another_process_makes_is_left_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path("suites/popgym/MineSweeperEasy-seed-0")
+    run.mkdir(parents=True)
+    with lock(run):
+        told, _ = made(capsys)
+    assert told["made_elsewhere"] == ["MineSweeperEasy seed 0"] and told["failed"] == {}
+    assert [row["environment"] for row in told["environments"]] == ["HigherLowerEasy"]
+
+
+def test_what_was_killed_before_it_was_a_run_begins_anew_and_nothing_else_is_removed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    torn, foreign = (Path(f"suites/popgym/{name}-seed-0") for name in ("MineSweeperEasy", "HigherLowerEasy"))
+    (torn / "replay").mkdir(parents=True)
+    (torn / "lock").touch()
+    (torn / "spaces.partial").write_text("{")
+    foreign.mkdir()
+    (foreign / "thesis.tex").write_text("precious")
+    told, _ = made(capsys, code=1)
+    assert [row["environment"] for row in told["environments"]] == ["MineSweeperEasy"]
+    assert "something else" in told["failed"]["HigherLowerEasy seed 0"]
+    assert (foreign / "thesis.tex").read_text() == "precious"
+
+
+def test_a_signal_ends_the_suite_and_the_same_command_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, rounds = LocalRun._round, itertools.count(1)
+
+    def interrupted(self: LocalRun, *args: Any) -> Any:
+        if next(rounds) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalRun, "_round", interrupted)
+        told, err = made(capsys, "--env-steps", "1000000")
+    assert told["stopped_by"] == "SIGINT" and told["unfinished_runs"] == 1 and told["environments"] == []
+    assert "HigherLower" not in err
+    run = Path("suites/popgym/MineSweeperEasy-seed-0")
+    reached = read_metrics(run)[-1]["env_steps"]
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"env_steps": reached}))  # an end that is near
+    told, _ = made(capsys, "--env-steps", str(reached + 64))
+    assert told["unfinished_runs"] == 0 and len(told["environments"]) == 2
+    assert read_metrics(run)[-1]["env_steps"] == reached + 64
+
+
+@pytest.mark.slow
+def test_after_kill_9_the_same_command_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*SUITE, "--env-steps", "1600", "--checkpoint-every-seconds", "0", "--quiet"]
+    program = str(Path(sys.executable).with_name("yamame"))
+    run = Path("suites/popgym/HigherLowerEasy-seed-0")
+    with subprocess.Popen(
+        [program, *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as process:
+        deadline = time.monotonic() + 120
+        while len(read_metrics(run)) < 4:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        process.kill()
+    first = Path("suites/popgym/MineSweeperEasy-seed-0")
+    finished, torn = snapshot(first), read_metrics(run)
+    assert (first / "result.json").exists() and not (run / "result.json").exists()
+    assert collect_results(Path("suites/popgym")).unfinished == 1
+    capsys.readouterr()
+    assert main([*command, "--json"]) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert snapshot(first) == finished and "MineSweeperEasy" not in err
+    assert [row["env_steps"] for row in told["environments"]] == [1600, 1600]
+    assert read_metrics(run)[: len(torn) - 2] == torn[:-2]  # it went on, it did not begin anew
+    steps = [line["env_steps"] for line in read_metrics(run)]
+    assert steps == sorted(set(steps)) and steps[-1] == 1600
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("", "arguments are required: SUITE"),
+        ("atari --all", "unknown suite 'atari'"),
+        ("popgym", "choose the environments by one of"),
+        ("popgym --all --level easy", "choose the environments by one of"),
+        ("popgym --names AutoencoderEasy", "did you mean 'AutoencodeEasy'?"),
+        ("popgym --names ,", "--names is empty"),
+        ("popgym --level hardest", "choose among easy, medium, hard"),
+        ("popgym --all --seeds 1,x", "'1,x' is not a list of numbers"),
+        ("popgym --level easy --learner.learning-rat 1", "did you mean --learner.learning-rate?"),
+        ("popgym --level easy --seed 3", "use --seeds"),
+        ("popgym --level easy --env.name X", "use --names"),
+        ("popgym --level easy --variant no-memry", "choose among"),
+        ("popgym --report-only", "does not exist"),
+        ("popgym --report-only --env-steps 3", "of no use with --report-only"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refused(capsys, "suite", *args.split())
+    assert list(Path().iterdir()) == []
+
+
+def test_an_empty_folder_has_an_empty_table(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine").mkdir()
+    assert main(["suite", "popgym", "--report-only", "--directory", "mine"]) == 0
+    assert "nothing to count yet" in capsys.readouterr().out
+    assert {path.name for path in Path("mine").iterdir()} == RESULTS

@@ -1,0 +1,134 @@
+"""What environments say about the actions that they allow, wherever they say it, as one observation leaf."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Bool, Int64, Shaped
+
+from yamame.records.action_spaces import MASK_LEAF, NativeActionSpace, choices, leaves_a_choice
+from yamame.records.errors import UserError
+from yamame.records.spaces import observation_leaves, stored_shape
+
+Told = Sequence[Any]
+"""For each environment what its info has under the key of masks; None where it has nothing."""
+
+
+class ActionMasks:
+    """Puts the masks of E environments into their observations, as the leaf `MASK_LEAF`: bool `[E, A]`.
+
+    A mask is the observation leaf called `key`, or where there is no such leaf, what every info has under `key`: an
+    array or nested sequences with one entry for every choice of every component, zero where it is forbidden. Whether
+    infos have any shows at the first reset. An environment whose episode has ended may allow nothing, or say nothing:
+    then everything counts as allowed, since no action is taken there.
+
+    `first_row` is the number of the first of these environments in error messages.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        observation_space: spaces.Space[Any],
+        action_space: NativeActionSpace,
+        *,
+        first_row: int = 0,
+    ) -> None:
+        leaves = observation_leaves(observation_space)
+        if MASK_LEAF in leaves and key != MASK_LEAF:
+            raise UserError(f"observation {MASK_LEAF!r} has the name of action masks: rename it with a wrapper")
+        self._key = key
+        self._sizes = choices(action_space)
+        self._in_observation = key in leaves
+        self._first_row = first_row
+        self._announced: bool | None = None
+        if self._in_observation:
+            self._check_size(int(np.prod(stored_shape(leaves[key]))), f"observation {key!r}")
+
+    def attach(
+        self,
+        observation: Mapping[str, Shaped[np.ndarray, "E ..."]],
+        told: Told,
+        step: Int64[np.ndarray, "E"],
+        resting: Bool[np.ndarray, "E"],
+    ) -> dict[str, Shaped[np.ndarray, "E ..."]]:
+        """The leaves of `observation` with the masks, if there are any. `resting` episodes have ended.
+
+        Raises `UserError`, naming the environment and the `step` of its episode, for masks that are missing, of
+        another size, or allow nothing.
+        """
+        leaves = dict(observation)
+        if self._in_observation:
+            raw = leaves.pop(self._key)
+            mask_EA = raw.reshape(len(raw), -1) != 0
+        elif any(each is not None for each in told) or self._announced:
+            mask_EA = self._from_infos(told, step, resting)
+        else:
+            self._announced = False
+            return leaves
+        allows_E = leaves_a_choice(mask_EA, self._sizes)
+        mask_EA[resting & ~allows_E] = True
+        for row in np.flatnonzero(~allows_E & ~resting)[:1]:
+            raise UserError(
+                f"environment {self._first_row + row} allows no action at step {step[row]} of its episode: "
+                "its mask needs at least one action (of every component), or the episode must end"
+            )
+        return {**leaves, MASK_LEAF: mask_EA}
+
+    def _from_infos(
+        self, told: Told, step: Int64[np.ndarray, "E"], resting: Bool[np.ndarray, "E"]
+    ) -> Bool[np.ndarray, "E A"]:
+        if self._announced is None:
+            self._announced = True
+        mask_EA = np.zeros((len(told), sum(self._sizes)), np.bool_)
+        for row, value in enumerate(told):
+            if (value is None and not resting[row]) or not self._announced:
+                raise missing_mask(self._key, self._first_row + row, int(step[row]))
+            if value is not None:
+                flat = _flat(value)
+                self._check_size(len(flat), f"environment {self._first_row + row}: info[{self._key!r}]")
+                mask_EA[row] = flat
+        return mask_EA
+
+    def _check_size(self, found: int, where: str) -> None:
+        wanted = sum(self._sizes)
+        if found != wanted or not wanted:
+            raise UserError(
+                f"{where} has {found} entries, but an action mask has one for each of {wanted} choices: "
+                "mend it, or let env.mask_key name something else"
+            )
+
+
+def without_masks(observation_space: spaces.Space[Any], key: str) -> spaces.Space[Any]:
+    """What the network sees of an observation: all but its action mask."""
+    leaves = observation_leaves(observation_space)
+    if key not in leaves:
+        return observation_space
+    return spaces.Dict([(name, leaf) for name, leaf in leaves.items() if name != key])
+
+
+def missing_mask(key: str, row: int, step: int) -> UserError:
+    """The complaint about an environment that gives a mask at some times, or beside others that do, and not always."""
+    return UserError(
+        f"info[{key!r}] is not given by every environment at every reset and step (look at environment {row}, "
+        f"step {step} of its episode): give it always, or set env.mask_key to '' to do without"
+    )
+
+
+def told_by_infos(infos: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+    """What single environments say."""
+    return [info.get(key) if key else None for info in infos]
+
+
+def told_by_vector_info(info: Mapping[str, Any], key: str, num_envs: int) -> list[Any]:
+    """What a vector environment says."""
+    if not key or key not in info:
+        return [None] * num_envs
+    given = np.broadcast_to(info.get(f"_{key}", True), num_envs)
+    return [value if there else None for value, there in zip(info[key], given, strict=True)]
+
+
+def _flat(mask: Any) -> Bool[np.ndarray, "A"]:
+    if isinstance(mask, tuple | list):
+        return np.concatenate([_flat(part) for part in mask]) if mask else np.zeros(0, np.bool_)
+    return np.asarray(mask).reshape(-1) != 0

@@ -1,0 +1,33 @@
+"""What every leaf encoder's config offers: one leaf of an observation -> one vector a timestep."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import nn
+
+from yamame.model.blocks.mlp import Activation
+from yamame.records.limits import check_limits
+from yamame.records.spaces import Leaf
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeafEncoderConfig(ABC):
+    """Base of the configs of leaf encoders. Each is a field of `TimestepEncoderConfig`, whose name is its kind."""
+
+    width: int = 128
+    """Width of what is made of such a leaf."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "width", at_least=1)
+
+    @abstractmethod
+    def claims(self, leaf: Leaf) -> bool:
+        """Whether such a leaf comes here unless the user says otherwise."""
+
+    @abstractmethod
+    def obstacle(self, leaf: Leaf) -> str:
+        """Why such a leaf can never come here: the end of a sentence that begins with it; empty if it can."""
+
+    @abstractmethod
+    def build(self, leaf: Leaf, activation: Activation) -> nn.Module:
+        """The module: the leaf of N timesteps `[N, ...]`, as it is stored, -> `[N, width]`."""

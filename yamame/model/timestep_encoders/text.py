@@ -1,0 +1,72 @@
+"""Texts -> vectors: read from left to right."""
+
+from dataclasses import dataclass
+
+import torch
+from gymnasium import spaces
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from yamame.model.blocks.mlp import Activation
+from yamame.model.blocks.recurrence import gru_of_rows
+from yamame.model.timestep_encoders.leaf import LeafEncoderConfig
+from yamame.model.timestep_encoders.vocabulary import vocabulary
+from yamame.records.limits import check_limits
+from yamame.records.spaces import Leaf, stored_shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEncoderConfig(LeafEncoderConfig):
+    """Sizes of the network for texts: Text leaves, and if told so any row of integers that ends in zeros."""
+
+    embedding: int = 16
+    """Numbers that stand for a character."""
+    hidden: int = 64
+    """Width of the GRU that reads them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_limits(self, "embedding", "hidden", at_least=1)
+
+    def claims(self, leaf: Leaf) -> bool:
+        """Every Text."""
+        return isinstance(leaf, spaces.Text) and not self.obstacle(leaf)
+
+    def obstacle(self, leaf: Leaf) -> str:
+        """Anything but a row of integers, 0 for the end."""
+        known = vocabulary(leaf)
+        if known is None or known.low or len(stored_shape(leaf)) != 1:
+            return "is no row of integers from 0 on"
+        return ""
+
+    def build(self, leaf: Leaf, activation: Activation) -> "TextEncoder":
+        """The network for such texts."""
+        return TextEncoder(self, leaf)
+
+
+class TextEncoder(nn.Module):
+    """Embedding -> GRU -> its state after the last character -> linear -> LayerNorm; an empty text is all zeros.
+
+    A GRU, because the order of characters is what makes a text: a mean over them would not tell "north" from "thorn".
+    Source: the authors read instructions with a recurrent network too (SPEC section 2).
+    """
+
+    def __init__(self, config: TextEncoderConfig, leaf: Leaf) -> None:
+        super().__init__()
+        known = vocabulary(leaf)
+        assert known is not None
+        self.vocabulary = known
+        self.embedding = nn.Embedding(known.size, config.embedding)
+        self.recurrence = nn.GRU(config.embedding, config.hidden, batch_first=True)
+        self.output = nn.Linear(config.hidden, config.width)
+        self.norm = nn.LayerNorm(config.width)
+
+    def forward(self, stored: Shaped[Tensor, "N L"]) -> Float[Tensor, "N D"]:
+        """One vector a text."""
+        token_NL = self.vocabulary.tokens(stored)
+        places_L = torch.arange(1, token_NL.shape[1] + 1, device=token_NL.device)
+        length_N = (places_L * (token_NL > 0)).amax(1)
+        state_NLH = gru_of_rows(self.recurrence, self.embedding(token_NL))
+        last_N11 = (length_N - 1).clamp(min=0)[:, None, None]
+        last_NH = state_NLH.gather(1, last_N11.expand(-1, 1, state_NLH.shape[2])).squeeze(1)
+        return self.norm(self.output(torch.where(length_N[:, None] > 0, last_NH, 0.0)))

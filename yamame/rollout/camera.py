@@ -1,0 +1,81 @@
+"""`Camera`: stands between trials and their environments and takes a picture of the first one at every step."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from jaxtyping import Bool, Shaped, UInt8
+from PIL import Image, ImageDraw, ImageFont
+
+from yamame.records.interfaces import RenderedEnvironments
+from yamame.records.step import EpisodeStep
+
+Picture = UInt8[np.ndarray, "height width 3"]
+
+SMALLEST_SIDE = 320
+"""Pictures whose longer side is shorter are enlarged, each pixel to a square of pixels."""
+LINE_HEIGHT, FONT_SIZE = 20, 14
+
+
+class Camera:
+    """`Environments` that behave as those behind it, and show what the first of them does, with a caption.
+
+    A picture is taken after every reset and every transition, before the next attempt begins, so that each attempt is
+    seen to its end. `trials` of them are shown; later ones happen unseen.
+    """
+
+    def __init__(self, environments: RenderedEnvironments, show: Callable[[Picture], None], *, trials: int) -> None:
+        self._environments, self._show, self._trials = environments, show, trials
+        self.num_envs = environments.num_envs
+        self.observation_space = environments.observation_space
+        self.action_space = environments.action_space
+        self.native_action_space = environments.native_action_space
+        self._trial = self._attempt = self._step = 0
+        self._reward = self._return = 0.0
+
+    def reset(
+        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+    ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """See `Environments.reset`."""
+        observation = self._environments.reset(mask, new_task)
+        if mask[0]:
+            self._attempt += 1
+            if new_task[0]:
+                self._trial, self._attempt, self._step, self._return = self._trial + 1, 1, 0, 0.0
+            self._reward = 0.0
+            self._take()
+        return observation
+
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
+        """See `Environments.step`."""
+        answer = self._environments.step(action)
+        if answer.live[0]:
+            self._step += 1
+            self._reward = float(answer.reward[0])
+            self._return += self._reward
+        self._take()
+        return answer
+
+    def close(self) -> None:
+        """Close what is behind."""
+        self._environments.close()
+
+    def _take(self) -> None:
+        if self._trial > self._trials:
+            return
+        lines = (
+            f"trial {self._trial}   attempt {self._attempt}   step {self._step}",
+            f"reward {self._reward:.3g}   return {self._return:.4g}",
+        )
+        self._show(captioned(self._environments.render(), lines))
+
+
+def captioned(picture: Picture, lines: tuple[str, ...]) -> UInt8[np.ndarray, "larger_height larger_width 3"]:
+    """A picture, enlarged where it is small, with lines of text below it."""
+    scale = -(-SMALLEST_SIDE // max(picture.shape[:2]))
+    large = Image.fromarray(picture.repeat(scale, axis=0).repeat(scale, axis=1))
+    canvas = Image.new("RGB", (max(SMALLEST_SIDE, large.width), large.height + LINE_HEIGHT * len(lines) + 6), "black")
+    canvas.paste(large, ((canvas.width - large.width) // 2, 0))
+    draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(FONT_SIZE)
+    for number, line in enumerate(lines):
+        draw.text((6, large.height + 3 + number * LINE_HEIGHT), line, "white", font)
+    return np.asarray(canvas)

@@ -1,0 +1,108 @@
+"""Pictures, one after the other, into a file: an animated GIF, or MP4 where ffmpeg is there."""
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from yamame.records.errors import UserError
+
+Picture = UInt8[np.ndarray, "height width 3"]
+FASTEST_GIF = 50.0
+"""Pictures per second; viewers slow down GIFs that ask for more."""
+
+
+class Video(ABC):
+    """A video in the making. The first picture gives its size; others are scaled to it."""
+
+    def __init__(self) -> None:
+        self._size: tuple[int, int] | None = None
+
+    def add(self, picture: Picture) -> None:
+        """One more picture."""
+        image = Image.fromarray(picture)
+        self._size = self._size or image.size
+        self._add(image if image.size == self._size else image.resize(self._size))
+
+    @abstractmethod
+    def _add(self, image: Image.Image) -> None:
+        """One more picture, of the size of the first."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what is not written yet. There must be a picture."""
+
+
+class Gif(Video):
+    """An animated GIF; keeps its pictures, in 256 colours, until the end."""
+
+    def __init__(self, path: Path, frames_per_second: float) -> None:
+        super().__init__()
+        self._path, self._milliseconds = path, 1000 / min(frames_per_second, FASTEST_GIF)
+        self._images: list[Image.Image] = []
+
+    def _add(self, image: Image.Image) -> None:
+        self._images.append(image.quantize(256, dither=Image.Dither.NONE))
+
+    def finish(self) -> None:
+        """See `Video.finish`."""
+        first, *others = self._images
+        first.save(
+            self._path, "GIF", save_all=True, append_images=others, duration=self._milliseconds, loop=0, optimize=False
+        )
+
+
+class Mp4(Video):
+    """MP4 (H.264) through imageio-ffmpeg."""
+
+    def __init__(self, path: Path, frames_per_second: float) -> None:
+        super().__init__()
+        self._path, self._frames_per_second = path, frames_per_second
+        self._writer: Generator[None, Any, None] | None = None
+
+    def _add(self, image: Image.Image) -> None:
+        even = Image.new("RGB", (image.width + image.width % 2, image.height + image.height % 2))  # H.264 asks for it
+        even.paste(image)
+        if self._writer is None:
+            import imageio_ffmpeg
+
+            self._writer = imageio_ffmpeg.write_frames(
+                str(self._path), even.size, fps=self._frames_per_second, macro_block_size=2, ffmpeg_log_level="error"
+            )
+            self._writer.send(None)
+        self._writer.send(even.tobytes())
+
+    def finish(self) -> None:
+        """See `Video.finish`."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def check_video(path: Path) -> None:
+    """Raise `UserError` if no video can be written there, before anything is filmed."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise UserError(f"cannot write a video into {path}: its name must end in .gif or .mp4")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UserError(f"cannot write a video into {path}: give a file in a folder that exists")
+    if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise UserError("MP4 needs imageio-ffmpeg: pip install 'yamame[video]', or let the name end in .gif")
+
+
+@contextmanager
+def recording(path: Path, frames_per_second: float) -> Iterator[Video]:
+    """A video that is whole in its file after the block, or not there at all."""
+    check_video(path)
+    aside = path.with_name(f".{path.stem}.partial{path.suffix}")
+    video = (Gif if path.suffix == ".gif" else Mp4)(aside, frames_per_second)
+    try:
+        yield video
+        video.finish()
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

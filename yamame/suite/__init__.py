@@ -1,0 +1,1 @@
+"""Whole benchmarks: many runs, and one table of what they reached beside what was published."""

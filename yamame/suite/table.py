@@ -1,0 +1,127 @@
+"""The results of a suite for people: a table as text, Markdown and CSV, and a picture."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from yamame.run.figures import EVALUATION_COLOR, RANDOM_COLOR, SUCCESS_COLOR, TRAINING_COLOR, axes_in
+from yamame.suite.reference import published_summaries
+from yamame.suite.results import EnvironmentResult, SuiteResults
+from yamame.suite.scores import Aggregate
+
+HEADER = ("environment", "seeds", "MMER", "standardised", "paper", "best baseline", "GRU", "random")
+RESULTS_CSV, RESULTS_MARKDOWN, RESULTS_PICTURE = "results.csv", "results.md", "results.png"
+
+
+def write_results(directory: Path, results: SuiteResults) -> None:
+    """Write `results.csv`, `results.md` and `results.png` into the suite's folder, each whole or not at all."""
+    _replace(directory / RESULTS_CSV, _csv(results))
+    _replace(directory / RESULTS_MARKDOWN, f"# POPGym\n\n{markdown(results)}\n\n![MMER]({RESULTS_PICTURE})\n")
+    aside = directory / f".partial-{RESULTS_PICTURE}"
+    _draw(aside, results)
+    aside.replace(directory / RESULTS_PICTURE)
+
+
+def markdown(results: SuiteResults) -> str:
+    """The table, and what all environments come to beside the paper's figures."""
+    rows = [HEADER, *(_cells(each) for each in results.environments)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [_line(row, widths) for row in rows]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join([*lines, "", *_notes(results)])
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    first, *others = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    return "| " + " | ".join([first, *(cell.strip().rjust(len(cell)) for cell in others)]) + " |"
+
+
+def _cells(result: EnvironmentResult) -> tuple[str, ...]:
+    reference, score = result.reference, _number(result.standardised)
+    return (
+        result.name,
+        str(len(result.mmer)),
+        _number(result.mean),
+        score if reference.is_exact or result.standardised is None else f"~{score}",
+        _number(reference.paper),
+        _number(reference.best_baseline),
+        _number(reference.gru),
+        _number(reference.random),
+    )
+
+
+def _notes(results: SuiteResults) -> Iterator[str]:
+    yield _aggregate_line("MMER", results.raw)
+    yield _aggregate_line("Standardised", results.standardised)
+    published = {(each.scale, each.statistic): each for each in published_summaries()}
+    for name, scale in (("MMER", "unstandardised"), ("standardised", "standardised")):
+        of_all = published[scale, "mean"]
+        yield f"Published mean over all 39 environments, {name}: paper {of_all.paper}, GRU {of_all.gru}."
+    yield ""
+    yield (
+        "MMER: maximum over training of the mean evaluation return, then the mean over seeds. Standardised: 0 for the "
+        "worst published baseline, 1 for the best published method, the paper's agent included; ~: random actions "
+        "stand for the worst baseline, or the best baseline for the paper's agent, where no figure is known."
+    )
+    if results.unfinished:
+        yield f"Not counted: {results.unfinished} runs that have not come to their end."
+
+
+def _aggregate_line(name: str, aggregate: Aggregate | None) -> str:
+    if aggregate is None:
+        return f"{name}: nothing to count yet."
+    mean = f"mean {aggregate.mean:.3f}{_interval(aggregate.mean_ci95)}"
+    middle = f"interquartile mean {aggregate.interquartile_mean:.3f}{_interval(aggregate.interquartile_mean_ci95)}"
+    return f"{name} over {aggregate.environments} environments, {aggregate.runs} runs: {mean}, {middle}."
+
+
+def _interval(ci95: tuple[float, float] | None) -> str:
+    return "" if ci95 is None else f" [{ci95[0]:.3f}, {ci95[1]:.3f}]"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _csv(results: SuiteResults) -> str:
+    text = io.StringIO()
+    rows = [each.to_json() for each in results.environments]
+    writer = csv.DictWriter(text, list(rows[0]) if rows else list(HEADER))
+    writer.writeheader()
+    for row in rows:
+        lists = {key: " ".join(map(str, value)) for key, value in row.items() if isinstance(value, list)}
+        writer.writerow(row | lists)
+    return text.getvalue()
+
+
+def _draw(path: Path, results: SuiteResults) -> None:
+    """A bar for each environment, a dot for each seed, and marks for what others reached."""
+    rows = list(enumerate(results.environments))
+    with axes_in(path, height=1.4 + 0.26 * len(rows)) as axes:
+        axes.barh(range(len(rows)), [each.mean for _, each in rows], color=TRAINING_COLOR, height=0.6, label="here")
+        _mark(axes, [(mmer, row) for row, each in rows for mmer in each.mmer.values()], "its seeds", "o", "black", 3)
+        _mark(axes, [(each.reference.paper, row) for row, each in rows], "paper", "D", EVALUATION_COLOR)
+        _mark(axes, [(each.reference.best_baseline, row) for row, each in rows], "best baseline", "s", SUCCESS_COLOR)
+        _mark(axes, [(each.reference.random, row) for row, each in rows], "random", "|", RANDOM_COLOR)
+        axes.set_yticks(range(len(rows)), [each.name for _, each in rows])
+        axes.invert_yaxis()
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set(xlabel="MMER on POPGym")
+        axes.legend(frameon=False, fontsize=9, ncols=5, loc="lower right", bbox_to_anchor=(1, 1), columnspacing=1)
+
+
+def _mark(
+    axes: Any, points: Sequence[tuple[float | None, int]], label: str, mark: str, color: str, size: int = 6
+) -> None:
+    """A mark at every figure that is known."""
+    known = [(value, row) for value, row in points if value is not None]
+    values, rows = [value for value, _ in known], [row for _, row in known]
+    axes.plot(values, rows, mark, color=color, markersize=size, linestyle="none", label=label if known else None)
+
+
+def _replace(path: Path, text: str) -> None:
+    aside = path.with_name(f".partial-{path.name}")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
