@@ -1,0 +1,86 @@
+"""Every block of the guides in docs/ runs, and does what the text around it says; at a small size."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import yamame
+from yamame import api, cli
+from yamame.settings.catalogue import load_recipe
+from yamame.settings.resolve import settings_from_flags
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+GUIDES = sorted(path.name for path in DOCS.glob("*.md"))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+SMALL: dict[str, Any] = {
+    "env_steps": 192,
+    "replay.batch_size": 2,
+    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
+    "agent.trajectory_encoder": {"width": 16, "layers": 1},
+    "agent.actor.hidden": (8,),
+    "agent.critic.hidden": (8,),
+    "pace.updates_per_env_step": 0.05,
+    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 0},
+}
+
+
+def blocks(guide: str, language: str) -> list[str]:
+    text = (DOCS / guide).read_text(encoding="utf-8")
+    return [content for of, content in BLOCK.findall(text) if of == language]
+
+
+@pytest.fixture(autouse=True)
+def _small_runs_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train_briefly(task: Any, **settings: Any) -> yamame.Run:
+        return api.train(task, **{**settings, **SMALL, "env.workers": 0})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(yamame, "train", train_briefly)
+    monkeypatch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+
+
+def run_blocks(guide: str) -> dict[str, Any]:
+    """All names that its Python blocks define, one after the other."""
+    names: dict[str, Any] = {"__name__": guide}
+    for number, block in enumerate(blocks(guide, "python"), start=1):
+        exec(compile(block, f"{guide}, block {number}", "exec"), names)
+    return names
+
+
+def test_your_own_environment() -> None:
+    names = run_blocks("your_own_environment.md")
+    recall, doors, many_doors, urn, spot = (
+        names[name].summary for name in ("recall", "doors", "many_doors", "urn", "spot")
+    )
+    assert all(summary["env_steps"] == 192 for summary in (recall, doors, many_doors, urn, spot))
+    assert recall["success_rate"] is not None and len(recall["return_per_attempt"]) == 1
+    for summary in (doors, many_doors):
+        assert len(summary["return_per_attempt"]) == len(summary["success_per_attempt"]) == 6
+        assert summary["return_per_attempt"] == summary["success_per_attempt"]
+    assert names["many_doors"].config.num_envs == 16
+    assert urn["return_per_attempt"] == [4.0] and names["urn"].config.env.mask_key == "action_mask"
+    assert not names["environment"].left.any()
+    with Image.open("spot.gif") as film:
+        assert film.n_frames == 10  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_commands_in_guides_can_be_read(guide: str) -> None:
+    lines = [line for block in blocks(guide, "sh") for line in block.splitlines() if line.startswith("yamame ")]
+    for line in lines:
+        options, rest = cli._parser().parse_known_args(shlex.split(line, comments=True)[1:])
+        if options.command is cli._train:
+            settings_from_flags(load_recipe(options.recipe), options.variant, rest)
+        else:
+            assert rest == []
+
+
+def test_there_are_guides_and_every_one_of_them_is_tested() -> None:
+    with_python = {guide for guide in GUIDES if blocks(guide, "python")}
+    assert with_python == {"your_own_environment.md"}
+    assert len(blocks("your_own_environment.md", "python")) >= 7

@@ -1,0 +1,17 @@
+"""Environments written in JAX: bsuite's memory chain, or any other of gymnax.
+
+Command: yamame train gymnax --env.name MemoryChain-bsuite --env.horizon 8
+Cost: a minute on two CPU cores
+Expected: return 1.0 (random actions 0)
+
+Any other name works too, with its own step limit as --env.horizon and more --env-steps.
+"""
+
+from yamame.environments.gymnax import GymnaxConfig
+from yamame.run.config import RunConfig
+from yamame.run.defaults import default_config
+
+
+def config(env: GymnaxConfig = GymnaxConfig(name="MemoryChain-bsuite", horizon=8)) -> RunConfig:  # noqa: B008
+    """The run for an environment."""
+    return default_config(env, env_steps=10_000)

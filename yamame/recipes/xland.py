@@ -1,0 +1,17 @@
+"""Find out the hidden rule and the hidden goal of a room of objects, attempt by attempt: XLand-MiniGrid, in JAX.
+
+Command: yamame train xland --env.size 7 --env.objects 4 --env.rules 1 --env.horizon 200 --env.attempt-length 50
+Cost: not measured; 1,000,000 environment steps
+Expected: not known yet; random actions earn 0.38 in 200 steps
+
+Rulesets are drawn here, for those of the package are a download. --env.rules 0 is easier; more of both is harder.
+"""
+
+from yamame.environments.xland import XLandConfig
+from yamame.run.config import RunConfig
+from yamame.run.defaults import default_config
+
+
+def config(env: XLandConfig = XLandConfig()) -> RunConfig:  # noqa: B008
+    """The run for a distribution of rulesets."""
+    return default_config(env, env_steps=1_000_000)
