@@ -21,10 +21,10 @@ from yamame.run.pace import PaceConfig
 
 def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:  # noqa: B008
     """The run for an environment."""
-    return _continuous(env) if "Pendulum" in env.name else _discrete(env)
+    return _control(env) if "Pendulum" in env.name or "CartPole" in env.name else _memory(env)
 
 
-def _discrete(env: PopgymConfig) -> RunConfig:
+def _memory(env: PopgymConfig) -> RunConfig:
     return RunConfig(
         env=env,
         num_envs=24,
@@ -39,7 +39,7 @@ def _discrete(env: PopgymConfig) -> RunConfig:
     )
 
 
-def _continuous(env: PopgymConfig) -> RunConfig:
+def _control(env: PopgymConfig) -> RunConfig:
     """Control without velocities: a few steps of memory, many updates, targets several steps long."""
     return RunConfig(
         env=env,
