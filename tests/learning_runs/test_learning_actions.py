@@ -22,5 +22,5 @@ SETTINGS: dict[str, Any] = {
     "env.workers": 0,
     "pace.updates_per_env_step": 0.25,
     "learner.learning_rate": 1e-3,
-    "evaluation": {"every_env_steps": 6000, "final_trials": 256},
+    "evaluation": {"every_env_steps": 1200, "trials": 64, "final_trials": 256, "solved_return": 0.97},
 }

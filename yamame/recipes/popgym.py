@@ -21,7 +21,9 @@ from yamame.run.pace import PaceConfig
 
 def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:  # noqa: B008
     """The run for an environment."""
-    return _control(env) if "Pendulum" in env.name or "CartPole" in env.name else _memory(env)
+    if "Pendulum" in env.name:
+        return _control(env, solved_return=0.84)
+    return _control(env, solved_return=0.997) if "CartPole" in env.name else _memory(env)
 
 
 def _memory(env: PopgymConfig) -> RunConfig:
@@ -39,7 +41,7 @@ def _memory(env: PopgymConfig) -> RunConfig:
     )
 
 
-def _control(env: PopgymConfig) -> RunConfig:
+def _control(env: PopgymConfig, *, solved_return: float) -> RunConfig:
     """Control without velocities: a few steps of memory, many updates, targets several steps long."""
     return RunConfig(
         env=env,
@@ -56,5 +58,5 @@ def _control(env: PopgymConfig) -> RunConfig:
         ),
         exploration=EpsilonGreedy(anneal_steps=30_000),
         pace=PaceConfig(updates_per_env_step=0.08, round_env_steps=24 * 200),
-        evaluation=EvaluationConfig(every_env_steps=9_600, trials=48, num_envs=24, solved_return=0.84),
+        evaluation=EvaluationConfig(every_env_steps=9_600, trials=48, num_envs=24, solved_return=solved_return),
     )
