@@ -193,7 +193,12 @@ class Unseen(Traffic):
         raise NotImplementedError
 
 
-@pytest.mark.parametrize("kind", [Blank, Unseen])
+class Unmade(Traffic):
+    def render(self) -> Any:
+        raise AssertionError  # as Gymnasium's CartPole does when it was not made by `gymnasium.make`
+
+
+@pytest.mark.parametrize("kind", [Blank, Unseen, Unmade])
 def test_environments_without_pictures(kind: type[gymnasium.Env[Any, Any]], tmp_path: Path) -> None:
     serial = SerialEnvironments([kind()], 0)
     with pytest.raises(UserError, match="cannot be filmed") as error, recording(tmp_path / "film.gif", 10.0) as video:

@@ -42,8 +42,8 @@ def render(environment: gymnasium.Env[Any, Any] | VectorEnv) -> UInt8[np.ndarray
     """
     try:
         rendered = environment.render()
-    except (NotImplementedError, gymnasium.error.Error, AttributeError, TypeError) as problem:
-        raise UserError(f"this environment cannot be filmed: it does not render ({problem})") from problem
+    except Exception as problem:  # third-party code: it may raise anything
+        raise UserError(f"this environment cannot be filmed: it does not render ({problem!r})") from problem
     first = rendered[0] if isinstance(environment, VectorEnv) and rendered is not None else rendered
     if not isinstance(first, np.ndarray) or first.dtype != np.uint8 or first.ndim != 3 or first.shape[2] != 3:
         raise UserError(
