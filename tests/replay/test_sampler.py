@@ -47,7 +47,7 @@ class ListStore:
         raise NotImplementedError
 
 
-def sampler_of(store, *, context_length: int = 4, seed: int = 0, relabel=None, **settings: int) -> Sampler:
+def sampler_of(store, *, context_length: int = 4, seed: int = 0, relabel=None, **settings: float) -> Sampler:
     config = ReplayConfig(**{"batch_size": 3, "token_multiple": 1, "prefetch_batches": 2, **settings})
     return Sampler(
         store, config=config, context_length=context_length, rng=np.random.default_rng(seed), relabel=relabel
@@ -74,6 +74,19 @@ def prefetching() -> bool:
 def no_thread_is_left() -> Iterator[None]:
     yield
     assert not prefetching()
+
+
+@pytest.mark.parametrize("keep", [1.0, 0.25])
+def test_rewarded_windows_are_drawn_more_often_by_the_chance_that_others_are_kept(keep: float) -> None:
+    plain = numbered(8, tag=0)
+    reward = np.zeros(8, np.float32)
+    reward[3] = -1.0  # in the windows that start at 0 .. 3 of 0 .. 4
+    store = ListStore([replace(plain, reward=np.zeros(8, np.float32)), replace(plain, reward=reward)])
+    batch = sampler_of(store, batch_size=6000, keep_unrewarded=keep).sample()
+    of_window = batch.reward.new_zeros(6000).scatter_add(0, batch.segment[batch.valid], batch.reward[batch.valid])
+    share = (of_window != 0).double().mean().item()
+    expected = 4 / (4 + 6 * keep)
+    assert abs(share - expected) < 4 * (expected * (1 - expected) / 6000) ** 0.5
 
 
 def test_windows_cover_every_start_and_trajectory_uniformly() -> None:

@@ -54,6 +54,7 @@ def _control(env: PopgymConfig, *, solved_return: float) -> RunConfig:
             imitation=FilteredImitationLoss(weight=0.02),
             learning_rate=1e-3,
             warmup_updates=100,
+            decay_updates=8_000,
             target_rate=0.01,
         ),
         exploration=EpsilonGreedy(anneal_steps=30_000),

@@ -35,6 +35,11 @@ class Window:
                 f"no window [{self.start}, {self.start + self.length}) in {len(self.trajectory)} transitions"
             )
 
+    @property
+    def rewarded(self) -> bool:
+        """Whether any of its transitions has a reward other than 0."""
+        return bool(self.trajectory.reward[self.start : self.start + self.length].any())
+
 
 def pack(
     windows: Sequence[Window], *, token_multiple: int = 64, row_multiple: int = 1, row_limit: int | None = None

@@ -34,6 +34,9 @@ class ReplayConfig:
     """Trajectories kept for training; the oldest beyond that are dropped."""
     batch_size: int = 24
     """Windows in a batch."""
+    keep_unrewarded: float = 1.0
+    """Chance that a drawn window without any reward is kept; below 1 another one is drawn instead, so that rewards which are
+    rare in what was collected are less rare in what is learned from. Differs from the paper, which keeps all."""
     cache_bytes: int = 1 << 30
     """Memory for decoded trajectories; those beyond are read from disk when sampled."""
     max_bytes: int = 1 << 40
@@ -49,6 +52,7 @@ class ReplayConfig:
 
     def __post_init__(self) -> None:
         check_limits(self, "capacity_trajectories", "batch_size", "token_multiple", "row_multiple", at_least=1)
+        check_limits(self, "keep_unrewarded", above=0, at_most=1)
         check_limits(self, "cache_bytes", "prefetch_batches", at_least=0)
         check_limits(self, "max_bytes", at_least=1 << 20)
         check_limits(self, "compression_level", at_least=1, at_most=22)
@@ -58,8 +62,8 @@ class Sampler:
     """Batches of `config.batch_size` windows; implements `BatchSource`.
 
     A window: a stored trajectory, uniformly and with replacement; relabelled, if there is a `relabel`; then
-    L = min(context_length, T) of its T transitions from a start that is uniform over 0 .. T - L. Differs from the
-    authors' code, whose first version never starts at T - L and so under-samples the end of every long trial.
+    L = min(context_length, T) of its T transitions from a start that is uniform over 0 .. T - L (unless
+    `config.keep_unrewarded` prefers those with rewards). Differs from the authors' code, whose first version never starts at T - L and so under-samples the end of every long trial.
 
     All chance comes from `rng` (whose state JSON can hold, as PCG64's), in one order that no thread's timing changes:
     the batches of `batches(n)` are those of n calls of `sample()`. After each batch handed over, `state_dict()` is as
@@ -129,6 +133,13 @@ class Sampler:
         return self.prepare(batch) if self.prepare else batch
 
     def _draw_window(self, ids: Sequence[int], rng: np.random.Generator) -> Window:
+        keep = self.config.keep_unrewarded
+        window = self._draw_any_window(ids, rng)
+        while keep < 1.0 and not window.rewarded and rng.random() >= keep:
+            window = self._draw_any_window(ids, rng)
+        return window
+
+    def _draw_any_window(self, ids: Sequence[int], rng: np.random.Generator) -> Window:
         trajectory = self._draw_trajectory(ids, rng)
         if self.relabel is not None:
             trajectory = self.relabel(trajectory, rng)
