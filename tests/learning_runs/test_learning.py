@@ -20,3 +20,8 @@ def test_repeat_previous(tmp_path: Path) -> None:
     pytest.importorskip("popgym")
     run = yamame.train("popgym", env={"name": "RepeatPreviousEasy"}, run_dir=tmp_path / "run")
     assert run.evaluate(trials=256)["return_mean"] >= 0.9
+
+
+def test_wind(tmp_path: Path) -> None:
+    run = yamame.train("wind", env_steps=720_000, run_dir=tmp_path / "run")
+    assert run.evaluate(trials=256)["return_mean"] > 40  # in held-out winds; of 75, one who knows them earns 62

@@ -35,8 +35,8 @@ class ReplayConfig:
     batch_size: int = 24
     """Windows in a batch."""
     keep_unrewarded: float = 1.0
-    """Chance that a drawn window without any reward is kept; below 1 another one is drawn instead, so that rewards which are
-    rare in what was collected are less rare in what is learned from. Differs from the paper, which keeps all."""
+    """Chance that a drawn window without any reward is kept; below 1 another one is drawn instead, so that rewards
+    which are rare in what was collected are less rare in what is learned from. Differs from the paper: it keeps all."""
     cache_bytes: int = 1 << 30
     """Memory for decoded trajectories; those beyond are read from disk when sampled."""
     max_bytes: int = 1 << 40
@@ -63,7 +63,8 @@ class Sampler:
 
     A window: a stored trajectory, uniformly and with replacement; relabelled, if there is a `relabel`; then
     L = min(context_length, T) of its T transitions from a start that is uniform over 0 .. T - L (unless
-    `config.keep_unrewarded` prefers those with rewards). Differs from the authors' code, whose first version never starts at T - L and so under-samples the end of every long trial.
+    `config.keep_unrewarded` prefers those with rewards). Differs from the authors' code, whose first version never
+    starts at T - L and so under-samples the end of every long trial.
 
     All chance comes from `rng` (whose state JSON can hold, as PCG64's), in one order that no thread's timing changes:
     the batches of `batches(n)` are those of n calls of `sample()`. After each batch handed over, `state_dict()` is as
