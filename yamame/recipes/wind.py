@@ -37,7 +37,6 @@ def config(env: WindConfig = WindConfig()) -> RunConfig:  # noqa: B008
             imitation=FilteredImitationLoss(threshold=0.0),
             learning_rate=1e-3,
             warmup_updates=100,
-            decay_updates=8_000,
             target_rate=0.01,
             gradient_clip=10.0,
         ),
