@@ -1,8 +1,9 @@
 """Reach a point in a wind that has to be felt first; judged in winds that were never trained in.
 
 Command: yamame train wind
-Cost: TODO
-Expected: TODO
+Cost: 10,000 updates; 16 a second on one busy CPU core, 12 to 20 minutes
+Expected: 54 to 60 of 75 on two seeds of three (random actions earn 0.01, one who knows the wind 62); on the third the
+    critics learn by heart which trials touched the goal, and nothing else
 
 Source: paper section 4, figure 5. Differs from the paper: a narrower network, fewer discounts, a larger step size and
 windows of 16 steps (two tell the wind), so that it learns on a CPU. One random trial in a hundred touches the goal, so
