@@ -28,7 +28,7 @@ def config(env: MetaworldConfig = TASK) -> RunConfig:
         num_envs=24,
         env_steps=400_000,
         context_length=min(steps, LONGEST_CONTEXT),
-        agent=small_agent(acting_discount=0.98),
+        agent=small_agent(acting_discount=0.98, discounts=(0.9, 0.95), head_width=64),
         learner=LearnerConfig(td=TDLoss(reward_scale=10.0, n_step=5), learning_rate=5e-4, warmup_updates=100),
         exploration=EpsilonGreedy(anneal_steps=150_000),
         pace=PaceConfig(updates_per_env_step=0.02, round_env_steps=24 * min(steps, 300)),

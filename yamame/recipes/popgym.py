@@ -2,8 +2,8 @@
 
 Command: yamame train popgym --env.name RepeatPreviousEasy
 Cost: RepeatPreviousEasy and RepeatFirstEasy half a minute, PositionOnlyCartPoleEasy and PositionOnlyPendulumEasy
-    6 to 7 minutes of training on two CPU cores
-Expected: RepeatPreviousEasy and RepeatFirstEasy 0.99 or more (random -0.5), PositionOnlyCartPoleEasy 0.99 or more
+    6 to 11 minutes of training on two CPU cores
+Expected: RepeatPreviousEasy and RepeatFirstEasy 0.99 or more (random -0.5), PositionOnlyCartPoleEasy 0.94 to 0.999
     (random 0.12), PositionOnlyPendulumEasy 0.80 or more (random 0.25), HigherLowerEasy 0.49 after 100,000 steps (random
     0); the paper's means are in its figure 3
 
