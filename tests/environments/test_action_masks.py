@@ -80,7 +80,7 @@ def test_asynchronous_vector_environments_give_masks() -> None:
 
 def test_nothing_is_added_where_there_are_no_masks_and_where_they_are_not_wanted() -> None:
     factory = forbidding("discrete")
-    for make, key in ((forbidding("discrete", "nowhere"), MASK_LEAF), (factory, ""), (factory, "moves")):
+    for make, key in ((forbidding("discrete", "nowhere"), MASK_LEAF), (factory, "")):
         for workers in (0, 2):
             trials = FactoryConfig(factory=make, horizon=5, workers=workers, mask_key=key).build(ROWS, 0)
             assert list(trials.reset()) == ["observation"]
@@ -152,6 +152,14 @@ def test_masks_of_some_environments_alone_are_refused(workers: int) -> None:
     with pytest.raises(UserError, match="look at environment 1, step 0"):
         environments.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
     environments.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_key_that_nobody_has_is_refused(workers: int) -> None:
+    with pytest.raises(UserError, match="env.mask_key is 'legel'"):
+        place(forbidding("discrete", "info"), ROWS, 3, workers, mask_key="legel").reset(
+            np.ones(ROWS, np.bool_), np.ones(ROWS, np.bool_)
+        )
 
 
 def test_masks_of_another_size_are_refused() -> None:

@@ -63,9 +63,14 @@ class ActionMasks:
             mask_EA = raw.reshape(len(raw), -1) != 0
         elif any(each is not None for each in told) or self._announced:
             mask_EA = self._from_infos(told, step, resting)
-        else:
+        elif self._key in ("", MASK_LEAF):
             self._announced = False
             return leaves
+        else:
+            raise UserError(
+                f"env.mask_key is {self._key!r}, but neither the observation nor the info of the first reset has it: "
+                "mend the name, or leave the flag out to do without masks"
+            )
         allows_E = leaves_a_choice(mask_EA, self._sizes)
         mask_EA[resting & ~allows_E] = True
         for row in np.flatnonzero(~allows_E & ~resting)[:1]:
