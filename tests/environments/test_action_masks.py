@@ -156,7 +156,7 @@ def test_masks_of_some_environments_alone_are_refused(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_key_that_nobody_has_is_refused(workers: int) -> None:
-    with pytest.raises(UserError, match="env.mask_key is 'legel'"):
+    with pytest.raises(UserError, match=r"env\.mask_key is 'legel'"):
         place(forbidding("discrete", "info"), ROWS, 3, workers, mask_key="legel").reset(
             np.ones(ROWS, np.bool_), np.ones(ROWS, np.bool_)
         )
