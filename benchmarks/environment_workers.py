@@ -17,13 +17,13 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
-from yamame.environments.gymnasium_ids import make_registered
-from yamame.environments.placement import available_cores, placement, step_seconds
+from yamame.environments.adapters.gymnasium_ids import make_registered
+from yamame.environments.adapters.placement import available_cores, placement, step_seconds
+from yamame.environments.adapters.serial import SerialEnvironments
+from yamame.environments.adapters.vectorize import make_singles, vectorize
+from yamame.environments.adapters.workers import WorkerEnvironments
 from yamame.environments.popgym import make_popgym
-from yamame.environments.serial import SerialEnvironments
 from yamame.environments.trials import Trials
-from yamame.environments.vectorize import make_singles, vectorize
-from yamame.environments.workers import WorkerEnvironments
 from yamame.records.interfaces import Environments
 
 BLOCKS, BLOCK_SECONDS = 7, 0.2

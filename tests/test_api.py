@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 import yamame
-from yamame.environments.actions import native_action
+from yamame.environments.adapters.actions import native_action
 from yamame.environments.tmaze import TMazeVectorEnv
 from yamame.model.policy import Policy
 from yamame.model.trajectory_encoders.gru import GRUConfig

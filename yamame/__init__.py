@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from yamame.environments.gymnasium_ids import register_environments
+from yamame.environments.adapters.gymnasium_ids import register_environments
 
 if TYPE_CHECKING:
     from yamame.api import LoadedPolicy, Run, load, resume, train

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from yamame.environments.action_masks import ActionMasks
-from yamame.environments.actions import native_action, policy_action_space
+from yamame.environments.adapters.action_masks import ActionMasks
+from yamame.environments.adapters.actions import native_action, policy_action_space
 from yamame.environments.factory import FactoryConfig
 from yamame.model.policy import Policy
 from yamame.records.action_spaces import blank_action

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from yamame.environments.adapters.gymnasium_ids import register_environments
 from yamame.environments.config import EnvironmentConfig
-from yamame.environments.gymnasium_ids import register_environments
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
 from yamame.settings.catalogue import load_recipe, recipe_names

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from yamame.environments.adapters.single import make_dark_key_to_door
 from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig, DarkKeyToDoorVectorEnv
-from yamame.environments.single import make_dark_key_to_door
 from yamame.records.errors import UserError
 
 Y_DOWN, X_DOWN, Y_UP, X_UP, STAY = range(5)

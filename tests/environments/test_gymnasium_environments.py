@@ -5,9 +5,9 @@ from counting_environment import CountingEnv
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from yamame.environments.adapters.gymnasium_ids import register_environments
 from yamame.environments.factory import FactoryConfig
 from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.environments.gymnasium_ids import register_environments
 from yamame.records.errors import UserError
 
 IDS = ["yamame/PassiveTMaze-v0", "yamame/ActiveTMaze-v0", "yamame/DarkKeyToDoor-v0", "yamame/Wind-v0"]

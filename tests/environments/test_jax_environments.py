@@ -15,7 +15,7 @@ jax = pytest.importorskip("jax")
 gymnax = pytest.importorskip("gymnax")
 xminigrid = pytest.importorskip("xminigrid")
 
-from yamame.environments.jax_vector import JaxEnvironments  # noqa: E402
+from yamame.environments.adapters.jax_vector import JaxEnvironments  # noqa: E402
 
 ROOM = XLandEnvironment(size=6, view=5, objects=4, rules=1, attempt_length=15)
 TINY = {

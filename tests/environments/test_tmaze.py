@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from yamame.environments.single import make_tmaze
+from yamame.environments.adapters.single import make_tmaze
 from yamame.environments.tmaze import DOWN, LEFT, RIGHT, UP, ActiveTMazeConfig, PassiveTMazeConfig, TMazeVectorEnv
 from yamame.records.errors import UserError
 

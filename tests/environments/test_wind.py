@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from yamame.environments.single import make_wind
+from yamame.environments.adapters.single import make_wind
 from yamame.environments.wind import GOAL, GOAL_RADIUS, WindConfig, WindVectorEnv, wind_tasks
 from yamame.records.errors import UserError
 

@@ -6,7 +6,7 @@ import torch
 from choosing_environments import SPACES, forbidding
 from tiny_agents import TINY_AGENT
 
-from yamame.environments.action_masks import without_masks
+from yamame.environments.adapters.action_masks import without_masks
 from yamame.environments.factory import FactoryConfig
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy

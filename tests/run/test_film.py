@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
+from yamame.environments.adapters.serial import SerialEnvironments
 from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
 from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT
 from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.environments.serial import SerialEnvironments
 from yamame.environments.tmaze import TMazeVectorEnv
 from yamame.environments.trials import Trials
 from yamame.records.errors import UserError

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from tiny import tiny_config
 
+from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.tmaze import PassiveTMazeConfig, TMazeVectorEnv
 from yamame.environments.trials import Trials
-from yamame.environments.vector_adapter import VectorAdapter
 from yamame.records.interfaces import TrialEnvironments
 from yamame.run.metrics import read_metrics
 from yamame.run.session import About, evaluate_run, go_on, read_result, start

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from yamame.environments.placement import available_cores
+from yamame.environments.adapters.placement import available_cores
 
 _ISA = ("avx2", "avx512_f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_fp16", "neon", "sve", "bf16")
 """The capabilities of a CPU that decide how fast products are."""

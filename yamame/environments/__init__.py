@@ -1,1 +1,1 @@
-"""Worlds to act in: any Gymnasium environment as trials, and the tasks of the paper, one file each."""
+"""Worlds to act in: one file a task, and what makes trials of them; `adapters` steps environments of any make."""

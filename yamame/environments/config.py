@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from yamame.environments.placement import place
-from yamame.environments.selection import selecting
+from yamame.environments.adapters.placement import place
+from yamame.environments.adapters.selection import selecting
 from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.interfaces import Environments, TrialEnvironments
 from yamame.records.limits import check_limits

@@ -7,10 +7,10 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
+from yamame.environments.adapters.selection import select
+from yamame.environments.adapters.vectorize import vectorize
 from yamame.environments.config import SinglesConfig
-from yamame.environments.selection import select
 from yamame.environments.trials import Trials
-from yamame.environments.vectorize import vectorize
 from yamame.records.errors import FieldError, UserError
 from yamame.records.interfaces import Environments, TrialEnvironments
 from yamame.records.limits import check_limits

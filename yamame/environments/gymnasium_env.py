@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
+from yamame.environments.adapters.gymnasium_ids import make_registered
 from yamame.environments.config import SinglesConfig
-from yamame.environments.gymnasium_ids import make_registered
 from yamame.environments.trials import Trials
 from yamame.records.interfaces import TrialEnvironments
 from yamame.records.limits import check_limits

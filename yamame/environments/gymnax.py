@@ -8,8 +8,8 @@ from typing import Any
 
 from gymnasium import spaces
 
+from yamame.environments.adapters.jax_environment import Array, JaxEnvironment, JaxStep
 from yamame.environments.config import EnvironmentConfig
-from yamame.environments.jax_environment import Array, JaxEnvironment, JaxStep
 from yamame.environments.trials import Trials
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
@@ -95,7 +95,7 @@ class GymnaxConfig(EnvironmentConfig):
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`; `UserError` for a misspelt name names the nearest one."""
         try:
-            from yamame.environments.jax_vector import JaxEnvironments
+            from yamame.environments.adapters.jax_vector import JaxEnvironments
 
             importlib.import_module("gymnax")
         except ImportError as error:

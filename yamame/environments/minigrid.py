@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from yamame.environments.adapters.gymnasium_ids import make_registered
 from yamame.environments.config import SinglesConfig
-from yamame.environments.gymnasium_ids import make_registered
 from yamame.environments.trials import Trials
 from yamame.records.errors import FieldError, UserError
 from yamame.records.interfaces import TrialEnvironments

@@ -9,11 +9,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from yamame.environments.batched import rows_to_reset
+from yamame.environments.adapters.batched import rows_to_reset
+from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.config import EnvironmentConfig
 from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
 from yamame.environments.trials import Trials
-from yamame.environments.vector_adapter import VectorAdapter
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
 from yamame.records.limits import check_limits

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from yamame.environments.adapters.jax_environment import Array, JaxEnvironment, JaxStep
 from yamame.environments.config import EnvironmentConfig
-from yamame.environments.jax_environment import Array, JaxEnvironment, JaxStep
 from yamame.environments.trials import Trials
 from yamame.records.errors import FieldError, UserError
 from yamame.records.interfaces import TrialEnvironments
@@ -154,7 +154,7 @@ class XLandConfig(EnvironmentConfig):
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`."""
         try:
-            from yamame.environments.jax_vector import JaxEnvironments
+            from yamame.environments.adapters.jax_vector import JaxEnvironments
 
             importlib.import_module("xminigrid")
         except ImportError as error:

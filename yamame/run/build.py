@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from yamame.environments.action_masks import without_masks
+from yamame.environments.adapters.action_masks import without_masks
 from yamame.learning.compute import Compute, resolve
 from yamame.learning.learner import Learner
 from yamame.model.agent import Agent

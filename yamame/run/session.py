@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from yamame.environments.actions import policy_action_space
+from yamame.environments.adapters.actions import policy_action_space
 from yamame.learning.checkpoint import Checkpoint, load_checkpoint, unflatten_tensors
 from yamame.model.agent import Agent
 from yamame.records.errors import UserError

@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from yamame.environments.serial import SerialEnvironments
-from yamame.environments.vector_adapter import VectorAdapter
+from yamame.environments.adapters.serial import SerialEnvironments
+from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.errors import UserError
 

@@ -7,11 +7,11 @@ from choosing_environments import SPACES, Forbidding, forbidding
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from yamame.environments.action_masks import ActionMasks, without_masks
+from yamame.environments.adapters.action_masks import ActionMasks, without_masks
+from yamame.environments.adapters.placement import place
+from yamame.environments.adapters.vectorize import vectorize
 from yamame.environments.factory import FactoryConfig
-from yamame.environments.placement import place
 from yamame.environments.trials import Trials
-from yamame.environments.vectorize import vectorize
 from yamame.records.action_spaces import MASK_LEAF, choices
 from yamame.records.errors import UserError
 from yamame.records.interfaces import Environments, TrialEnvironments

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float32, Shaped
 
-from yamame.environments.actions import policy_action_space
+from yamame.environments.adapters.actions import policy_action_space
 from yamame.records.action_spaces import MASK_LEAF, NativeActionSpace, action_shape, choices
 from yamame.records.spaces import observation_leaves, stored_dtype, stored_shape
 

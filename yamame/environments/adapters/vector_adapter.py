@@ -7,11 +7,11 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool, Shaped, UInt8
 
-from yamame.environments.action_masks import ActionMasks, told_by_vector_info
-from yamame.environments.actions import native_action, policy_action_space
-from yamame.environments.checks import check_finite, check_shapes
+from yamame.environments.adapters.action_masks import ActionMasks, told_by_vector_info
+from yamame.environments.adapters.actions import native_action, policy_action_space
+from yamame.environments.adapters.checks import check_finite, check_shapes
+from yamame.environments.adapters.observations import stack_observations
 from yamame.environments.drawing import frames_per_second, render
-from yamame.environments.observations import stack_observations
 from yamame.records.action_spaces import MASK_LEAF, check_action_space
 from yamame.records.errors import UserError
 from yamame.records.spaces import flatten_observation, observation_leaves

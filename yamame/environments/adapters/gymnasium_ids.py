@@ -13,7 +13,7 @@ def register_environments() -> None:
     """Let `gymnasium.make` and `make_vec` know `yamame/...`; a second call does nothing."""
     if "yamame/PassiveTMaze-v0" in gymnasium.registry:
         return
-    maze, batched_maze = "yamame.environments.single:make_tmaze", "yamame.environments.tmaze:TMazeVectorEnv"
+    maze, batched_maze = "yamame.environments.adapters.single:make_tmaze", "yamame.environments.tmaze:TMazeVectorEnv"
     gymnasium.register(
         "yamame/PassiveTMaze-v0", entry_point=maze, vector_entry_point=batched_maze, kwargs={"passive": True}
     )
@@ -22,12 +22,12 @@ def register_environments() -> None:
     )
     gymnasium.register(
         "yamame/DarkKeyToDoor-v0",
-        entry_point="yamame.environments.single:make_dark_key_to_door",
+        entry_point="yamame.environments.adapters.single:make_dark_key_to_door",
         vector_entry_point="yamame.environments.dark_key_to_door:DarkKeyToDoorVectorEnv",
     )
     gymnasium.register(
         "yamame/Wind-v0",
-        entry_point="yamame.environments.single:make_wind",
+        entry_point="yamame.environments.adapters.single:make_wind",
         vector_entry_point="yamame.environments.wind:WindVectorEnv",
     )
 

@@ -12,9 +12,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from yamame.environments.serial import SerialEnvironments
-from yamame.environments.vectorize import make_singles
-from yamame.environments.workers import WorkerEnvironments, WorkerError
+from yamame.environments.adapters.serial import SerialEnvironments
+from yamame.environments.adapters.vectorize import make_singles
+from yamame.environments.adapters.workers import WorkerEnvironments, WorkerError
 from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.errors import UserError
 from yamame.records.interfaces import Environments

@@ -7,8 +7,8 @@ from counting_environment import CountingEnv, OpaqueVectorEnv
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.trials import Trials
-from yamame.environments.vector_adapter import VectorAdapter
 from yamame.records.errors import UserError
 
 NUM_ENVS = 3

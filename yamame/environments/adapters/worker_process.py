@@ -11,10 +11,10 @@ import gymnasium
 import numpy as np
 from jaxtyping import Shaped
 
-from yamame.environments.channel import Channel, packed
-from yamame.environments.exchange import map_exchange
-from yamame.environments.serial import SerialEnvironments
-from yamame.environments.vectorize import make_singles
+from yamame.environments.adapters.channel import Channel, packed
+from yamame.environments.adapters.exchange import map_exchange
+from yamame.environments.adapters.serial import SerialEnvironments
+from yamame.environments.adapters.vectorize import make_singles
 from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.errors import UserError
 

@@ -18,11 +18,11 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Shaped
 
-from yamame.environments.action_masks import missing_mask
-from yamame.environments.actions import policy_action_space
-from yamame.environments.channel import Channel, packed
-from yamame.environments.exchange import map_exchange, nameless_file
-from yamame.environments.worker_process import FAILED, RESET, STEP, Failure, Share
+from yamame.environments.adapters.action_masks import missing_mask
+from yamame.environments.adapters.actions import policy_action_space
+from yamame.environments.adapters.channel import Channel, packed
+from yamame.environments.adapters.exchange import map_exchange, nameless_file
+from yamame.environments.adapters.worker_process import FAILED, RESET, STEP, Failure, Share
 from yamame.records.action_spaces import MASK_LEAF, NativeActionSpace
 from yamame.records.errors import UserError
 from yamame.records.step import EpisodeStep
@@ -30,7 +30,7 @@ from yamame.records.step import EpisodeStep
 _BEGIN = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from yamame.environments.worker_process import serve
+from yamame.environments.adapters.worker_process import serve
 serve(int(sys.argv[2]), int(sys.argv[3]))
 """
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -4,7 +4,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.environments.actions import native_action, policy_action_space
+from yamame.environments.adapters.actions import native_action, policy_action_space
 
 
 def test_discrete_is_shifted_by_its_start():

@@ -14,11 +14,11 @@ from counting_environment import CountingEnv
 from gymnasium import spaces
 from worker_environments import FaultyEnv, NestedEnv, OtherSpacesEnv, SlowEnv
 
+from yamame.environments.adapters.placement import choose_workers, place, placement, spin_seconds
+from yamame.environments.adapters.serial import SerialEnvironments
+from yamame.environments.adapters.workers import WorkerEnvironments, WorkerError
 from yamame.environments.factory import FactoryConfig
 from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.environments.placement import choose_workers, place, placement, spin_seconds
-from yamame.environments.serial import SerialEnvironments
-from yamame.environments.workers import WorkerEnvironments, WorkerError
 from yamame.records.errors import UserError
 from yamame.records.interfaces import Environments
 
@@ -153,7 +153,7 @@ def test_chosen_workers_that_cannot_begin_cost_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = threading.Lock()
-    monkeypatch.setattr("yamame.environments.placement.choose_workers", lambda *_: 2)
+    monkeypatch.setattr("yamame.environments.adapters.placement.choose_workers", lambda *_: 2)
     environments = place(lambda: CountingEnv() if lock else None, 2, 0, None)
     assert isinstance(environments, SerialEnvironments)
     told = capsys.readouterr()
@@ -192,7 +192,7 @@ def test_closing_twice_and_forgetting_to_end_the_processes() -> None:
 PARENT = """
 import os, signal, sys, time
 import gymnasium, numpy as np
-from yamame.environments.workers import WorkerEnvironments
+from yamame.environments.adapters.workers import WorkerEnvironments
 
 class Env(gymnasium.Env):  # lives in the main script, which has no guard
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
@@ -295,7 +295,7 @@ def test_choosing_leaves_errors_to_those_who_use_the_environment() -> None:
 
 
 def test_slow_environments_go_to_workers_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.environments.placement.available_cores", lambda: 2)
+    monkeypatch.setattr("yamame.environments.adapters.placement.available_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     trials = FactoryConfig(factory=partial(SlowEnv, 0.005), horizon=5).build(4, seed=0)
     assert isinstance(trials.environments, WorkerEnvironments)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from yamame.environments.actions import native_action, policy_action_space
-from yamame.environments.checks import check_finite, check_shapes
-from yamame.environments.jax_environment import JaxEnvironment, JaxStep
+from yamame.environments.adapters.actions import native_action, policy_action_space
+from yamame.environments.adapters.checks import check_finite, check_shapes
+from yamame.environments.adapters.jax_environment import JaxEnvironment, JaxStep
 from yamame.records.action_spaces import check_action_space
 from yamame.records.spaces import flatten_observation, observation_leaves
 from yamame.records.step import EpisodeStep

@@ -7,9 +7,9 @@ from counting_environment import CountingEnv, OpaqueVectorEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from yamame.environments.serial import SerialEnvironments
-from yamame.environments.vector_adapter import VectorAdapter
-from yamame.environments.vectorize import vectorize
+from yamame.environments.adapters.serial import SerialEnvironments
+from yamame.environments.adapters.vector_adapter import VectorAdapter
+from yamame.environments.adapters.vectorize import vectorize
 from yamame.records.errors import UserError
 
 
