@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from yamame.records.trajectory import Goals, Trajectory
+from yamame.records.goals import Goals
+from yamame.records.trajectory import Trajectory
 
 
 def numbered(length: int, *, tag: int = 0, discrete: bool = True) -> Trajectory:
@@ -61,6 +62,8 @@ def goals(draw: st.DrawFn, length: int) -> Goals:
         instruction=draw(hnp.arrays(np.float32, (draw(st.integers(1, 3)), 2))),
         achieved_step=draw(hnp.arrays(np.int64, achieved, elements=st.integers(0, max(0, length - 1)))),
         achieved_goal=draw(hnp.arrays(np.float32, (achieved, 2))),
+        tolerance=draw(st.floats(0, 1)),
+        hide_plan=draw(st.booleans()),
     )
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from yamame.records.batch import Batch
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import DamagedRecordError
+from yamame.replay.goal_statistics import GoalStatistics
 from yamame.replay.sampler import ReplayConfig, Sampler
 from yamame.replay.store import LMDBStore
 
@@ -130,14 +132,17 @@ def test_prefetched_batches_are_those_of_sample(prefetch_batches: int) -> None:
     assert_same_batch(ahead.sample(), plain.sample())
 
 
-def halved(trajectory: Trajectory, rng: np.random.Generator) -> Trajectory:
-    """Rewards times a random number: a relabeler that uses chance."""
-    return replace(trajectory, reward=(trajectory.reward * rng.random()).astype(np.float32))
+def halved(
+    trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator
+) -> tuple[Trajectory, GoalStatistics]:
+    """Rewards times a random number: a relabeler that uses chance, and counts."""
+    reward = (trajectory.reward * rng.random()).astype(np.float32)
+    return replace(trajectory, reward=reward), replace(statistics, drawn=statistics.drawn + 1)
 
 
 def test_abandoning_leaves_the_stream_after_the_batches_taken() -> None:
     store = ListStore([numbered(20, tag=tag) for tag in range(5)])
-    plain, ahead = sampler_of(store), sampler_of(store)
+    plain, ahead = sampler_of(store, relabel=halved), sampler_of(store, relabel=halved)
     stream = ahead.batches(100)
     for _ in range(3):
         assert_same_batch(next(stream), plain.sample())
@@ -255,8 +260,8 @@ def test_an_empty_store_says_so() -> None:
 
 
 def test_relabelled_trajectories_are_sliced_after_relabelling() -> None:
-    def cut(trajectory: Trajectory, rng: np.random.Generator) -> Trajectory:
-        return numbered(2, tag=7)
+    def cut(trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator) -> Any:
+        return numbered(2, tag=7), statistics
 
     batch = sampler_of(ListStore([numbered(30)]), relabel=cut, batch_size=5).sample()
     assert batch.segment_bounds.diff().tolist() == [3] * 5
@@ -267,14 +272,16 @@ def test_the_state_goes_through_json() -> None:
     store = ListStore([numbered(20, tag=tag) for tag in range(5)])
     one, other = sampler_of(store, seed=1), sampler_of(store, seed=2)
     one.sample()
+    one.goal_statistics = one.goal_statistics.observed(np.ones((2, 3), np.float32))
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert_same_batch(one.sample(), other.sample())
+    assert one.state_dict() == other.state_dict()
 
 
 def test_waiting_is_counted() -> None:
-    def slowly(trajectory: Trajectory, rng: np.random.Generator) -> Trajectory:
+    def slowly(trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator) -> Any:
         time.sleep(0.01)
-        return trajectory
+        return trajectory, statistics
 
     sampler = sampler_of(ListStore([numbered(9)]), relabel=slowly, batch_size=1)
     list(sampler.batches(5))

@@ -68,6 +68,7 @@ class Trials:
             final_observation=episode.observation,
             observation=observation,
             success=episode.success,
+            goals=episode.goals,
         )
 
     def close(self) -> None:

@@ -24,6 +24,18 @@ class PolicyInput:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GoalStep:
+    """What E environments were asked to do in the episodes that they are in, and what one transition achieved."""
+
+    instruction: Float32[np.ndarray, "E slots goal"]
+    """As environments announce it (`DESIRED_LEAF`)."""
+    achieved: Float32[np.ndarray, "E m goal"]
+    """As environments announce it (`ACHIEVED_LEAF`)."""
+    tolerance: float
+    hide_plan: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class EpisodeStep:
     """Answer of E environments to one action each. `observation` is what the action led to, never a reset's.
 
@@ -37,6 +49,8 @@ class EpisodeStep:
     live: Bool[np.ndarray, "E"]
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
     success: Bool[np.ndarray, "E"] | None = None
+    goals: GoalStep | None = None
+    """None where the task has no instructions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,3 +70,5 @@ class TrialStep:
     final_observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
     success: Bool[np.ndarray, "E"] | None = None
+    goals: GoalStep | None = None
+    """None where the task has no instructions."""

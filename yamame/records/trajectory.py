@@ -4,22 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Shaped
+from jaxtyping import Bool, Float32, Shaped
+
+from yamame.records.goals import Goals
 
 Observation = Mapping[str, Shaped[np.ndarray, "..."]]
 """Leaf name -> array. A bare observation is one leaf called `observation`; nested ones are joined by `/`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Goals:
-    """What a trial was asked to do and what it happened to achieve (sparse: M achievements over T steps).
-
-    `achieved_step[m]` is the transition t (0-based) during which `achieved_goal[m]` was reached.
-    """
-
-    instruction: Shaped[np.ndarray, "k goal"]
-    achieved_step: Int[np.ndarray, "M"]
-    achieved_goal: Shaped[np.ndarray, "M goal"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +34,7 @@ class Trajectory:
     success: Bool[np.ndarray, "T"] | None = None
     """`info["success"]` of every transition; None where the task announces none."""
     goals: Goals | None = None
+    """None where the task has no instructions."""
     task: str = ""
     horizon: int
     """Largest number of transitions that a trial of this task can have: the unit of the time input."""

@@ -17,7 +17,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
 
-from yamame.records.trajectory import Goals, Trajectory
+from yamame.records.goals import Goals
+from yamame.records.trajectory import Trajectory
 
 MAGIC = b"YMTR"
 SCHEMA_VERSION = 1
@@ -26,6 +27,7 @@ _HEADER = struct.Struct("<4sHIQ")
 _CHECKED = struct.Struct("<HQ")
 _LENGTH = struct.Struct("<Q")
 _TRANSITIONS = ("reward", "action", "terminated", "truncated", "episode_start")
+_OF_GOALS = ("instruction", "achieved_step", "achieved_goal")
 _SCALARS = {"task": str, "horizon": int, "policy_version": int, "exploration": float}
 
 
@@ -70,13 +72,17 @@ def arrays_of(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
     if trajectory.success is not None:
         arrays["success"] = trajectory.success
     if trajectory.goals is not None:
-        arrays |= {f"goals/{name}": array for name, array in vars(trajectory.goals).items()}
+        arrays |= {f"goals/{name}": getattr(trajectory.goals, name) for name in _OF_GOALS}
     return arrays
 
 
 def _facts_of(trajectory: Trajectory) -> dict[str, Any]:
-    facts = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
-    return {**facts, "leaves": list(trajectory.observation)}
+    facts: dict[str, Any] = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
+    goals = trajectory.goals
+    rules = (
+        {} if goals is None else {"goals": {"tolerance": float(goals.tolerance), "hide_plan": bool(goals.hide_plan)}}
+    )
+    return {**facts, **rules, "leaves": list(trajectory.observation)}
 
 
 def _checked_payload(data: bytes) -> bytes:
@@ -111,12 +117,12 @@ def _safetensors_metadata(raw: bytes) -> dict[str, str]:
 def _trajectory_from(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Trajectory:
     for array in arrays.values():
         array.flags.writeable = False
-    goals = {name.removeprefix("goals/"): array for name, array in arrays.items() if name.startswith("goals/")}
+    goals: dict[str, Any] = {name: arrays[f"goals/{name}"] for name in _OF_GOALS if f"goals/{name}" in arrays}
     transitions: dict[str, Any] = {name: arrays[name] for name in _TRANSITIONS}
     return Trajectory(
         **transitions,
         observation={name: arrays[f"observation/{name}"] for name in facts["leaves"]},
         success=arrays.get("success"),
-        goals=Goals(**goals) if goals else None,
+        goals=Goals(**goals, **facts["goals"]) if goals else None,
         **{name: facts[name] for name in _SCALARS},
     )

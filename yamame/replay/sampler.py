@@ -4,7 +4,7 @@ import copy
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,14 @@ from yamame.records.interfaces import TrajectoryStore
 from yamame.records.limits import check_limits
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import DamagedRecordError
+from yamame.replay.goal_statistics import GoalStatistics
 from yamame.replay.packing import Window, pack
 from yamame.replay.prefetch import prefetch
+from yamame.replay.relabel import RelabelConfig
 
-Relabel = Callable[[Trajectory, np.random.Generator], Trajectory]
-"""Another account of a trajectory (goals, rewards, possibly shorter), made anew every time it is sampled."""
+Relabel = Callable[[Trajectory, GoalStatistics, np.random.Generator], tuple[Trajectory, GoalStatistics]]
+"""Another account of a trajectory (goals, rewards, possibly shorter), made anew every time it is sampled; and the
+statistics after it."""
 Prepare = Callable[[Batch], Batch]
 """What is done to a finished batch in the thread that made it: pinning its memory, say."""
 
@@ -37,6 +40,8 @@ class ReplayConfig:
     keep_unrewarded: float = 1.0
     """Chance that a drawn window without any reward is kept; below 1 another one is drawn instead, so that rewards
     which are rare in what was collected are less rare in what is learned from. Differs from the paper: it keeps all."""
+    relabel: RelabelConfig = field(default_factory=RelabelConfig)
+    """What becomes of trajectories that did not do what they were asked; others stay as they are."""
     cache_bytes: int = 1 << 30
     """Memory for decoded trajectories; those beyond are read from disk when sampled."""
     max_bytes: int = 1 << 40
@@ -88,11 +93,14 @@ class Sampler:
         self.prepare = prepare
         self.wait_seconds = 0.0
         """Time that consumers of `batches` have waited for a batch, in total."""
+        self.goal_statistics = GoalStatistics()
+        """What relabeling knows, as of the last batch handed over."""
         self._rng = rng
 
     def sample(self) -> Batch:
         """One batch, made now; `UserError` if nothing readable is stored."""
-        return self._draw(self.store.ids(), self._rng)
+        batch, self.goal_statistics = self._draw(self.store.ids(), self.goal_statistics, self._rng)
+        return batch
 
     def batches(self, count: int) -> Iterator[Batch]:
         """`count` batches drawn from what is stored at this call, whatever is appended or evicted meanwhile.
@@ -102,50 +110,61 @@ class Sampler:
         return self._batches(self.store.ids(), count)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the random stream, as JSON can hold it."""
-        return {"rng": copy.deepcopy(self._rng.bit_generator.state)}
+        """The state of the random stream and of what relabeling knows, as JSON can hold it."""
+        return {"rng": copy.deepcopy(self._rng.bit_generator.state), "goals": self.goal_statistics.to_json()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken."""
         self._rng.bit_generator.state = state["rng"]
+        self.goal_statistics = GoalStatistics.from_json(state["goals"])
 
     def _batches(self, ids: Sequence[int], count: int) -> Generator[Batch, None, None]:
-        source = self._draw_many(ids, count, copy.deepcopy(self._rng))
+        source = self._draw_many(ids, count, self.goal_statistics, copy.deepcopy(self._rng))
         threaded = self.config.prefetch_batches and count > 1  # a thread for a single batch would only take longer
         ahead = prefetch(source, depth=self.config.prefetch_batches) if threaded else source
         with closing(ahead):
             for _ in range(count):
                 begun = time.perf_counter()
-                batch, state_after = next(ahead)
+                batch, self.goal_statistics, rng_state = next(ahead)
                 self.wait_seconds += time.perf_counter() - begun
-                self._rng.bit_generator.state = state_after
+                self._rng.bit_generator.state = rng_state
                 yield batch
 
     def _draw_many(
-        self, ids: Sequence[int], count: int, rng: np.random.Generator
-    ) -> Generator[tuple[Batch, Mapping[str, Any]], None, None]:
+        self, ids: Sequence[int], count: int, statistics: GoalStatistics, rng: np.random.Generator
+    ) -> Generator[tuple[Batch, GoalStatistics, Mapping[str, Any]], None, None]:
         for _ in range(count):
-            batch = self._draw(ids, rng)
-            yield batch, rng.bit_generator.state
+            batch, statistics = self._draw(ids, statistics, rng)
+            yield batch, statistics, rng.bit_generator.state
 
-    def _draw(self, ids: Sequence[int], rng: np.random.Generator) -> Batch:
-        windows = [self._draw_window(ids, rng) for _ in range(self.config.batch_size)]
+    def _draw(
+        self, ids: Sequence[int], statistics: GoalStatistics, rng: np.random.Generator
+    ) -> tuple[Batch, GoalStatistics]:
+        windows: list[Window] = []
+        for _ in range(self.config.batch_size):
+            window, statistics = self._draw_window(ids, statistics, rng)
+            windows.append(window)
         batch = pack(windows, token_multiple=self.config.token_multiple, row_multiple=self.config.row_multiple)
-        return self.prepare(batch) if self.prepare else batch
+        return self.prepare(batch) if self.prepare else batch, statistics
 
-    def _draw_window(self, ids: Sequence[int], rng: np.random.Generator) -> Window:
+    def _draw_window(
+        self, ids: Sequence[int], statistics: GoalStatistics, rng: np.random.Generator
+    ) -> tuple[Window, GoalStatistics]:
         keep = self.config.keep_unrewarded
-        window = self._draw_any_window(ids, rng)
+        window, statistics = self._draw_any_window(ids, statistics, rng)
         while keep < 1.0 and not window.rewarded and rng.random() >= keep:
-            window = self._draw_any_window(ids, rng)
-        return window
+            window, statistics = self._draw_any_window(ids, statistics, rng)
+        return window, statistics
 
-    def _draw_any_window(self, ids: Sequence[int], rng: np.random.Generator) -> Window:
+    def _draw_any_window(
+        self, ids: Sequence[int], statistics: GoalStatistics, rng: np.random.Generator
+    ) -> tuple[Window, GoalStatistics]:
         trajectory = self._draw_trajectory(ids, rng)
         if self.relabel is not None:
-            trajectory = self.relabel(trajectory, rng)
+            trajectory, statistics = self.relabel(trajectory, statistics, rng)
         length = min(self.context_length, len(trajectory))
-        return Window(trajectory=trajectory, start=_below(len(trajectory) - length + 1, rng), length=length)
+        start = _below(len(trajectory) - length + 1, rng)
+        return Window(trajectory=trajectory, start=start, length=length), statistics
 
     def _draw_trajectory(self, ids: Sequence[int], rng: np.random.Generator) -> Trajectory:
         if not ids:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Bool, Shaped
 
 from yamame.records.action_spaces import MASK_LEAF, blank_action
+from yamame.records.goals import Goals
 from yamame.records.interfaces import ActingPolicy, TrialEnvironments
-from yamame.records.step import PolicyInput, TrialStep
+from yamame.records.step import GoalStep, PolicyInput, TrialStep
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.exploration import Explorer
 from yamame.rollout.tape import Tape
@@ -89,6 +90,8 @@ class Collector:
         if step.success is not None:
             row["success"] = step.success
             self._announces_success = True
+        if step.goals is not None:
+            row["achieved"] = step.goals.achieved
         self._transitions.reserve(self._row, self._first_row_E)
         self._transitions.write(self._row, row)
 
@@ -111,10 +114,23 @@ class Collector:
             episode_start=np.append(self._transitions.read("episode_start", *rows)[live], False),
             observation=observation,
             success=self._transitions.read("success", *rows)[live] if self._announces_success else None,
+            goals=self._goals(env, step.goals, rows, live),
             task=self.task,
             horizon=self.environments.horizon,
             policy_version=int(self._version_E[env]),
             exploration=float(self.explorer.multiplier_E[env]),
+        )
+
+    def _goals(
+        self, env: int, step: GoalStep | None, rows: tuple[int, int, int], live: Bool[np.ndarray, "rows"]
+    ) -> Goals | None:
+        if step is None:
+            return None
+        return Goals.of_steps(
+            step.instruction[env],
+            self._transitions.read("achieved", *rows)[live],
+            tolerance=step.tolerance,
+            hide_plan=step.hide_plan,
         )
 
 

@@ -14,6 +14,7 @@ from yamame.model.agent import Agent
 from yamame.model.policy import Policy
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch
+from yamame.replay.relabel import Relabeler
 from yamame.replay.sampler import Sampler
 from yamame.replay.store import LMDBStore
 from yamame.rollout.collect import Collector
@@ -83,6 +84,7 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
             config=config.replay,
             context_length=config.context,
             rng=np.random.default_rng(sampling),
+            relabel=Relabeler(config.replay.relabel),
             prepare=Batch.pin if compute.device.type == "cuda" else None,
         ),
         statistics=Statistics(),

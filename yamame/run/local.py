@@ -171,6 +171,7 @@ class LocalRun:
             "loss/skipped_updates": float(learner.skipped),
             "speed/update_seconds": seconds,
             "replay/wait_fraction": (parts.sampler.wait_seconds - waited) / seconds,
+            **parts.sampler.goal_statistics.metrics(),
         }
 
     @property

@@ -1,0 +1,162 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from yamame.environments.package_delivery import (
+    FIRST_DROP,
+    FORWARD,
+    LEFT,
+    NOTHING,
+    RIGHT,
+    PackageDeliveryConfig,
+    PackageDeliveryVectorEnv,
+)
+from yamame.records.errors import FieldError
+from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF, NO_GOAL
+
+VALID, WRONG = FIRST_DROP + 2, FIRST_DROP + 1
+
+
+def road(destinations: tuple[int, ...] = (2, 5), forks: dict[int, int] | None = None) -> PackageDeliveryVectorEnv:
+    """One road of 30 with this task: forks (LEFT or RIGHT by position), and packages dropped by `VALID`."""
+    environment = PackageDeliveryVectorEnv(1)
+    environment.reset(seed=0)
+    environment.right_side[:] = -1
+    for position, side in (forks or {}).items():
+        environment.right_side[0, position] = side
+    environment.valid_drop[:] = VALID
+    environment.destinations[:] = NO_GOAL
+    environment.destinations[0, : len(destinations)] = destinations
+    environment.reset(options={"new_task": False})
+    return environment
+
+
+def go(environment: PackageDeliveryVectorEnv, *actions: int) -> tuple[list[float], float]:
+    """What is seen after the last action, and the goal it achieved."""
+    for action in actions:
+        seen = environment.step(np.array([action]))[0]
+    return seen["observation"][0].tolist(), float(seen[ACHIEVED_LEAF][0, 0, 0])
+
+
+def test_an_episode_begins_at_zero_with_three_packages_for_each_destination() -> None:
+    seen, info = road((4, 9, 11)).reset(options={"new_task": False})
+    assert seen["observation"].tolist() == [[0, 9, 0]]
+    assert seen[DESIRED_LEAF][0, :, 0].tolist() == [4, 9, 11, NO_GOAL]
+    assert info == {}
+
+
+def test_forward_wraps_around_the_end_of_the_road() -> None:
+    environment = road()
+    assert go(environment, *[FORWARD] * 29)[0] == [29, 6, 0]
+    assert go(environment, FORWARD)[0] == [0, 6, 0]
+
+
+def test_off_forks_turns_and_nothing_do_nothing() -> None:
+    assert go(road(), FORWARD, LEFT, RIGHT, NOTHING)[0] == [1, 6, 0]
+
+
+def test_a_fork_has_to_be_taken_by_its_right_side() -> None:
+    environment = road(forks={1: RIGHT})
+    assert go(environment, FORWARD)[0] == [1, 6, 1]
+    assert go(environment, FORWARD)[0] == [1, 6, 1]
+    assert go(environment, RIGHT)[0] == [2, 6, 0]
+    assert go(road(forks={1: RIGHT}), FORWARD, LEFT)[0] == [0, 6, 0]
+    assert go(road(forks={1: LEFT}), FORWARD, LEFT)[0] == [2, 6, 0]
+
+
+def test_a_package_dropped_in_the_valid_way_achieves_the_position() -> None:
+    assert go(road(), FORWARD, FORWARD, VALID) == ([2, 5, 0], 2.0)
+    assert go(road(), FORWARD, VALID) == ([1, 5, 0], 1.0)  # a destination or not
+    assert go(road(), FORWARD, VALID, NOTHING) == ([1, 5, 0], NO_GOAL)
+
+
+@pytest.mark.parametrize("drop", [drop for drop in range(FIRST_DROP, NOTHING) if drop != VALID])
+def test_other_ways_of_dropping_lead_back(drop: int) -> None:
+    assert go(road(), FORWARD, FORWARD, drop) == ([0, 6, 0], NO_GOAL)
+
+
+def test_dropping_at_zero_and_without_packages_leads_back_and_at_a_fork_does_nothing() -> None:
+    assert go(road(), VALID) == ([0, 6, 0], NO_GOAL)
+    assert go(road((4,)), FORWARD, VALID, VALID, VALID) == ([1, 0, 0], 1.0)
+    assert go(road((4,)), FORWARD, VALID, VALID, VALID, VALID) == ([0, 0, 0], NO_GOAL)
+    environment = road(forks={1: LEFT})
+    for drop in (VALID, WRONG):
+        assert go(environment, FORWARD, drop) == ([1, 6, 1], NO_GOAL)
+
+
+def test_tasks_are_drawn_as_they_should_be() -> None:
+    environment = PackageDeliveryVectorEnv(2000)
+    seen, _ = environment.reset(seed=1)
+    forks = environment.right_side >= 0
+    assert set(forks.sum(axis=1)) == {3, 4, 5, 6}
+    assert not forks[:, 0].any() and forks[:, 1:].any(axis=0).all()
+    assert set(environment.right_side[forks]) == {LEFT, RIGHT}
+    assert set(environment.valid_drop) == set(range(FIRST_DROP, NOTHING))
+    for fork, destinations in zip(forks, environment.destinations, strict=True):
+        wanted = destinations[destinations != NO_GOAL].astype(int)
+        assert 2 <= len(wanted) <= 4 and (np.diff(wanted) > 0).all() and wanted[0] > 0
+        assert not fork[wanted].any()
+    assert (seen["observation"][:, 1] == 3 * (seen[DESIRED_LEAF][:, :, 0] != NO_GOAL).sum(axis=1)).all()
+
+
+def test_the_same_task_comes_again_unless_a_new_one_is_wanted() -> None:
+    environment = PackageDeliveryVectorEnv(3)
+    environment.reset(seed=0)
+    before = environment.right_side.copy()
+    environment.step(np.full(3, FORWARD))
+    options = {"reset_mask": np.array([True, False, True]), "new_task": np.array([False, False, True])}
+    seen, _ = environment.reset(options=options)
+    assert seen["observation"][:, 0].tolist() == [0, 1, 0]
+    assert (environment.right_side[:2] == before[:2]).all()
+    assert (environment.right_side[2] != before[2]).any()
+
+
+def test_seeds_repeat() -> None:
+    one, other = PackageDeliveryVectorEnv(5), PackageDeliveryVectorEnv(5)
+    one.reset(seed=3)
+    other.reset(seed=3)
+    assert (one.right_side == other.right_side).all() and (one.destinations == other.destinations).all()
+
+
+def courier(environment: PackageDeliveryVectorEnv, instruction: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Who knows the road and delivers at once."""
+    rows = np.arange(len(seen))
+    position = seen[:, 0].astype(int)
+    turn = environment.right_side[rows, position]
+    here = (instruction == seen[:, :1]).any(axis=1)
+    return np.where(turn >= 0, turn, np.where(here, environment.valid_drop, FORWARD))
+
+
+def test_who_knows_the_road_earns_all_there_is() -> None:
+    trials: Any = PackageDeliveryConfig().build(32, seed=5)
+    leaves = trials.reset()
+    roads = trials.environments.environments._environments
+    earned = np.zeros(32)
+    wanted = (leaves[INSTRUCTION_LEAF][:, :, 0] >= 0).sum(axis=1)
+    done = np.zeros(32, np.bool_)
+    for _ in range(34):
+        action = courier(roads, leaves[INSTRUCTION_LEAF][:, :, 0], leaves["observation"])
+        step = trials.step(action)
+        earned += np.where(done, 0, step.reward)
+        done |= step.terminated
+        leaves = step.observation
+    assert (earned == wanted).all() and done.all()
+
+
+@pytest.mark.parametrize(("settings", "problem"), [({"max_goals": 24}, "at most 23"), ({"road_length": 9}, "least 10")])
+def test_bad_settings_are_refused(settings: dict[str, int], problem: str) -> None:
+    with pytest.raises(FieldError, match=problem):
+        PackageDeliveryConfig(**settings)
+
+
+def test_a_single_goal() -> None:
+    trials = PackageDeliveryConfig(max_goals=1).build(4, seed=0)
+    assert trials.reset()[INSTRUCTION_LEAF].shape == (4, 1, 1)
+
+
+def test_a_picture_shows_where_it_is() -> None:
+    environment = road()
+    before = environment.render()[0]
+    go(environment, FORWARD)
+    assert before.ndim == 3 and (environment.render()[0] != before).any()

@@ -1,0 +1,173 @@
+"""`Instructed`: environments that announce goals -> environments that reward following an instruction."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Bool, Float32, Shaped, UInt8
+
+from yamame.environments.trials import Trials
+from yamame.records.errors import UserError
+from yamame.records.goals import (
+    ACHIEVED_LEAF,
+    COMPLETED,
+    DESIRED_LEAF,
+    INSTRUCTION_LEAF,
+    TOLERANCE,
+    displays,
+    num_sub_goals,
+    reached,
+)
+from yamame.records.interfaces import Environments, RenderedEnvironments
+from yamame.records.step import EpisodeStep, GoalStep
+
+
+class Instructed:
+    """`Environments` over others whose observation has the leaves `ACHIEVED_LEAF` and `DESIRED_LEAF`.
+
+    The agent sees `INSTRUCTION_LEAF` in place of these two. A transition earns 1 if the active sub-goal is among what
+    it achieved, and makes the next one active: at most one a step. The episode terminates when the last is completed,
+    which is its success, or when the environment terminates it. The environment's own rewards are not used.
+
+    Source: paper section 3 and appendix B. Raises `UserError` where the two leaves are not as they have to be.
+    """
+
+    def __init__(self, environments: Environments, *, hide_plan: bool = False, tolerance: float = TOLERANCE) -> None:
+        self.environments = environments
+        self.hide_plan = hide_plan
+        self.tolerance = tolerance
+        self.num_envs = environments.num_envs
+        self.action_space = environments.action_space
+        self.native_action_space = environments.native_action_space
+        desired = _desired_leaf(environments.observation_space)
+        self.slots, goal = desired.shape
+        """Sub-goals that an instruction can have."""
+        self.observation_space = _shown_space(environments.observation_space, desired)
+        self._rows = np.arange(self.num_envs)
+        self._desired = np.zeros((self.num_envs, *desired.shape), np.float32)
+        self._displays = np.zeros((self.num_envs, self.slots + 1, self.slots, goal), np.float32)
+        self._count = np.zeros(self.num_envs, np.int64)
+        self._completed = np.zeros(self.num_envs, np.int64)
+
+    def reset(
+        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+    ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """See `Environments.reset`."""
+        observation = self.environments.reset(mask, new_task)
+        self._begin(mask, observation)
+        return self._shown(observation)
+
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
+        """See `Environments.step`."""
+        episode = self.environments.step(action)
+        late = ~episode.live
+        if late.any():
+            self._begin(late, episode.observation)
+        achieved = _as_rows(episode.observation[ACHIEVED_LEAF])
+        active = self._desired[self._rows, np.minimum(self._completed, self.slots - 1)]
+        hit = reached(achieved, active[:, None], self.tolerance).any(axis=1)
+        hit &= episode.live & (self._completed < self._count)
+        self._completed += hit
+        done = hit & (self._completed == self._count)
+        return replace(
+            episode,
+            reward=hit.astype(np.float32),
+            terminated=episode.terminated | done,
+            observation=self._shown(episode.observation),
+            success=done,
+            goals=GoalStep(
+                instruction=self._desired.copy(),
+                achieved=achieved,
+                tolerance=self.tolerance,
+                hide_plan=self.hide_plan,
+            ),
+        )
+
+    @property
+    def frames_per_second(self) -> float:
+        """See `RenderedEnvironments`."""
+        return self._rendered().frames_per_second
+
+    def render(self) -> UInt8[np.ndarray, "height width 3"]:
+        """See `RenderedEnvironments`."""
+        return self._rendered().render()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.environments.close()
+
+    def _begin(self, rows: Bool[np.ndarray, "E"], observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
+        """Take over the instructions of episodes that begin."""
+        desired = _as_rows(observation[DESIRED_LEAF])
+        self._count = np.where(rows, num_sub_goals(desired), self._count)
+        self._completed[rows] = 0
+        for row in np.flatnonzero(rows):
+            k = int(self._count[row])
+            if k == 0:
+                raise UserError(f"environment {row} began an episode with an empty {DESIRED_LEAF}: give one sub-goal")
+            self._desired[row] = desired[row]
+            self._displays[row, : k + 1] = displays(desired[row, :k], slots=self.slots, hide_plan=self.hide_plan)
+
+    def _shown(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> dict[str, np.ndarray]:
+        seen = {name: leaf for name, leaf in observation.items() if name not in (ACHIEVED_LEAF, DESIRED_LEAF)}
+        return {**seen, INSTRUCTION_LEAF: self._displays[self._rows, self._completed]}
+
+    def _rendered(self) -> RenderedEnvironments:
+        if not isinstance(self.environments, RenderedEnvironments):
+            raise UserError("this environment cannot be filmed: it has no pictures")
+        return self.environments
+
+
+def instructed_trials(
+    environments: Environments, *, horizon: int, hide_plan: bool = False, tolerance: float = TOLERANCE
+) -> Trials:
+    """Trials of one episode each, of at most `horizon` transitions, that reward following an instruction."""
+    return Trials(Instructed(environments, hide_plan=hide_plan, tolerance=tolerance), horizon=horizon, attempts=1)
+
+
+def announces_goals(space: spaces.Space[Any]) -> bool:
+    """Whether environments of this observation space announce goals."""
+    return isinstance(space, spaces.Dict) and ACHIEVED_LEAF in space.spaces and DESIRED_LEAF in space.spaces
+
+
+def _as_rows(leaf: Float32[np.ndarray, "E ..."]) -> Float32[np.ndarray, "E rows goal"]:
+    """Goals as rows, where a leaf is one goal as well."""
+    return leaf[:, None] if leaf.ndim == 2 else leaf
+
+
+def _desired_leaf(space: spaces.Space[Any]) -> spaces.Box:
+    """The leaf of the instruction as rows. Raises `UserError` unless both leaves are as they have to be."""
+    if not isinstance(space, spaces.Dict) or not announces_goals(space):
+        raise UserError(
+            f"the environment announces no goals: its observation must be a Dict with {ACHIEVED_LEAF!r} and "
+            f"{DESIRED_LEAF!r} in it"
+        )
+    if INSTRUCTION_LEAF in space.spaces:
+        raise UserError(f"the observation has a leaf {INSTRUCTION_LEAF!r} of its own: rename it")
+    achieved, desired = (_box_of_goals(name, space.spaces[name]) for name in (ACHIEVED_LEAF, DESIRED_LEAF))
+    if achieved.shape[-1] != desired.shape[-1]:
+        raise UserError(
+            f"goals have {achieved.shape[-1]} numbers in {ACHIEVED_LEAF!r} and {desired.shape[-1]} in "
+            f"{DESIRED_LEAF!r}: make them equal"
+        )
+    low, high = desired.low, desired.high
+    return _box(low, high, desired) if low.ndim == 2 else _box(low[None], high[None], desired)
+
+
+def _box_of_goals(name: str, leaf: spaces.Space[Any]) -> spaces.Box:
+    if not isinstance(leaf, spaces.Box) or len(leaf.shape) not in (1, 2):
+        raise UserError(f"{name!r} is {leaf}: make it a Box of shape (goals, numbers of a goal)")
+    return leaf
+
+
+def _shown_space(space: spaces.Space[Any], desired: spaces.Box) -> spaces.Space[Any]:
+    assert isinstance(space, spaces.Dict)
+    seen = {name: leaf for name, leaf in space.spaces.items() if name not in (ACHIEVED_LEAF, DESIRED_LEAF)}
+    return spaces.Dict({**seen, INSTRUCTION_LEAF: _box(np.minimum(desired.low, COMPLETED), desired.high, desired)})
+
+
+def _box(low: Shaped[np.ndarray, "..."], high: Shaped[np.ndarray, "..."], like: spaces.Box) -> spaces.Box:
+    dtype: Any = like.dtype
+    return spaces.Box(low.astype(dtype), high.astype(dtype), low.shape, dtype.type)

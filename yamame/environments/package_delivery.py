@@ -1,0 +1,180 @@
+"""Package Delivery: a long road with forks, and packages to drop at the right places in the right way (appendix C)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from jaxtyping import Bool, Float32, Float64, Int64, UInt8
+
+from yamame.environments.adapters.batched import rows_to_reset
+from yamame.environments.adapters.vector_adapter import VectorAdapter
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
+from yamame.environments.goal_config import GoalEnvironmentConfig
+from yamame.environments.instructed import instructed_trials
+from yamame.records.errors import FieldError
+from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF, NO_GOAL
+from yamame.records.interfaces import TrialEnvironments
+from yamame.records.limits import check_limits
+
+FORWARD, LEFT, RIGHT = 0, 1, 2
+FIRST_DROP, DROPS = 3, 4
+NOTHING = FIRST_DROP + DROPS
+PACKAGES_PER_DESTINATION = 3
+
+
+class PackageDeliveryVectorEnv(VectorEnv):
+    """E roads in one call, each of `road_length` positions from 0 that lead back to 0.
+
+    A task is a set of forks, each with its right side, the one valid way of dropping, and the destinations in rising
+    order; forks and destinations never coincide, nor are they at 0. Actions: forward (not at a fork); left, right (at
+    a fork: forward by the right one, back to 0 by the other); four ways to drop a package; nothing. A package dropped
+    in the valid way makes the position an achieved goal; in another way, at 0 or with none left, it leads back to 0;
+    at a fork nothing happens. Observation `[E, 3]`: position, packages left, at a fork.
+
+    Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is false.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        road_length: int = 30,
+        min_goals: int = 2,
+        max_goals: int = 4,
+        render_mode: str | None = None,
+    ) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": ["rgb_array"]}
+        self.render_mode = render_mode
+        self.num_envs, self.road_length = num_envs, road_length
+        self.min_goals, self.max_goals = min_goals, max_goals
+        highest = float(max(road_length, PACKAGES_PER_DESTINATION * max_goals))
+        self.single_observation_space = spaces.Dict(
+            {
+                "observation": spaces.Box(0.0, highest, (3,), np.float32),
+                ACHIEVED_LEAF: spaces.Box(NO_GOAL, road_length - 1, (1, 1), np.float32),
+                DESIRED_LEAF: spaces.Box(NO_GOAL, road_length - 1, (max_goals, 1), np.float32),
+            }
+        )
+        self.single_action_space = spaces.Discrete(NOTHING + 1)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.right_side = np.full((num_envs, road_length), -1)
+        """LEFT or RIGHT at forks, -1 elsewhere."""
+        self.valid_drop = np.full(num_envs, -1)
+        """The action that drops; -1 before the first reset."""
+        self.destinations = np.full((num_envs, max_goals), NO_GOAL, np.float32)
+        self._position, self._packages = np.zeros((2, num_envs), np.int64)
+        self._delivered = np.full(num_envs, NO_GOAL, np.float32)
+        self._rows = np.arange(num_envs)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Float32[np.ndarray, "E ..."]], dict[str, Any]]:
+        """Back to the beginning of the road, with all packages, in the rows of the mask."""
+        super().reset(seed=seed)
+        rows, new_task = rows_to_reset(options, self.valid_drop >= 0)
+        for row in np.flatnonzero(new_task):
+            self._draw_task(int(row))
+        self._position[rows] = 0
+        self._packages[rows] = PACKAGES_PER_DESTINATION * (self.destinations[rows] != NO_GOAL).sum(axis=1)
+        self._delivered[rows] = NO_GOAL
+        return self._observe(), {}
+
+    def step(
+        self, actions: Int64[np.ndarray, "E"]
+    ) -> tuple[
+        dict[str, Float32[np.ndarray, "E ..."]],
+        Float64[np.ndarray, "E"],
+        Bool[np.ndarray, "E"],
+        Bool[np.ndarray, "E"],
+        dict[str, Any],
+    ]:
+        """One step on every road. Rewards are 0: they follow from the instruction."""
+        position = self._position
+        right_side = self.right_side[self._rows, position]
+        fork = right_side >= 0
+        drops = (actions >= FIRST_DROP) & (actions < NOTHING) & ~fork
+        delivers = drops & (actions == self.valid_drop) & (self._packages > 0) & (position > 0)
+        turns = fork & ((actions == LEFT) | (actions == RIGHT))
+        forward = (~fork & (actions == FORWARD)) | (turns & (actions == right_side))
+        back = (drops & ~delivers) | (turns & (actions != right_side))
+        self._delivered = np.where(delivers, position, NO_GOAL).astype(np.float32)
+        self._packages = self._packages - delivers
+        self._position = np.where(back, 0, (position + forward) % self.road_length)
+        never = np.zeros(self.num_envs, np.bool_)
+        return self._observe(), np.zeros(self.num_envs), never, never.copy(), {}
+
+    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...]:
+        """A picture of every road: destinations green, forks yellow (the mark above or below is the right side)."""
+        return tuple(self._draw(row) for row in range(self.num_envs))
+
+    def _draw_task(self, row: int) -> None:
+        rng, road = self.np_random, self.road_length
+        num_forks = int(rng.integers(road // 10, road // 5 + 1))
+        count = int(rng.integers(self.min_goals, self.max_goals + 1))
+        places = rng.permutation(np.arange(1, road))[: num_forks + count]
+        self.right_side[row] = -1
+        self.right_side[row, places[:num_forks]] = rng.integers(LEFT, RIGHT + 1, num_forks)
+        self.valid_drop[row] = FIRST_DROP + rng.integers(DROPS)
+        self.destinations[row] = NO_GOAL
+        self.destinations[row, :count] = np.sort(places[num_forks:])
+
+    def _observe(self) -> dict[str, Float32[np.ndarray, "E ..."]]:
+        at_fork = self.right_side[self._rows, self._position] >= 0
+        return {
+            "observation": np.stack([self._position, self._packages, at_fork], axis=1).astype(np.float32),
+            ACHIEVED_LEAF: self._delivered[:, None, None].copy(),
+            DESIRED_LEAF: self.destinations[:, :, None].copy(),
+        }
+
+    def _draw(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+        board = Board(self.road_length, 3, WALL)
+        for position in range(self.road_length):
+            board.fill(position, 1, FLOOR)
+        for fork in np.flatnonzero(self.right_side[row] >= 0):
+            board.fill(int(fork), 1, HINT)
+            board.fill(int(fork), 2 if self.right_side[row, fork] == LEFT else 0, HINT, share=0.5)
+        for destination in self.destinations[row, self.destinations[row] != NO_GOAL]:
+            board.fill(int(destination), 1, GOAL)
+        board.fill(int(self._position[row]), 1, AGENT, share=0.5)
+        return board.picture
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageDeliveryConfig(GoalEnvironmentConfig):
+    """Find out which way to turn and how to drop, and deliver; 2 to 4 destinations unless told otherwise."""
+
+    max_goals: int = 4
+    """Most destinations of a road; 1: the ablation "w/o multi-goal"."""
+    road_length: int = 30
+    """Positions of the road. It has a fork at every tenth to every fifth of them."""
+    horizon: int = 180
+    """Steps of a trial."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_limits(self, "road_length", at_least=10)
+        check_limits(self, "horizon", at_least=1)
+        most = self.road_length - 1 - self.road_length // 5
+        if self.max_goals > most:
+            raise FieldError(self, "max_goals", f"must be at most {most} on a road of {self.road_length} positions")
+
+    @property
+    def task(self) -> str:
+        """Such as `package-delivery-30`."""
+        return f"package-delivery-{self.road_length}"
+
+    @property
+    def trial_length(self) -> int:
+        """The horizon."""
+        return self.horizon
+
+    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
+        """See `EnvironmentConfig.build`."""
+        roads = PackageDeliveryVectorEnv(
+            num_envs, road_length=self.road_length, min_goals=min(2, self.max_goals), max_goals=self.max_goals
+        )
+        return instructed_trials(VectorAdapter(roads, seed), horizon=self.horizon, hide_plan=self.hide_plan)

@@ -1,0 +1,171 @@
+"""Hindsight instruction relabeling: trajectories are told again as if what happened by accident had been asked for."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Float32, Int, Shaped
+
+from yamame.records.goals import INSTRUCTION_LEAF, Goals, displays
+from yamame.records.limits import check_limits
+from yamame.records.trajectory import Trajectory
+from yamame.replay.goal_choice import choose, draw_normalizer
+from yamame.replay.goal_statistics import GoalStatistics
+
+RelabelMode = Literal["some", "all", "all-or-nothing", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelabelConfig:
+    """How many goals are inserted into the instructions of trajectories that did not complete theirs, and which."""
+
+    mode: RelabelMode = "some"
+    """Of the sub-goals that were missed, a uniform number from none to all is replaced (some), or all of them, or all
+    of them with the chance `all_chance` and else none (all-or-nothing), or none."""
+    all_chance: float = 0.8
+    """Chance of relabeling in mode all-or-nothing."""
+    importance_sampling: bool = True
+    """Prefer goals that are rarely achieved; off: all that were achieved are alike."""
+    statistics_chance: float = 0.1
+    """Chance that a trajectory that is drawn is counted for the rarity of goals."""
+    top_k: int = 5
+    """Candidates among which the most frequent way of choosing chooses."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "all_chance", "statistics_chance", at_least=0, at_most=1)
+        check_limits(self, "top_k", at_least=1)
+
+
+class Relabeler:
+    """Algorithm 1 of the paper's appendix B, at load time: each time a trajectory is drawn it is told anew.
+
+    k is the length of the instruction, of which n sub-goals were completed; h goals that were achieved, at transitions
+    that completed nothing, are inserted among these n in the order of time. They take slots 1 .. n + h; the slots
+    behind keep the sub-goals that they had. Then the trajectory is accounted for again: rewards, what the agent was
+    shown, and its end where the new instruction is completed.
+
+    A trajectory of several attempts has no single instruction and stays as it is, as one that completed its own does.
+    Differs from the authors' code, which ends a relabelled trajectory one step behind its last success: here as live.
+    """
+
+    def __init__(self, config: RelabelConfig) -> None:
+        self.config = config
+
+    def __call__(
+        self, trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator
+    ) -> tuple[Trajectory, GoalStatistics]:
+        """The trajectory, told anew or itself, and the statistics after it."""
+        goals = trajectory.goals
+        if self.config.mode == "none" or goals is None or trajectory.episode_start[1:-1].any():
+            return trajectory, statistics
+        completed = goals.completions()
+        if len(completed) == len(goals.instruction):
+            return trajectory, statistics
+        statistics = self._counted(goals, statistics, rng)
+        candidates = _achieved_at_other_steps(goals, completed)
+        inserted = min(self._wanted(len(goals.instruction) - len(completed), rng), len(set(candidates[0])))
+        statistics = replace(
+            statistics,
+            drawn=statistics.drawn + 1,
+            relabelled=statistics.relabelled + (inserted > 0),
+            inserted=statistics.inserted + inserted,
+        )
+        if not inserted:
+            return trajectory, statistics
+        chosen = self._choose(*candidates, inserted, statistics, rng)
+        return asked_for(trajectory, _merged(goals, completed, chosen)), statistics
+
+    def _counted(self, goals: Goals, statistics: GoalStatistics, rng: np.random.Generator) -> GoalStatistics:
+        if not self.config.importance_sampling or not len(goals.achieved_goal):
+            return statistics
+        if statistics.index and rng.random() >= self.config.statistics_chance:
+            return statistics
+        return statistics.observed(goals.achieved_goal)
+
+    def _wanted(self, missed: int, rng: np.random.Generator) -> int:
+        """h, before it is known how many candidates there are."""
+        match self.config.mode:
+            case "some":
+                return int(rng.random() * (missed + 1))
+            case "all-or-nothing":
+                return missed if rng.random() < self.config.all_chance else 0
+        return missed
+
+    def _choose(
+        self,
+        step_M: Int[np.ndarray, "M"],
+        goal_M: Shaped[np.ndarray, "M goal"],
+        count: int,
+        statistics: GoalStatistics,
+        rng: np.random.Generator,
+    ) -> list[tuple[int, Float32[np.ndarray, "goal"]]]:
+        """`count` transitions without replacement, and one of the goals achieved at each."""
+        weight_M = np.ones(len(step_M))
+        if self.config.importance_sampling:
+            weight_M = statistics.weights(goal_M, statistic=int(rng.random() * 2))
+        steps, begins = np.unique(step_M, return_index=True)
+        ends = np.append(begins[1:], len(step_M))
+        weight_of_step = np.add.reduceat(weight_M, begins)
+        left = np.arange(len(steps))
+        chosen = []
+        for _ in range(count):
+            place = self._draw(weight_of_step[left], rng)
+            here = left[place]
+            left = np.delete(left, place)
+            goal = begins[here] + self._draw(weight_M[begins[here] : ends[here]], rng)
+            chosen.append((int(steps[here]), goal_M[goal]))
+        return chosen
+
+    def _draw(self, weights: Float[np.ndarray, "n"], rng: np.random.Generator) -> int:
+        if len(weights) == 1:
+            return 0
+        if not self.config.importance_sampling:
+            return int(rng.random() * len(weights))
+        return choose(weights, draw_normalizer(rng), rng, top_k=self.config.top_k)
+
+
+def asked_for(trajectory: Trajectory, goals: Goals) -> Trajectory:
+    """The trajectory as it would have been stored, had its instruction been that of `goals`.
+
+    Actions and observations other than the instruction are those of the original, which is not changed; where the
+    instruction is completed the trajectory ends, successfully. It shares memory with the original.
+    """
+    completed = goals.completions()
+    done = len(completed) == len(goals.instruction)
+    length = completed[-1] + 1 if done else len(trajectory)
+    reward, success = np.zeros(length, np.float32), np.zeros(length, np.bool_)
+    reward[completed] = 1.0
+    success[-1:] = done
+    slots = trajectory.observation[INSTRUCTION_LEAF].shape[1]
+    shown = displays(goals.instruction, slots=slots, hide_plan=goals.hide_plan)
+    observation = {name: leaf[: length + 1] for name, leaf in trajectory.observation.items()}
+    observation[INSTRUCTION_LEAF] = shown[np.searchsorted(completed, np.arange(length + 1))]
+    kept = int(np.searchsorted(goals.achieved_step, length))
+    return replace(
+        trajectory,
+        reward=reward,
+        action=trajectory.action[:length],
+        terminated=trajectory.terminated[:length] | success,
+        truncated=trajectory.truncated[:length],
+        episode_start=trajectory.episode_start[: length + 1],
+        observation=observation,
+        success=success,
+        goals=replace(goals, achieved_step=goals.achieved_step[:kept], achieved_goal=goals.achieved_goal[:kept]),
+    )
+
+
+def _achieved_at_other_steps(
+    goals: Goals, completed: list[int]
+) -> tuple[Int[np.ndarray, "M"], Shaped[np.ndarray, "M goal"]]:
+    """What was achieved at transitions that completed nothing."""
+    other = ~np.isin(goals.achieved_step, completed)
+    return goals.achieved_step[other], goals.achieved_goal[other]
+
+
+def _merged(goals: Goals, completed: list[int], chosen: list[tuple[int, Float32[np.ndarray, "goal"]]]) -> Goals:
+    """Completed and chosen goals in the order of time; the slots that are left keep what they had."""
+    own = list(zip(completed, goals.instruction, strict=False))
+    in_time = sorted([*own, *chosen], key=lambda each: each[0])
+    instruction = goals.instruction.copy()
+    instruction[: len(in_time)] = [goal for _, goal in in_time]
+    return replace(goals, instruction=instruction)
