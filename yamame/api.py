@@ -46,9 +46,12 @@ class Run:
         """Judge the newest checkpoint: the same dict as `yamame eval --json` prints."""
         return session.evaluate_run(self.directory, trials=trials, seed=seed, config=self.config)
 
-    def film(self, path: str | Path, trials: int = 1, seed: int | None = None) -> None:
-        """Film the greedy policy of the newest checkpoint into a .gif or .mp4 file; `UserError` if that cannot be."""
-        film_run(self.directory, Path(path), trials=trials, seed=seed, config=self.config)
+    def film(self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = "") -> None:
+        """Film the greedy policy of the newest checkpoint into a .gif or .mp4 file; `UserError` if that cannot be.
+
+        `instruction` is what to do instead of what the task would draw, as for `yamame play`.
+        """
+        film_run(self.directory, Path(path), instruction=instruction, trials=trials, seed=seed, config=self.config)
 
     def load(self, num_envs: int | None = None) -> "LoadedPolicy":
         """The trained policy."""

@@ -1,5 +1,6 @@
 """Films of a run: every attempt to its end, in whole files, and one line for what cannot be filmed."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +206,30 @@ def test_environments_without_pictures(kind: type[gymnasium.Env[Any, Any]], tmp_
         Camera(serial, video.add, trials=1).reset(np.ones(1, bool), np.ones(1, bool))
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+# instructions
+
+
+def test_the_caption_says_how_far_an_instruction_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made("package-delivery", tmp_path / "run", {"horizon": 8})
+    said: list[str] = []
+
+    def heard(picture: np.ndarray, lines: tuple[str, ...]) -> np.ndarray:
+        said.append(lines[2])
+        return picture
+
+    monkeypatch.setattr("yamame.rollout.camera.captioned", heard)
+    evaluation = film_run(run, tmp_path / "film.gif")
+    assert evaluation.trials == 1 and len(said) == 9
+    assert re.fullmatch(r"0 done; now \(\d+\)(, then \(\d+\))+", said[0])
+
+
+def test_instructions_are_refused_where_there_are_none(tmp_path: Path) -> None:
+    corridor = made("passive-tmaze", tmp_path / "corridor", {"horizon": 3})
+    road = made("package-delivery", tmp_path / "road", {"horizon": 8})
+    with pytest.raises(UserError, match="has no instructions"):
+        film_run(corridor, tmp_path / "film.gif", instruction="turn left")
+    with pytest.raises(UserError, match="leave --instruction out"):
+        film_run(road, tmp_path / "film.gif", instruction="4, 9")
+    assert not (tmp_path / "film.gif").exists()

@@ -3,6 +3,7 @@
 import pytest
 
 from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.environments.package_delivery import PackageDeliveryConfig
 from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
 from yamame.model.trajectory_encoders.gru import GRUConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
@@ -58,7 +59,7 @@ def test_a_wrong_flag_names_the_nearest_one() -> None:
 def test_variants() -> None:
     recipe = load_recipe("dark-key-to-door")
     base = recipe.configure(recipe.environment)
-    changed = {name: apply_variants(base, [name]) for name in VARIANTS}
+    changed = {name: apply_variants(base, [name]) for name in VARIANTS if name not in OF_INSTRUCTIONS}
     assert all(config != base for config in changed.values())
     assert isinstance(changed["no-memory"].agent.trajectory_encoder, FeedForwardConfig)
     assert isinstance(changed["gru"].agent.trajectory_encoder, GRUConfig)
@@ -73,6 +74,23 @@ def test_variants() -> None:
         apply_variants(base, ["no-memori"])
     flags = settings_from_flags(recipe, ["gru"], ["--agent.trajectory-encoder.width", "32"])
     assert flags.agent.trajectory_encoder.state_size == 32
+
+
+OF_INSTRUCTIONS = ("no-relabeling", "relabel-all", "uniform-relabeling", "single-goal", "hidden-plan")
+
+
+def test_variants_of_tasks_with_instructions() -> None:
+    recipe = load_recipe("package-delivery")
+    base = recipe.configure(recipe.environment)
+    changed = {name: apply_variants(base, [name]) for name in OF_INSTRUCTIONS}
+    assert changed["no-relabeling"].replay.relabel.mode == "none"
+    assert changed["relabel-all"].replay.relabel.mode == "all"
+    assert not changed["uniform-relabeling"].replay.relabel.importance_sampling
+    assert isinstance(changed["single-goal"].env, PackageDeliveryConfig) and changed["single-goal"].env.max_goals == 1
+    assert isinstance(changed["hidden-plan"].env, PackageDeliveryConfig) and changed["hidden-plan"].env.hide_plan
+    for name in OF_INSTRUCTIONS:
+        with pytest.raises(UserError, match="no instructions"):
+            apply_variants(load_recipe("wind").configure(load_recipe("wind").environment), [name])
 
 
 def test_a_task_object_replaces_the_task_whole() -> None:

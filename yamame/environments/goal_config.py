@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from jaxtyping import Float32
+
 from yamame.environments.config import EnvironmentConfig
+from yamame.records.errors import UserError
 from yamame.records.limits import check_limits
 
 
@@ -17,3 +21,11 @@ class GoalEnvironmentConfig(EnvironmentConfig):
 
     def __post_init__(self) -> None:
         check_limits(self, "max_goals", at_least=1)
+
+    def with_instruction(self, text: str) -> "GoalEnvironmentConfig":
+        """The task with this instruction in every trial. Raises `UserError` where it cannot be had."""
+        raise UserError(f"instructions belong to the tasks that {self.task} draws: leave --instruction out")
+
+    def goal_text(self, goal: Float32[np.ndarray, "goal"]) -> str:
+        """A sub-goal for people to read."""
+        return "(" + ", ".join(f"{number:g}" for number in goal) + ")"

@@ -1,6 +1,7 @@
 """`Camera`: stands between trials and their environments and takes a picture of the first one at every step."""
 
 from collections.abc import Callable, Mapping
+from textwrap import wrap
 
 import numpy as np
 from jaxtyping import Bool, Shaped, UInt8
@@ -10,21 +11,33 @@ from yamame.records.interfaces import RenderedEnvironments
 from yamame.records.step import EpisodeStep
 
 Picture = UInt8[np.ndarray, "height width 3"]
+Describe = Callable[[Mapping[str, Shaped[np.ndarray, "..."]]], str]
+"""What one environment sees -> a text."""
 
 SMALLEST_SIDE = 320
 """Pictures whose longer side is shorter are enlarged, each pixel to a square of pixels."""
-LINE_HEIGHT, FONT_SIZE = 20, 14
+LINE_HEIGHT, FONT_SIZE, LETTER_WIDTH = 20, 14, 8
+DESCRIPTION_LINES = 3
 
 
 class Camera:
     """`Environments` that behave as those behind it, and show what the first of them does, with a caption.
 
     A picture is taken after every reset and every transition, before the next attempt begins, so that each attempt is
-    seen to its end. `trials` of them are shown; later ones happen unseen.
+    seen to its end. `trials` of them are shown; later ones happen unseen. `describe` may say something about what the
+    first environment sees, which becomes part of the caption.
     """
 
-    def __init__(self, environments: RenderedEnvironments, show: Callable[[Picture], None], *, trials: int) -> None:
+    def __init__(
+        self,
+        environments: RenderedEnvironments,
+        show: Callable[[Picture], None],
+        *,
+        trials: int,
+        describe: Describe | None = None,
+    ) -> None:
         self._environments, self._show, self._trials = environments, show, trials
+        self._describe = describe
         self.num_envs = environments.num_envs
         self.observation_space = environments.observation_space
         self.action_space = environments.action_space
@@ -42,7 +55,7 @@ class Camera:
             if new_task[0]:
                 self._trial, self._attempt, self._step, self._return = self._trial + 1, 1, 0, 0.0
             self._reward = 0.0
-            self._take()
+            self._take(observation)
         return observation
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
@@ -52,21 +65,26 @@ class Camera:
             self._step += 1
             self._reward = float(answer.reward[0])
             self._return += self._reward
-        self._take()
+        self._take(answer.observation)
         return answer
 
     def close(self) -> None:
         """Close what is behind."""
         self._environments.close()
 
-    def _take(self) -> None:
+    def _take(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
         if self._trial > self._trials:
             return
-        lines = (
+        picture = self._environments.render()
+        lines = [
             f"trial {self._trial}   attempt {self._attempt}   step {self._step}",
             f"reward {self._reward:.3g}   return {self._return:.4g}",
-        )
-        self._show(captioned(self._environments.render(), lines))
+        ]
+        if self._describe:
+            said = self._describe({name: leaf[0] for name, leaf in observation.items()})
+            wrapped = wrap(said, max(SMALLEST_SIDE, picture.shape[1]) // LETTER_WIDTH)[:DESCRIPTION_LINES]
+            lines += wrapped + [""] * (DESCRIPTION_LINES - len(wrapped))
+        self._show(captioned(picture, tuple(lines)))
 
 
 def captioned(picture: Picture, lines: tuple[str, ...]) -> UInt8[np.ndarray, "larger_height larger_width 3"]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from yamame.environments.goal_config import GoalEnvironmentConfig
 from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
 from yamame.model.trajectory_encoders.gru import GRUConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
@@ -57,6 +59,31 @@ def naive(config: RunConfig) -> RunConfig:
     return replace(config, agent=plain)
 
 
+def no_relabeling(config: RunConfig) -> RunConfig:
+    """Learn from what was asked for alone."""
+    return _relabeling(config, mode="none")
+
+
+def relabel_all(config: RunConfig) -> RunConfig:
+    """Replace all sub-goals that were missed, wherever as many goals were achieved."""
+    return _relabeling(config, mode="all")
+
+
+def uniform_relabeling(config: RunConfig) -> RunConfig:
+    """Relabel without importance sampling: all achieved goals are alike."""
+    return _relabeling(config, importance_sampling=False)
+
+
+def single_goal(config: RunConfig) -> RunConfig:
+    """Instructions of one sub-goal, while training and while evaluating."""
+    return _instructions(config, max_goals=1)
+
+
+def hidden_plan(config: RunConfig) -> RunConfig:
+    """Show no sub-goal after the active one."""
+    return _instructions(config, hide_plan=True)
+
+
 VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "no-multi-gamma": no_multi_gamma,
     "no-popart": no_popart,
@@ -64,6 +91,11 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "no-memory": no_memory,
     "gru": gru,
     "naive": naive,
+    "no-relabeling": no_relabeling,
+    "relabel-all": relabel_all,
+    "uniform-relabeling": uniform_relabeling,
+    "single-goal": single_goal,
+    "hidden-plan": hidden_plan,
 }
 
 
@@ -74,6 +106,17 @@ def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
             raise UserError(f"unknown variant {name!r}: choose among {', '.join(VARIANTS)}")
         config = VARIANTS[name](config)
     return config
+
+
+def _instructions(config: RunConfig, **changes: Any) -> RunConfig:
+    if not isinstance(config.env, GoalEnvironmentConfig):
+        raise UserError(f"{config.env.task} has no instructions: this variant is for tasks that have")
+    return replace(config, env=replace(config.env, **changes))
+
+
+def _relabeling(config: RunConfig, **changes: Any) -> RunConfig:
+    relabel = replace(_instructions(config).replay.relabel, **changes)
+    return replace(config, replay=replace(config.replay, relabel=relabel))
 
 
 def _size(config: RunConfig) -> tuple[int, int]:
