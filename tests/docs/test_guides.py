@@ -54,10 +54,11 @@ def run_blocks(guide: str) -> dict[str, Any]:
 
 def test_your_own_environment() -> None:
     names = run_blocks("your_own_environment.md")
-    recall, doors, many_doors, urn, spot = (
-        names[name].summary for name in ("recall", "doors", "many_doors", "urn", "spot")
+    recall, doors, many_doors, urn, spot, errands = (
+        names[name].summary for name in ("recall", "doors", "many_doors", "urn", "spot", "errands")
     )
-    assert all(summary["env_steps"] == 192 for summary in (recall, doors, many_doors, urn, spot))
+    assert all(summary["env_steps"] == 192 for summary in (recall, doors, many_doors, urn, spot, errands))
+    assert errands["success_rate"] is not None and errands["return_mean"] <= 2
     assert recall["success_rate"] is not None and len(recall["return_per_attempt"]) == 1
     for summary in (doors, many_doors):
         assert len(summary["return_per_attempt"]) == len(summary["success_per_attempt"]) == 6

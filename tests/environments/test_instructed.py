@@ -6,6 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from yamame.environments.adapters.vectorize import vectorize
+from yamame.environments.factory import FactoryConfig
 from yamame.environments.instructed import Instructed, announces_goals, instructed_trials
 from yamame.environments.trials import Trials
 from yamame.records.action_spaces import blank_action
@@ -35,7 +36,8 @@ class Caller(gymnasium.Env[dict[str, np.ndarray], int]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
-        return self._seen(self.instruction[0] if self.instruction else 0), {}  # a reset achieves nothing, whatever it shows
+        shown = self.instruction[0] if self.instruction else 0  # a reset achieves nothing, whatever it shows
+        return self._seen(shown), {}
 
     def step(self, action: int) -> Any:
         return self._seen(int(action)), 5.0, action == 9, False, {"success": True}
@@ -171,6 +173,13 @@ def test_environments_of_one_goal_that_is_achieved_at_every_step() -> None:
     assert one.reset()[INSTRUCTION_LEAF].tolist() == [[[-1.0, -0.5]]]
     assert one.step(np.array([[-0.9, -0.5]], np.float32)).reward[0] == 0.0
     assert one.step(np.array([[-0.96, -0.46]], np.float32)).terminated[0]
+
+
+def test_a_factory_s_environments_that_announce_goals_are_instructed() -> None:
+    config = FactoryConfig(factory=Fetch, horizon=5, goal_tolerance=0.2, workers=0)
+    one = config.build(2, seed=0)
+    assert set(one.reset()) == {"observation", INSTRUCTION_LEAF}
+    assert one.step(np.array([[-0.9, -0.5], [-0.7, -0.5]], np.float32)).reward.tolist() == [1.0, 0.0]
 
 
 def test_what_announces_goals() -> None:

@@ -10,8 +10,10 @@ from gymnasium.vector import VectorEnv
 from yamame.environments.adapters.selection import select
 from yamame.environments.adapters.vectorize import vectorize
 from yamame.environments.config import SinglesConfig
+from yamame.environments.instructed import follow_instructions
 from yamame.environments.trials import Trials
 from yamame.records.errors import FieldError, UserError
+from yamame.records.goals import TOLERANCE
 from yamame.records.interfaces import Environments, TrialEnvironments
 from yamame.records.limits import check_limits
 
@@ -26,12 +28,15 @@ class FactoryConfig(SinglesConfig):
     """Largest number of steps of a trial, all its attempts together."""
     attempts: int | None = 1
     """Episodes on one task that make a trial, through which memory is kept; None: as many as fit into the horizon."""
+    goal_tolerance: float = TOLERANCE
+    """Difference up to which a goal counts as reached, in each of its numbers; for environments that announce goals."""
 
     rows: int | None = None
     """Number of environments in the vector environment that the factory makes; None where it makes single ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_limits(self, "goal_tolerance", at_least=0)
         check_limits(self, "horizon", "attempts", "rows", at_least=1)
         if self.rows and self.workers:
             raise FieldError(self, "workers", "must be left out: a vector environment is one whole, in this process")
@@ -55,7 +60,7 @@ class FactoryConfig(SinglesConfig):
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`. A vector environment must have exactly `num_envs` rows."""
         environments = self._whole(num_envs, seed) if self.rows else self.place(self.factory, num_envs, seed)
-        return Trials(environments, horizon=self.horizon, attempts=self.attempts)
+        return self._trials(environments)
 
     def _whole(self, num_envs: int, seed: int) -> Environments:
         made = self.factory()
@@ -68,3 +73,7 @@ class FactoryConfig(SinglesConfig):
             )
         seen = select(made, self.keys, self.drop_keys, self.mask_key)
         return vectorize(seen, seed, mask_key=self.mask_key)
+
+    def _trials(self, environments: Environments) -> TrialEnvironments:
+        followed = follow_instructions(environments, tolerance=self.goal_tolerance)
+        return Trials(followed, horizon=self.horizon, attempts=self.attempts)

@@ -5,8 +5,10 @@ from functools import partial
 
 from yamame.environments.adapters.gymnasium_ids import make_registered
 from yamame.environments.config import SinglesConfig
+from yamame.environments.instructed import follow_instructions
 from yamame.environments.trials import Trials
-from yamame.records.interfaces import TrialEnvironments
+from yamame.records.goals import TOLERANCE
+from yamame.records.interfaces import Environments, TrialEnvironments
 from yamame.records.limits import check_limits
 
 
@@ -20,9 +22,12 @@ class GymnasiumConfig(SinglesConfig):
     """Largest number of steps of a trial, all its attempts together."""
     attempts: int | None = 1
     """Episodes on one task that make a trial, through which memory is kept; None: as many as fit into the horizon."""
+    goal_tolerance: float = TOLERANCE
+    """Difference up to which a goal counts as reached, in each of its numbers; for environments that announce goals."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_limits(self, "goal_tolerance", at_least=0)
         check_limits(self, "horizon", "attempts", at_least=1)
 
     @property
@@ -38,10 +43,14 @@ class GymnasiumConfig(SinglesConfig):
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`; `UserError` for an unknown id names the nearest one."""
         environments = self.place(partial(make_registered, self.id), num_envs, seed)
-        return Trials(environments, horizon=self.horizon, attempts=self.attempts)
+        return self._trials(environments)
 
     def build_rendered(self, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build_rendered`."""
         make = partial(make_registered, self.id, render_mode="rgb_array")
         environments = replace(self, workers=0).place(make, 1, seed)
-        return Trials(environments, horizon=self.horizon, attempts=self.attempts)
+        return self._trials(environments)
+
+    def _trials(self, environments: Environments) -> TrialEnvironments:
+        followed = follow_instructions(environments, tolerance=self.goal_tolerance)
+        return Trials(followed, horizon=self.horizon, attempts=self.attempts)

@@ -127,6 +127,12 @@ def instructed_trials(
     return Trials(Instructed(environments, hide_plan=hide_plan, tolerance=tolerance), horizon=horizon, attempts=1)
 
 
+def follow_instructions(environments: Environments, *, tolerance: float = TOLERANCE) -> Environments:
+    """The environments as `Instructed` ones if they announce goals, as they are if they do not."""
+    announces = announces_goals(environments.observation_space)
+    return Instructed(environments, tolerance=tolerance) if announces else environments
+
+
 def announces_goals(space: spaces.Space[Any]) -> bool:
     """Whether environments of this observation space announce goals."""
     return isinstance(space, spaces.Dict) and ACHIEVED_LEAF in space.spaces and DESIRED_LEAF in space.spaces
