@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from replay_examples import assert_same, numbered
 from scipy import stats
 
+from yamame.environments.maze_runner import MazeRunnerConfig
 from yamame.environments.package_delivery import PackageDeliveryConfig
 from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL
 from yamame.records.trajectory import Trajectory
@@ -20,6 +21,8 @@ from yamame.replay.relabel import RelabelConfig, Relabeler, asked_for
 ENVIRONMENTS = {
     "package-delivery": PackageDeliveryConfig(),
     "package-delivery, hidden": PackageDeliveryConfig(hide_plan=True, horizon=60),
+    "maze-runner": MazeRunnerConfig(),
+    "maze-runner, rewired and continuous": MazeRunnerConfig(actions="continuous", rewired=True, horizon=50),
 }
 
 
