@@ -42,9 +42,11 @@ class Run:
     config: RunConfig | None = None
     """All settings, where this process trained the run."""
 
-    def evaluate(self, trials: int | None = None, seed: int | None = None) -> Summary:
+    def evaluate(self, trials: int | None = None, seed: int | None = None, *, instruction: str = "") -> Summary:
         """Judge the newest checkpoint: the same dict as `yamame eval --json` prints."""
-        return session.evaluate_run(self.directory, trials=trials, seed=seed, config=self.config)
+        return session.evaluate_run(
+            self.directory, trials=trials, seed=seed, instruction=instruction, config=self.config
+        )
 
     def film(self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = "") -> None:
         """Film the greedy policy of the newest checkpoint into a .gif or .mp4 file; `UserError` if that cannot be.

@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval | suite | bench`."""
+"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench`."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from yamame.records.errors import UserError
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command. 0: done (a run that was asked to stop included); 2: bad input, said in one line.
 
-    1: a suite some of whose runs failed.
+    1: a suite or a comparison some of whose runs failed.
     """
     try:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
@@ -70,11 +70,25 @@ def _parser() -> argparse.ArgumentParser:
     judge.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     judge.add_argument("--trials", type=int, metavar="N", help="how many (default: as at the end of training)")
     judge.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
+    judge.add_argument("--instruction", default="", metavar="TEXT", help="what to do in every trial, as for play")
     judge.add_argument("--video", type=Path, metavar="FILE", help="film the greedy policy into FILE.gif or FILE.mp4")
     judge.add_argument("--video-trials", type=int, metavar="N", default=1, help="how many trials the film shows")
     judge.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     judge.set_defaults(command=_evaluate)
+    play = commands.add_parser(
+        "play", help="film a run's greedy policy, following your instruction", allow_abbrev=False
+    )
+    play.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    play.add_argument("--output", type=Path, metavar="FILE", required=True, help="FILE.gif or FILE.mp4")
+    play.add_argument(
+        "--instruction", default="", metavar="TEXT", help="such as 'make stone pickaxe, collect coal' (default: drawn)"
+    )
+    play.add_argument("--trials", type=int, metavar="N", default=1, help="how many (default 1)")
+    play.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
+    play.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
+    play.set_defaults(command=_play)
     _add_suite(commands)
+    _add_ablate(commands)
 
     bench = commands.add_parser(
         "bench",
@@ -103,13 +117,35 @@ def _add_suite(commands: Any) -> None:
     suite.add_argument("--names", metavar="A,B", help="these environments")
     suite.add_argument("--level", metavar="LEVEL", help="the easy, medium or hard ones")
     suite.add_argument("--all", action="store_true", help="all 39")
-    suite.add_argument("--seeds", metavar="0,1,2", default="0", help="seeds of each environment (default 0)")
-    suite.add_argument("--directory", type=Path, metavar="DIR", help="where it goes (default suites/SUITE)")
-    suite.add_argument("--report-only", action="store_true", help="train nothing: report what the directory holds")
-    suite.add_argument("--size", metavar="SIZE", help="of the network, as for train")
     suite.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
-    _add_output(suite)
+    _add_many(suite, "environment", "suites/SUITE")
     suite.set_defaults(command=_suite)
+
+
+def _add_ablate(commands: Any) -> None:
+    ablate = commands.add_parser(
+        "ablate",
+        help="a recipe beside its variants: runs that go on where they stopped, learning curves and a table",
+        usage="yamame ablate RECIPE --variants A,B,A+B [--without-full] [--seeds 0,1,2] [--directory DIR] "
+        "[--report-only] [--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
+        description="Every other flag is one of the recipe's: yamame train RECIPE --help lists them. They make the "
+        "unchanged recipe, an arm that is called full; every other arm differs from it by its variants alone.",
+        allow_abbrev=False,
+    )
+    ablate.add_argument("recipe", metavar="RECIPE", help="a name that `yamame recipes` lists")
+    ablate.add_argument("--variants", metavar="A,B,A+B", help="an arm for each; + joins variants in one arm")
+    ablate.add_argument("--without-full", action="store_true", help="no arm for the unchanged recipe")
+    _add_many(ablate, "arm", "ablations/RECIPE")
+    ablate.set_defaults(command=_ablate)
+
+
+def _add_many(parser: argparse.ArgumentParser, one: str, default_directory: str) -> None:
+    """What commands share that make many runs."""
+    parser.add_argument("--seeds", metavar="0,1,2", default="0", help=f"seeds of each {one} (default 0)")
+    parser.add_argument("--directory", type=Path, metavar="DIR", help=f"where all goes (default {default_directory})")
+    parser.add_argument("--report-only", action="store_true", help="train nothing: report what the directory holds")
+    parser.add_argument("--size", metavar="SIZE", help="of the network, as for train")
+    _add_output(parser)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -141,11 +177,10 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             return 0
         raise UserError("no recipe was named: yamame recipes lists them")
     from yamame.run.session import About, start
-    from yamame.settings.catalogue import load_recipe, recipe_names
+    from yamame.settings.catalogue import load_recipe
     from yamame.settings.resolve import settings_from_flags
 
-    if options.recipe not in recipe_names() and any(word in recipe_names() for word in rest):
-        raise UserError("the recipe comes before its flags: yamame train RECIPE --field value")
+    _require_recipe_first(options.recipe, rest, "train")
     recipe = load_recipe(options.recipe)
     if options.help:
         options.parser.print_help()
@@ -173,9 +208,29 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     if options.video:
         from yamame.run.film import film_run
 
-        film_run(options.run, options.video, trials=options.video_trials, seed=options.seed)
+        film_run(
+            options.run,
+            options.video,
+            instruction=options.instruction,
+            trials=options.video_trials,
+            seed=options.seed,
+        )
         filmed = {"video": str(options.video)}
-    _show(evaluate_run(options.run, trials=options.trials, seed=options.seed) | filmed, options.json)
+    result = evaluate_run(options.run, trials=options.trials, seed=options.seed, instruction=options.instruction)
+    _show(result | filmed, options.json)
+    return 0
+
+
+def _play(options: argparse.Namespace, rest: list[str]) -> int:
+    _refuse(rest)
+    from yamame.run.film import film_run
+
+    evaluation = film_run(
+        options.run, options.output, instruction=options.instruction, trials=options.trials, seed=options.seed
+    )
+    played = {"video": str(options.output), "returns": evaluation.returns.tolist()}
+    outcome = "" if evaluation.success_rate is None else f", success {evaluation.success_rate:.2f}"
+    print(json.dumps(played) if options.json else f"{options.output}: return {evaluation.return_mean:.4g}{outcome}")
     return 0
 
 
@@ -187,16 +242,31 @@ def _suite(options: argparse.Namespace, rest: list[str]) -> int:
         names=options.names,
         level=options.level,
         everything=options.all,
-        seeds=options.seeds,
-        directory=options.directory,
-        report_only=options.report_only,
-        flags=rest,
         variants=options.variant,
-        size=options.size,
-        quiet=options.quiet,
+        **_of_many(options, rest),
     )
     print(json.dumps(report.to_json()) if options.json else report.to_text())
     return report.exit_code
+
+
+def _ablate(options: argparse.Namespace, rest: list[str]) -> int:
+    _require_recipe_first(options.recipe, rest, "ablate")
+    from yamame.ablate.command import run_ablation
+
+    report = run_ablation(
+        options.recipe,
+        variants=options.variants,
+        without_full=options.without_full,
+        **_of_many(options, rest),
+    )
+    print(json.dumps(report.to_json()) if options.json else report.to_text())
+    return report.exit_code
+
+
+def _of_many(options: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
+    """The values of `_add_many`, and the flags of the recipe."""
+    names = ("seeds", "directory", "report_only", "size", "quiet")
+    return {"flags": rest, **{name: getattr(options, name) for name in names}}
 
 
 def _bench(options: argparse.Namespace, rest: list[str]) -> int:
@@ -210,6 +280,13 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
     result = parse_bench(options.what, [*rest, "--help"] if options.help else rest)()
     print(json.dumps(result.to_json()) if options.json else result.to_text())
     return 0
+
+
+def _require_recipe_first(recipe: str, rest: list[str], command: str) -> None:
+    from yamame.settings.catalogue import recipe_names
+
+    if recipe not in recipe_names() and any(word in recipe_names() for word in rest):
+        raise UserError(f"the recipe comes before its flags: yamame {command} RECIPE --field value")
 
 
 def _refuse(rest: list[str]) -> None:

@@ -61,6 +61,11 @@ def test_t_maze_is_calm_in_the_corridor_only():
     np.testing.assert_allclose(levels(config, [0, 10], 11, 5000), [0.01, 0.01])
 
 
+def test_t_maze_noise_may_be_kept_to_the_last_step():
+    config = TMazeEpsilon(anneal_steps=10, final=0.3, last_steps=1)
+    np.testing.assert_allclose(levels(config, list(range(5)), 5, 100), [0.3, 0.1, 0.1, 0.1, 0.3], rtol=1e-12)
+
+
 def test_t_maze_shorter_than_its_edges_has_no_corridor():
     np.testing.assert_allclose(levels(TMazeEpsilon(anneal_steps=10), [0, 1, 2, 3], 4, 0), 1.0)
 

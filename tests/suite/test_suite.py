@@ -1,33 +1,25 @@
 """`yamame suite popgym`: makes what is missing, loses nothing, and tells what failed."""
 
 import csv
-import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import many_runs
 import pytest
+from many_runs import SMALL, interrupt_in_round, refused, snapshot
 
 from yamame.cli import main
-from yamame.run.local import LocalRun
 from yamame.run.metrics import read_metrics
 from yamame.run.run_directory import lock
 from yamame.suite.results import collect_results
 
-_SMALL = (
-    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 "
-    "--agent.trajectory-encoder.width 8 --agent.trajectory-encoder.heads 2 --agent.trajectory-encoder.layers 1 "
-    "--agent.trajectory-encoder.feedforward 16 --agent.actor.hidden 8 --agent.critic.hidden 8 --env.workers 0 "
-    "--evaluation.final-trials 4 --evaluation.trials 4 --evaluation.num-envs 4 --evaluation.every-env-steps 100 "
-    "--pace.round-env-steps 64 --context-length 8 --pace.updates-per-env-step 0.02"
-)
-SMALL = _SMALL.split()
 SUITE = ["suite", "popgym", "--names", "MineSweeperEasy,HigherLowerEasy", "--env-steps", "256", *SMALL]
+SUITE += ["--env.workers", "0", "--evaluation.every-env-steps", "100", "--context-length", "8"]
 RESULTS = {"results.csv", "results.md", "results.png"}
 
 
@@ -39,23 +31,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def made(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[dict[str, Any], str]:
     """The JSON object and what stderr said."""
-    capsys.readouterr()
-    assert main([*SUITE, "--json", "--quiet", *args]) == code
-    out, err = capsys.readouterr()
-    assert out.count("\n") == 1
-    return json.loads(out), err
-
-
-def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    capsys.readouterr()
-    assert main(list(args)) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1
-    return err
-
-
-def snapshot(folder: Path) -> dict[str, float]:
-    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    return many_runs.told(capsys, *SUITE, *args, code=code)
 
 
 def test_makes_what_is_missing_and_leaves_what_is_finished(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,15 +138,8 @@ def test_what_was_killed_before_it_was_a_run_begins_anew_and_nothing_else_is_rem
 def test_a_signal_ends_the_suite_and_the_same_command_goes_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, rounds = LocalRun._round, itertools.count(1)
-
-    def interrupted(self: LocalRun, *args: Any) -> Any:
-        if next(rounds) == 3:
-            signal.raise_signal(signal.SIGINT)
-        return original(self, *args)
-
     with monkeypatch.context() as patch:
-        patch.setattr(LocalRun, "_round", interrupted)
+        interrupt_in_round(patch, 3)
         told, err = made(capsys, "--env-steps", "1000000")
     assert told["stopped_by"] == "SIGINT" and told["unfinished_runs"] == 1 and told["environments"] == []
     assert "HigherLower" not in err

@@ -29,3 +29,12 @@ class GoalEnvironmentConfig(EnvironmentConfig):
     def goal_text(self, goal: Float32[np.ndarray, "goal"]) -> str:
         """A sub-goal for people to read."""
         return "(" + ", ".join(f"{number:g}" for number in goal) + ")"
+
+
+def told(env: EnvironmentConfig, instruction: str) -> EnvironmentConfig:
+    """The task with this instruction in every trial, as it is if that is empty. Raises `UserError` as above."""
+    if not instruction:
+        return env
+    if not isinstance(env, GoalEnvironmentConfig):
+        raise UserError(f"{env.task} has no instructions: leave --instruction out")
+    return env.with_instruction(instruction)

@@ -132,19 +132,22 @@ class TMazeEpsilon(ExplorationConfig):
     """The T-Maze schedule: annealed noise at the cue and at the junction, next to none in the corridor between them.
 
     Differs from the authors' code, in which the annealed part stayed at u * 1.0 for ever; this is what was intended.
+    Theirs ends with three steps of annealed noise.
     """
 
     anneal_steps: int = 100_000
     """Environment steps, summed over all environments, until `final` is reached."""
     initial: float = 1.0
-    """Noise at the first and the last three steps of a trial when training begins."""
+    """Noise at the first and the last steps of a trial when training begins."""
     final: float = 0.01
     """Noise there from `anneal_steps` on."""
     corridor_moves: float = 0.5
     """Noise between them: about how many moves of a whole trial are random."""
+    last_steps: int = 3
+    """Steps at the end of a trial that have the annealed noise."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "anneal_steps", at_least=1)
+        check_limits(self, "anneal_steps", "last_steps", at_least=1)
         check_limits(self, "initial", "final", "corridor_moves", at_least=0)
 
     def epsilon(
@@ -154,9 +157,9 @@ class TMazeEpsilon(ExplorationConfig):
         env_steps: int,
         multiplier_E: Float64[np.ndarray, "E"],
     ) -> Float64[np.ndarray, "E"]:
-        """`corridor_moves / horizon` where 0 < t < horizon - 3, else the annealed level."""
+        """`corridor_moves / horizon` where 0 < t < horizon - last_steps, else the annealed level."""
         annealed = _anneal(self.initial, self.final, env_steps / self.anneal_steps)
-        in_corridor_E = (time_E > 0) & (time_E < horizon - 3)
+        in_corridor_E = (time_E > 0) & (time_E < horizon - self.last_steps)
         return multiplier_E * np.where(in_corridor_E, self.corridor_moves / horizon, annealed)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Shaped
 
-from yamame.environments.config import EnvironmentConfig
-from yamame.environments.goal_config import GoalEnvironmentConfig
+from yamame.environments.goal_config import GoalEnvironmentConfig, told
 from yamame.environments.trials import Trials
 from yamame.model.policy import Policy
 from yamame.records.errors import UserError
@@ -42,9 +41,7 @@ def film_run(
     check_video(path)
     if trials < 1:
         raise UserError(f"cannot film {trials} trials: give at least 1")
-    env = (config or read_config(directory)).env.for_evaluation()
-    if instruction:
-        env = _told(env, instruction)
+    env = told((config or read_config(directory)).env.for_evaluation(), instruction)
     agent, _ = load_agent(directory)
     seed = EVALUATION_SEED if seed is None else seed
     with closing(env.build_rendered(seed)) as plain:
@@ -57,12 +54,6 @@ def film_run(
             generator = torch.Generator(agent.discounts_G.device).manual_seed(seed)
             policy = Policy(agent, num_envs=camera.num_envs, generator=generator)
             return evaluate(policy, filmed, trials=trials * camera.num_envs, deterministic=True)
-
-
-def _told(env: EnvironmentConfig, instruction: str) -> EnvironmentConfig:
-    if not isinstance(env, GoalEnvironmentConfig):
-        raise UserError(f"{env.task} has no instructions: leave --instruction out")
-    return env.with_instruction(instruction)
 
 
 def _describe(env: GoalEnvironmentConfig, seen: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:

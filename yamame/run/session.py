@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.environments.adapters.actions import policy_action_space
+from yamame.environments.goal_config import told
 from yamame.learning.checkpoint import Checkpoint, load_checkpoint, unflatten_tensors
 from yamame.model.agent import Agent
 from yamame.records.errors import UserError
@@ -84,12 +85,21 @@ def go_on(directory: Path, *, env_steps: int | None, quiet: bool) -> Summary:
         return _go(run, about, quiet=quiet)
 
 
-def evaluate_run(directory: Path, *, trials: int | None, seed: int | None, config: RunConfig | None = None) -> Summary:
+def evaluate_run(
+    directory: Path,
+    *,
+    trials: int | None,
+    seed: int | None,
+    instruction: str = "",
+    config: RunConfig | None = None,
+) -> Summary:
     """What `yamame eval --json` prints: the newest checkpoint judged anew.
 
-    `config` is what the run was started with, if that is at hand; a file cannot hold every function.
+    `instruction` is what to do in every trial, instead of what the task would draw. `config` is what the run was
+    started with, if that is at hand; a file cannot hold every function.
     """
     config = config or read_config(directory)
+    config = replace(config, env=told(config.env, instruction))
     seed = EVALUATION_SEED if seed is None else seed
     trials = config.evaluation.final_trials if trials is None else trials
     if trials < 1:

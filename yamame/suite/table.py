@@ -1,54 +1,49 @@
 """The results of a suite for people: a table as text, Markdown and CSV, and a picture."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from yamame.many.markdown import interval, markdown_table, number
+from yamame.many.results_files import write_results_files
 from yamame.run.figures import EVALUATION_COLOR, RANDOM_COLOR, SUCCESS_COLOR, TRAINING_COLOR, axes_in
 from yamame.suite.reference import published_summaries
 from yamame.suite.results import EnvironmentResult, SuiteResults
 from yamame.suite.scores import Aggregate
 
 HEADER = ("environment", "seeds", "MMER", "standardised", "paper", "best baseline", "GRU", "random")
-RESULTS_CSV, RESULTS_MARKDOWN, RESULTS_PICTURE = "results.csv", "results.md", "results.png"
 
 
 def write_results(directory: Path, results: SuiteResults) -> None:
     """Write `results.csv`, `results.md` and `results.png` into the suite's folder, each whole or not at all."""
-    _replace(directory / RESULTS_CSV, _csv(results))
-    _replace(directory / RESULTS_MARKDOWN, f"# POPGym\n\n{markdown(results)}\n\n![MMER]({RESULTS_PICTURE})\n")
-    aside = directory / f".partial-{RESULTS_PICTURE}"
-    _draw(aside, results)
-    aside.replace(directory / RESULTS_PICTURE)
+    rows = [each.to_json() for each in results.environments]
+    write_results_files(
+        directory,
+        title="POPGym",
+        text=markdown(results),
+        picture="MMER",
+        columns=list(rows[0]) if rows else HEADER,
+        rows=rows,
+        draw=lambda path: _draw(path, results),
+    )
 
 
 def markdown(results: SuiteResults) -> str:
     """The table, and what all environments come to beside the paper's figures."""
-    rows = [HEADER, *(_cells(each) for each in results.environments)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [_line(row, widths) for row in rows]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join([*lines, "", *_notes(results)])
-
-
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    first, *others = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-    return "| " + " | ".join([first, *(cell.strip().rjust(len(cell)) for cell in others)]) + " |"
+    return "\n".join([markdown_table(HEADER, [_cells(each) for each in results.environments]), "", *_notes(results)])
 
 
 def _cells(result: EnvironmentResult) -> tuple[str, ...]:
-    reference, score = result.reference, _number(result.standardised)
+    reference, score = result.reference, number(result.standardised)
     return (
         result.name,
         str(len(result.mmer)),
-        _number(result.mean),
+        number(result.mean),
         score if reference.is_exact or result.standardised is None else f"~{score}",
-        _number(reference.paper),
-        _number(reference.best_baseline),
-        _number(reference.gru),
-        _number(reference.random),
+        number(reference.paper),
+        number(reference.best_baseline),
+        number(reference.gru),
+        number(reference.random),
     )
 
 
@@ -72,28 +67,9 @@ def _notes(results: SuiteResults) -> Iterator[str]:
 def _aggregate_line(name: str, aggregate: Aggregate | None) -> str:
     if aggregate is None:
         return f"{name}: nothing to count yet."
-    mean = f"mean {aggregate.mean:.3f}{_interval(aggregate.mean_ci95)}"
-    middle = f"interquartile mean {aggregate.interquartile_mean:.3f}{_interval(aggregate.interquartile_mean_ci95)}"
+    mean = f"mean {aggregate.mean:.3f}{interval(aggregate.mean_ci95)}"
+    middle = f"interquartile mean {aggregate.interquartile_mean:.3f}{interval(aggregate.interquartile_mean_ci95)}"
     return f"{name} over {aggregate.environments} environments, {aggregate.runs} runs: {mean}, {middle}."
-
-
-def _interval(ci95: tuple[float, float] | None) -> str:
-    return "" if ci95 is None else f" [{ci95[0]:.3f}, {ci95[1]:.3f}]"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _csv(results: SuiteResults) -> str:
-    text = io.StringIO()
-    rows = [each.to_json() for each in results.environments]
-    writer = csv.DictWriter(text, list(rows[0]) if rows else list(HEADER))
-    writer.writeheader()
-    for row in rows:
-        lists = {key: " ".join(map(str, value)) for key, value in row.items() if isinstance(value, list)}
-        writer.writerow(row | lists)
-    return text.getvalue()
 
 
 def _draw(path: Path, results: SuiteResults) -> None:
@@ -119,9 +95,3 @@ def _mark(
     known = [(value, row) for value, row in points if value is not None]
     values, rows = [value for value, _ in known], [row for _, row in known]
     axes.plot(values, rows, mark, color=color, markersize=size, linestyle="none", label=label if known else None)
-
-
-def _replace(path: Path, text: str) -> None:
-    aside = path.with_name(f".partial-{path.name}")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)

@@ -1,4 +1,4 @@
-"""Make the runs of a suite, one after the other: finished ones are left alone, interrupted ones go on."""
+"""Make planned runs, one after the other: finished ones are left alone, interrupted ones go on."""
 
 import shutil
 import sys
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from yamame.many.planned_run import PlannedRun, Standing
 from yamame.records.errors import UserError
 from yamame.run.run_directory import ABOUT, CHECKPOINTS, LOCK, REPLAY, SPACES, InUseError, lock
 from yamame.run.session import About, go_on, start
 from yamame.settings.catalogue import load_recipe
-from yamame.suite.plan import RECIPE, PlannedRun, Standing
 
 _BEFORE_CONFIG = {LOCK, REPLAY, CHECKPOINTS, SPACES, ABOUT}
 """What a run's folder can hold before its config, which is what makes it a run."""
@@ -65,7 +65,7 @@ def _make(run: PlannedRun, *, quiet: bool) -> str:
         summary = go_on(run.directory, env_steps=run.config.env_steps, quiet=quiet)
     else:
         _clear(run.directory)
-        about = About(recipe=RECIPE, expected=load_recipe(RECIPE).about.get("expected", ""))
+        about = About(recipe=run.recipe, expected=load_recipe(run.recipe).about.get("expected", ""))
         summary = start(run.config, about, run_dir=run.directory, quiet=quiet)
     stopped_by: str = summary.get("stopped_by", "")
     return stopped_by

@@ -1,0 +1,1 @@
+"""Ablations: a recipe beside its variants, as learning curves and a table."""
