@@ -26,7 +26,7 @@ def images(leaf: spaces.Box, count: int = 3) -> torch.Tensor:
 def test_one_rule_serves_all_sizes_and_both_orders_of_axes(height: int, width: int, channels: int) -> None:
     """What comes last in one comes first in the other, and the network is the same."""
     last, first = image_box(height, width, channels), image_box(channels, height, width)
-    assert ImageEncoderConfig().claims(last) and ImageEncoderConfig().claims(first)
+    assert ImageEncoderConfig().claims("seen", last) and ImageEncoderConfig().claims("seen", first)
     pixels = images(last)
     out, same = built(last)(pixels), built(first)(pixels.movedim(-1, 1))
     assert out.shape == (3, 6)
@@ -58,7 +58,7 @@ def test_the_last_map_is_small_whatever_the_image() -> None:
     ids=str,
 )
 def test_what_is_not_clearly_an_image_is_not_taken_for_one(leaf: spaces.Space) -> None:
-    assert not ImageEncoderConfig().claims(leaf)
+    assert not ImageEncoderConfig().claims("seen", leaf)
 
 
 def test_pixels_lie_between_zero_and_one() -> None:

@@ -46,7 +46,7 @@ def stored(leaf: Leaf, values: Any) -> Tensor:
     ids=str,
 )
 def test_large_categories_and_grids_are_embedded(leaf: Leaf, claimed: bool) -> None:
-    assert TokenEncoderConfig().claims(leaf) is claimed
+    assert TokenEncoderConfig().claims("seen", leaf) is claimed
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_an_empty_text_is_an_empty_state() -> None:
 
 def test_rows_of_integers_can_be_read_as_texts() -> None:
     leaf = spaces.MultiDiscrete([30, 30, 30])
-    assert not TextEncoderConfig().claims(leaf) and not TextEncoderConfig().obstacle(leaf)
+    assert not TextEncoderConfig().claims("seen", leaf) and not TextEncoderConfig().obstacle(leaf)
     assert isinstance(text_encoder(leaf).embedding, nn.Embedding)
     assert TextEncoderConfig().obstacle(spaces.MultiDiscrete([[3, 3]]))
     assert TextEncoderConfig().obstacle(spaces.Discrete(3))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import tiny_config
+from tiny import TINY, tiny_config
 
 from yamame.model.policy import Policy
 from yamame.records.batch import Batch
@@ -21,6 +21,8 @@ from yamame.run.metrics import read_metrics
 from yamame.run.pace import PaceConfig
 from yamame.run.progress import Progress
 from yamame.run.session import About, go_on, start
+from yamame.settings.catalogue import load_recipe
+from yamame.settings.resolve import settings_from_overrides
 
 
 def weights_of(run: LocalRun) -> torch.Tensor:
@@ -50,6 +52,30 @@ def test_same_seed_same_run_to_the_bit(tmp_path: Path, overlap: bool) -> None:
 
     assert measured(first) == measured(second)
     assert len(measured(first)) > 5
+
+
+def test_the_world_model_is_built_where_it_has_a_weight(tmp_path: Path) -> None:
+    with_model = trained(tmp_path / "a", **{"learner.world_model.weight": 1.0})
+    without = trained(tmp_path / "b")
+    names = {name.partition(".")[0] for name in with_model.parts.learner.agent.state_dict()}
+    assert names - {name.partition(".")[0] for name in without.parts.learner.agent.state_dict()} == {"world_model"}
+    lines = [line for line in read_metrics(with_model.directory) if "loss/world_model" in line]
+    assert lines and all(line["loss/world_model"] > 0 for line in lines)
+
+
+def test_relabeling_is_measured_and_outlives_the_process(tmp_path: Path) -> None:
+    road = load_recipe("package-delivery")
+    sizes = {key: value for key, value in TINY.items() if key != "env.horizon"}
+    config = settings_from_overrides(road, [], {**sizes, "env": {"horizon": 40}, "env_steps": 1_600})
+    run = LocalRun(config, tmp_path)
+    with Progress(run.config.env_steps, quiet=True) as progress:
+        run.train(progress)
+    run.close()
+    known = run.parts.sampler.goal_statistics
+    assert known.drawn > 0 and read_metrics(tmp_path)[-1]["relabel/known_goals"] == len(known.index) > 0
+    resumed = LocalRun(config, tmp_path, resume=True)
+    resumed.close()
+    assert resumed.parts.sampler.goal_statistics.to_json() == known.to_json()
 
 
 def test_pace_is_a_setting_and_counts_are_exact(tmp_path: Path) -> None:

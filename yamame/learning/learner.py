@@ -13,6 +13,7 @@ from yamame.learning.cuda_graph import Metrics, RecordedUpdate
 from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
+from yamame.learning.losses.world_model import WorldModelLoss
 from yamame.learning.optimizer import ClippedAdamW
 from yamame.model.agent import Agent
 from yamame.model.blocks.sigma_linear import power_iteration
@@ -30,6 +31,7 @@ class LearnerConfig:
     td: TDLoss = field(default_factory=TDLoss)
     policy_gradient: PolicyGradientLoss = field(default_factory=PolicyGradientLoss)
     imitation: FilteredImitationLoss = field(default_factory=FilteredImitationLoss)
+    world_model: WorldModelLoss = field(default_factory=WorldModelLoss)
     learning_rate: float = 1e-4
     """Step size of AdamW after the warm-up."""
     warmup_updates: int = 500
@@ -62,12 +64,14 @@ class Learner:
     """Holds the optimizer; `update` is the method's one training step.
 
     On a GPU nothing in an update waits for the host: counters of skipped updates live beside the weights, and
-    `check` reads them.
+    `check` reads them. Raises `UserError` for a world-model loss without the head that it teaches.
     """
 
     def __init__(
         self, agent: Agent, config: LearnerConfig, *, generator: torch.Generator, compute: Compute = PLAIN
     ) -> None:
+        if config.world_model.weight and agent.world_model is None:
+            raise UserError("a world-model loss needs its head: make the agent with world_model=True")
         self.agent = agent.to(compute.device).train()
         self.config = config
         self.compute = compute
@@ -79,7 +83,13 @@ class Learner:
             clip=config.gradient_clip,
         )
         self.updates = 0
-        self._losses: tuple[Loss, ...] = (config.td, config.policy_gradient, config.imitation)
+        self._losses: dict[str, Loss] = {
+            "td": config.td,
+            "policy_gradient": config.policy_gradient,
+            "imitation": config.imitation,
+        }
+        if config.world_model.weight:
+            self._losses["world_model"] = config.world_model
         self._skipped = torch.zeros((), dtype=torch.int64, device=compute.device)
         self._skipped_in_a_row = torch.zeros_like(self._skipped)
         compiled = torch.compile if compute.compile else _as_it_is
@@ -132,7 +142,11 @@ class Learner:
         agent.popart.update(td_target_NG, batch.valid)
         self.optimizer.zero_grad()
         total, state_gradient_ND, metrics = self._backward_heads(
-            batch, state_ND.detach(), agent.popart.normalize(td_target_NG), pieces
+            batch,
+            state_ND.detach(),
+            agent.popart.normalize(td_target_NG),
+            agent.next_observation(features_NF),
+            pieces,
         )
         state_ND.backward(state_gradient_ND)
 
@@ -161,6 +175,7 @@ class Learner:
         batch: Batch,
         state_ND: Float[Tensor, "N D"],
         td_target_NG: Float[Tensor, "N G"],
+        next_observation_NO: Float[Tensor, "N O"] | None,
         pieces: Sequence[slice],
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "N D"], Metrics]:
         """(the loss, its gradient with respect to the states, metrics); the heads' own gradients are left in them.
@@ -175,7 +190,9 @@ class Learner:
         for piece in pieces:
             tokens, state = batch.tokens(piece), state_ND[piece].requires_grad_()
             with self.compute.autocast():
-                loss, measured = self._losses_of_tokens(state, tokens, td_target_NG[piece], _part(noise, piece))
+                loss, measured = self._losses_of_tokens(
+                    state, tokens, td_target_NG[piece], _part(noise, piece), _part(next_observation_NO, piece)
+                )
             share = tokens.valid.sum() / num_valid
             (loss * share).backward()
             gradients.append(state.grad if state.grad is not None else torch.zeros_like(state))
@@ -189,12 +206,13 @@ class Learner:
         batch: Batch,
         td_target_NG: Float[Tensor, "N G"],
         noise_NGA: Float[Tensor, "N G A"] | None,
+        next_observation_NO: Float[Tensor, "N O"] | None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """The weighted sum of all losses, averaged over the valid tokens."""
-        predictions = self.agent.predict(state_ND, batch, td_target_NG, noise_NGA)
+        predictions = self.agent.predict(state_ND, batch, td_target_NG, noise_NGA, next_observation_NO)
         total = state_ND.new_zeros(())
         metrics: Metrics = {}
-        for name, loss in zip(("td", "policy_gradient", "imitation"), self._losses, strict=True):
+        for name, loss in self._losses.items():
             output = loss(batch, predictions)
             mean = masked_mean(output.per_token, batch.valid)
             total = total + loss.weight * mean

@@ -12,13 +12,18 @@ from yamame.model.discounts import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.model.heads.actor import Actor, ActorConfig
 from yamame.model.heads.critic import CriticConfig
 from yamame.model.heads.popart import PopArt
+from yamame.model.heads.world_model import WorldModel
 from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch, Predictions
+from yamame.records.errors import UserError
 from yamame.records.limits import check_limits
 from yamame.records.spaces import observation_leaves
+
+_FARTHEST_FORECAST = 10.0
+"""Deviations from the mean beyond which nothing is predicted, so that rare numbers do not rule the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +57,8 @@ class AgentConfig:
 class Agent(nn.Module):
     """batch -> states -> predictions. Only the heads have slow copies: the encoders have none (paper section 3).
 
-    `context_length` is the number of transitions in a training window; memory holds one timestep more.
+    `context_length` is the number of transitions in a training window; memory holds one timestep more. `world_model`:
+    whether there is a head for `WorldModelLoss`; `UserError` if so and the observation has no numbers to predict.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class Agent(nn.Module):
         action_space: PolicyActionSpace,
         context_length: int,
         horizon: int,
+        world_model: bool = False,
     ) -> None:
         super().__init__()
         self.config = config
@@ -81,6 +88,7 @@ class Agent(nn.Module):
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.popart = PopArt(len(discounts), enabled=config.popart)
+        self.world_model = self._new_world_model(action_space) if world_model else None
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """The vector part of the input of a batch, before normalisation."""
@@ -96,6 +104,17 @@ class Agent(nn.Module):
     def encode(self, features_NF: Float[Tensor, "N F"], batch: Batch) -> Float[Tensor, "N D"]:
         """States of all tokens."""
         return self.trajectory_encoder(self.timestep_encoder(features_NF, batch.observation), batch)
+
+    @torch.no_grad()
+    def next_observation(self, features_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N O"] | None:
+        """What the world model of each token is to predict: the normalised observation of the token behind it.
+
+        At the last slot of a window that is another window's. None without such a head.
+        """
+        if self.world_model is None:
+            return None
+        shown_NF = self.timestep_encoder.normalizer(features_NF).clamp(-_FARTHEST_FORECAST, _FARTHEST_FORECAST)
+        return shown_NF[:, : self.world_model.outputs].roll(-1, dims=0)
 
     @torch.no_grad()
     def target_values(
@@ -117,8 +136,12 @@ class Agent(nn.Module):
         batch: Batch,
         td_target_NG: Float[Tensor, "N G"],
         noise_NGA: Float[Tensor, "N G A"] | None,
+        next_observation_NO: Float[Tensor, "N O"] | None = None,
     ) -> Predictions:
-        """All that the losses look at. `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`."""
+        """All that the losses look at.
+
+        `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`, `next_observation_NO` from `next_observation`.
+        """
         policy = self.actor(state_ND, batch.action_mask)
         q_data, q_policy = self.critic.values(state_ND, batch.action, policy, noise_NGA)
         return Predictions(
@@ -129,6 +152,8 @@ class Agent(nn.Module):
             td_target_NG=td_target_NG,
             q_scale_G=self.popart.scale_G.clone(),
             q_shift_G=self.popart.shift_G.clone(),
+            forecast_NO=None if self.world_model is None else self.world_model(state_ND, batch.action),
+            next_observation_NO=next_observation_NO,
         )
 
     @torch.no_grad()
@@ -139,3 +164,12 @@ class Agent(nn.Module):
         step = torch._foreach_sub(online, slow)
         torch._foreach_mul_(step, rate)
         torch._foreach_add_(slow, step)
+
+    def _new_world_model(self, action_space: PolicyActionSpace) -> WorldModel:
+        outputs = self.timestep_encoder.vector.observation_size
+        if not outputs:
+            raise UserError(
+                "the observation has no numbers that a world model could predict: set --learner.world-model.weight 0"
+            )
+        inputs = self.config.trajectory_encoder.state_size
+        return WorldModel(self.config.critic, inputs=inputs, outputs=outputs, action_space=action_space)

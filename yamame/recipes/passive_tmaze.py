@@ -9,8 +9,8 @@ Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration
 rewards x100. Differs from the paper: a narrower network, fewer discounts and a larger step size, for speed; and TD
 targets that reach to the end of the trial (--learner.td.n-step 1 is the paper's), so that every step of a trial tells
 whether the cue was used. With one-step targets only the last one does, and half of the seeds took far longer. Noise at
-the junction stays at 0.3, in the last step alone (the paper's is 0.01, in the last three): else some seeds never try the
-other way again.
+the junction stays at 0.3, in the last step alone (the paper's is 0.01, in the last three): else some seeds never try
+the other way again.
 """
 
 from yamame.environments.tmaze import ActiveTMazeConfig, PassiveTMazeConfig

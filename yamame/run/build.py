@@ -110,6 +110,7 @@ def new_agent(
             action_space=action_space,
             context_length=config.context,
             horizon=horizon,
+            world_model=config.learner.world_model.weight > 0,
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from yamame.model.agent import AgentConfig
 from yamame.model.timestep_encoders.image import ImageEncoderConfig
+from yamame.model.timestep_encoders.instruction import InstructionEncoderConfig
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
 
@@ -31,7 +32,9 @@ class NetworkSize:
         """The same agent in this size; of a trajectory encoder width, feedforward, layers and heads change."""
         timestep, trajectory = agent.timestep_encoder, agent.trajectory_encoder
         leaves: dict[str, Any] = {
-            kind: replace(encoder, width=self.leaf_width) for kind, encoder in timestep.leaf_encoders().items()
+            kind: replace(encoder, width=self.leaf_width)
+            for kind, encoder in timestep.leaf_encoders().items()
+            if not isinstance(encoder, InstructionEncoderConfig)
         }
         leaves["image"] = replace(leaves["image"], channels=self.image_channels, residual_blocks=self.residual_blocks)
         own = {each.name for each in fields(trajectory)} & {"width", "feedforward", "layers", "heads"}

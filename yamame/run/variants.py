@@ -59,6 +59,12 @@ def naive(config: RunConfig) -> RunConfig:
     return replace(config, agent=plain)
 
 
+def world_model(config: RunConfig) -> RunConfig:
+    """Predict the next observation from the state beside all else, at weight 1."""
+    learner = config.learner
+    return replace(config, learner=replace(learner, world_model=replace(learner.world_model, weight=1.0)))
+
+
 def no_relabeling(config: RunConfig) -> RunConfig:
     """Learn from what was asked for alone."""
     return _relabeling(config, mode="none")
@@ -91,6 +97,7 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "no-memory": no_memory,
     "gru": gru,
     "naive": naive,
+    "world-model": world_model,
     "no-relabeling": no_relabeling,
     "relabel-all": relabel_all,
     "uniform-relabeling": uniform_relabeling,

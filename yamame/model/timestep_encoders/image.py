@@ -36,7 +36,7 @@ class ImageEncoderConfig(LeafEncoderConfig):
         check_limits(self, "channels", at_least=1)
         check_limits(self, "residual_blocks", at_least=0)
 
-    def claims(self, leaf: Leaf) -> bool:
+    def claims(self, name: str, leaf: Leaf) -> bool:
         """See the class."""
         if not (isinstance(leaf, spaces.Box) and leaf.dtype == np.uint8 and len(leaf.shape) == 3):
             return False

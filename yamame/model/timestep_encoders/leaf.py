@@ -21,8 +21,8 @@ class LeafEncoderConfig(ABC):
         check_limits(self, "width", at_least=1)
 
     @abstractmethod
-    def claims(self, leaf: Leaf) -> bool:
-        """Whether such a leaf comes here unless the user says otherwise."""
+    def claims(self, name: str, leaf: Leaf) -> bool:
+        """Whether a leaf of that name comes here unless the user says otherwise."""
 
     @abstractmethod
     def obstacle(self, leaf: Leaf) -> str:

@@ -28,7 +28,7 @@ class TextEncoderConfig(LeafEncoderConfig):
         super().__post_init__()
         check_limits(self, "embedding", "hidden", at_least=1)
 
-    def claims(self, leaf: Leaf) -> bool:
+    def claims(self, name: str, leaf: Leaf) -> bool:
         """Every Text."""
         return isinstance(leaf, spaces.Text) and not self.obstacle(leaf)
 

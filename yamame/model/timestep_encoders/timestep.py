@@ -12,6 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from yamame.model.blocks.input_normalizer import InputNormalizer
 from yamame.model.blocks.mlp import MLP, Activation
 from yamame.model.timestep_encoders.image import ImageEncoderConfig
+from yamame.model.timestep_encoders.instruction_coordinates import InstructionCoordinatesConfig
+from yamame.model.timestep_encoders.instruction_words import InstructionWordsConfig
 from yamame.model.timestep_encoders.leaf import LeafEncoderConfig
 from yamame.model.timestep_encoders.text import TextEncoderConfig
 from yamame.model.timestep_encoders.tokens import TokenEncoderConfig
@@ -36,11 +38,13 @@ class TimestepEncoderConfig:
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
     kinds: tuple[str, ...] = ()
-    """Leaves that are to be read in another way than their space suggests: LEAF=KIND, with vector, image, tokens or
-    text as kind, such as `image=tokens` for MiniGrid."""
+    """Leaves that are to be read in another way than their space suggests: LEAF=KIND, with vector, image, tokens,
+    text, instruction_words or instruction_coordinates as kind, such as `image=tokens` for MiniGrid."""
     image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
     tokens: TokenEncoderConfig = field(default_factory=TokenEncoderConfig)
     text: TextEncoderConfig = field(default_factory=TextEncoderConfig)
+    instruction_words: InstructionWordsConfig = field(default_factory=InstructionWordsConfig)
+    instruction_coordinates: InstructionCoordinatesConfig = field(default_factory=InstructionCoordinatesConfig)
     chunk_elements: int = 1 << 22
     """Pixels, tokens or characters of a leaf that are encoded at once while training: memory is bounded by computing
     further ones twice."""
@@ -74,7 +78,7 @@ class TimestepEncoderConfig:
                 raise FieldError(self, "kinds", f"says {entry!r}, but {name!r} {obstacle}")
             told[name] = kind
         claimed = {
-            name: next((kind for kind, encoder in encoders.items() if encoder.claims(leaf)), VECTOR)
+            name: next((kind for kind, encoder in encoders.items() if encoder.claims(name, leaf)), VECTOR)
             for name, leaf in leaves.items()
         }
         return claimed | told

@@ -33,7 +33,7 @@ class TokenEncoderConfig(LeafEncoderConfig):
         super().__post_init__()
         check_limits(self, "embedding", at_least=1)
 
-    def claims(self, leaf: Leaf) -> bool:
+    def claims(self, name: str, leaf: Leaf) -> bool:
         """See the class."""
         if not isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) or self.obstacle(leaf):
             return False

@@ -23,7 +23,9 @@ class VectorFeatures:
     def __init__(self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace) -> None:
         self.leaves = dict(leaves)
         self.choices = choices(action_space)
-        self.size = sum(spaces.flatdim(leaf) for leaf in leaves.values()) + 3 + action_size(action_space)
+        self.observation_size = sum(spaces.flatdim(leaf) for leaf in leaves.values())
+        """Features of the leaves, which stand first."""
+        self.size = self.observation_size + 3 + action_size(action_space)
         """F."""
 
     def __call__(

@@ -1,0 +1,271 @@
+"""The world model: what it is asked, whom it teaches, and that it is not there unless one wants it."""
+
+import copy
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from instructed_agents import WORDS, agent_for, instructed_batch
+from tiny_agents import (
+    DISCRETE,
+    HORIZON,
+    OBSERVATIONS,
+    TINY_AGENT,
+    ActionSpace,
+    double_batch,
+    every_action_space,
+    gradients,
+    random_windows,
+    shake,
+)
+from torch import Tensor, nn
+
+from yamame.learning.compute import PLAIN, Compute
+from yamame.learning.cuda_graph import PLAIN_RUNS
+from yamame.learning.learner import Learner, LearnerConfig
+from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.policy_gradient import PolicyGradientLoss
+from yamame.learning.losses.td import TDLoss
+from yamame.learning.losses.world_model import WorldModelLoss
+from yamame.model.agent import Agent
+from yamame.records.batch import Batch
+from yamame.records.errors import FieldError, UserError
+
+NUM_SEEN = 3 + 4
+"""Numbers of an observation of `OBSERVATIONS`."""
+
+
+def agent_of(
+    action_space: ActionSpace = DISCRETE, *, world_model: bool = True, dtype: torch.dtype = torch.float64
+) -> Agent:
+    torch.manual_seed(0)
+    agent = Agent(
+        TINY_AGENT,
+        observation_space=OBSERVATIONS,
+        action_space=action_space,
+        context_length=12,
+        horizon=HORIZON,
+        world_model=world_model,
+    )
+    return agent.to(dtype)
+
+
+def learner_of(agent: Agent, compute: Compute = PLAIN, **changes: Any) -> Learner:
+    config = {"warmup_updates": 1, "learning_rate": 1e-3, "world_model": WorldModelLoss(weight=1.0)} | changes
+    generator = torch.Generator(compute.device).manual_seed(3)
+    return Learner(agent, LearnerConfig(**config), generator=generator, compute=compute)
+
+
+def batch_of(action_space: ActionSpace = DISCRETE, seed: int = 0, lengths: tuple[int, ...] = (5, 9, 2)) -> Batch:
+    return double_batch(random_windows(seed, lengths, action_space), token_multiple=8)
+
+
+def errors(agent: Agent, batch: Batch) -> Tensor:
+    """The loss of every token."""
+    features_NF = agent.features(batch)
+    state_ND = agent.encode(features_NF, batch)
+    target_NG = state_ND.new_zeros(len(state_ND), len(agent.discounts_G))
+    noise = agent.actor.noise(state_ND, torch.Generator().manual_seed(0))
+    predictions = agent.predict(state_ND, batch, target_NG, noise, agent.next_observation(features_NF))
+    return WorldModelLoss()(batch, predictions).per_token
+
+
+class Oracle(nn.Module):
+    """A world model that knows the normalised observation to which each action leads, and is wrong by `off`."""
+
+    outputs = NUM_SEEN
+
+    def __init__(self, shown_AO: Tensor) -> None:
+        super().__init__()
+        self.shown_AO, self.off = shown_AO, 0.0
+
+    def forward(self, state_ND: Tensor, action: Tensor) -> Tensor:
+        return self.shown_AO[action] + self.off
+
+
+def test_the_loss_is_zero_where_all_is_foreseen() -> None:
+    """Every action leads to its own cell, through soft resets too."""
+    agent, batch = agent_of(), batch_of()
+    cell_N = torch.where(batch.position > 0, batch.previous_action, 3)
+    batch = replace(batch, observation={"vector": torch.zeros(len(cell_N), 3).double(), "cell": cell_N})
+    features_NF = agent.features(batch)
+    agent.timestep_encoder.normalizer.observe(features_NF, batch.real)
+    shown_NF = agent.timestep_encoder.normalizer(features_NF)
+    led_to = [int(((batch.previous_action == action) & (batch.position > 0)).nonzero()[0]) for action in range(3)]
+    agent.world_model = oracle = Oracle(shown_NF[led_to, :NUM_SEEN])
+    assert not errors(agent, batch)[batch.valid].any()
+    assert errors(agent, batch)[~batch.valid & batch.real].any(), "beyond its window nobody foresees anything"
+    oracle.off = 2.0
+    torch.testing.assert_close(errors(agent, batch)[batch.valid], torch.full((16,), 4.0).double())
+
+
+@every_action_space
+def test_no_window_looks_into_another(action_space: ActionSpace) -> None:
+    """What each token is asked is in its own window: packed or alone, the errors are the same."""
+    agent = agent_of(action_space)
+    shake(agent)
+    windows = random_windows(1, (4, 7, 1), action_space)
+    batch = double_batch(windows, token_multiple=8)
+    packed = errors(agent, batch)[batch.valid]
+    alone = [double_batch([window]) for window in windows]
+    torch.testing.assert_close(packed, torch.cat([errors(agent, one)[one.valid] for one in alone]), rtol=0, atol=1e-9)
+
+
+@every_action_space
+def test_it_teaches_the_encoders_and_itself_alone(action_space: ActionSpace) -> None:
+    nothing_else = {
+        "td": TDLoss(weight=0.0),
+        "policy_gradient": PolicyGradientLoss(weight=0.0),
+        "imitation": FilteredImitationLoss(weight=0.0),
+    }
+    learner = learner_of(agent_of(action_space), **nothing_else)
+    learner.update(batch_of(action_space))
+    learned = {name.split(".")[0] for name, gradient in gradients(learner.agent).items() if gradient.any()}
+    assert learned == {"timestep_encoder", "trajectory_encoder", "world_model"}
+
+
+@every_action_space
+def test_the_loss_counts_by_its_weight(action_space: ActionSpace) -> None:
+    """Gradients of the sum are those without it, and twice its own."""
+    found = []
+    for weight in (0.0, 1.0, 2.0):
+        agent = agent_of(action_space)
+        shake(agent)
+        learner = learner_of(agent, world_model=WorldModelLoss(weight=weight), gradient_clip=1e9)
+        learner.update(batch_of(action_space))
+        found.append(gradients(agent))
+    without, once, twice = found
+    for name, gradient in without.items():
+        torch.testing.assert_close(twice[name] - gradient, 2 * (once[name] - gradient), rtol=1e-6, atol=1e-9)
+    assert any((once[name] - gradient).any() for name, gradient in without.items() if name.startswith("timestep"))
+
+
+def test_it_learns_what_follows() -> None:
+    learner, batch = learner_of(agent_of(), learning_rate=1e-2), batch_of()
+    losses = [learner.update(batch)["loss/world_model"].item() for _ in range(60)]
+    assert losses[0] > 0.5, "1 is what guessing the mean scores"
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_without_a_weight_there_is_nothing_of_it() -> None:
+    assert LearnerConfig().world_model.weight == 0.0
+    with_it, without = agent_of(), agent_of(world_model=False)
+    assert without.next_observation(without.features(batch_of())) is None
+    names = set(without.state_dict())
+    assert not any("world_model" in name for name in names)
+    assert {name for name in with_it.state_dict() if name not in names} == {
+        f"world_model.mlp.{layer}.{kind}" for layer in ("hidden.0", "hidden.1", "output") for kind in ("weight", "bias")
+    }
+    for name, value in without.state_dict().items():
+        assert torch.equal(value, with_it.state_dict()[name]), "what else there is begins as it does without"
+    metrics = learner_of(without, world_model=WorldModelLoss()).update(batch_of())
+    assert "loss/world_model" not in metrics
+
+
+def test_a_loss_without_its_head_is_refused() -> None:
+    with pytest.raises(UserError, match="world_model=True"):
+        learner_of(agent_of(world_model=False))
+    with pytest.raises(FieldError, match="weight must be at least 0"):
+        WorldModelLoss(weight=-1.0)
+
+
+def test_an_observation_without_numbers_is_refused() -> None:
+    with pytest.raises(UserError, match=r"no numbers.*world-model\.weight 0"):
+        Agent(
+            TINY_AGENT,
+            observation_space=spaces.Dict({"say": spaces.Text(4), "picture": spaces.Box(0, 255, (9, 9, 3), np.uint8)}),
+            action_space=DISCRETE,
+            context_length=12,
+            horizon=HORIZON,
+            world_model=True,
+        )
+
+
+def test_instructions_are_not_predicted() -> None:
+    agent = agent_for(WORDS, world_model=True)
+    assert agent.world_model is not None and agent.world_model.outputs == 2, "the numbers of `here`"
+    assert learner_of(agent).update(instructed_batch())["loss/world_model"].isfinite()
+
+
+def test_what_lies_far_from_its_mean_does_not_rule_the_loss() -> None:
+    agent, batch = agent_of(), batch_of()
+    vector = batch.observation["vector"].clone()
+    vector[2] = 1e6
+    features_NF = agent.features(replace(batch, observation={**batch.observation, "vector": vector}))
+    shown_NO = agent.next_observation(features_NF)
+    assert shown_NO is not None and shown_NO.abs().max() == 10.0
+
+
+@every_action_space
+@pytest.mark.parametrize("chunk_tokens", [1, 7])
+def test_in_pieces(action_space: ActionSpace, chunk_tokens: int) -> None:
+    whole, pieces = (
+        learner_of(agent_of(action_space)),
+        learner_of(agent_of(action_space), replace(PLAIN, chunk_tokens=chunk_tokens)),
+    )
+    for seed in range(2):
+        expected, metrics = (learner.update(batch_of(action_space, seed)) for learner in (whole, pieces))
+        torch.testing.assert_close(metrics["loss/world_model"], expected["loss/world_model"], rtol=1e-6, atol=1e-9)
+    for name, value in whole.agent.state_dict().items():
+        torch.testing.assert_close(pieces.agent.state_dict()[name], value, rtol=1e-6, atol=1e-9)
+
+
+def test_a_restored_learner_goes_on_to_the_bit() -> None:
+    learner = learner_of(agent_of())
+    learner.update(batch_of(seed=0))
+    state = copy.deepcopy(learner.state_dict())
+    restored = learner_of(agent_of())
+    restored.update(batch_of(seed=9))
+    restored.load_state_dict(state)
+    for seed in (1, 2):
+        expected, actual = (one.update(batch_of(seed=seed)) for one in (learner, restored))
+        assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    for name, value in learner.agent.state_dict().items():
+        assert torch.equal(value, restored.agent.state_dict()[name])
+
+
+def instructed_learner(compute: Compute) -> Learner:
+    agent = agent_for(WORDS, world_model=True)
+    shake(agent, scale=0.1)
+    return learner_of(agent, compute)
+
+
+def check_the_same_updates(plain: Learner, other: Learner, tolerance: float, count: int = 3) -> None:
+    """Of instructions of words, and of the world model."""
+    for seed in range(count):
+        expected, found = (learner.update(instructed_batch(seed)) for learner in (plain, other))
+        for name in ("loss/td", "loss/world_model", "loss/gradient_norm"):
+            torch.testing.assert_close(found[name], expected[name], rtol=tolerance, atol=tolerance)
+
+
+def test_updates_in_bfloat16_are_close() -> None:
+    coarse = instructed_learner(replace(PLAIN, dtype=torch.bfloat16))
+    check_the_same_updates(instructed_learner(PLAIN), coarse, tolerance=0.05)
+    assert {value.dtype for value in coarse.agent.state_dict().values()} == {torch.float32}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_updates_compiled_are_the_same(pytestconfig: pytest.Config) -> None:
+    """In a process of its own, where no types are checked."""
+    paths = [str(pytestconfig.rootpath / "tests"), str(pytestconfig.rootpath / "tests" / "learning")]
+    code = f"""
+import sys; sys.path[:0] = {paths}
+from dataclasses import replace
+from test_world_model import PLAIN, check_the_same_updates, instructed_learner
+check_the_same_updates(instructed_learner(PLAIN), instructed_learner(replace(PLAIN, compile=True)), 1e-3)
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_updates_recorded_are_the_same() -> None:
+    on_gpu = replace(PLAIN, device=torch.device("cuda"))
+    recorded = instructed_learner(replace(on_gpu, cuda_graph=True))
+    check_the_same_updates(instructed_learner(on_gpu), recorded, tolerance=1e-3, count=PLAIN_RUNS + 3)

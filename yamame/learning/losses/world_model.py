@@ -1,0 +1,29 @@
+"""World modelling as an auxiliary loss: predict what will be seen next."""
+
+from dataclasses import dataclass
+
+from yamame.records.batch import Batch, LossOutput, Predictions
+from yamame.records.limits import check_limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldModelLoss:
+    """(prediction - next observation)^2, averaged over the numbers of an observation.
+
+    They are normalised, so that 1 is what guessing their mean scores (less where some hardly ever change) and 0 is
+    perfect. Pictures, texts, instructions and embedded leaves are not predicted. What an attempt's end leads to is the
+    first observation of the next one, as the agent sees it: a soft reset is a part of its trial like any other.
+    Source: the paper's appendix, MazeRunner, "w/ World Model", which made no difference there.
+    """
+
+    weight: float = 0.0
+    """Weight of this loss in the sum; 0: there is no such loss and no such network, as in all other experiments."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "weight", at_least=0)
+
+    def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
+        """The squared error of every token."""
+        forecast_NO, actual_NO = predictions.forecast_NO, predictions.next_observation_NO
+        assert forecast_NO is not None and actual_NO is not None
+        return LossOutput(per_token=(forecast_NO - actual_NO).square().mean(dim=1), metrics={})
