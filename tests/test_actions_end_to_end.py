@@ -19,6 +19,7 @@ from choosing_environments import (
 )
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from tiny_network import TINY_NETWORK
 
 import yamame
 from yamame.records.errors import UserError
@@ -27,10 +28,7 @@ TINY: dict[str, Any] = {
     "env_steps": 240,
     "num_envs": 4,
     "replay.batch_size": 4,
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
-    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
+    **TINY_NETWORK,
     "evaluation": {"trials": 4, "final_trials": 8, "num_envs": 4, "every_env_steps": 100},
 }
 

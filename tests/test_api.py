@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from tiny_network import TINY_NETWORK
 
 import yamame
 from yamame.environments.adapters.actions import native_action
@@ -23,10 +24,7 @@ from yamame.run.session import load_agent, read_config
 SMALL: dict[str, Any] = {
     "num_envs": 4,
     "replay.batch_size": 2,
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
-    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
+    **TINY_NETWORK,
     "evaluation": {"trials": 4, "final_trials": 4, "num_envs": 4, "every_env_steps": 0},
 }
 

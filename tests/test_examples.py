@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from documents import ROOT, SMALL_RUN, blocks
 
 import yamame
 from yamame import api, cli
@@ -16,30 +17,12 @@ from yamame.bench.command import parse_bench
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 
-ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(path.name for path in ROOT.glob("*.md"))
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-SMALL: dict[str, Any] = {
-    "env_steps": 200,
-    "num_envs": 4,
-    "replay.batch_size": 2,
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
-    "agent.trajectory_encoder": {"width": 16, "layers": 1},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
-    "pace.updates_per_env_step": 0.05,
-    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 0},
-}
-
-
-def blocks(document: str, *languages: str) -> list[str]:
-    text = (ROOT / document).read_text(encoding="utf-8")
-    return [content for language, content in BLOCK.findall(text) if language in languages]
+SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 200, "num_envs": 4}
 
 
 def commands(program: str) -> list[str]:
-    lines = [line for name in DOCUMENTS for block in blocks(name, "sh", "bash") for line in block.splitlines()]
+    lines = [line for name in DOCUMENTS for block in blocks(ROOT / name, "sh", "bash") for line in block.splitlines()]
     return sorted({line for line in lines if line.startswith(f"{program} ")})
 
 
@@ -77,7 +60,7 @@ def test_demo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_python_in_documents_runs(document: str) -> None:
     names: dict[str, Any] = {}
-    for block in blocks(document, "python"):
+    for block in blocks(ROOT / document, "python"):
         exec(compile(block, document, "exec"), names)
 
 
@@ -101,4 +84,4 @@ def test_make_targets_in_documents_exist(line: str) -> None:
 
 def test_there_is_something_to_read() -> None:
     assert len(commands("yamame")) >= 5 and len(commands("make")) >= 2
-    assert blocks("README.md", "python")
+    assert blocks(ROOT / "README.md", "python")

@@ -1,11 +1,11 @@
 """Every block of the guides in docs/ runs, and does what the text around it says; at a small size."""
 
-import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import ROOT, SMALL_RUN, blocks
 from PIL import Image
 
 import yamame
@@ -13,25 +13,9 @@ from yamame import api, cli
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+DOCS = ROOT / "docs"
 GUIDES = sorted(path.name for path in DOCS.glob("*.md"))
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-SMALL: dict[str, Any] = {
-    "env_steps": 192,
-    "replay.batch_size": 2,
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
-    "agent.trajectory_encoder": {"width": 16, "layers": 1},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
-    "pace.updates_per_env_step": 0.05,
-    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 0},
-}
-
-
-def blocks(guide: str, language: str) -> list[str]:
-    text = (DOCS / guide).read_text(encoding="utf-8")
-    return [content for of, content in BLOCK.findall(text) if of == language]
+SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +31,7 @@ def _small_runs_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def run_blocks(guide: str) -> dict[str, Any]:
     """All names that its Python blocks define, one after the other."""
     names: dict[str, Any] = {"__name__": guide}
-    for number, block in enumerate(blocks(guide, "python"), start=1):
+    for number, block in enumerate(blocks(DOCS / guide, "python"), start=1):
         exec(compile(block, f"{guide}, block {number}", "exec"), names)
     return names
 
@@ -72,7 +56,7 @@ def test_your_own_environment() -> None:
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_commands_in_guides_can_be_read(guide: str) -> None:
-    lines = [line for block in blocks(guide, "sh") for line in block.splitlines() if line.startswith("yamame ")]
+    lines = [line for block in blocks(DOCS / guide, "sh") for line in block.splitlines() if line.startswith("yamame ")]
     for line in lines:
         options, rest = cli._parser().parse_known_args(shlex.split(line, comments=True)[1:])
         if options.command is cli._train:
@@ -82,6 +66,6 @@ def test_commands_in_guides_can_be_read(guide: str) -> None:
 
 
 def test_there_are_guides_and_every_one_of_them_is_tested() -> None:
-    with_python = {guide for guide in GUIDES if blocks(guide, "python")}
+    with_python = {guide for guide in GUIDES if blocks(DOCS / guide, "python")}
     assert with_python == {"your_own_environment.md"}
-    assert len(blocks("your_own_environment.md", "python")) >= 7
+    assert len(blocks(DOCS / "your_own_environment.md", "python")) >= 7

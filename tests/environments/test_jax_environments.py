@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from tiny_network import TINY_NETWORK
 
 import yamame
 from yamame.environments.gymnax import GymnaxConfig, GymnaxEnvironment
@@ -21,10 +22,7 @@ ROOM = XLandEnvironment(size=6, view=5, objects=4, rules=1, attempt_length=15)
 TINY = {
     "num_envs": 4,
     "env_steps": 1_000,
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
-    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
+    **TINY_NETWORK,
     "replay.batch_size": 4,
     "pace": {"updates_per_env_step": 0.01, "round_env_steps": 500},
     "evaluation": {"every_env_steps": 0, "trials": 4, "final_trials": 4, "num_envs": 4, "solved_return": None},

@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+from tiny_network import TINY_NETWORK
 
 import yamame
 from yamame.environments.metaworld import MetaworldConfig, MetaworldEnv, metaworld_tasks
@@ -16,10 +17,7 @@ REACH = "reach-v3"
 TINY = {
     "num_envs": 2,
     "env_steps": 2_000,
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
-    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
+    **TINY_NETWORK,
     "replay.batch_size": 4,
     "pace": {"updates_per_env_step": 0.01, "round_env_steps": 500},
     "evaluation": {"every_env_steps": 0, "trials": 2, "final_trials": 2, "num_envs": 2},

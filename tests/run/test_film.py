@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
+from tiny_network import TINY_NETWORK
 
 from yamame.environments.adapters.serial import SerialEnvironments
 from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
@@ -29,10 +30,7 @@ TINY: dict[str, Any] = {
     "env_steps": 40,
     "num_envs": 4,
     "replay.batch_size": 2,
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
-    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
+    **TINY_NETWORK,
     "evaluation": {"trials": 2, "final_trials": 2, "num_envs": 2, "every_env_steps": 0},
 }
 
