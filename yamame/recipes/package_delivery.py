@@ -28,7 +28,7 @@ def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:  
         env=env,
         num_envs=48,
         env_steps=TRIALS * steps,
-        agent=small_agent(acting_discount=0.995),
+        agent=small_agent(acting_discount=0.995, head_width=64),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0),
             learning_rate=5e-4,

@@ -1,0 +1,278 @@
+import pickle
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+pytest.importorskip("crafter")
+
+import yamame
+from yamame.environments.crafter import CrafterConfig, make_crafter
+from yamame.environments.crafter_env import CrafterEnv
+from yamame.environments.crafter_game import ACTIONS, ITEMS
+from yamame.environments.crafter_goals import GOALS, achievement_goal, goal_text, travel_goal
+from yamame.environments.crafter_instructions import TechTreeInstructions
+from yamame.environments.drawing import render
+from yamame.records.errors import FieldError, UserError
+from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF
+from yamame.run.config import RunConfig
+from yamame.settings.catalogue import load_recipe
+
+NOOP, LEFT, RIGHT, UP, DOWN, DO = range(6)
+PLACE_PLANT = ACTIONS.index("place_plant")
+TINY = {
+    "num_envs": 2,
+    "env_steps": 600,
+    "agent.timestep_encoder": {"hidden": (8,), "width": 8, "kinds": ("textures=tokens",)},
+    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
+    "agent.actor.hidden": (8,),
+    "agent.critic.hidden": (8,),
+    "replay.batch_size": 4,
+    "pace": {"updates_per_env_step": 0.02, "round_env_steps": 200},
+    "evaluation": {"every_env_steps": 0, "trials": 2, "final_trials": 2, "num_envs": 2},
+    "env.workers": 0,
+    "env.horizon": 60,
+}
+
+
+def environment(**settings: Any) -> CrafterEnv:
+    made = make_crafter(CrafterConfig(**settings))
+    assert isinstance(made, CrafterEnv)
+    return made
+
+
+def goals_in(leaf: np.ndarray) -> list[tuple[int, ...]]:
+    return [tuple(row) for row in leaf.tolist() if row != [-1, -1, -1]]
+
+
+def played(config: CrafterConfig, steps: int) -> list[np.ndarray]:
+    trials = config.build(3, seed=1)
+    rng = np.random.default_rng(0)
+    log = list(trials.reset().values())
+    for _ in range(steps):
+        step = trials.step(rng.integers(17, size=3))
+        log += [*step.final_observation.values(), *step.observation.values()]
+        log += [step.reward, step.terminated, step.truncated, step.episode_start]
+    trials.close()
+    return log
+
+
+@pytest.mark.parametrize("view", ["textures", "pixels", "crop"])
+@pytest.mark.parametrize("expanded", [False, True])
+def test_observations_fit_their_space(view: Any, expanded: bool) -> None:
+    one = environment(view=view, expanded=expanded, max_goals=4)
+    seen, _ = one.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        assert one.observation_space.contains(seen)
+        assert seen[ACHIEVED_LEAF].shape == (6 if expanded else 3, 3) and seen[DESIRED_LEAF].shape == (4, 3)
+        seen, reward, *_ = one.step(int(rng.integers(17)))
+        assert reward == 0.0
+
+
+def test_what_is_known_beside_the_map() -> None:
+    one = environment()
+    seen, _ = one.reset(seed=0)
+    assert seen["info"][:6].tolist() == pytest.approx([0, 1, 0.9, 0.9, 0.9, 0.9])
+    assert seen["info"][6:18].tolist() == [0.0] * 12
+    assert seen["info"][18:20].tolist() == pytest.approx([2 / 60, 2 / 60])
+    assert seen["info"][20] == pytest.approx(1 - np.cos(0.3 * np.pi) ** 3)
+    seen, *_ = one.step(RIGHT)
+    assert seen["info"][:2].tolist() == [1, 0] and seen["info"][18] == pytest.approx(3 / 60)
+    inventory = one._game._player.inventory
+    inventory["wood_pickaxe"] = 4
+    seen, *_ = one.step(NOOP)
+    assert seen["info"][2 + ITEMS.index("wood_pickaxe")] == pytest.approx(0.4)
+    crop = environment(view="crop")
+    seen, _ = crop.reset(seed=0)
+    whole = environment(view="pixels").reset(seed=0)[0]["image"]
+    assert np.array_equal(seen["image"], whole[:48]) and len(np.unique(whole[48:])) > 2
+    assert seen["inventory"].tolist() == pytest.approx([0.9] * 4 + [0.0] * 12)
+
+
+def test_achieved_goals_are_the_counts_that_rose_and_the_place_of_the_player() -> None:
+    one = environment(expanded=True)
+    rng, found = np.random.default_rng(4), set()
+    for seed in range(2):
+        _, info = one.reset(seed=seed)
+        before = info["achievements"]
+        for _ in range(250):
+            one._game._player.inventory.update(health=9, wood=5, stone=2, sapling=2, energy=9)
+            seen, _, _, _, info = one.step(int(rng.integers(17)))
+            achieved = goals_in(seen[ACHIEVED_LEAF])
+            after = info["achievements"]
+            rose = {achievement_goal(name) for name in after if after[name] > before[name]}
+            assert {goal for goal in achieved if goal in GOALS and not goal_text(goal).startswith("travel")} == rose
+            x, y = one._game.position
+            near = {travel_goal(a, b) for a in range(0, 61, 5) for b in range(0, 61, 5) if np.hypot(x - a, y - b) < 2}
+            assert {goal for goal in achieved if goal_text(goal).startswith("travel to (")} == near
+            stone = [goal for goal in achieved if goal_text(goal).startswith("place stone at")]
+            assert not stone or after["place_stone"] > before["place_stone"]
+            found |= {goal_text(goal).split("(")[0] for goal in achieved}
+            before = after
+    assert {"place stone", "place stone at ", "travel to ", "place plant", "place table", "make wood sword"} <= found
+
+
+def test_an_instruction_followed_by_hand_earns_a_reward_a_goal() -> None:
+    config = CrafterConfig(instruction="collect sapling, place plant", workers=0, horizon=200)
+    trials = config.build(1, seed=3)
+    seen = trials.reset()
+    assert goals_in(seen[INSTRUCTION_LEAF][0]) == [achievement_goal("collect_sapling"), achievement_goal("place_plant")]
+    assert set(seen) == {"textures", "info", INSTRUCTION_LEAF}
+    rewards, ended = [], False
+    while not ended:
+        has_sapling = seen["info"][0, 2 + ITEMS.index("sapling")] > 0
+        step = trials.step(np.array([PLACE_PLANT if has_sapling else DO]))
+        rewards.append(float(step.reward[0]))
+        ended = bool(step.terminated[0] or step.truncated[0])
+        seen = step.observation
+    trials.close()
+    assert step.terminated[0] and step.success is not None and step.success[0]
+    assert len(rewards) > 2 and rewards[-2:] == [1.0, 1.0] and sum(rewards) == 2.0
+
+
+def test_travelling_by_hand_earns_a_reward() -> None:
+    trials = CrafterConfig(instruction="travel to (30, 30)", workers=0).build(1, seed=0)
+    trials.reset()
+    rewards = [float(trials.step(np.array([action])).reward[0]) for action in (NOOP, LEFT, UP)]
+    trials.close()
+    assert rewards[0] == 0.0 and sum(rewards) == 1.0
+
+
+def test_death_terminates_and_the_horizon_truncates() -> None:
+    trials = CrafterConfig(horizon=5, workers=0, instruction="collect diamond").build(1, seed=0)
+    trials.reset()
+    flags = [trials.step(np.array([NOOP])) for _ in range(5)]
+    assert [bool(each.truncated[0]) for each in flags] == [False] * 4 + [True]
+    trials.close()
+    one = environment()
+    one.reset(seed=0)
+    one._game._player.health = 0
+    _, reward, terminated, truncated, _ = one.step(NOOP)
+    assert (reward, terminated, truncated) == (0.0, True, False)
+
+
+def test_without_instructions_the_reward_is_that_of_the_game() -> None:
+    one = environment(undirected=True)
+    space = one.observation_space
+    assert isinstance(space, spaces.Dict) and set(space.spaces) == {"textures", "info"}
+    one.reset(seed=0)
+    rewards = []
+    for _ in range(60):
+        _, reward, _, _, info = one.step(DO)
+        rewards.append(reward)
+    assert info["achievements"]["collect_sapling"] > 1 and rewards.count(1.0) == 1
+    one._game._player.health -= 4
+    assert one.step(NOOP)[1] == pytest.approx(-0.4)
+    trials = CrafterConfig(undirected=True, workers=0, horizon=3).build(1, seed=0)
+    assert set(trials.reset()) == {"textures", "info"}
+    trials.close()
+
+
+def test_a_task_is_repeated_until_a_new_one_is_drawn() -> None:
+    one = environment()
+
+    def game(new_task: bool) -> list[Any]:
+        seen, _ = one.reset(options={"new_task": new_task})
+        steps = [one.step(action % 5)[0] for action in range(40)]
+        return [one.instruction, *(leaf.tolist() for each in (seen, *steps) for leaf in each.values())]
+
+    one.reset(seed=5)
+    first = game(new_task=False)
+    assert game(new_task=False) == first
+    assert game(new_task=True) != first
+
+
+def test_looking_changes_nothing() -> None:
+    watched, alone = environment(), environment()
+    watched.reset(seed=2)
+    alone.reset(seed=2)
+    for step in range(30):
+        watched._game._step = alone._game._step = 180 + step  # at night pictures are grainy
+        frame = watched.render()
+        seen, other = watched.step(step % 5)[0], alone.step(step % 5)[0]
+        assert all(np.array_equal(seen[leaf], other[leaf]) for leaf in seen)
+    assert frame.shape == (432, 432, 3) and frame.dtype == np.uint8
+    plain = environment(undirected=True)
+    plain.reset(seed=2)
+    assert render(plain).shape == (432, 432, 3)
+
+
+def test_instructions_in_words_there_and_back() -> None:
+    config = CrafterConfig(instructions="tech-tree").with_instruction("collect wood, travel to (10, 60)")
+    assert config == CrafterConfig(instruction="collect wood, travel to (10, 60)")
+    one = make_crafter(config)
+    desired = one.reset(seed=0)[0][DESIRED_LEAF]
+    assert [config.goal_text(goal.astype(np.float32)) for goal in desired[:2]] == ["collect wood", "travel to (10, 60)"]
+    with pytest.raises(UserError, match="did you mean 'wood'"):
+        CrafterConfig().with_instruction("collect woood")
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_trajectories() -> None:
+    config = CrafterConfig(instructions="tech-tree", horizon=25, workers=0)
+    for one, other in zip(played(config, 60), played(replace(config, workers=2), 60), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_trials_of_a_tech_tree_are_asked_for_more_as_it_is_climbed() -> None:
+    one = environment(instructions="tech-tree")
+    one.reset(seed=0)
+    one._game._player.inventory["wood"] = 9
+    table = ACTIONS.index("place_table")
+    seen, *_ = one.step(table)
+    assert goals_in(seen[ACHIEVED_LEAF])[:1] == [achievement_goal("place_table")]
+    assert isinstance(one._instructions, TechTreeInstructions) and one._instructions.limit == 2
+
+
+def test_parts_of_the_observation_are_chosen_without_losing_the_goals() -> None:
+    trials = CrafterConfig(keys=("textures",), workers=0).build(1, seed=0)
+    assert set(trials.reset()) == {"textures", INSTRUCTION_LEAF}
+    trials.close()
+
+
+def test_the_configuration_says_what_it_is_and_what_is_wrong_with_it() -> None:
+    assert CrafterConfig().task == "crafter" and CrafterConfig().trial_length == 2000
+    assert CrafterConfig(instructions="tech-tree", expanded=True).task == "crafter-tech-tree-expanded"
+    assert CrafterConfig(undirected=True, view="pixels").task == "crafter-pixels-undirected"
+    asked = CrafterConfig(instruction="Collect Wood, travel to (5, 10)")
+    assert asked.task == "crafter-collect-wood-travel-to-5-10"
+    assert CrafterConfig(instructions="tech-tree").for_evaluation() == CrafterConfig()
+    assert pickle.loads(pickle.dumps(asked)) == asked
+    for settings, told in (
+        ({"instruction": "collect wod"}, "instruction cannot be followed: no goal has the word 'wod'"),
+        ({"instruction": "collect wood", "undirected": True}, "instruction must be left out"),
+        ({"instruction": "collect wood, eat cow", "max_goals": 1}, "instruction has 2 goals: env.max_goals allows 1"),
+        ({"instruction": "travel to iron"}, "instruction says 'travel to iron', which only env.expanded"),
+        ({"horizon": 0}, "horizon must be at least 1"),
+        ({"max_goals": 0}, "max_goals must be at least 1"),
+        ({"workers": -1}, "workers must be at least 0"),
+    ):
+        with pytest.raises(FieldError, match=told):
+            CrafterConfig(**settings)
+
+
+def test_without_the_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "crafter", None)
+    with pytest.raises(UserError, match=r"pip install 'yamame\[crafter\]'"):
+        CrafterConfig(workers=0).build(1, 0)
+
+
+def test_the_recipe_reads_textures_as_tokens() -> None:
+    recipe = load_recipe("crafter")
+    config = recipe.configure(recipe.environment)
+    assert isinstance(config, RunConfig)
+    assert config.agent.timestep_encoder.kinds == ("textures=tokens",)
+    assert recipe.configure(replace(recipe.environment, view="pixels")).agent.timestep_encoder.kinds == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["textures", "crop"])
+def test_training_runs(tmp_path: Any, view: str) -> None:
+    tiny = TINY | ({} if view == "textures" else {"agent.timestep_encoder": {"hidden": (8,), "width": 8}})
+    run = yamame.train("crafter", run_dir=tmp_path / "run", **tiny, **{"env.view": view})
+    assert run.summary["env_steps"] == 600 and run.summary["updates"] == 12
+    assert run.summary["success_rate"] is not None

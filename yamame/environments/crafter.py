@@ -1,0 +1,131 @@
+"""Crafter, instruction-conditioned: survive in a wilderness and do there what a sentence says (paper, Appendix C.5)."""
+
+import importlib
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float32
+
+from yamame.environments.config import SinglesConfig
+from yamame.environments.crafter_goals import EXPANDED_GOALS, Goal, goal_text, instruction_text, parse_instruction
+from yamame.environments.crafter_instructions import (
+    FixedInstructions,
+    Instructions,
+    RandomInstructions,
+    TechTreeInstructions,
+)
+from yamame.environments.goal_config import GoalEnvironmentConfig
+from yamame.environments.instructed import instructed_trials
+from yamame.environments.trials import Trials
+from yamame.records.errors import FieldError, UserError
+from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF
+from yamame.records.interfaces import TrialEnvironments
+from yamame.records.limits import check_limits
+
+InstructionKind = Literal["random", "tech-tree"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrafterConfig(GoalEnvironmentConfig, SinglesConfig):
+    """A new world and a new instruction at every trial, which ends with the instruction, death or the horizon."""
+
+    max_goals: int = 5
+    """Sub-goals of the longest instruction; 1: the ablation "w/o multi-goal"."""
+    horizon: int = 2000
+    """Steps of a trial. Source: the paper; the authors' code has 5000 and 2500. Few last longer than 500."""
+    view: Literal["textures", "pixels", "crop"] = "textures"
+    """What the agent sees of the world: numbers for textures, the picture, or the picture without the inventory and
+    that as numbers."""
+    instructions: InstructionKind = "random"
+    """Where instructions come from: weighted sampling, or for a third of them the tech tree as far as each environment
+    has climbed it."""
+    expanded: bool = False
+    """Whether there are also goals of placing a stone near a place, and of being beside iron or diamond."""
+    instruction: str = ""
+    """What to do in every trial, such as `make stone pickaxe, collect coal` or `travel to (10, 10), place stone`; if
+    empty, instructions are drawn."""
+    undirected: bool = False
+    """No instructions but Crafter's own reward: each achievement once, and changes of health."""
+
+    def __post_init__(self) -> None:
+        GoalEnvironmentConfig.__post_init__(self)
+        SinglesConfig.__post_init__(self)
+        check_limits(self, "horizon", at_least=1)
+        if not self.instruction:
+            return
+        if self.undirected:
+            raise FieldError(self, "instruction", "must be left out where env.undirected is set")
+        goals = self._goals_of_instruction()
+        if len(goals) > self.max_goals:
+            raise FieldError(self, "instruction", f"has {len(goals)} goals: env.max_goals allows {self.max_goals}")
+        for goal in goals:
+            if goal in EXPANDED_GOALS and not self.expanded:
+                raise FieldError(self, "instruction", f"says {goal_text(goal)!r}, which only env.expanded worlds have")
+
+    @property
+    def task(self) -> str:
+        """Such as `crafter`, `crafter-tech-tree-expanded`, `crafter-undirected` or `crafter-collect-wood-wake-up`."""
+        words = ["crafter"]
+        if self.instruction:
+            words.append(re.sub(r"[^a-z0-9]+", "-", instruction_text(self._goals_of_instruction())).strip("-"))
+        elif self.instructions != "random" and not self.undirected:
+            words.append(self.instructions)
+        flags = {"expanded": self.expanded, self.view: self.view != "textures", "undirected": self.undirected}
+        return "-".join([*words, *(name for name, is_so in flags.items() if is_so)])
+
+    @property
+    def trial_length(self) -> int:
+        """The horizon."""
+        return self.horizon
+
+    def for_evaluation(self) -> "CrafterConfig":
+        """Random instructions, whatever they are while training: how far a tech tree was climbed must not matter."""
+        return replace(self, instructions="random")
+
+    def with_instruction(self, text: str) -> "CrafterConfig":
+        """See `GoalEnvironmentConfig.with_instruction`. Raises `UserError` for words and goals that nobody knows."""
+        return replace(self, instruction=text, instructions="random")
+
+    def goal_text(self, goal: Float32[np.ndarray, "3"]) -> str:
+        """Such as `make stone pickaxe`."""
+        first, second, third = (int(token) for token in goal)
+        return goal_text((first, second, third))
+
+    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
+        """See `EnvironmentConfig.build`."""
+        if self.undirected:
+            return Trials(self.place(partial(make_crafter, self), num_envs, seed), horizon=self.horizon, attempts=1)
+        seen = replace(self, keys=(*self.keys, ACHIEVED_LEAF, DESIRED_LEAF)) if self.keys else self
+        placed = seen.place(partial(make_crafter, self), num_envs, seed)
+        return instructed_trials(placed, horizon=self.horizon, hide_plan=self.hide_plan)
+
+    def source_of_instructions(self) -> Instructions | None:
+        """What gives one environment its instructions; None if it has none."""
+        if self.undirected:
+            return None
+        if self.instruction:
+            return FixedInstructions(self._goals_of_instruction())
+        kind = TechTreeInstructions if self.instructions == "tech-tree" else RandomInstructions
+        return kind(self.max_goals, expanded=self.expanded)
+
+    def _goals_of_instruction(self) -> tuple[Goal, ...]:
+        try:
+            return parse_instruction(self.instruction)
+        except UserError as error:
+            raise FieldError(self, "instruction", f"cannot be followed: {error}") from error
+
+
+def make_crafter(config: CrafterConfig) -> Any:
+    """One `CrafterEnv`. Raises `UserError` where the package is missing."""
+    try:
+        importlib.import_module("crafter")
+    except ImportError as error:
+        raise UserError("Crafter needs the package crafter: pip install 'yamame[crafter]'") from error
+    from yamame.environments.crafter_env import CrafterEnv
+
+    return CrafterEnv(
+        config.source_of_instructions(), slots=config.max_goals, view=config.view, expanded=config.expanded
+    )
