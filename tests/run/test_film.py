@@ -1,5 +1,6 @@
 """Films of a run: every attempt to its end, in whole files, and one line for what cannot be filmed."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image, ImageSequence
 from tiny_network import TINY_NETWORK
 
+from yamame.cli import main
 from yamame.environments.adapters.serial import SerialEnvironments
 from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
 from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT
@@ -22,7 +24,7 @@ from yamame.rollout.evaluate import evaluate
 from yamame.rollout.random_policy import RandomPolicy
 from yamame.rollout.video import check_video, recording
 from yamame.run.film import film_run
-from yamame.run.session import About, start
+from yamame.run.session import About, evaluate_run, start
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
@@ -231,3 +233,27 @@ def test_instructions_are_refused_where_there_are_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="leave --instruction out"):
         film_run(road, tmp_path / "film.gif", instruction="4, 9")
     assert not (tmp_path / "film.gif").exists()
+
+
+def test_play_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made("package-delivery", tmp_path / "run", {"horizon": 8})
+    film = tmp_path / "film.gif"
+    assert main(["play", str(run), "--output", str(film), "--trials", "2", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert said["video"] == str(film) and len(said["returns"]) == 2
+    with Image.open(film) as pictures:
+        assert pictures.n_frames == 18  # type: ignore[attr-defined]
+    assert main(["play", str(run), "--output", str(film), "--instruction", "4, 9"]) == 2
+    assert main(["play", str(run)]) == 2
+    assert "--output" in capsys.readouterr().err
+
+
+def test_crafter_follows_your_own_words(tmp_path: Path) -> None:
+    pytest.importorskip("crafter")
+    run = made("crafter", tmp_path / "run", {"horizon": 10, "workers": 0})
+    evaluation = film_run(run, tmp_path / "film.gif", instruction="Collect some wood, travel to (30, 30)")
+    assert evaluation.trials == 1 and evaluation.success_rate is not None
+    judged = evaluate_run(run, trials=2, seed=0, instruction="travel to (30, 30)")
+    assert judged["trials"] == 2
+    with pytest.raises(UserError, match="did you mean 'wood'"):
+        evaluate_run(run, trials=2, seed=0, instruction="collect woood")
