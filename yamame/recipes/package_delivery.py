@@ -1,8 +1,8 @@
 """Follow instructions on a road whose forks and way of delivering have to be found out; relabeling makes it learnable.
 
 Command: yamame train package-delivery
-Cost: not measured yet
-Expected: not measured yet; random actions deliver 0.2 of 3 packages, and 3 is the most there is on average
+Cost: half an hour of training on one thread beside another run
+Expected: 2.0 of 3 deliveries (seed 0; random actions 0.2), and half of the instructions completed
 
 Source: paper section 5 and appendix C. Differs from the paper: a narrower network, fewer discounts, a larger step size
 and rewards x100 instead of x10, so that it learns on a CPU.
