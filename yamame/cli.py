@@ -42,7 +42,16 @@ def _parser() -> argparse.ArgumentParser:
 
     recipes = commands.add_parser("recipes", help="what can be trained, with its cost and its expected score")
     recipes.set_defaults(command=_recipes)
+    _add_train(commands)
+    _add_eval(commands)
+    _add_play(commands)
+    _add_suite(commands)
+    _add_ablate(commands)
+    _add_bench(commands)
+    return parser
 
+
+def _add_train(commands: Any) -> None:
     train = commands.add_parser(
         "train",
         help="train; `yamame train RECIPE --help` lists every field as a flag",
@@ -66,6 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_output(resume)
     resume.set_defaults(command=_resume)
 
+
+def _add_eval(commands: Any) -> None:
     judge = commands.add_parser("eval", help="returns per trial and per attempt, without noise", allow_abbrev=False)
     judge.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     judge.add_argument("--trials", type=int, metavar="N", help="how many (default: as at the end of training)")
@@ -75,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     judge.add_argument("--video-trials", type=int, metavar="N", default=1, help="how many trials the film shows")
     judge.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     judge.set_defaults(command=_evaluate)
+
+
+def _add_play(commands: Any) -> None:
     play = commands.add_parser(
         "play", help="film a run's greedy policy, following your instruction", allow_abbrev=False
     )
@@ -87,9 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
     play.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     play.set_defaults(command=_play)
-    _add_suite(commands)
-    _add_ablate(commands)
 
+
+def _add_bench(commands: Any) -> None:
     bench = commands.add_parser(
         "bench",
         help="how fast this machine is: learner, collector, replay or end-to-end",
@@ -101,7 +115,6 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     bench.add_argument("-h", "--help", action="store_true", help="with WHAT: every flag")
     bench.set_defaults(command=_bench, parser=bench)
-    return parser
 
 
 def _add_suite(commands: Any) -> None:

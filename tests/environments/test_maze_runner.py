@@ -4,12 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_maze import PlainMazeRunner, random_return, read_maze
 
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, WALL
 from yamame.environments.instructed import Instructed
 from yamame.environments.maze_difficulty import oracle_steps
 from yamame.environments.maze_layout import steps_from
 from yamame.environments.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv
 from yamame.records.errors import UserError
+from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF
 
 WEST, NORTH, EAST, SOUTH, STAY = range(5)
 MAZE = read_maze(
@@ -199,11 +200,12 @@ def mazes_of(trials):
     return trials.environments.environments._environments
 
 
-def best_actions(mazes, ways):
+def best_actions(mazes, instruction, ways):
     """The first step of a shortest way to each row's next goal, through each row's wiring. `ways`: by goal."""
+    completed = (instruction == COMPLETED).all(axis=2).sum(axis=1)
     side, best = mazes.side, np.zeros(mazes.num_envs, np.int64)
     for row, here in enumerate(mazes.cell):
-        goal = int(mazes.goal[row, mazes._reached[row]])
+        goal = int(mazes.goal[row, completed[row]])
         if (row, goal) not in ways:
             ways[row, goal] = steps_from(mazes.wall[row], goal)
         around = ways[row, goal][[here - 1, here - side, here + 1, here + side]]
@@ -217,14 +219,15 @@ def test_oracle_completes_every_instruction_in_the_steps_of_its_tree_search(kind
     config = MazeRunnerConfig(**kind)
     trials = config.build(12, seed=0)
     mazes = mazes_of(trials)
-    trials.reset()
+    instruction = trials.reset()[INSTRUCTION_LEAF]
     length = (mazes.goal >= 0).sum(axis=1)
     fewest = np.array([oracle_steps(wall, goal)[-1] for wall, goal in zip(mazes.wall, mazes.goal, strict=True)])
     numbers = np.array([(0, -1), (-1, 0), (0, 1), (1, 0)], np.float32)
     total, ended_after, ways = np.zeros(12), np.zeros(12, np.int64), {}
     for time in range(1, fewest.max() + 1):
-        actions = best_actions(mazes, ways)
+        actions = best_actions(mazes, instruction, ways)
         step = trials.step(numbers[actions] if config.actions == "continuous" else actions)
+        instruction = step.observation[INSTRUCTION_LEAF]
         running = ended_after == 0
         total += step.reward * running
         np.testing.assert_array_equal(step.terminated, step.success)
@@ -251,9 +254,9 @@ def test_random_policy_earns_what_it_earns_by_rules_written_plainly():
 
 def test_pictures_show_walls_goals_and_agent():
     mazes, _ = runner_in(MAZE, (4, 3), (1, 1), (5, 5), render_mode="rgb_array")
-    assert colors(mazes) == {**dict.fromkeys(np.flatnonzero(MAZE), WALL), 38: AGENT, 31: GOAL, 8: HINT, 40: HINT}
+    assert colors(mazes) == {**dict.fromkeys(np.flatnonzero(MAZE), WALL), 38: AGENT, 31: GOAL, 8: GOAL, 40: GOAL}
     mazes.step(np.array([NORTH]))
-    assert colors(mazes) == {**dict.fromkeys(np.flatnonzero(MAZE), WALL), 31: AGENT, 8: GOAL, 40: HINT}
+    assert colors(mazes) == {**dict.fromkeys(np.flatnonzero(MAZE), WALL), 31: AGENT, 8: GOAL, 40: GOAL}
     frame = MazeRunnerConfig().build_rendered(0)
     frame.reset()
     assert frame.environments.render().shape == (480, 480, 3)

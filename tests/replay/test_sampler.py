@@ -278,6 +278,13 @@ def test_the_state_goes_through_json() -> None:
     assert one.state_dict() == other.state_dict()
 
 
+def test_a_state_from_before_there_were_goals_is_read() -> None:
+    sampler = sampler_of(ListStore([numbered(9)]))
+    sampler.goal_statistics = sampler.goal_statistics.observed(np.ones((2, 3), np.float32))
+    sampler.load_state_dict({"rng": sampler.state_dict()["rng"]})
+    assert not sampler.goal_statistics.index
+
+
 def test_waiting_is_counted() -> None:
     def slowly(trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator) -> Any:
         time.sleep(0.01)

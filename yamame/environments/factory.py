@@ -10,8 +10,7 @@ from gymnasium.vector import VectorEnv
 from yamame.environments.adapters.selection import select
 from yamame.environments.adapters.vectorize import vectorize
 from yamame.environments.config import SinglesConfig
-from yamame.environments.instructed import follow_instructions
-from yamame.environments.trials import Trials
+from yamame.environments.instructed import trials_of
 from yamame.records.errors import FieldError, UserError
 from yamame.records.goals import TOLERANCE
 from yamame.records.interfaces import Environments, TrialEnvironments
@@ -60,7 +59,7 @@ class FactoryConfig(SinglesConfig):
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`. A vector environment must have exactly `num_envs` rows."""
         environments = self._whole(num_envs, seed) if self.rows else self.place(self.factory, num_envs, seed)
-        return self._trials(environments)
+        return trials_of(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
 
     def _whole(self, num_envs: int, seed: int) -> Environments:
         made = self.factory()
@@ -73,7 +72,3 @@ class FactoryConfig(SinglesConfig):
             )
         seen = select(made, self.keys, self.drop_keys, self.mask_key)
         return vectorize(seen, seed, mask_key=self.mask_key)
-
-    def _trials(self, environments: Environments) -> TrialEnvironments:
-        followed = follow_instructions(environments, tolerance=self.goal_tolerance)
-        return Trials(followed, horizon=self.horizon, attempts=self.attempts)

@@ -5,10 +5,9 @@ from functools import partial
 
 from yamame.environments.adapters.gymnasium_ids import make_registered
 from yamame.environments.config import SinglesConfig
-from yamame.environments.instructed import follow_instructions
-from yamame.environments.trials import Trials
+from yamame.environments.instructed import trials_of
 from yamame.records.goals import TOLERANCE
-from yamame.records.interfaces import Environments, TrialEnvironments
+from yamame.records.interfaces import TrialEnvironments
 from yamame.records.limits import check_limits
 
 
@@ -43,14 +42,10 @@ class GymnasiumConfig(SinglesConfig):
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`; `UserError` for an unknown id names the nearest one."""
         environments = self.place(partial(make_registered, self.id), num_envs, seed)
-        return self._trials(environments)
+        return trials_of(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
 
     def build_rendered(self, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build_rendered`."""
         make = partial(make_registered, self.id, render_mode="rgb_array")
         environments = replace(self, workers=0).place(make, 1, seed)
-        return self._trials(environments)
-
-    def _trials(self, environments: Environments) -> TrialEnvironments:
-        followed = follow_instructions(environments, tolerance=self.goal_tolerance)
-        return Trials(followed, horizon=self.horizon, attempts=self.attempts)
+        return trials_of(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)

@@ -127,10 +127,11 @@ def instructed_trials(
     return Trials(Instructed(environments, hide_plan=hide_plan, tolerance=tolerance), horizon=horizon, attempts=1)
 
 
-def follow_instructions(environments: Environments, *, tolerance: float = TOLERANCE) -> Environments:
-    """The environments as `Instructed` ones if they announce goals, as they are if they do not."""
-    announces = announces_goals(environments.observation_space)
-    return Instructed(environments, tolerance=tolerance) if announces else environments
+def trials_of(environments: Environments, *, horizon: int, attempts: int | None, goal_tolerance: float) -> Trials:
+    """Trials of a user's environments; they reward following an instruction where the environments announce goals."""
+    if announces_goals(environments.observation_space):
+        environments = Instructed(environments, tolerance=goal_tolerance)
+    return Trials(environments, horizon=horizon, attempts=attempts)
 
 
 def announces_goals(space: spaces.Space[Any]) -> bool:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
 from yamame.environments.adapters.batched import rows_to_reset
 from yamame.environments.adapters.vector_adapter import VectorAdapter
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, WALL, Board
 from yamame.environments.goal_config import GoalEnvironmentConfig
 from yamame.environments.instructed import instructed_trials
 from yamame.environments.maze_layout import (
@@ -91,7 +91,6 @@ class MazeRunnerVectorEnv(VectorEnv):
         self._place = np.stack(np.divmod(np.arange(side * side), side), axis=1).astype(np.float32)
         self._way = np.array([-1, -side, 1, side, 0])
         self._instruction = np.full((num_envs, max_goals, 2), NO_GOAL, np.float32)
-        self._reached = np.zeros(num_envs, np.int64)
         self._rows = np.arange(num_envs)
 
     def reset(
@@ -103,7 +102,6 @@ class MazeRunnerVectorEnv(VectorEnv):
         if new_task.any():
             self._draw_tasks(np.flatnonzero(new_task))
         self.cell[rows] = start_cell(self.side)
-        self._reached[rows] = 0
         return self._observe(), {}
 
     def step(
@@ -120,8 +118,6 @@ class MazeRunnerVectorEnv(VectorEnv):
         ahead = self.cell + self._way[self.wiring[self._rows, chosen]]
         blocked = self.wall.reshape(self.num_envs, -1)[self._rows, ahead]
         self.cell = np.where(blocked, self.cell, ahead)
-        active = self.goal[self._rows, np.minimum(self._reached, self.max_goals - 1)]
-        self._reached += self.cell == active
         never = np.zeros(self.num_envs, np.bool_)
         return self._observe(), np.zeros(self.num_envs), never, never.copy(), {}
 
@@ -140,7 +136,7 @@ class MazeRunnerVectorEnv(VectorEnv):
         self._instruction[rows] = np.where(goal[:, :, None] < 0, NO_GOAL, self._place[goal])
 
     def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...]:
-        """A picture of every maze: the agent red, its next goal green, the goals after that yellow."""
+        """A picture of every maze: the agent red, all goals of its instruction green."""
         return tuple(self._draw(row) for row in range(self.num_envs))
 
     def _draw_tasks(self, rows: Int64[np.ndarray, "tasks"]) -> None:
@@ -167,10 +163,8 @@ class MazeRunnerVectorEnv(VectorEnv):
 
     def _draw(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
         board = Board(self.side, self.side, WALL)
-        goals = self.goal[row, self._reached[row] :]
         self._fill(board, np.flatnonzero(~self.wall[row]), FLOOR)
-        self._fill(board, goals[1:], HINT)
-        self._fill(board, goals[:1], GOAL)
+        self._fill(board, self.goal[row], GOAL)
         self._fill(board, self.cell[row : row + 1], AGENT, share=0.5)
         return board.picture
 

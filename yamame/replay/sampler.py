@@ -114,9 +114,9 @@ class Sampler:
         return {"rng": copy.deepcopy(self._rng.bit_generator.state), "goals": self.goal_statistics.to_json()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Go on where `state_dict` was taken; of goals nothing is known where it is from before there were any."""
         self._rng.bit_generator.state = state["rng"]
-        self.goal_statistics = GoalStatistics.from_json(state["goals"])
+        self.goal_statistics = GoalStatistics.from_json(state["goals"]) if "goals" in state else GoalStatistics()
 
     def _batches(self, ids: Sequence[int], count: int) -> Generator[Batch, None, None]:
         source = self._draw_many(ids, count, self.goal_statistics, copy.deepcopy(self._rng))
