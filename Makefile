@@ -6,7 +6,7 @@ BIN := .venv/bin
 comma := ,
 WANTED := dev,$(SUITES)$(if $(EXTRAS),$(comma)$(EXTRAS))
 
-.PHONY: install demo test test-all check bench
+.PHONY: install demo test test-all test-faults check bench
 
 install: .venv/installed
 
@@ -20,10 +20,14 @@ demo: install
 	$(BIN)/python examples/demo.py
 
 test: install
-	$(BIN)/python -m pytest -n 2 -m 'not learning'
+	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults'
+
+test-faults: install
+	$(BIN)/python -m pytest -o addopts= -s -m faults tests/faults
 
 test-all: install
-	$(BIN)/python -m pytest -n 2 -m 'not learning'
+	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults'
+	$(MAKE) test-faults
 	$(BIN)/python -m pytest -n 0 -m learning
 
 check: install
@@ -31,7 +35,7 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -m 'not learning and not slow' -q
+	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults and not slow' -q
 
 bench: install
 	$(BIN)/python benchmarks/table.py

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import pickle
@@ -166,11 +167,11 @@ def test_a_failure_while_saving_leaves_the_earlier_one(tmp_path, monkeypatch, fu
     save(tmp_path, 1)
 
     def fail(*_: object, **__: object) -> None:
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(os, function, fail)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(UserError, match=r"No space left on device.*free disk space and resume"):
             save(tmp_path, 2)
     assert names(tmp_path) == ["update-000000001"] and load_checkpoint(tmp_path).step == 1
 

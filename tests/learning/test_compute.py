@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from yamame.learning import compute
-from yamame.learning.compute import FEWEST_COMPILED_UPDATES, ComputeConfig, can_compile, resolve, restore_generator
+from yamame.learning.compute import FEWEST_COMPILED_UPDATES, ComputeConfig, can_compile, resolve
 from yamame.records.errors import FieldError
 
 LONG, SHORT = FEWEST_COMPILED_UPDATES, FEWEST_COMPILED_UPDATES - 1
@@ -74,18 +74,3 @@ def test_a_misspelt_device_is_refused(device: str) -> None:
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(FieldError, match="PyTorch sees"):
         resolve(ComputeConfig(device="cuda:99"), width=64, updates=1)
-
-
-def test_a_random_stream_goes_on_and_one_of_another_device_begins_anew_but_repeatably() -> None:
-    saved = torch.Generator().manual_seed(1)
-    torch.rand(3, generator=saved)
-    same = torch.Generator()
-    restore_generator(same, saved.get_state())
-    assert torch.equal(torch.rand(3, generator=same), torch.rand(3, generator=saved))
-    of_a_gpu = torch.arange(16, dtype=torch.uint8)
-    drawn = []
-    for seed in (0, 1):
-        other = torch.Generator().manual_seed(seed)
-        restore_generator(other, of_a_gpu)
-        drawn.append(torch.rand(3, generator=other))
-    assert torch.equal(*drawn)

@@ -52,11 +52,13 @@ def test_a_torn_last_line_is_ignored_and_cut_off_by_the_next_writer(tmp_path):
 
 
 def test_a_resumed_run_forgets_later_lines_and_goes_on(tmp_path):
+    kept = 0
     with MetricWriter(tmp_path) as writer:
         for updates in (1, 2, 3):
             write(writer, updates, loss__td=math.nan)
+            kept = writer.bytes if updates == 2 else kept
     with MetricWriter(tmp_path) as writer:
-        writer.truncate_after(2)
+        writer.truncate(kept)
         write(writer, 3, loss__td=7.0)
         writer.flush()
     lines = read_metrics(tmp_path)
@@ -66,10 +68,19 @@ def test_a_resumed_run_forgets_later_lines_and_goes_on(tmp_path):
 
 def test_truncating_before_anything_was_written(tmp_path):
     with MetricWriter(tmp_path) as writer:
-        writer.truncate_after(0)
+        writer.truncate(writer.bytes)
         write(writer, 1, loss__td=1.0)
     assert len(read_metrics(tmp_path)) == 1
     assert read_metrics(tmp_path / "elsewhere") == []
+
+
+def test_nothing_is_forgotten_where_the_file_is_shorter_than_it_was_or_nothing_is_known(tmp_path):
+    with MetricWriter(tmp_path) as writer:
+        write(writer, 1, loss__td=1.0)
+        for length in (None, writer.bytes + 10):
+            writer.truncate(length)
+        write(writer, 2, loss__td=2.0)
+    assert [line["updates"] for line in read_metrics(tmp_path)] == [1, 2]
 
 
 def test_tensorboard_gets_finite_values_by_environment_step(tmp_path):
@@ -84,9 +95,10 @@ def test_tensorboard_gets_finite_values_by_environment_step(tmp_path):
 def test_tensorboard_hides_what_a_resumed_run_repeats(tmp_path):
     with MetricWriter(tmp_path) as writer:
         write(writer, 1, loss__td=1.5)
+        kept = writer.bytes
         write(writer, 2, loss__td=2.5)
     with MetricWriter(tmp_path) as writer:
-        writer.truncate_after(1)
+        writer.truncate(kept)
         write(writer, 2, loss__td=2.5)
     sessions = [event for file in (tmp_path / "tensorboard").iterdir() for event in events(file)]
     assert [event.step for event in sessions if event.session_log.status == event.session_log.START] == [200]

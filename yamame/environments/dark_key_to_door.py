@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from yamame.environments.adapters.batched import rows_to_reset
+from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
 from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.config import EnvironmentConfig
 from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
@@ -21,7 +21,7 @@ from yamame.records.limits import check_limits
 _MOVES = np.array([(0, -1), (-1, 0), (0, 1), (1, 0), (0, 0)])
 
 
-class DarkKeyToDoorVectorEnv(VectorEnv):
+class DarkKeyToDoorVectorEnv(BatchedEnv):
     """E rooms of `size` x `size` cells in one call. A cell is numbered `x * size + y`.
 
     A task is a start, a key and a door, each drawn uniformly (they may coincide). Actions: y-1, x-1, y+1, x+1, stay;

@@ -21,7 +21,10 @@ from yamame.records.goals import (
     reached,
 )
 from yamame.records.interfaces import Environments, RenderedEnvironments
+from yamame.records.resumable import State, set_state_over, state_over
 from yamame.records.step import EpisodeStep, GoalStep
+
+_STATE = ("_desired", "_displays", "_count", "_completed")
 
 
 class Instructed:
@@ -97,6 +100,14 @@ class Instructed:
     def close(self) -> None:
         """Close the environments."""
         self.environments.close()
+
+    def state_dict(self) -> State | None:
+        """See `Resumable`: where the environments are."""
+        return state_over(self.environments, self, _STATE)
+
+    def load_state_dict(self, state: State) -> None:
+        """See `Resumable`."""
+        set_state_over(self.environments, self, state)
 
     def _begin(self, rows: Bool[np.ndarray, "E"], observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
         """Take over the instructions of episodes that begin."""

@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
-from yamame.environments.adapters.batched import rows_to_reset
+from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
 from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.drawing import AGENT, FLOOR, GOAL, WALL, Board
 from yamame.environments.goal_config import GoalEnvironmentConfig
@@ -36,7 +36,7 @@ Actions = Literal["discrete", "continuous"]
 larger decides the axis (`down` if they are equal) and its sign the way; 0 is up or left."""
 
 
-class MazeRunnerVectorEnv(VectorEnv):
+class MazeRunnerVectorEnv(BatchedEnv):
     """E mazes in one call, each of `maze_side(size)` cells along both sides, with cells numbered as in `maze_layout`.
 
     A task is a maze, and an instruction: k cells, k uniform in 1 .. `max_goals`, drawn without replacement from the

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from yamame.environments.adapters.batched import rows_to_reset
+from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
 from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
 from yamame.environments.goal_config import GoalEnvironmentConfig
@@ -25,7 +25,7 @@ NOTHING = FIRST_DROP + DROPS
 PACKAGES_PER_DESTINATION = 3
 
 
-class PackageDeliveryVectorEnv(VectorEnv):
+class PackageDeliveryVectorEnv(BatchedEnv):
     """E roads in one call, each of `road_length` positions from 0 that lead back to 0.
 
     A task is a set of forks, each with its right side, the one valid way of dropping, and the destinations in rising

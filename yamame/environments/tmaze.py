@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from yamame.environments.adapters.batched import rows_to_reset
+from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
 from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.config import EnvironmentConfig
 from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
@@ -23,7 +23,7 @@ _MOVE_X = np.array([1, 0, -1, 0])
 _MOVE_Y = np.array([0, 1, 0, -1])
 
 
-class TMazeVectorEnv(VectorEnv):
+class TMazeVectorEnv(BatchedEnv):
     """E mazes in one call. A corridor of `horizon` steps from the start to the junction, a goal above or below that.
 
     Passive: the start is the oracle, and the episode has `horizon + 1` steps. Active: the oracle is one step to the

@@ -7,7 +7,10 @@ from jaxtyping import Shaped
 
 from yamame.records.errors import UserError
 from yamame.records.interfaces import Environments
+from yamame.records.resumable import State, set_state_over, state_over
 from yamame.records.step import TrialStep
+
+_STATE = ("_time", "_attempts_done")
 
 
 class Trials:
@@ -74,3 +77,11 @@ class Trials:
     def close(self) -> None:
         """Give back what the environments hold."""
         self.environments.close()
+
+    def state_dict(self) -> State | None:
+        """See `Resumable`: where the environments are."""
+        return state_over(self.environments, self, _STATE)
+
+    def load_state_dict(self, state: State) -> None:
+        """See `Resumable`."""
+        set_state_over(self.environments, self, state)

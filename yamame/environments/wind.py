@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64
 
-from yamame.environments.adapters.batched import rows_to_reset
+from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
 from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.config import EnvironmentConfig
 from yamame.environments.trials import Trials
@@ -29,7 +29,7 @@ TRAINING_TASKS, HELD_OUT_TASKS = 40, 20
 _TASK_SEED = 1337
 
 
-class WindVectorEnv(VectorEnv):
+class WindVectorEnv(BatchedEnv):
     """E points in the plane, each in a wind of its own, in one call.
 
     A step adds the action, in [-0.1, 0.1] along both axes, and the wind to the position; it starts at (0, 0).

@@ -22,7 +22,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from yamame.records.errors import UserError
+from yamame.records.errors import UserError, explained
 
 SCHEMA = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -51,7 +51,8 @@ def save_checkpoint(
 
     `state` is plain JSON: string keys only (ValueError otherwise); a tuple in it comes back as a list. Afterwards the
     newest `keep` checkpoints up to this one stay. Later ones are removed too: `load_checkpoint` takes the newest whole
-    one, so whoever saves an earlier step has been told that the later ones are damaged.
+    one, so whoever saves an earlier step has been told that the later ones are damaged. `UserError` where the disk does
+    not take it; what was there before is then as it was.
     """
     if keep < 1 or step < 0:
         raise ValueError(f"keep must be at least 1 and step at least 0, not {keep} and {step}")
@@ -59,19 +60,36 @@ def save_checkpoint(
     checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     contents[MANIFEST] = _json_bytes({"schema": SCHEMA, "step": step, "sha256": checksums})
 
-    directory.mkdir(parents=True, exist_ok=True)
-    _discard_unfinished(directory)
     aside, final = directory / f"{_UNFINISHED}{step:09d}", directory / f"update-{step:09d}"
-    try:
-        aside.mkdir()
-        for name, content in contents.items():
-            _write_durably(aside / name, content)
+    with explained(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        _discard_unfinished(directory)
+        try:
+            aside.mkdir()
+            for name, content in contents.items():
+                _write_durably(aside / name, content)
+            _flush_folder(aside)
+            _put_in_place(aside, final)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+    _remove_old(directory, step, keep)
+    return final
+
+
+def copy_checkpoint(path: Path, directory: Path, *, keep: int = 0) -> Path:
+    """The checkpoint in `path` in another directory as well, whole or not at all; 0 of `keep` keeps all that is there.
+
+    Files are linked where the file system can, so that a copy takes no space.
+    """
+    with explained(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        _discard_unfinished(directory)
+        aside, final = directory / f"{_UNFINISHED}{path.name}", directory / path.name
+        shutil.copytree(path, aside, copy_function=_link_or_copy)
         _flush_folder(aside)
         _put_in_place(aside, final)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
-    _remove_old(directory, step, keep)
+        _remove_old(directory, _order(final)[0], keep)
     return final
 
 
@@ -185,6 +203,13 @@ def _write_durably(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def _flush_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -210,7 +235,8 @@ def _discard_unfinished(directory: Path) -> None:
 
 def _remove_old(directory: Path, step: int, keep: int) -> None:
     paths = _newest_first(directory)
-    kept = [path for path in paths if _order(path)[0] <= step and not path.name.endswith(".replaced")][:keep]
+    kept = [path for path in paths if _order(path)[0] <= step and not path.name.endswith(".replaced")]
+    kept = kept[:keep] if keep else kept
     for path in paths:
         if path not in kept:
             shutil.rmtree(path, ignore_errors=True)

@@ -2,13 +2,10 @@
 
 import sys
 import warnings
-import zlib
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from jaxtyping import Shaped
-from torch import Tensor
 
 from yamame.records.errors import FieldError
 from yamame.records.limits import check_limits
@@ -103,14 +100,6 @@ def can_compile(device: torch.device) -> bool:
         print(f"not compiling: no working compiler ({reason}); going on without", file=sys.stderr)
         return False
     return True
-
-
-def restore_generator(generator: torch.Generator, state: Shaped[Tensor, "bytes"]) -> None:
-    """Go on in a random stream. Where it was saved on another kind of device, begin one that follows from its state."""
-    if state.shape == generator.get_state().shape:
-        generator.set_state(state)
-    else:
-        generator.manual_seed(zlib.crc32(state.numpy().tobytes()))
 
 
 def _device(config: ComputeConfig) -> torch.device:

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
-from yamame.learning.compute import PLAIN, Compute, restore_generator
+from yamame.learning.compute import PLAIN, Compute
 from yamame.learning.cuda_graph import Metrics, RecordedUpdate
 from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
@@ -17,6 +17,7 @@ from yamame.learning.losses.world_model import WorldModelLoss
 from yamame.learning.optimizer import ClippedAdamW
 from yamame.model.agent import Agent
 from yamame.model.blocks.sigma_linear import power_iteration
+from yamame.ops.generator import restore_generator
 from yamame.ops.masked import masked_mean
 from yamame.records.batch import Batch
 from yamame.records.errors import UserError
@@ -83,6 +84,7 @@ class Learner:
             clip=config.gradient_clip,
         )
         self.updates = 0
+        self._drops_out = any(isinstance(module, nn.Dropout) and module.p > 0 for module in agent.modules())
         self._losses: dict[str, Loss] = {
             "td": config.td,
             "policy_gradient": config.policy_gradient,
@@ -112,10 +114,13 @@ class Learner:
     def update(self, batch: Batch) -> Metrics:
         """One gradient step on a batch; numbers worth logging (tensors: reading them is the caller's choice).
 
-        An update whose loss or gradient is not finite changes no parameter and no statistic, and is counted.
+        An update whose loss or gradient is not finite changes no parameter and no statistic, and is counted. Dropout
+        draws from PyTorch's own random stream, which begins anew at every update, so that updates can be repeated.
         """
         self.updates += 1
         self.optimizer.learning_rate.fill_(self.config.learning_rate_at(self.updates))
+        if self._drops_out:
+            torch.manual_seed((self.generator.initial_seed() + self.updates) % 2**63)
         return self._update(batch)
 
     def check(self) -> None:

@@ -8,7 +8,9 @@ from torch import Tensor
 from yamame.model.agent import Agent
 from yamame.model.blocks.frozen import frozen
 from yamame.model.heads.actor import PolicyDistribution
+from yamame.ops.generator import restore_generator
 from yamame.records.action_spaces import MASK_LEAF
+from yamame.records.resumable import State
 from yamame.records.step import PolicyInput
 
 
@@ -37,6 +39,19 @@ class Policy:
     def reset(self) -> None:
         """Forget everything, in all environments."""
         self.memory = self.trajectory_encoder.initial_state(self.num_envs)
+
+    def state_dict(self) -> State:
+        """What it remembers and where its random stream is; weights are the agent's."""
+        memory = None if self.memory is None else self.memory.state_dict()
+        return {"memory": memory, "generator": self.generator.get_state()}
+
+    @torch.inference_mode()
+    def load_state_dict(self, state: State) -> None:
+        """Go on where `state_dict` was taken."""
+        self.reset()
+        if state["memory"] is not None:
+            self.memory.load_state_dict(state["memory"])
+        restore_generator(self.generator, state["generator"])
 
     @torch.inference_mode()
     def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:

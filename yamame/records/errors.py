@@ -1,6 +1,13 @@
 """The exceptions for mistakes that a user can mend."""
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the operating system says where a disk or a quota is full."""
 
 
 class UserError(Exception):
@@ -19,3 +26,13 @@ class FieldError(UserError):
         self.field = field
         self.problem = problem
         """The rest of a sentence that begins with the name."""
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Inside, what goes wrong in writing to a path is a `UserError`."""
+    try:
+        yield
+    except OSError as problem:
+        remedy = "free disk space and resume" if problem.errno in NO_SPACE else "mend that and resume"
+        raise UserError(f"cannot write to {path} ({problem.strerror}): {remedy}") from problem

@@ -8,10 +8,13 @@ from jaxtyping import Bool, Shaped
 from yamame.records.action_spaces import MASK_LEAF, blank_action
 from yamame.records.goals import Goals
 from yamame.records.interfaces import ActingPolicy, TrialEnvironments
+from yamame.records.resumable import Resumable, State, set_state_over, state_over
 from yamame.records.step import GoalStep, PolicyInput, TrialStep
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.exploration import Explorer
 from yamame.rollout.tape import Tape
+
+_FLIGHT = ("_row", "_first_row_E", "_version_E", "_announces_success")
 
 
 class Collector:
@@ -37,6 +40,30 @@ class Collector:
         self._version_E = np.zeros(self.environments.num_envs, np.int64)
         self._announces_success = False
         self._observations, self._transitions = Tape(), Tape()
+
+    def state_dict(self) -> State:
+        """The clock, and the trials in flight if the environments can be put back into them (see `Resumable`)."""
+        flight = state_over(self.environments, self, _FLIGHT)
+        if flight is not None:
+            rows = (self._row, self._first_row_E)
+            tapes = [tape.state_dict(*rows) for tape in (self._observations, self._transitions)]
+            seen = vars(self._input) if self._input else None
+            flight = {**flight, "input": seen, "tapes": tapes, "multiplier": self.explorer.multiplier_E.copy()}
+        return {"env_steps": self.env_steps, "flight": flight}
+
+    def load_state_dict(self, state: State) -> bool:
+        """Go on where `state_dict` was taken; whether the trials in flight do as well, or else new ones begin."""
+        self.env_steps = state["env_steps"]
+        self.restart()
+        flight = state["flight"]
+        if flight is None or not isinstance(self.environments, Resumable):
+            return False
+        set_state_over(self.environments, self, flight)
+        for tape, kept in zip((self._observations, self._transitions), flight["tapes"], strict=True):
+            tape.load_state_dict(kept)
+        self._input = PolicyInput(**flight["input"]) if flight["input"] else None
+        self.explorer.multiplier_E[:] = flight["multiplier"]
+        return True
 
     def collect(self, policy: ActingPolicy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
         """Act for `ceil(env_steps / E)` vector steps, lazily; yields each trial when it finishes.

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Int64, Shaped
 
+from yamame.records.resumable import State
+
 
 class Tape:
     """Named columns `[capacity, E, ...]`, written a whole row a vector step and read back an environment at a time.
@@ -46,3 +48,19 @@ class Tape:
             moved[:kept] = column[source]
             self._columns[name] = moved
         self._first_row = oldest
+
+    def state_dict(self, row: int, needed_from_E: Int64[np.ndarray, "E"]) -> State:
+        """What was written before row `row` and is still needed (see `reserve`)."""
+        oldest = int(needed_from_E.min())
+        kept = slice(oldest - self._first_row, row - self._first_row)
+        return {"first_row": oldest, "columns": {name: column[kept].copy() for name, column in self._columns.items()}}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on where `state_dict` was taken."""
+        self._first_row = state["first_row"]
+        self._columns = {}
+        for name, rows in state["columns"].items():
+            while self._capacity <= len(rows):
+                self._capacity *= 2
+            self._columns[name] = np.zeros((self._capacity, *rows.shape[1:]), rows.dtype)
+            self._columns[name][: len(rows)] = rows

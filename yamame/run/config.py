@@ -61,10 +61,15 @@ class RunConfig:
     that wait (simulators, games) and for learning on a GPU; on a CPU alone cheap environments lose by it."""
     checkpoint_every_seconds: float = 60.0
     """Longest time between checkpoints."""
+    keep_checkpoints: int = 2
+    """The newest so many are kept, to go on from; and beside them the best by evaluation."""
+    milestone_every_env_steps: int = 0
+    """Environment steps between checkpoints that are kept for good; 0: none."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "num_envs", "env_steps", at_least=1)
+        check_limits(self, "num_envs", "env_steps", "keep_checkpoints", at_least=1)
         check_limits(self, "context_length", "seed", "checkpoint_every_seconds", at_least=0)
+        check_limits(self, "milestone_every_env_steps", at_least=0)
 
     @property
     def context(self) -> int:

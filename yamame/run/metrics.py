@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsFloat
 
+from yamame.records.errors import explained
+
 METRICS_FILE = "metrics.jsonl"
 
 RETURN = "collect/return_mean"
@@ -60,28 +62,32 @@ class MetricWriter:
                 raise ValueError(f"metric key {key!r} is not of the form group/name")
         finite = {key: number if math.isfinite(number := float(value)) else None for key, value in values.items()}
         line = {"env_steps": env_steps, "updates": updates, "wall_seconds": round(wall_seconds, 3), **finite}
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._file.flush()
-        events = self._open_events(env_steps)
-        for key, value in finite.items():
-            if value is not None:
-                events.add_scalar(key, value, env_steps)
+        with explained(self._path):
+            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.flush()
+            events = self._open_events(env_steps)
+            for key, value in finite.items():
+                if value is not None:
+                    events.add_scalar(key, value, env_steps)
 
-    def truncate_after(self, updates: int) -> None:
-        """Forget the lines of later updates, which a resumed run is about to write again."""
-        self.close()
-        kept = [line for line in _lines(self._path) if line["updates"] <= updates]
-        aside = self._path.with_suffix(".partial")
-        aside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        os.replace(aside, self._path)  # noqa: PTH105
-        self._file = self._path.open("a", encoding="utf-8")
+    @property
+    def bytes(self) -> int:
+        """How long the file is."""
+        return self._file.tell()
+
+    def truncate(self, length: int | None) -> None:
+        """Forget what lies beyond a length, which a resumed run is about to write again; None: forget nothing."""
+        if length is not None and length < self.bytes:
+            self._file.truncate(length)
+            self._file.seek(length)
 
     def flush(self) -> None:
         """Put everything on disk, TensorBoard's buffer included."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        if self._events is not None:
-            self._events.flush()
+        with explained(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            if self._events is not None:
+                self._events.flush()
 
     def close(self) -> None:
         """Close the files; closing twice is no mistake."""

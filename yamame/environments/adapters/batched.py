@@ -1,10 +1,27 @@
-"""What our batched environments share: the reading of `reset`'s options."""
+"""What our batched environments share: the reading of `reset`'s options, and going on where one stood."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 from jaxtyping import Bool
+
+from yamame.records.resumable import State, set_attributes
+
+
+class BatchedEnv(VectorEnv):
+    """A vector environment all of whose state is in NumPy arrays that are its attributes, and in `np_random`."""
+
+    def state_dict(self) -> State:
+        """See `Resumable`."""
+        arrays = {name: value.copy() for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return {"arrays": arrays, "rng": self.np_random.bit_generator.state}
+
+    def load_state_dict(self, state: State) -> None:
+        """See `Resumable`."""
+        set_attributes(self, state["arrays"])
+        self.np_random.bit_generator.state = state["rng"]
 
 
 def rows_to_reset(

@@ -14,8 +14,11 @@ from yamame.environments.adapters.observations import stack_observations
 from yamame.environments.drawing import frames_per_second, render
 from yamame.records.action_spaces import MASK_LEAF, check_action_space
 from yamame.records.errors import UserError
+from yamame.records.resumable import State, set_state_over, state_over
 from yamame.records.spaces import flatten_observation, observation_leaves
 from yamame.records.step import EpisodeStep
+
+_STATE = ("_seed", "_observation", "_told", "_ended", "_late", "_step", "_announces_success")
 
 
 class VectorAdapter:
@@ -118,6 +121,14 @@ class VectorAdapter:
     def close(self) -> None:
         """Close the vector environment."""
         self._environments.close()
+
+    def state_dict(self) -> State | None:
+        """See `Resumable`: where the vector environment itself is."""
+        return state_over(self._environments, self, _STATE)
+
+    def load_state_dict(self, state: State) -> None:
+        """See `Resumable`."""
+        set_state_over(self._environments, self, state)
 
     def _begin_all(self, new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
         if self._seed is None and not new_task.all():

@@ -12,6 +12,7 @@ from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.ops.rows import RowLayout
 from yamame.records.batch import Batch
 from yamame.records.limits import check_limits
+from yamame.records.resumable import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,3 +84,12 @@ class GRUMemory:
     """Before it."""
     time: Int64[Tensor, "E"]
     """Of the last timestep."""
+
+    def state_dict(self) -> State:
+        """All of it."""
+        return {name: tensor.clone() for name, tensor in vars(self).items()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on where `state_dict` was taken."""
+        for name, tensor in state.items():
+            getattr(self, name).copy_(tensor)

@@ -5,6 +5,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from yamame.records.resumable import State
+
 
 class KVCache:
     """A preallocated ring per environment. Timestep t lies in slot t mod C, so a full ring forgets its oldest.
@@ -55,3 +57,13 @@ class KVCache:
         if self._unseen_E1S is not None:
             score_B1S.unflatten(0, query_EHF.shape[:2])[:, :, 0].add_(self._unseen_E1S)
         return torch.bmm(score_B1S.softmax(-1), value_BSF).view(query_EHF.shape)
+
+    def state_dict(self) -> State:
+        """Keys and values of the slots in use; what lies beyond is masked until it is written again."""
+        return {"key": self.key[..., : self._used, :].clone(), "value": self.value[..., : self._used, :].clone()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on where `state_dict` was taken."""
+        self._used = used = state["key"].shape[3]
+        self.key[..., :used, :] = state["key"]
+        self.value[..., :used, :] = state["value"]

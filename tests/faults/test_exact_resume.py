@@ -1,0 +1,176 @@
+"""A run that is killed or stopped anywhere, and resumed, is the run that was never killed, to the bit."""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_network import TINY_NETWORK
+
+from yamame.learning.learner import Learner
+from yamame.replay.codec import encode
+from yamame.replay.store import LMDBStore
+from yamame.rollout.collect import Collector
+from yamame.run.config import RunConfig
+from yamame.run.local import LocalRun
+from yamame.run.metrics import MetricWriter, read_metrics
+from yamame.run.progress import Progress
+from yamame.run.whole_state import state_of_run
+from yamame.settings.catalogue import load_recipe
+from yamame.settings.resolve import settings_from_overrides
+
+SHORT: dict[str, Any] = {
+    **TINY_NETWORK,
+    "env_steps": 400,
+    "num_envs": 8,
+    "replay.batch_size": 4,
+    "evaluation": {"trials": 4, "final_trials": 8, "num_envs": 8, "every_env_steps": 200, "solved_return": None},
+    "checkpoint_every_seconds": 0.0,
+    "pace.round_env_steps": 56,  # 7 steps of all environments: no multiple of a trial
+    "pace.updates_per_env_step": 0.05,
+    "pace.start_env_steps": 0,
+}
+TASKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "passive-tmaze": ("passive-tmaze", {"env.horizon": 4}),
+    "active-tmaze": ("active-tmaze", {"env.horizon": 4}),
+    "dark-key-to-door": ("dark-key-to-door", {"env.size": 3, "env.horizon": 20, "env.attempt_length": 6}),
+    "wind": ("wind", {"env.horizon": 10}),
+    "package-delivery": ("package-delivery", {"env.road_length": 10, "env.horizon": 12, "env.max_goals": 2}),
+    "maze-runner": ("maze-runner", {"env.size": 11, "env.horizon": 12, "context_length": 8, "env.rewired": True}),
+    "dropout": ("passive-tmaze", {"env.horizon": 4, "agent.trajectory_encoder.dropout": 0.2}),
+    "small replay": ("passive-tmaze", {"env.horizon": 4, "replay.capacity_trajectories": 20}),
+}
+QUICK = ("passive-tmaze", "package-delivery")
+MOMENTS = {
+    "acting": (Collector, "step"),
+    "updating": (Learner, "update"),
+    "storing": (LMDBStore, "append_all"),
+    "syncing": (LMDBStore, "sync"),
+    "logging": (MetricWriter, "write"),
+    "saving": (MetricWriter, "flush"),
+}
+
+
+class Killed(BaseException):
+    """What a test kills a run with."""
+
+
+def config_of(task: str) -> RunConfig:
+    recipe, changes = TASKS[task]
+    return settings_from_overrides(load_recipe(recipe), [], {**SHORT, **changes})
+
+
+@contextmanager
+def at(moment: str, count: int, action: Callable[[], None]) -> Iterator[None]:
+    """Let something happen before the `count`-th time of a moment."""
+    owner, name = MOMENTS[moment]
+    original, left = getattr(owner, name), [count]
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            action()
+        return original(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, watched)
+        yield
+
+
+def begin(directory: Path, config: RunConfig) -> None:
+    """What a run has before its first step."""
+    run = LocalRun(config, directory)
+    run.save()
+    run.close()
+
+
+def train(directory: Path, config: RunConfig) -> LocalRun:
+    """Go on, to the end if nothing happens."""
+    run = LocalRun(config, directory, resume=True)
+    try:
+        with Progress(config.env_steps, quiet=True) as progress:
+            run.train(progress)
+    finally:
+        run.close()
+    return run
+
+
+def killed() -> None:
+    raise Killed
+
+
+def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
+    """All that a run left behind but what a clock said, and ids: those of what was lost are not used again."""
+    run = LocalRun(config, directory, resume=True)
+    tensors, state = state_of_run(run.parts, run.round, run.standing, run.metrics)
+    replay = [encode(run.parts.store.read(number)) for number in run.parts.store.ids()]
+    run.close()
+    state["standing"] = {key: value for key, value in state["standing"].items() if key not in CLOCKS}
+    rest = dict(state["rest"]["dict"][0][1]["dict"])
+    assert rest.pop("trajectories") >= len(replay)
+    assert rest.pop("metrics_bytes") > 0
+    return {
+        "tensors": {name: np.asarray(tensor).tobytes() for name, tensor in tensors.items()},
+        "state": {**state, "rest": rest},
+        "replay": replay,
+        "metrics": [without_clocks(line) for line in read_metrics(directory)],
+    }
+
+
+CLOCKS = ("train_seconds", "wall_seconds", "restarts")
+
+
+def without_clocks(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if "second" not in key and key != "replay/wait_fraction"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """What becomes of each task's run when nothing happens to it."""
+    outcomes: dict[str, dict[str, Any]] = {}
+
+    def of(task: str) -> dict[str, Any]:
+        if task not in outcomes:
+            directory = tmp_path_factory.mktemp("undisturbed")
+            begin(directory, config_of(task))
+            assert train(directory, config_of(task)).finished
+            outcomes[task] = outcome(directory, config_of(task))
+        return outcomes[task]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    "task", [task if task in QUICK else pytest.param(task, marks=pytest.mark.faults) for task in TASKS]
+)
+def test_killed_again_and_again(task: str, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]]) -> None:
+    config, rng = config_of(task), np.random.default_rng(0)
+    kills = 0
+    begin(tmp_path, config)
+    for _ in range(6):
+        with at(str(rng.choice(list(MOMENTS))), int(rng.integers(1, 3)), killed):
+            try:
+                train(tmp_path, config)
+            except Killed:
+                kills += 1
+    run = train(tmp_path, config)
+    assert run.finished
+    assert kills >= 3
+    assert run.trials_go_on
+    assert outcome(tmp_path, config) == undisturbed(task)
+
+
+@pytest.mark.parametrize("moment", ["acting", "updating", pytest.param("logging", marks=pytest.mark.faults)])
+@pytest.mark.parametrize("count", [1, 6])
+def test_stopped_by_a_signal(
+    moment: str, count: int, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]]
+) -> None:
+    config = config_of("package-delivery")
+    begin(tmp_path, config)
+    with at(moment, count, lambda: signal.raise_signal(signal.SIGTERM)):
+        assert not train(tmp_path, config).finished
+    assert train(tmp_path, config).finished
+    assert outcome(tmp_path, config) == undisturbed("package-delivery")

@@ -1,0 +1,83 @@
+"""`kill -9` of a whole run at 100 random moments: nothing is lost beyond the last checkpoint, nothing is different."""
+
+import hashlib
+import json
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from killable import KILLED, counts_touches, dies_at_touch, killed_after, small_config, train, wait
+
+from yamame.learning.checkpoint import load_checkpoint
+from yamame.replay.store import LMDBStore
+from yamame.run.config import RunConfig
+from yamame.run.metrics import read_metrics
+
+KILLS = 100
+CONFIG: RunConfig = small_config()
+
+
+def fingerprint(directory: Path) -> str:
+    """Of all tensors of the last checkpoint: weights, optimizer, statistics, random streams, trials in flight."""
+    tensors = load_checkpoint(directory / "checkpoints").tensors
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def replay_of(directory: Path) -> list[bytes]:
+    """The rewards and actions of all that is stored, in order; every record is read."""
+    capacity = CONFIG.replay.capacity_trajectories
+    with LMDBStore(directory / "replay", capacity_trajectories=capacity, cache_bytes=0) as store:
+        stored = [store.read(number) for number in store.ids()]
+        assert store.damaged == 0
+    return [trajectory.reward.tobytes() + trajectory.action.tobytes() for trajectory in stored]
+
+
+def measured(directory: Path) -> list[dict[str, float]]:
+    return [
+        {key: value for key, value in line.items() if "second" not in key and key != "replay/wait_fraction"}
+        for line in read_metrics(directory)
+    ]
+
+
+def env_steps_saved(directory: Path) -> int:
+    """Environment steps of the newest checkpoint, whatever happened; it must be whole."""
+    checkpoint = load_checkpoint(directory / "checkpoints")
+    assert checkpoint.fallback_from == ()
+    return int(checkpoint.state["env_steps"])
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+def test_a_run_killed_at_a_hundred_moments_becomes_what_it_would_have_become(tmp_path: Path) -> None:
+    undisturbed = tmp_path / "undisturbed"
+    touches = multiprocessing.Value("q")
+    assert wait(train(CONFIG, undisturbed, before=counts_touches(touches))) == 0
+    assert touches.value > 500
+    expected = fingerprint(undisturbed), replay_of(undisturbed), measured(undisturbed)
+    rng = np.random.default_rng(0)
+    kills, runs = 0, 0
+    while kills < KILLS:
+        runs += 1
+        directory = tmp_path / f"run-{runs}"
+        code, saved = KILLED, 0
+        while code == KILLED:
+            at_touch = rng.random() < 0.5
+            if at_touch:
+                code = wait(train(CONFIG, directory, before=dies_at_touch(int(rng.integers(touches.value)))))
+            else:
+                code = killed_after(train(CONFIG, directory), float(rng.uniform(0.0, 2.0)))
+            kills += code == KILLED
+            if not (directory / "config.json").exists():  # it had not begun
+                shutil.rmtree(directory, ignore_errors=True)
+            else:
+                now = env_steps_saved(directory)
+                assert now >= saved
+                saved = now
+        assert code == 0
+        assert (fingerprint(directory), replay_of(directory), measured(directory)) == expected
+        print(json.dumps({"runs": runs, "kills": kills}))

@@ -1,0 +1,70 @@
+"""Everything that the rest of a run depends on, into a checkpoint and back."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from torch import Tensor
+
+from yamame.learning.checkpoint import Checkpoint, flatten_tensors, unflatten_tensors
+from yamame.run.build import Parts
+from yamame.run.metrics import MetricWriter
+from yamame.run.round import Round
+from yamame.run.standing import Standing
+
+
+def state_of_run(
+    parts: Parts, round_: Round, standing: Standing, metrics: MetricWriter
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and JSON for `save_checkpoint`."""
+    tensors, learner = flatten_tensors(parts.learner.state_dict())
+    of_run = {
+        "round": round_.state_dict(),
+        "collector": parts.collector.state_dict(),
+        "policy": parts.policy.state_dict(),
+        "exploration": parts.rng.bit_generator.state,
+        "sampler": parts.sampler.state_dict(),
+        "statistics": parts.statistics.state_dict(),
+        "trajectories": parts.store.total_appended,
+        "metrics_bytes": metrics.bytes,
+    }
+    others, rest = flatten_tensors({"run": of_run})
+    state = {
+        "learner": learner,
+        "standing": asdict(standing),
+        "env_steps": parts.collector.env_steps,
+        "rest": rest,
+    }
+    return tensors | others, state
+
+
+def restore(checkpoint: Checkpoint, parts: Parts, round_: Round, metrics: MetricWriter) -> bool:
+    """Put everything back; whether the trials in flight go on, or else new ones begin.
+
+    Raises `RuntimeError` where the network does not take the weights.
+    """
+    parts.learner.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"]))
+    state = _rest_of(checkpoint)
+    parts.store.discard_after(state["trajectories"] - 1)
+    parts.statistics.load_state_dict(state["statistics"])
+    parts.sampler.load_state_dict(state["sampler"])
+    parts.rng.bit_generator.state = state["exploration"]
+    trials_go_on = parts.collector.load_state_dict(state["collector"])
+    parts.policy.load_state_dict(state["policy"])
+    round_.load_state_dict(state["round"])
+    metrics.truncate(state["metrics_bytes"])
+    return trials_go_on
+
+
+def _rest_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """Everything but the learner's; from before trials in flight were kept as well (2026-11-21)."""
+    state = checkpoint.state
+    if "rest" in state:
+        return unflatten_tensors(checkpoint.tensors, state["rest"])["run"]
+    return {
+        "round": {"phase": "begin", "vector_steps_left": 0, "measured": {}, "values": {}},
+        "collector": {"env_steps": state["env_steps"], "flight": None},
+        "policy": {"memory": None, "generator": checkpoint.tensors["acting_generator"]},
+        "metrics_bytes": None,
+        **{key: state[key] for key in ("exploration", "sampler", "statistics", "trajectories")},
+    }
