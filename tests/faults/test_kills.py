@@ -1,6 +1,5 @@
 """`kill -9` of a whole run at 100 random moments: nothing is lost beyond the last checkpoint, nothing is different."""
 
-import hashlib
 import json
 import multiprocessing
 import shutil
@@ -9,39 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from killable import KILLED, counts_touches, dies_at_touch, killed_after, small_config, train, wait
+from left_behind import fingerprint, measured, replay_of
 
 from yamame.learning.checkpoint import load_checkpoint
-from yamame.replay.store import LMDBStore
 from yamame.run.config import RunConfig
-from yamame.run.metrics import read_metrics
 
 KILLS = 100
 CONFIG: RunConfig = small_config()
-
-
-def fingerprint(directory: Path) -> str:
-    """Of all tensors of the last checkpoint: weights, optimizer, statistics, random streams, trials in flight."""
-    tensors = load_checkpoint(directory / "checkpoints").tensors
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode() + tensors[name].numpy().tobytes())
-    return digest.hexdigest()
-
-
-def replay_of(directory: Path) -> list[bytes]:
-    """The rewards and actions of all that is stored, in order; every record is read."""
-    capacity = CONFIG.replay.capacity_trajectories
-    with LMDBStore(directory / "replay", capacity_trajectories=capacity, cache_bytes=0) as store:
-        stored = [store.read(number) for number in store.ids()]
-        assert store.damaged == 0
-    return [trajectory.reward.tobytes() + trajectory.action.tobytes() for trajectory in stored]
-
-
-def measured(directory: Path) -> list[dict[str, float]]:
-    return [
-        {key: value for key, value in line.items() if "second" not in key and key != "replay/wait_fraction"}
-        for line in read_metrics(directory)
-    ]
 
 
 def env_steps_saved(directory: Path) -> int:

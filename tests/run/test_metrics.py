@@ -56,7 +56,7 @@ def test_a_resumed_run_forgets_later_lines_and_goes_on(tmp_path):
     with MetricWriter(tmp_path) as writer:
         for updates in (1, 2, 3):
             write(writer, updates, loss__td=math.nan)
-            kept = writer.bytes if updates == 2 else kept
+            kept = writer.length if updates == 2 else kept
     with MetricWriter(tmp_path) as writer:
         writer.truncate(kept)
         write(writer, 3, loss__td=7.0)
@@ -68,7 +68,7 @@ def test_a_resumed_run_forgets_later_lines_and_goes_on(tmp_path):
 
 def test_truncating_before_anything_was_written(tmp_path):
     with MetricWriter(tmp_path) as writer:
-        writer.truncate(writer.bytes)
+        writer.truncate(writer.length)
         write(writer, 1, loss__td=1.0)
     assert len(read_metrics(tmp_path)) == 1
     assert read_metrics(tmp_path / "elsewhere") == []
@@ -77,7 +77,7 @@ def test_truncating_before_anything_was_written(tmp_path):
 def test_nothing_is_forgotten_where_the_file_is_shorter_than_it_was_or_nothing_is_known(tmp_path):
     with MetricWriter(tmp_path) as writer:
         write(writer, 1, loss__td=1.0)
-        for length in (None, writer.bytes + 10):
+        for length in (None, writer.length + 10):
             writer.truncate(length)
         write(writer, 2, loss__td=2.0)
     assert [line["updates"] for line in read_metrics(tmp_path)] == [1, 2]
@@ -95,7 +95,7 @@ def test_tensorboard_gets_finite_values_by_environment_step(tmp_path):
 def test_tensorboard_hides_what_a_resumed_run_repeats(tmp_path):
     with MetricWriter(tmp_path) as writer:
         write(writer, 1, loss__td=1.5)
-        kept = writer.bytes
+        kept = writer.length
         write(writer, 2, loss__td=2.5)
     with MetricWriter(tmp_path) as writer:
         writer.truncate(kept)

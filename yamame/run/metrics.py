@@ -50,44 +50,41 @@ class MetricWriter:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / METRICS_FILE
-        self._logdir = directory / "tensorboard"
+        self._folder_of_events = directory / "tensorboard"
         _drop_torn_line(self._path)
-        self._file = self._path.open("a", encoding="utf-8")
+        self._file = self._path.open("ab", buffering=0)
         self._events: Any = None
 
     def write(self, *, env_steps: int, updates: int, wall_seconds: float, values: Mapping[str, SupportsFloat]) -> None:
-        """One line. `values` are numbers or tensors and arrays of one number; ValueError for a key without a group."""
+        """One line, whole or not at all. `values` are numbers or tensors and arrays of one number.
+
+        Raises ValueError for a key without a group, `UserError` where the disk does not take it.
+        """
         for key in values:
             if not _KEY.fullmatch(key):
                 raise ValueError(f"metric key {key!r} is not of the form group/name")
         finite = {key: number if math.isfinite(number := float(value)) else None for key, value in values.items()}
         line = {"env_steps": env_steps, "updates": updates, "wall_seconds": round(wall_seconds, 3), **finite}
         with explained(self._path):
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
+            self._append(json.dumps(line, allow_nan=False).encode() + b"\n")
+        with explained(self._folder_of_events):
             events = self._open_events(env_steps)
-            for key, value in finite.items():
-                if value is not None:
-                    events.add_scalar(key, value, env_steps)
+            events.write(env_steps, {key: value for key, value in finite.items() if value is not None})
 
     @property
-    def bytes(self) -> int:
-        """How long the file is."""
-        return self._file.tell()
+    def length(self) -> int:
+        """Bytes of the file."""
+        return self._file.seek(0, os.SEEK_END)
 
     def truncate(self, length: int | None) -> None:
         """Forget what lies beyond a length, which a resumed run is about to write again; None: forget nothing."""
-        if length is not None and length < self.bytes:
+        if length is not None and length < self.length:
             self._file.truncate(length)
-            self._file.seek(length)
 
     def flush(self) -> None:
-        """Put everything on disk, TensorBoard's buffer included."""
+        """Wait until all lines are on the disk."""
         with explained(self._path):
-            self._file.flush()
             os.fsync(self._file.fileno())
-            if self._events is not None:
-                self._events.flush()
 
     def close(self) -> None:
         """Close the files; closing twice is no mistake."""
@@ -104,13 +101,20 @@ class MetricWriter:
     ) -> None:
         self.close()
 
-    def _open_events(self, env_steps: int) -> Any:
-        """The event file of this session; it tells TensorBoard to hide what an earlier session wrote from here on."""
-        if self._events is None:
-            from tensorboardX import SummaryWriter
+    def _append(self, line: bytes) -> None:
+        length = self.length
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError:
+            self._file.truncate(length)
+            raise
 
-            resumed = self._logdir.exists()
-            self._events = SummaryWriter(str(self._logdir), purge_step=env_steps if resumed else None)
+    def _open_events(self, env_steps: int) -> Any:
+        if self._events is None:
+            from yamame.run.event_file import EventFile  # takes a quarter of a second to import
+
+            self._events = EventFile(self._folder_of_events, begins_at=env_steps)
         return self._events
 
 

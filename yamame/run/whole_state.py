@@ -26,7 +26,7 @@ def state_of_run(
         "sampler": parts.sampler.state_dict(),
         "statistics": parts.statistics.state_dict(),
         "trajectories": parts.store.total_appended,
-        "metrics_bytes": metrics.bytes,
+        "metrics_bytes": metrics.length,
     }
     others, rest = flatten_tensors({"run": of_run})
     state = {

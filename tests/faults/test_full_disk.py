@@ -1,0 +1,105 @@
+"""A disk that fills up under each writer of a run: one clear line, nothing saved is harmed, and space is enough."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from killable import small_config
+from left_behind import fingerprint, measured, replay_of
+
+from yamame.learning.checkpoint import load_checkpoint
+from yamame.records.errors import UserError
+from yamame.run.metrics import read_metrics
+from yamame.run.session import About, Summary, go_on, start
+
+DISK_BYTES = 4 << 20
+HALF, WHOLE = 1_200, 2_400
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of four megabytes."""
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(mounted)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield mounted
+    subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+
+
+def fill(disk: Path, *, leave: int = 0) -> Path:
+    """A file that takes all space but a little."""
+    filler = disk / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(disk).free - leave))
+    return filler
+
+
+def begin(directory: Path, env_steps: int) -> Summary:
+    return start(small_config(env_steps=env_steps), About(recipe="small"), run_dir=directory, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("undisturbed") / "run"
+    begin(directory, HALF)
+    go_on(directory, env_steps=WHOLE, quiet=True)
+    return directory
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("part", ["checkpoints", "replay", "metrics.jsonl", "tensorboard"])
+def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undisturbed: Path) -> None:
+    directory = tmp_path / "run"
+    begin(directory, HALF)
+    shutil.move(directory / part, disk / part)
+    (directory / part).symlink_to(disk / part)
+    filler = fill(disk)
+    before = load_checkpoint(directory / "checkpoints")
+    lines = read_metrics(directory)
+
+    with pytest.raises(UserError, match=r"cannot write to .*: free disk space and resume") as told:
+        go_on(directory, env_steps=WHOLE, quiet=True)
+    assert "\n" not in str(told.value)
+    assert part in str(told.value)
+
+    after = load_checkpoint(directory / "checkpoints")
+    assert after.step >= before.step and after.fallback_from == ()
+    assert read_metrics(directory)[: len(lines)] == lines
+    filler.unlink()
+    go_on(directory, env_steps=WHOLE, quiet=True)
+    assert fingerprint(directory) == fingerprint(undisturbed)
+    assert replay_of(directory) == replay_of(undisturbed)
+    assert measured(directory) == measured(undisturbed)
+
+
+@pytest.mark.faults
+def test_a_run_that_does_not_fit_at_all_leaves_nothing(disk: Path) -> None:
+    fill(disk, leave=20_000)
+    with pytest.raises(UserError, match="free disk space"):
+        begin(disk / "run", HALF)
+    assert not (disk / "run").exists()
+
+
+@pytest.mark.faults
+def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = "yamame.run.local.LocalRun.judge"
+    filled: list[Path] = []
+
+    def judge_and_fill(self: object, *, trials: int) -> object:
+        if not filled and trials == 4 and self.finished:  # type: ignore[attr-defined]
+            filled.append(fill(disk))
+        return original(self, trials=trials)
+
+    from yamame.run.local import LocalRun
+
+    original = LocalRun.judge
+    monkeypatch.setattr(judge, judge_and_fill)
+    with pytest.raises(UserError, match="free disk space"):
+        begin(disk / "run", HALF)
+    assert filled
+    filled[0].unlink()
+    assert go_on(disk / "run", env_steps=None, quiet=True)["env_steps"] == HALF
+    assert (disk / "run" / "report.md").exists()
