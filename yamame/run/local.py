@@ -148,6 +148,7 @@ class LocalRun:
         self.env_steps_stored = parts.collector.env_steps
         return {
             **parts.statistics.metrics(),
+            **parts.collector.faults.metrics(),
             "speed/collect_seconds": collected.seconds,
             "replay/trajectories": float(len(parts.store)),
             "replay/damaged": float(parts.store.damaged),
