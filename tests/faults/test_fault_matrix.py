@@ -190,9 +190,7 @@ ALL, ONE = [0, 1, 2], [UNLUCKY]
         ("infinite_reward", "not_finite", DISABLED, ONE),
     ],
 )
-def test_vector_environments(
-    fault: str, kind: str, mode: AutoresetMode, failed: list[int], on_fault: OnFault
-) -> None:
+def test_vector_environments(fault: str, kind: str, mode: AutoresetMode, failed: list[int], on_fault: OnFault) -> None:
     sound, _ = acted(whole("none", 0, DISABLED), 20)
     found, collector = acted(whole(fault, 7, mode), 20, on_fault)
     lengths = [4, *([2] if on_fault == "cut" else []), 4, 4, 4]
@@ -227,7 +225,7 @@ def test_a_factory_of_vector_environments_is_asked_again() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_too_many_faults_end_it_with_the_traceback(workers: int) -> None:
     trials = Trials(place(partial(AlwaysFailing, 3), ROWS, SEED, workers), horizon=5, attempts=1)
-    with pytest.raises(UserError, match="environment . raised ValueError: out of oil: .*begun anew 12 times") as told:
+    with pytest.raises(UserError, match=r"environment . raised ValueError: out of oil .fault 12 of this run") as told:
         acted(trials, 1000, max_restarts=10)
     assert "Traceback" in str(told.value) and "in step" in str(told.value)
     assert "faults.max_restarts (10)" in str(told.value)
@@ -241,7 +239,7 @@ def test_without_restarts_the_first_fault_ends_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_never_worked_is_the_users_to_mend_at_once(workers: int) -> None:
     trials = Trials(place(partial(AlwaysFailing, 1), ROWS, SEED, workers), horizon=5, attempts=1)
-    with pytest.raises(UserError, match="out of oil: no environment has made a sound step"):
+    with pytest.raises(UserError, match="out of oil .no environment has made a sound step"):
         acted(trials, 1)
 
 
@@ -270,7 +268,7 @@ def test_faults_are_told_of_but_not_for_ever(capsys: pytest.CaptureFixture[str])
     with pytest.raises(UserError):
         acted(trials, 1000)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "environment 0 raised ValueError: out of oil; begun anew (restart 1)"
+    assert lines[0] == "environment 0 raised ValueError: out of oil (begun anew; restart 3)"
     assert len(lines) == 5
 
 
@@ -293,5 +291,5 @@ def test_what_cannot_be_made_again_ends_it(tmp_path: Path) -> None:
         return AlwaysFailing(3)
 
     trials = Trials(place(make, ROWS, SEED, 0), horizon=5, attempts=1)
-    with pytest.raises(UserError, match="environment 0 failed and could not be begun again in 3 tries.*no licence"):
+    with pytest.raises(UserError, match=r"environment 0 failed and could not be begun again in 3 tries.*no licence"):
         acted(trials, 10)

@@ -54,11 +54,11 @@ class Faults:
         """
         self._has_worked = self._has_worked or bool(step.live.any())
         self._excess = max(0, self._excess - finished) + len(step.faults)
-        for fault in step.faults:
-            self._counts[fault.kind] += 1
-            self._tell(fault)
+        self._counts.update(fault.kind for fault in step.faults)
         if step.faults and (self._excess > self.config.max_restarts or not self._has_worked):
             raise self._too_many(step.faults[-1])
+        for fault in step.faults:
+            self._tell(fault)
 
     def metrics(self) -> dict[str, float]:
         """`faults/restarts`, and how many there were of each kind that was met, all since this process began."""
@@ -72,16 +72,16 @@ class Faults:
             return
         self._lines += 1
         self._quiet_until = now + _SECONDS_BETWEEN_LINES
-        print(f"{fault.message}; begun anew (restart {self._counts.total()})", file=sys.stderr)
+        print(f"{fault.message} (begun anew; restart {self._counts.total()})", file=sys.stderr)
 
     def _too_many(self, fault: Fault) -> UserError:
         if not self._has_worked:
             how_often = "no environment has made a sound step"
         else:
-            how_often = (
-                f"environments were begun anew {self._counts.total()} times, and too few trials came to their end"
+            why = (
+                f"fault {self._counts.total()} of this run, with too few whole trials between them: mend the environment, "
+                f"or raise faults.max_restarts ({self.config.max_restarts})"
+                if self._has_worked
+                else "no environment has made a sound step: mend it"
             )
-        return UserError(
-            f"{fault.message}: {how_often}: mend the environment, or raise faults.max_restarts "
-            f"({self.config.max_restarts})" + f"\n\n{fault.trace}" * bool(fault.trace)
-        )
+        return UserError(f"{fault.message} ({why})" + f"\n\n{fault.trace}" * bool(fault.trace))
