@@ -175,3 +175,29 @@ class FailingVectorEnv(VectorEnv):
 
     def _observe(self) -> np.ndarray:
         return np.stack([self.task, self.attempt, self.time], axis=1).astype(np.float32)
+
+
+class UnreliableRecall(gymnasium.Env[np.ndarray, int]):
+    """A bit is shown once and named two steps later; 5 % of all steps fail, in one way or another."""
+
+    observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.bit, self.time = int(self.np_random.integers(2)), 0
+        return np.array([1.0, self.bit], np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.time += 1
+        observation, reward = np.zeros(2, np.float32), float(self.time == 2 and action == self.bit)
+        luck = self.np_random.random()
+        if luck < 0.02:
+            raise RuntimeError("the simulator has gone")
+        if luck < 0.03:
+            observation = np.full(2, np.inf, np.float32)
+        elif luck < 0.04:
+            reward = np.nan
+        elif luck < 0.05:
+            observation = np.zeros(3, np.float32)
+        return observation, reward, self.time == 2, False, {}

@@ -239,7 +239,7 @@ def test_without_restarts_the_first_fault_ends_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_never_worked_is_the_users_to_mend_at_once(workers: int) -> None:
     trials = Trials(place(partial(AlwaysFailing, 1), ROWS, SEED, workers), horizon=5, attempts=1)
-    with pytest.raises(UserError, match="out of oil .no environment has made a sound step"):
+    with pytest.raises(UserError, match=r"out of oil .no environment has made a sound step"):
         acted(trials, 1)
 
 

@@ -75,13 +75,10 @@ class Faults:
         print(f"{fault.message} (begun anew; restart {self._counts.total()})", file=sys.stderr)
 
     def _too_many(self, fault: Fault) -> UserError:
-        if not self._has_worked:
-            how_often = "no environment has made a sound step"
-        else:
-            why = (
-                f"fault {self._counts.total()} of this run, with too few whole trials between them: mend the environment, "
-                f"or raise faults.max_restarts ({self.config.max_restarts})"
-                if self._has_worked
-                else "no environment has made a sound step: mend it"
-            )
+        why = (
+            f"fault {self._counts.total()} of this run, with too few whole trials between them: mend the environment, "
+            f"or raise faults.max_restarts ({self.config.max_restarts})"
+            if self._has_worked
+            else "no environment has made a sound step: mend it"
+        )
         return UserError(f"{fault.message} ({why})" + f"\n\n{fault.trace}" * bool(fault.trace))

@@ -139,7 +139,7 @@ def test_rows_of_vector_environments_that_are_not_finite_begin_anew(broken, mess
     assert environments.step(np.zeros(3, np.int64)).failed is None
     step = environments.step(np.zeros(3, np.int64))
     assert step.failed is not None and step.failed.tolist() == [False, True, False] == (~step.live).tolist()
-    assert [fault.message.partition(" of its episode")[0] for fault in step.faults] == [message]
+    assert len(step.faults) == 1 and message in step.faults[0].message
     assert np.isfinite(step.observation["x"]).all() and step.reward.tolist() == [0, 0, 0]
     assert environments.step(np.zeros(3, np.int64)).failed is None
 

@@ -42,7 +42,8 @@ def fault_of(error: Exception, who: str) -> Fault:
     if isinstance(error, WorkerError):
         return error.fault
     if isinstance(error, UnsoundError):
-        return Fault(kind=error.kind, message=str(error))
+        message = str(error) if str(error).startswith(who) else f"{who}: {error}"
+        return Fault(kind=error.kind, message=message)
     trace = "".join(traceback.format_exception(error))
     first_line = next(iter(str(error).splitlines()), "")
     return Fault(kind="raised", message=f"{who} raised {type(error).__name__}: {first_line}", trace=trace)
