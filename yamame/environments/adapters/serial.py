@@ -80,7 +80,7 @@ class SerialEnvironments:
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`."""
         rows: list[int] = np.flatnonzero(mask).tolist()
-        before = {row: (self._seen[row], self._infos[row]) for row in rows}
+        seen, infos = self._seen.copy(), self._infos.copy()
         self._ended = self._ended & ~mask
         for row in rows:
             try:
@@ -89,15 +89,15 @@ class SerialEnvironments:
                 self._break(row, error)
         self._step[mask] = 0
         try:
-            observation = self._observation(range(self.num_envs))
+            observation = self._observation(slice(0, self.num_envs))
         except UnsoundError:
             for row in rows:
                 try:
-                    self._observation([row])
+                    self._observation(slice(row, row + 1))
                 except UnsoundError as error:
                     self._break(row, error)
-                    self._seen[row], self._infos[row] = before[row]
-            observation = self._observation(range(self.num_envs))
+                    self._seen[row], self._infos[row] = seen[row], infos[row]
+            observation = self._observation(slice(0, self.num_envs))
         self._begun = True
         return self._with_masks(observation)
 
@@ -191,10 +191,10 @@ class SerialEnvironments:
         check_finite(observation, reward, step, self._first_row + first_row)
         return observation, reward
 
-    def _observation(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
+    def _observation(self, rows: slice) -> dict[str, np.ndarray]:
         """What was last seen in some rows, checked as in `_numbers`."""
-        observation = stack_observations(self.observation_space, [self._seen[row] for row in rows])
-        check_finite(observation, None, self._step[rows], self._first_row + rows[0])
+        observation = stack_observations(self.observation_space, self._seen[rows])
+        check_finite(observation, None, self._step[rows], self._first_row + rows.start)
         return observation
 
     def _break(self, row: int, error: Exception) -> None:
