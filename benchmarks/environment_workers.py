@@ -20,7 +20,8 @@ from gymnasium.vector import AsyncVectorEnv
 from yamame.environments.adapters.gymnasium_ids import make_registered
 from yamame.environments.adapters.placement import available_cores, placement, step_seconds
 from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.vectorize import make_singles, vectorize
+from yamame.environments.adapters.singles import make_singles
+from yamame.environments.adapters.vectorize import vectorize
 from yamame.environments.adapters.workers import WorkerEnvironments
 from yamame.environments.popgym import make_popgym
 from yamame.environments.trials import Trials

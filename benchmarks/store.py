@@ -1,9 +1,9 @@
 """The replay store against one `.npz` file a trajectory: `python benchmarks/store.py [--seconds 3] [--growth 80000]`.
 
 Trajectories of 6 KB, 150 KB and 1.7 MB are written and read back at random, both ways in one run, nothing cached. The
-store syncs after every 24 writes, as a run does at a checkpoint at the most; files are left to the system. Observations are
-random walks in steps of 1/16, which compress about as well as a simulator's. Then both ways grow: writes and reads a
-second, seconds to open and bytes on the disk, as trajectories of 6 KB pile up.
+store syncs after every 24 writes, more often than a run; files are left to the system. Observations are random walks in
+steps of 1/16, which compress about as well as a simulator's. Then both ways grow: writes and reads a second, seconds to
+open and bytes on the disk, as trajectories of 6 KB pile up.
 """
 
 import argparse

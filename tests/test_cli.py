@@ -330,9 +330,9 @@ def test_environments_that_cannot_be_trained_on(name: str, message: str, capsys:
     assert not Path("run").exists()
 
 
-def test_nan_during_training_keeps_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_too_many_keeps_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     nan = [*STRANGE, "strange_environments:NaNLater-v0", "--checkpoint-every-seconds", "0", "--run-dir", "run"]
-    said = refused(capsys, *nan, "--quiet")
+    said = refused(capsys, *nan, "--faults.max-restarts", "0", "--quiet")
     assert "returned NaN" in said and "yamame resume run" in said
     checkpoints = files(Path("run/checkpoints"))
     assert main(["eval", "run", "--json"]) == 0

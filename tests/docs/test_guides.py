@@ -41,6 +41,7 @@ def test_your_own_environment() -> None:
     recall, doors, many_doors, urn, spot, errands = (
         names[name].summary for name in ("recall", "doors", "many_doors", "urn", "spot", "errands")
     )
+    assert names["flaky"].summary["env_steps"] >= 192
     assert all(summary["env_steps"] == 192 for summary in (recall, doors, many_doors, urn, spot, errands))
     assert errands["success_rate"] is not None and errands["return_mean"] <= 2
     assert recall["success_rate"] is not None and len(recall["return_per_attempt"]) == 1

@@ -206,11 +206,11 @@ def test_an_xland_trial_keeps_its_ruleset_and_the_next_has_another():
     def rulesets():
         return [np.concatenate([leaf.flatten() for leaf in jax.tree.leaves(jax.device_get(rows.task))])]
 
-    rows = trials.environments._rows
+    rows = trials.environments._environments._rows
     trials.reset()
     told, places = [], []
     for _ in range(80):
-        rows = trials.environments._rows
+        rows = trials.environments._environments._rows
         told.append(rulesets()[0].tolist())
         places.append(np.asarray(rows.state.state.agent.position).tolist())
         trials.step(np.full(2, 1))

@@ -7,6 +7,7 @@ from typing import Any
 
 from yamame.environments.adapters.placement import place
 from yamame.environments.adapters.selection import selecting
+from yamame.environments.adapters.workers import STEP_SECONDS
 from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.interfaces import Environments, TrialEnvironments
 from yamame.records.limits import check_limits
@@ -59,6 +60,9 @@ class SinglesConfig(EnvironmentConfig):
     workers: int | None = None
     """Processes that step the environments; 0: this one; None: what is fastest, by timing a few steps. The results are
     the same."""
+    step_seconds: float = STEP_SECONDS
+    """Longest time that a worker process may take for one step of its environments; after that it is taken for hung,
+    killed and begun anew. 0: any. A reset may take ten times as long."""
     mask_key: str = MASK_LEAF
     """Name of the action mask: a leaf of the observation, or where there is none of that name, an entry of info, where
     the environment gives one. '': no masks."""
@@ -68,7 +72,7 @@ class SinglesConfig(EnvironmentConfig):
     """Parts of the observation that the agent does not see."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "workers", at_least=0)
+        check_limits(self, "workers", "step_seconds", at_least=0)
 
     def build_rendered(self, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build_rendered`; pictures come from this process."""
@@ -77,4 +81,4 @@ class SinglesConfig(EnvironmentConfig):
     def place(self, make: Callable[[], Any], num_envs: int, seed: int) -> Environments:
         """`num_envs` of the single environments that `make` makes, as these settings say; errors as of `build`."""
         seen = selecting(make, self.keys, self.drop_keys, self.mask_key)
-        return place(seen, num_envs, seed, self.workers, mask_key=self.mask_key)
+        return place(seen, num_envs, seed, self.workers, mask_key=self.mask_key, step_seconds=self.step_seconds)

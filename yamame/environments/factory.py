@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
 from gymnasium.vector import VectorEnv
 
+from yamame.environments.adapters.restarted import RestartedEnvironments
 from yamame.environments.adapters.selection import select
 from yamame.environments.adapters.vectorize import vectorize
 from yamame.environments.config import SinglesConfig
@@ -58,10 +60,14 @@ class FactoryConfig(SinglesConfig):
 
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`. A vector environment must have exactly `num_envs` rows."""
-        environments = self._whole(num_envs, seed) if self.rows else self.place(self.factory, num_envs, seed)
+        environments = (
+            RestartedEnvironments(partial(self._whole, num_envs=num_envs), seed)
+            if self.rows
+            else self.place(self.factory, num_envs, seed)
+        )
         return trials_of(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
 
-    def _whole(self, num_envs: int, seed: int) -> Environments:
+    def _whole(self, seed: int, *, num_envs: int) -> Environments:
         made = self.factory()
         if not isinstance(made, VectorEnv):
             raise UserError("the factory makes single environments: leave rows out")

@@ -3,12 +3,13 @@
 import difflib
 import importlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from gymnasium import spaces
 
 from yamame.environments.adapters.jax_environment import Array, JaxEnvironment, JaxStep
+from yamame.environments.adapters.restarted import RestartedEnvironments
 from yamame.environments.config import EnvironmentConfig
 from yamame.environments.trials import Trials
 from yamame.records.errors import UserError
@@ -100,7 +101,7 @@ class GymnaxConfig(EnvironmentConfig):
             importlib.import_module("gymnax")
         except ImportError as error:
             raise UserError(f"environment {self.name!r} needs JAX and gymnax: pip install 'yamame[jax]'") from error
-        environments = JaxEnvironments(GymnaxEnvironment(self.name), num_envs, seed)
+        environments = RestartedEnvironments(partial(JaxEnvironments, GymnaxEnvironment(self.name), num_envs), seed)
         return Trials(environments, horizon=self.horizon, attempts=self.attempts)
 
 

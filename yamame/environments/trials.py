@@ -23,7 +23,7 @@ class Trials:
 
     The trial is `terminated` if its last attempt terminated, and `truncated` if that was truncated or the horizon was
     reached; a terminated attempt that is not the last one ends nothing. Rows that are not `live` (see `EpisodeStep`)
-    cost no time: they only say what the trial begins with.
+    cost no time: they only say what the trial begins with. In `failed` rows another trial begins.
     """
 
     def __init__(self, environments: Environments, *, horizon: int, attempts: int | None) -> None:
@@ -60,8 +60,9 @@ class Trials:
         trial_ends = terminated | truncated
         begins = attempt_ends | trial_ends
         observation = self.environments.reset(begins, trial_ends) if begins.any() else episode.observation
-        self._time[trial_ends] = 0
-        self._attempts_done[trial_ends] = 0
+        over = trial_ends if episode.failed is None else trial_ends | episode.failed
+        self._time[over] = 0
+        self._attempts_done[over] = 0
         return TrialStep(
             reward=episode.reward,
             terminated=terminated,
@@ -72,6 +73,8 @@ class Trials:
             observation=observation,
             success=episode.success,
             goals=episode.goals,
+            failed=episode.failed,
+            faults=episode.faults,
         )
 
     def close(self) -> None:

@@ -2,13 +2,14 @@
 
 import importlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from yamame.environments.adapters.jax_environment import Array, JaxEnvironment, JaxStep
+from yamame.environments.adapters.restarted import RestartedEnvironments
 from yamame.environments.config import EnvironmentConfig
 from yamame.environments.trials import Trials
 from yamame.records.errors import FieldError, UserError
@@ -160,7 +161,8 @@ class XLandConfig(EnvironmentConfig):
         except ImportError as error:
             raise UserError("XLand needs JAX and xminigrid: pip install 'yamame[jax]'") from error
         room = XLandEnvironment(self.size, self.view, self.objects, self.rules, self.attempt_length)
-        return Trials(JaxEnvironments(room, num_envs, seed), horizon=self.horizon, attempts=None)
+        rooms = RestartedEnvironments(partial(JaxEnvironments, room, num_envs), seed)
+        return Trials(rooms, horizon=self.horizon, attempts=None)
 
 
 def _goal(kind: Any, tile: Any, beside: Any) -> Any:

@@ -1,10 +1,12 @@
 """What passes between E environments and the policy at one instant (numpy, environments first)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped
+
+from yamame.records.fault import Fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,9 @@ class EpisodeStep:
     """Answer of E environments to one action each. `observation` is what the action led to, never a reset's.
 
     `live` is False where this call was no transition at all but only delivered the first observation of the next
-    episode (vector environments that reset one call late): reward and flags mean nothing there.
+    episode (vector environments that reset one call late): reward and flags mean nothing there, `terminated` and
+    `truncated` are false. `failed` rows are some of those: the environment failed, in this step or in the reset before
+    it, and was made anew; the episode that it delivers is on a new task. None: no row has failed.
     """
 
     reward: Float32[np.ndarray, "E"]
@@ -51,6 +55,9 @@ class EpisodeStep:
     success: Bool[np.ndarray, "E"] | None = None
     goals: GoalStep | None = None
     """None where the task has no instructions."""
+    failed: Bool[np.ndarray, "E"] | None = None
+    faults: Sequence[Fault] = ()
+    """What went wrong since the last step, each fault once, however many rows have failed by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,7 @@ class TrialStep:
     `final_observation` is what the action led to (the token that is bootstrapped from where the trial ended);
     `observation` is what the policy sees next: the same, or the first of the next attempt or trial.
     `terminated` and `truncated` are the trial's; `episode_start` marks that `observation` begins an attempt.
+    In `failed` rows, which are not `live`, the trial broke off before this step, and `observation` begins another.
     """
 
     reward: Float32[np.ndarray, "E"]
@@ -72,3 +80,6 @@ class TrialStep:
     success: Bool[np.ndarray, "E"] | None = None
     goals: GoalStep | None = None
     """None where the task has no instructions."""
+    failed: Bool[np.ndarray, "E"] | None = None
+    faults: Sequence[Fault] = ()
+    """See `EpisodeStep`."""

@@ -10,8 +10,9 @@ from yamame.records.goals import Goals
 from yamame.records.interfaces import ActingPolicy, TrialEnvironments
 from yamame.records.resumable import Resumable, State, set_state_over, state_over
 from yamame.records.step import GoalStep, PolicyInput, TrialStep
-from yamame.records.trajectory import Trajectory
+from yamame.records.trajectory import Observation, Trajectory
 from yamame.rollout.exploration import Explorer
+from yamame.rollout.faults import FaultConfig, Faults
 from yamame.rollout.tape import Tape
 
 _FLIGHT = ("_row", "_first_row_E", "_version_E", "_announces_success")
@@ -22,12 +23,22 @@ class Collector:
 
     Holds what lies between two calls: what the policy sees next and the tape of the trials in flight. Use the same
     policy object in every call, and in nothing else meanwhile: its memory belongs to these trials.
+
+    The trial of an environment that failed is dropped, or cut before the step that failed, as `faults` says. Raises
+    `UserError` where that happens too often.
     """
 
-    def __init__(self, environments: TrialEnvironments, task: str, explorer: Explorer) -> None:
+    def __init__(
+        self,
+        environments: TrialEnvironments,
+        task: str,
+        explorer: Explorer,
+        faults: FaultConfig | None = None,
+    ) -> None:
         self.environments = environments
         self.task = task
         self.explorer = explorer
+        self.faults = Faults(faults or FaultConfig())
         self.env_steps = 0
         """Transitions so far, summed over environments: the clock of exploration. Set it to go on from a checkpoint."""
         self.restart()
@@ -39,6 +50,7 @@ class Collector:
         self._first_row_E = np.zeros(self.environments.num_envs, np.int64)
         self._version_E = np.zeros(self.environments.num_envs, np.int64)
         self._announces_success = False
+        self._goals_before: GoalStep | None = None
         self._observations, self._transitions = Tape(), Tape()
 
     def state_dict(self) -> State:
@@ -92,9 +104,14 @@ class Collector:
         self.env_steps += int(np.count_nonzero(step.live))
         ended_E = (step.terminated | step.truncated) & step.live
         self._row += 1
-        finished = [(int(env), self._cut(int(env), step)) for env in np.flatnonzero(ended_E)]
+        finished = [(int(env), self._finished(int(env), step)) for env in np.flatnonzero(ended_E)]
+        self.faults.note(step, finished=len(finished))
+        if step.failed is not None:
+            finished += self._cut_short(step.failed)
+            ended_E |= step.failed
         self._first_row_E[ended_E] = self._row
-        self._input = _next_input(now, action, step)
+        self._goals_before = step.goals
+        self._input = _next_input(now, action, step, ended_E)
         return finished
 
     def _begin(self) -> PolicyInput:
@@ -122,31 +139,69 @@ class Collector:
         self._transitions.reserve(self._row, self._first_row_E)
         self._transitions.write(self._row, row)
 
-    def _cut(self, env: int, step: TrialStep) -> Trajectory:
+    def _finished(self, env: int, step: TrialStep) -> Trajectory:
         """The trial of environment `env`, which `step` has ended."""
-        rows = (env, int(self._first_row_E[env]), self._row)
+        rows = self._rows(env)
         live = self._transitions.read("live", *rows)
-        length = int(np.count_nonzero(live))
-        only_last = np.arange(length) == length - 1
         observation = {
             name: np.concatenate([self._observations.read(name, *rows)[live], final[env : env + 1]])
             for name, final in step.final_observation.items()
         }
+        # the last observation begins nothing, though the one that the policy sees next does
+        episode_start = np.append(self._transitions.read("episode_start", *rows)[live], False)
+        terminated, truncated = bool(step.terminated[env]), bool(step.truncated[env])
+        return self._trajectory(env, observation, episode_start, step.goals, terminated, truncated)
+
+    def _cut_short(self, failed_E: Bool[np.ndarray, "E"]) -> list[tuple[int, Trajectory]]:
+        """What there is to keep of trials that broke off in the row of the tape that was written last."""
+        if self.faults.config.on_fault == "drop":
+            return []
+        return [(env, self._until_fault(env)) for env in np.flatnonzero(failed_E).tolist() if self._length(env)]
+
+    def _until_fault(self, env: int) -> Trajectory:
+        """The trial of environment `env` as truncated where the action was chosen that was never answered."""
+        rows = self._rows(env)
+        seen = self._transitions.read("live", *rows).copy()
+        seen[-1] = True
+        observation = {name: self._observations.read(name, *rows)[seen] for name in self._observations.names}
+        episode_start = self._transitions.read("episode_start", *rows)[seen]
+        return self._trajectory(env, observation, episode_start, self._goals_before, False, True)
+
+    def _trajectory(
+        self,
+        env: int,
+        observation: Observation,
+        episode_start: Bool[np.ndarray, "slots"],
+        goals: GoalStep | None,
+        terminated: bool,
+        truncated: bool,
+    ) -> Trajectory:
+        """What is on the tape of environment `env`, with the observations around it and how it ended."""
+        rows = self._rows(env)
+        live = self._transitions.read("live", *rows)
+        length = self._length(env)
+        only_last = np.arange(length) == length - 1
         return Trajectory(
             reward=self._transitions.read("reward", *rows)[live],
             action=self._transitions.read("action", *rows)[live],
-            terminated=only_last & step.terminated[env],
-            truncated=only_last & step.truncated[env],
-            # the last observation begins nothing, though the one that the policy sees next does
-            episode_start=np.append(self._transitions.read("episode_start", *rows)[live], False),
+            terminated=only_last & terminated,
+            truncated=only_last & truncated,
+            episode_start=episode_start,
             observation=observation,
             success=self._transitions.read("success", *rows)[live] if self._announces_success else None,
-            goals=self._goals(env, step.goals, rows, live),
+            goals=self._goals(env, goals, rows, live),
             task=self.task,
             horizon=self.environments.horizon,
             policy_version=int(self._version_E[env]),
             exploration=float(self.explorer.multiplier_E[env]),
         )
+
+    def _rows(self, env: int) -> tuple[int, int, int]:
+        """Where the trial in flight of environment `env` is on the tape."""
+        return env, int(self._first_row_E[env]), self._row
+
+    def _length(self, env: int) -> int:
+        return int(np.count_nonzero(self._transitions.read("live", *self._rows(env))))
 
     def _goals(
         self, env: int, step: GoalStep | None, rows: tuple[int, int, int], live: Bool[np.ndarray, "rows"]
@@ -161,13 +216,15 @@ class Collector:
         )
 
 
-def _next_input(now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: TrialStep) -> PolicyInput:
+def _next_input(
+    now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: TrialStep, ended_E: Bool[np.ndarray, "E"]
+) -> PolicyInput:
     """What the policy sees after a vector step: each timestep carries the action and reward that led to it.
 
-    Rows that are not live made no transition: they stay at their time, with another observation.
+    Where trials have ended, others begin. Rows that are not live made no transition: they stay at their time, with
+    another observation.
     """
     live_E = step.live
-    ended_E = (step.terminated | step.truncated) & live_E
     time_E = np.where(ended_E, 0, now.time + live_E)
     previous_action = np.where(live_E.reshape(-1, *[1] * (action.ndim - 1)), action, now.previous_action)
     previous_reward = np.where(live_E, step.reward, now.previous_reward)

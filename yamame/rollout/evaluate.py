@@ -1,7 +1,7 @@
 """`evaluate`: how good a policy is, without exploration noise and without favouring short trials."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from yamame.records.interfaces import ActingPolicy, TrialEnvironments
 from yamame.rollout.collect import Collector
 from yamame.rollout.confidence import mean_ci95, rate_ci95
 from yamame.rollout.exploration import Explorer, NoExploration
+from yamame.rollout.faults import FaultConfig
 from yamame.rollout.statistics import TrialSummary, success_rate, summarize
 
 BEGUN_BY = 0.5
@@ -63,20 +64,23 @@ def evaluate(
     trials: int,
     deterministic: bool,
     confidence_seed: int = 0,
+    faults: FaultConfig | None = None,
 ) -> Evaluation:
     """Let `policy` act until exactly `trials` trials are counted; no exploration noise.
 
     Each environment owes a quota of `trials / E` trials (the first ones one more where that is no whole number), set
     beforehand, so that trials that end early are not counted more often; an environment that has met its quota is
-    stepped on, uncounted. Begins with a reset everywhere. `policy` must not serve trials in flight elsewhere: its
-    memory is overwritten. Raises `UserError` if `trials` is not positive.
+    stepped on, uncounted. A trial whose environment failed is replaced by its next one, as long as `faults` allows it.
+    Begins with a reset everywhere. `policy` must not serve trials in flight elsewhere: its memory is overwritten.
+    Raises `UserError` if `trials` is not positive.
     """
     if trials < 1:
         raise UserError(f"cannot evaluate over {trials} trials: give at least 1")
     num_envs = environments.num_envs
     quotas = [trials // num_envs + (env < trials % num_envs) for env in range(num_envs)]
     explorer = Explorer(NoExploration(), environments.action_space, num_envs, np.random.default_rng(0))
-    collector = Collector(environments, "", explorer)
+    faults = replace(faults or FaultConfig(), on_fault="drop")
+    collector = Collector(environments, "", explorer, faults)
     counted: list[list[TrialSummary]] = [[] for _ in range(num_envs)]
     missing = trials
     while missing:

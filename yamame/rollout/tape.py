@@ -1,6 +1,6 @@
 """`Tape`: what the last vector steps saw, until the trials that they belong to are finished."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from jaxtyping import Int64, Shaped
@@ -19,6 +19,11 @@ class Tape:
         self._capacity = capacity
         self._first_row = 0
         self._columns: dict[str, np.ndarray] = {}
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The columns written so far."""
+        return self._columns.keys()
 
     def write(self, row: int, values: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
         """Set row `row`, for which `reserve` has made room. Values are copied, in the type that came first."""

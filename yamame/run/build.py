@@ -76,7 +76,10 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         learner=learner,
         policy=Policy(agent, num_envs=config.num_envs, generator=generator),
         collector=Collector(
-            trials, config.env.task, Explorer(config.exploration, trials.action_space, config.num_envs, rng)
+            trials,
+            config.env.task,
+            Explorer(config.exploration, trials.action_space, config.num_envs, rng),
+            config.faults,
         ),
         store=store,
         sampler=Sampler(

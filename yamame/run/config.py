@@ -10,6 +10,7 @@ from yamame.records.errors import UserError
 from yamame.records.limits import check_limits
 from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import BiLevelEpsilon, ExplorationConfig
+from yamame.rollout.faults import FaultConfig
 from yamame.run.pace import PaceConfig
 
 
@@ -55,6 +56,7 @@ class RunConfig:
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     pace: PaceConfig = field(default_factory=PaceConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    faults: FaultConfig = field(default_factory=FaultConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     overlap: bool = False
     """Collect and learn at once, in two threads, at the same pace: what acts is then a round older. For environments

@@ -59,7 +59,7 @@ def judge_random(config: RunConfig, *, trials: int, seed: int = EVALUATION_SEED)
     env = config.env.for_evaluation()
     with closing(env.build(_num_envs(config, env, trials), seed)) as environments:
         policy = RandomPolicy(environments.action_space, np.random.default_rng(seed))
-        return evaluate(policy, environments, trials=trials, deterministic=False)
+        return evaluate(policy, environments, trials=trials, deterministic=False, faults=config.faults)
 
 
 def _evaluate_agent(config: RunConfig, env: EnvironmentConfig, agent: Agent, *, trials: int, seed: int) -> Evaluation:
@@ -67,7 +67,9 @@ def _evaluate_agent(config: RunConfig, env: EnvironmentConfig, agent: Agent, *, 
     with closing(env.build(num_envs, seed)) as environments:
         generator = torch.Generator(agent.discounts_G.device).manual_seed(seed)
         policy = Policy(agent, num_envs=num_envs, generator=generator)
-        return evaluate(policy, environments, trials=trials, deterministic=config.deterministic_actions)
+        return evaluate(
+            policy, environments, trials=trials, deterministic=config.deterministic_actions, faults=config.faults
+        )
 
 
 def _num_envs(config: RunConfig, env: EnvironmentConfig, trials: int) -> int:

@@ -141,6 +141,7 @@ class Round:
         self._env_steps_stored = parts.collector.env_steps
         self.state.values |= {
             **parts.statistics.metrics(),
+            **parts.collector.faults.metrics(),
             "speed/collect_seconds": collected.seconds,
             "replay/trajectories": float(len(parts.store)),
             "replay/damaged": float(parts.store.damaged),

@@ -105,24 +105,43 @@ NAN = {"x": np.array([0.0, np.nan], np.float32), "n": 1}
 INFINITE = {"x": np.array([0.0, np.inf], np.float32), "n": 1}
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        ({"observation": NAN}, "environment 1 returned NaN in observation 'x' at step 2"),
-        ({"observation": INFINITE}, "environment 1 returned infinity in observation 'x' at step 2"),
-        ({"reward": float("nan")}, "environment 1 returned NaN as reward at step 2"),
-        ({"first": NAN}, "environment 1 returned NaN in observation 'x' at step 0"),
-    ],
-)
-@pytest.mark.parametrize("through", ["serial", "vector"])
-def test_numbers_that_are_not_finite_are_refused(broken, message, through):
-    makers = [BrokenEnv, lambda: BrokenEnv(**broken), BrokenEnv]
-    many = [make() for make in makers] if through == "serial" else SyncVectorEnv(makers)
-    environments = vectorize(many, 0)
+NOT_FINITE = [
+    ({"observation": NAN}, "environment 1 returned NaN in observation 'x' at step 2"),
+    ({"observation": INFINITE}, "environment 1 returned infinity in observation 'x' at step 2"),
+    ({"reward": float("nan")}, "environment 1 returned NaN as reward at step 2"),
+]
+BEGUN_NOT_FINITE = ({"first": NAN}, "environment 1 returned NaN in observation 'x' at step 0")
+
+
+def makers(broken):
+    return [BrokenEnv, lambda: BrokenEnv(**broken), BrokenEnv]
+
+
+@pytest.mark.parametrize(("broken", "message"), [*NOT_FINITE, BEGUN_NOT_FINITE])
+def test_numbers_that_are_not_finite_are_refused(broken, message):
+    environments = vectorize([make() for make in makers(broken)], 0)
     with pytest.raises(UserError, match=message):
         begin(environments)
         for _ in range(2):
             environments.step(np.zeros(3, np.int64))
+
+
+def test_a_vector_environment_that_is_not_finite_when_it_begins_is_refused():
+    broken, message = BEGUN_NOT_FINITE
+    with pytest.raises(UserError, match=message):
+        begin(vectorize(SyncVectorEnv(makers(broken)), 0))
+
+
+@pytest.mark.parametrize(("broken", "message"), NOT_FINITE)
+def test_rows_of_vector_environments_that_are_not_finite_begin_anew(broken, message):
+    environments = vectorize(SyncVectorEnv(makers(broken)), 0)
+    begin(environments)
+    assert environments.step(np.zeros(3, np.int64)).failed is None
+    step = environments.step(np.zeros(3, np.int64))
+    assert step.failed is not None and step.failed.tolist() == [False, True, False] == (~step.live).tolist()
+    assert len(step.faults) == 1 and message in step.faults[0].message
+    assert np.isfinite(step.observation["x"]).all() and step.reward.tolist() == [0, 0, 0]
+    assert environments.step(np.zeros(3, np.int64)).failed is None
 
 
 def test_observation_of_the_wrong_shape_is_refused():

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from counting_environment import CountingEnv
 from gymnasium import spaces
-from worker_environments import FaultyEnv, NestedEnv, OtherSpacesEnv, SlowEnv
+from worker_environments import NestedEnv, OtherSpacesEnv, SlowEnv, UnfitEnv
 
 from yamame.environments.adapters.placement import choose_workers, place, placement, spin_seconds
+from yamame.environments.adapters.restart import WorkerError
 from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.workers import WorkerEnvironments, WorkerError
+from yamame.environments.adapters.workers import WorkerEnvironments
 from yamame.environments.factory import FactoryConfig
 from yamame.environments.gymnasium_env import GymnasiumConfig
 from yamame.records.errors import UserError
@@ -85,46 +86,46 @@ def test_what_comes_back_is_the_callers_to_keep() -> None:
     environments.close()
 
 
-def faulty(fault: str, workers: int) -> Environments:
+def unfit(fault: str, workers: int) -> Environments:
     seeds = np.random.SeedSequence(4).generate_state(4)
-    return place(partial(FaultyEnv, int(seeds[2]), fault), 4, 4, workers)
-
-
-def run_into(environments: Environments) -> None:
-    begin(environments)
-    for _ in range(2):
-        environments.step(np.zeros(4, np.int64))
+    return place(partial(UnfitEnv, int(seeds[2]), fault), 4, 4, workers)
 
 
 @pytest.mark.parametrize("fault", ["nan", "user"])
 def test_errors_for_the_user_are_the_same_as_in_this_process(fault: str) -> None:
     messages = []
     for workers in (0, 2):
-        environments = faulty(fault, workers)
+        environments = unfit(fault, workers)
         with pytest.raises(UserError) as caught:
-            run_into(environments)
+            begin(environments)
         messages.append(str(caught.value))
         environments.close()
     assert messages[0] == messages[1]
     assert fault == "user" or "environment 2 returned NaN" in messages[0]
 
 
-def test_an_exception_names_the_row_and_has_its_traceback_and_the_others_go_on() -> None:
-    environments = faulty("raise", 2)
-    with pytest.raises(WorkerError, match="environment 2 raised ValueError: the dice fell") as caught:
-        run_into(environments)
-    assert "in step" in str(caught.value) and "Traceback" in str(caught.value)
-    assert begin(environments)["observation"].shape == (4, 3)
-    assert environments.step(np.zeros(4, np.int64)).reward.tolist() == [1, 1, 1, 1]
+def test_an_exception_in_the_first_reset_has_its_traceback_and_names_the_environment() -> None:
+    environments = unfit("raise", 2)
+    with pytest.raises(WorkerError, match="a worker process raised ValueError: the dice fell") as caught:
+        begin(environments)
+    assert "in reset" in str(caught.value) and "Traceback" in str(caught.value)
+    assert "(environment 2)" in str(caught.value)
     environments.close()
 
 
 @pytest.mark.parametrize(("fault", "how"), [("exit", "ended with exit code 3"), ("kill", "was killed by SIGKILL")])
-def test_a_dead_worker_is_an_error_and_never_a_wait(fault: str, how: str) -> None:
-    environments = faulty(fault, 2)
-    with pytest.raises(WorkerError, match=f"environments 2 to 3 {how}"):
-        run_into(environments)
-    with pytest.raises(WorkerError, match=how):
+def test_a_worker_that_dies_in_the_first_reset_is_an_error_and_never_a_wait(fault: str, how: str) -> None:
+    environments = unfit(fault, 2)
+    for _ in range(2):
+        with pytest.raises(WorkerError, match=f"environments 2 to 3 {how}"):
+            begin(environments)
+    environments.close()
+
+
+def test_a_user_error_is_never_survived() -> None:
+    environments = unfit("user-later", 2)
+    begin(environments)
+    with pytest.raises(UserError, match="buy new dice"):
         environments.step(np.zeros(4, np.int64))
     environments.close()
 

@@ -37,26 +37,33 @@ class NestedEnv(CountingEnv):
         }
 
 
-class FaultyEnv(CountingEnv):
-    """Misbehaves in the row whose seed is given, at the second step."""
+class UnfitEnv(CountingEnv):
+    """Never works in the row whose seed is given."""
 
     def __init__(self, seed: int, fault: str) -> None:
         super().__init__()
-        self.faulty_seed, self.fault = seed, fault
+        self.unfit_seed, self.fault = seed, fault
+
+    def reset(self, **arguments: Any) -> Any:
+        observation, info = super().reset(**arguments)
+        if self.unfit_seed in self.seeds:
+            match self.fault:
+                case "raise":
+                    raise ValueError("the dice fell off the table")
+                case "user":
+                    raise UserError("buy new dice")
+                case "exit":
+                    os._exit(3)
+                case "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case "nan":
+                    observation = np.full(3, np.nan, np.float32)
+        return observation, info
 
     def step(self, action: int) -> Any:
-        observation, reward, *rest = super().step(action)
-        if self.faulty_seed in self.seeds and self.count == 2:
-            if self.fault == "raise":
-                raise ValueError("the dice fell off the table")
-            if self.fault == "user":
-                raise UserError("buy new dice")
-            if self.fault == "exit":
-                os._exit(3)
-            if self.fault == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            reward = np.nan
-        return observation, reward, *rest
+        if self.fault == "user-later":
+            raise UserError("buy new dice")
+        return super().step(action)
 
 
 class OtherSpacesEnv(CountingEnv):

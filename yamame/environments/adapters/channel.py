@@ -17,6 +17,10 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
 
+    def limit(self, seconds: float | None) -> None:
+        """From now on every method raises `TimeoutError` when the other end is silent for longer; None: never."""
+        self._socket.settimeout(seconds)
+
     def signal(self, byte: bytes) -> None:
         """Send one byte: what a vector step costs is mostly the waking up that this causes."""
         self._socket.sendall(byte)

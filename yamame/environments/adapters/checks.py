@@ -1,11 +1,11 @@
-"""What no environment may hand on: NaN, infinity, or an observation that is not of its space."""
+"""What no environment may hand on: NaN, infinity, or an observation or reward that is not of its space."""
 
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Float32, Int64, Shaped
+from jaxtyping import Bool, Float32, Int64, Shaped
 
-from yamame.records.errors import UserError
+from yamame.environments.adapters.restart import UnsoundError
 from yamame.records.spaces import Leaf, stored_shape
 
 _REMEDY = "fix the environment or clean its output with a wrapper"
@@ -17,7 +17,7 @@ def check_finite(
     step: Int64[np.ndarray, "E"],
     first_row: int = 0,
 ) -> None:
-    """Raise `UserError` at the first number that is not finite, naming environment, leaf and step of its episode.
+    """Raise `UnsoundError` at the first number that is not finite, naming environment, leaf and step of its episode.
 
     `first_row` is the number of the first of these environments.
     """
@@ -28,17 +28,29 @@ def check_finite(
         _refuse(reward, "as reward", step, first_row)
 
 
+def not_finite(
+    observation: Mapping[str, Shaped[np.ndarray, "E ..."]], reward: Float32[np.ndarray, "E"]
+) -> Bool[np.ndarray, "E"]:
+    """The environments that `check_finite` would refuse."""
+    numbers = [reward, *(leaf for leaf in observation.values() if leaf.dtype == np.float32)]
+    return ~np.logical_and.reduce([_finite_rows(values) for values in numbers])
+
+
 def check_shapes(observation: Mapping[str, Shaped[np.ndarray, "E ..."]], leaves: Mapping[str, Leaf]) -> None:
-    """Raise `UserError` where a leaf does not have the shape that its space declares."""
+    """Raise `UnsoundError` where a leaf does not have the shape that its space declares."""
     for name, leaf in leaves.items():
         found, declared = observation[name].shape[1:], stored_shape(leaf)
         if found != declared:
-            raise UserError(f"observation '{name}' has shape {found}, its space says {declared}: {_REMEDY}")
+            message = f"observation '{name}' has shape {found}, its space says {declared}: {_REMEDY}"
+            raise UnsoundError("wrong_shape", message)
 
 
 def _refuse(values: Shaped[np.ndarray, "E ..."], where: str, step: Int64[np.ndarray, "E"], first_row: int) -> None:
-    finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
-    row = int(np.flatnonzero(~finite)[0])
+    row = int(np.argmin(_finite_rows(values)))
     what = "NaN" if np.isnan(values[row]).any() else "infinity"
-    number = first_row + row
-    raise UserError(f"environment {number} returned {what} {where} at step {step[row]} of its episode: {_REMEDY}")
+    message = f"environment {first_row + row} returned {what} {where} at step {step[row]} of its episode: {_REMEDY}"
+    raise UnsoundError("not_finite", message)
+
+
+def _finite_rows(values: Shaped[np.ndarray, "E ..."]) -> Bool[np.ndarray, "E"]:
+    return np.isfinite(values).reshape(len(values), -1).all(axis=1)

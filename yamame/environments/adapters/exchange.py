@@ -31,6 +31,7 @@ class Exchange:
     terminated: Bool[np.ndarray, "E"]
     truncated: Bool[np.ndarray, "E"]
     success: Bool[np.ndarray, "E"]
+    failed: Bool[np.ndarray, "E"]
     announces_success: Bool[np.ndarray, "E"]
     """Whether `success` means anything in this row."""
     masked: Bool[np.ndarray, "E"]
@@ -63,6 +64,7 @@ def map_exchange(
         "terminated": ((), np.bool_),
         "truncated": ((), np.bool_),
         "success": ((), np.bool_),
+        "failed": ((), np.bool_),
         "announces_success": ((), np.bool_),
         "masked": ((), np.bool_),
     }

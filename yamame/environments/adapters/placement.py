@@ -12,9 +12,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from yamame.environments.adapters.restart import WorkerError
 from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.vectorize import make_singles
-from yamame.environments.adapters.workers import WorkerEnvironments, WorkerError
+from yamame.environments.adapters.singles import make_singles
+from yamame.environments.adapters.workers import STEP_SECONDS, WorkerEnvironments
 from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.errors import UserError
 from yamame.records.interfaces import Environments
@@ -30,25 +31,33 @@ _ROUNDS, _STEPS, _SECONDS = 3, 32, 0.25
 
 
 def place(
-    make: Callable[[], Any], num_envs: int, seed: int, workers: int | None, *, mask_key: str = MASK_LEAF
+    make: Callable[[], Any],
+    num_envs: int,
+    seed: int,
+    workers: int | None,
+    *,
+    mask_key: str = MASK_LEAF,
+    step_seconds: float = STEP_SECONDS,
 ) -> Environments:
-    """`num_envs` environments of one kind; what they do does not depend on where they are.
+    """`num_envs` environments of one kind; what they do does not depend on where they are. Those that fail are made
+    anew.
 
     `workers` is the number of processes, 0 for this one, None for what is expected to be fastest. Then workers that
     cannot begin (a function that cannot be sent to them, say) cost one line on stderr; where they were asked for, they
     raise `UserError` or `WorkerError`. So does a `make` that makes no `gymnasium.Env`, or the same one twice.
-    `mask_key` is where they say which actions they allow (see `ActionMasks`).
+    `mask_key` is where they say which actions they allow (see `ActionMasks`), `step_seconds` how long a worker may take
+    for a step (see `WorkerEnvironments`).
     """
     chosen = choose_workers(make, num_envs) if workers is None else workers
     if chosen:
         try:
-            return WorkerEnvironments(make, num_envs, seed, chosen, mask_key=mask_key)
+            return WorkerEnvironments(make, num_envs, seed, chosen, mask_key=mask_key, step_seconds=step_seconds)
         except (UserError, WorkerError) as problem:
             if workers is not None:
                 raise
             reason = str(problem).splitlines()[0]
             print(f"not using worker processes: {reason}; stepping environments in this one", file=sys.stderr)
-    return SerialEnvironments(make_singles(make, num_envs), seed, mask_key=mask_key)
+    return SerialEnvironments(make_singles(make, num_envs), seed, make=make, mask_key=mask_key)
 
 
 def choose_workers(make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> int:

@@ -1,20 +1,29 @@
 """Plain Gymnasium environments, stepped one after the other in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
-from jaxtyping import Bool, Shaped, UInt8
+from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
 
 from yamame.environments.adapters.action_masks import ActionMasks, told_by_infos
 from yamame.environments.adapters.actions import native_action, policy_action_space
 from yamame.environments.adapters.checks import check_finite
-from yamame.environments.adapters.observations import stack_observations
+from yamame.environments.adapters.observations import stack_observations, stack_rewards
+from yamame.environments.adapters.restart import UnsoundError, begin_again, fault_of, is_survived, seed_after
+from yamame.environments.adapters.singles import BrokenEnv, make_singles
 from yamame.environments.drawing import frames_per_second, render
 from yamame.records.action_spaces import MASK_LEAF, check_action_space
 from yamame.records.errors import UserError
+from yamame.records.fault import Fault
 from yamame.records.step import EpisodeStep
+
+_Answer = tuple[Any, Any, Any, Any, Any]
+"""Observation, reward, terminated, truncated and info of one environment."""
 
 
 class SerialEnvironments:
@@ -24,6 +33,10 @@ class SerialEnvironments:
     drawn from `seed`; `first_row` is the number of the first environment, for parts of a larger whole: its seeds and
     errors are those that it has there. `mask_key` is where they say what they allow (see `ActionMasks`). Raises
     `UserError` for spaces that are not supported or not the same everywhere.
+
+    `make` makes another environment in place of one that raises, or gives what is not finite or not of its space: the
+    row has `failed`, and the others go on. What fails in a reset has failed at the next step; until then its row shows
+    what it last did. Without `make`, in the first reset of all, and where it is a `UserError`, it is raised.
     """
 
     def __init__(
@@ -31,72 +44,72 @@ class SerialEnvironments:
         environments: Sequence[gymnasium.Env[Any, Any]],
         seed: int,
         *,
+        make: Callable[[], Any] | None = None,
         first_row: int = 0,
         mask_key: str = MASK_LEAF,
     ) -> None:
         if not environments:
             raise UserError("no environment was given: give at least one")
         first = environments[0]
-        for row, other in enumerate(environments, first_row):
-            if (other.observation_space, other.action_space) != (first.observation_space, first.action_space):
-                raise UserError(f"environment {row} has other spaces than environment {first_row}: make them all alike")
         self.num_envs = len(environments)
         self.observation_space = first.observation_space
+        self._first_row = first_row
+        for row, other in enumerate(environments):
+            self._check_spaces(row, other, first)
         self.native_action_space = check_action_space(first.action_space)
         self.action_space = policy_action_space(self.native_action_space)
         self._masks = ActionMasks(mask_key, self.observation_space, self.native_action_space, first_row=first_row)
         self._mask_key = mask_key
         self._environments = list(environments)
+        self._make = make
+        self._seed = seed
         seeds = np.random.SeedSequence(seed).generate_state(first_row + self.num_envs)
         self._seeds: list[int | None] = seeds[first_row:].tolist()
-        self._first_row = first_row
         self._seen: list[Any] = [None] * self.num_envs
         self._infos: list[Mapping[str, Any]] = [{}] * self.num_envs
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._step = np.zeros(self.num_envs, np.int64)
         self._announces_success = False
+        self._begun = False
+        self._restarts = [0] * self.num_envs
+        self._failed: list[int] = []
+        self._faults: list[Fault] = []
 
     def reset(
         self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`."""
-        for row in np.flatnonzero(mask):
-            options = {"new_task": bool(new_task[row])}
-            answer = self._environments[row].reset(seed=self._seeds[row], options=options)
-            if not (isinstance(answer, tuple) and len(answer) == 2):
-                raise UserError("the environment's reset does not return (observation, info): is it made for old Gym?")
-            self._seen[row], self._infos[row] = answer
-            self._seeds[row] = None
-        self._step[mask] = 0
+        rows: list[int] = np.flatnonzero(mask).tolist()
+        seen, infos = self._seen.copy(), self._infos.copy()
         self._ended = self._ended & ~mask
-        observation = stack_observations(self.observation_space, self._seen)
-        check_finite(observation, None, self._step, self._first_row)
+        for row in rows:
+            try:
+                self._seen[row], self._infos[row] = self._begin(row, new_task=bool(new_task[row]))
+            except Exception as error:
+                self._break(row, error)
+        self._step[mask] = 0
+        try:
+            observation = self._observation(slice(0, self.num_envs))
+        except UnsoundError:
+            for row in rows:
+                try:
+                    self._observation(slice(row, row + 1))
+                except UnsoundError as error:
+                    self._break(row, error)
+                    self._seen[row], self._infos[row] = seen[row], infos[row]
+            observation = self._observation(slice(0, self.num_envs))
+        self._begun = True
         return self._with_masks(observation)
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         """See `Environments.step`."""
         native = native_action(self.native_action_space, action)
-        choices = native.tolist() if native.ndim == 1 else native
-        answers = [each.step(choice) for each, choice in zip(self._environments, choices, strict=True)]
-        if len(answers[0]) != 5:
-            raise UserError(
-                "the environment's step does not return (observation, reward, terminated, truncated, info): "
-                "is it made for old Gym?"
-            )
-        observations, rewards, terminated, truncated, infos = zip(*answers, strict=True)
-        self._seen, self._infos = list(observations), list(infos)
         self._step += 1
-        self._ended = np.logical_or(terminated, truncated)
-        observation, reward = stack_observations(self.observation_space, observations), np.array(rewards, np.float32)
-        check_finite(observation, reward, self._step, self._first_row)
-        return EpisodeStep(
-            reward=reward,
-            terminated=np.array(terminated, np.bool_),
-            truncated=np.array(truncated, np.bool_),
-            live=np.ones(self.num_envs, np.bool_),
-            observation=self._with_masks(observation),
-            success=self._success(infos),
-        )
+        answers = self._answers(native.tolist() if native.ndim == 1 else list(native))
+        try:
+            return self._read(answers)
+        except UnsoundError:
+            return self._read(self._mended(answers))
 
     @property
     def frames_per_second(self) -> float:
@@ -111,6 +124,115 @@ class SerialEnvironments:
         """Close every environment."""
         for environment in self._environments:
             environment.close()
+
+    def _begin(self, row: int, *, new_task: bool) -> tuple[Any, Mapping[str, Any]]:
+        """The first observation and info of an episode."""
+        seed, self._seeds[row] = self._seeds[row], None
+        answer = self._environments[row].reset(seed=seed, options={"new_task": new_task})
+        if not (isinstance(answer, tuple) and len(answer) == 2):
+            raise UserError("the environment's reset does not return (observation, info): is it made for old Gym?")
+        return answer
+
+    def _answers(self, choices: Sequence[Any]) -> list[_Answer]:
+        """What the environments answer to an action each; in place of one that raises, what has been begun for it."""
+        answers: list[_Answer] = []
+        while (row := len(answers)) < self.num_envs:
+            try:
+                for environment, choice in zip(self._environments[row:], choices[row:], strict=True):
+                    answers.append(environment.step(choice))
+            except Exception as error:
+                answers.append(self._restarted(len(answers), error))
+        return answers
+
+    def _read(self, answers: Sequence[_Answer]) -> EpisodeStep:
+        """The step that all environments have answered. Raises `UnsoundError` for what nobody can use."""
+        try:
+            observations, rewards, terminated, truncated, infos = zip(*answers, strict=True)
+        except (TypeError, ValueError):
+            raise UserError(
+                "the environment's step does not return (observation, reward, terminated, truncated, info): "
+                "is it made for old Gym?"
+            ) from None
+        observation, reward = self._numbers(observations, rewards, self._step, 0)
+        self._seen, self._infos = list(observations), list(infos)
+        self._ended = np.logical_or(terminated, truncated)
+        step = EpisodeStep(
+            reward=reward,
+            terminated=np.array(terminated, np.bool_),
+            truncated=np.array(truncated, np.bool_),
+            live=np.ones(self.num_envs, np.bool_),
+            observation=self._with_masks(observation),
+            success=self._success(infos),
+        )
+        return self._with_faults(step) if self._failed else step
+
+    def _with_faults(self, step: EpisodeStep) -> EpisodeStep:
+        """What went wrong is told once."""
+        failed = np.zeros(self.num_envs, np.bool_)
+        failed[self._failed] = True
+        faults, self._faults, self._failed = tuple(self._faults), [], []
+        return replace(step, live=~failed, failed=failed, faults=faults)
+
+    def _mended(self, answers: Sequence[_Answer]) -> list[_Answer]:
+        """`answers`, with what has been begun anew in place of those that nobody can use."""
+        mended = list(answers)
+        for row, (observation, reward, *_) in enumerate(answers):
+            try:
+                self._numbers([observation], [reward], self._step[row : row + 1], row)
+            except UnsoundError as error:
+                mended[row] = self._restarted(row, error)
+        return mended
+
+    def _numbers(
+        self, observations: Sequence[Any], rewards: Sequence[Any], step: Int64[np.ndarray, "rows"], first_row: int
+    ) -> tuple[dict[str, np.ndarray], Float32[np.ndarray, "rows"]]:
+        """Observation and reward of some rows. Raises `UnsoundError` for what is not finite or not of its space."""
+        observation, reward = stack_observations(self.observation_space, observations), stack_rewards(rewards)
+        check_finite(observation, reward, step, self._first_row + first_row)
+        return observation, reward
+
+    def _observation(self, rows: slice) -> dict[str, np.ndarray]:
+        """What was last seen in some rows, checked as in `_numbers`."""
+        observation = stack_observations(self.observation_space, self._seen[rows])
+        check_finite(observation, None, self._step[rows], self._first_row + rows.start)
+        return observation
+
+    def _break(self, row: int, error: Exception) -> None:
+        """Let an environment that has failed in a reset fail at the next step."""
+        if self._make is None or not self._begun or not is_survived(error):
+            error.add_note(f"(environment {self._first_row + row})")
+            raise error
+        self._environments[row] = BrokenEnv(self._environments[row], error)
+        self._ended[row] = True
+
+    def _restarted(self, row: int, error: Exception) -> _Answer:
+        """What an environment begun in place of one that has failed answers first."""
+        if self._make is None or not is_survived(error):
+            raise error
+        who = f"environment {self._first_row + row}"
+        self._faults.append(fault_of(error, who))
+        self._failed.append(row)
+        self._step[row] = 0
+        observation, info = begin_again(partial(self._replace, row, self._make), who, self._faults)
+        return observation, 0.0, False, False, info
+
+    def _replace(self, row: int, make: Callable[[], Any]) -> tuple[Any, Mapping[str, Any]]:
+        """Begin with another environment in a row."""
+        with suppress(Exception):
+            self._environments[row].close()
+        (made,) = make_singles(make, 1)
+        self._check_spaces(row, made, self._environments[row])
+        self._restarts[row] += 1
+        self._environments[row] = made
+        self._seeds[row] = seed_after(self._seed, self._first_row + row, self._restarts[row])
+        observation, info = self._begin(row, new_task=True)
+        self._numbers([observation], [0.0], self._step[row : row + 1], row)
+        return observation, info
+
+    def _check_spaces(self, row: int, one: gymnasium.Env[Any, Any], other: gymnasium.Env[Any, Any]) -> None:
+        if (one.observation_space, one.action_space) != (other.observation_space, other.action_space):
+            number, first = self._first_row + row, self._first_row
+            raise UserError(f"environment {number} has other spaces than environment {first}: make them all alike")
 
     def _with_masks(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> dict[str, np.ndarray]:
         return self._masks.attach(observation, told_by_infos(self._infos, self._mask_key), self._step, self._ended)

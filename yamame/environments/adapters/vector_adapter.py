@@ -1,19 +1,21 @@
 """A Gymnasium vector environment of any autoreset mode, with no transition that never happened."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from jaxtyping import Bool, Shaped, UInt8
+from jaxtyping import Bool, Float32, Shaped, UInt8
 
 from yamame.environments.adapters.action_masks import ActionMasks, told_by_vector_info
 from yamame.environments.adapters.actions import native_action, policy_action_space
-from yamame.environments.adapters.checks import check_finite, check_shapes
+from yamame.environments.adapters.checks import check_finite, check_shapes, not_finite
 from yamame.environments.adapters.observations import stack_observations
+from yamame.environments.adapters.restart import UnsoundError, fault_of
 from yamame.environments.drawing import frames_per_second, render
 from yamame.records.action_spaces import MASK_LEAF, check_action_space
 from yamame.records.errors import UserError
+from yamame.records.fault import Fault
 from yamame.records.resumable import State, set_state_over, state_over
 from yamame.records.spaces import flatten_observation, observation_leaves
 from yamame.records.step import EpisodeStep
@@ -34,6 +36,9 @@ class VectorAdapter:
     An environment that resets itself draws its own next task and plays every episode out: `reset` raises `UserError`
     when asked for anything else. The first reset passes a seed drawn from `seed`, later ones none. `mask_key` is where
     the environments say what they allow (see `ActionMasks`).
+
+    Rows that are not finite after a step are reset by mask, and have `failed`. Raises `UnsoundError` where that cannot
+    be, for what is not finite after a reset, and for what is not of its space.
     """
 
     def __init__(self, environments: VectorEnv, seed: int, *, mask_key: str = MASK_LEAF) -> None:
@@ -98,8 +103,14 @@ class VectorAdapter:
             led_to, final_info = self._with_final(info), info.get("final_info", {})
             told = _choose_told(self._ended, self._masks_of(final_info), told)
             success_of = {**info, "final_success": _entry(final_info, "success")}
-        reward = np.where(live, np.asarray(reward), 0.0).astype(np.float32)
-        check_finite(led_to, reward, self._step)
+        check_shapes(led_to, self._leaves)
+        reward = np.where(live, self._one_number(reward), 0.0).astype(np.float32)
+        failed, faults = self._failed(led_to, reward)
+        if failed is not None:
+            sound = ~failed
+            live, terminated, truncated = live & sound, terminated & sound, truncated & sound
+            reward, self._ended = np.where(sound, reward, np.float32(0.0)), self._ended & sound
+            led_to, told = self._begin_failed(failed, led_to, told)
         return EpisodeStep(
             reward=reward,
             terminated=terminated,
@@ -107,6 +118,8 @@ class VectorAdapter:
             live=live,
             observation=self._masks.attach(led_to, told, self._step, self._ended),
             success=self._success(success_of, live),
+            failed=failed,
+            faults=faults,
         )
 
     @property
@@ -158,6 +171,35 @@ class VectorAdapter:
                 observation, info = self._environments.reset(options={"reset_mask": rows, "new_task": wanted})
                 self._told = _choose_told(rows, self._masks_of(info), self._told)
         return self._flat(observation)
+
+    def _failed(
+        self, led_to: Mapping[str, np.ndarray], reward: Float32[np.ndarray, "E"]
+    ) -> tuple[Bool[np.ndarray, "E"] | None, Sequence[Fault]]:
+        """The rows that are not finite, where these can be begun anew alone; otherwise raises `UnsoundError`."""
+        try:
+            check_finite(led_to, reward, self._step)
+        except UnsoundError as error:
+            if not self._takes_mask:
+                raise
+            return not_finite(led_to, reward), [fault_of(error, "the vector environment")]
+        return None, ()
+
+    def _begin_failed(
+        self, failed: Bool[np.ndarray, "E"], led_to: Mapping[str, np.ndarray], told: list[Any]
+    ) -> tuple[dict[str, np.ndarray], list[Any]]:
+        """Begin an episode on a new task in these rows: what was seen, and told of masks, with theirs."""
+        begun = self._begin(failed, np.ones_like(failed))
+        self._observation = _choose(failed, begun, self._observation)
+        self._step[failed] = 0
+        led_to = _choose(failed, begun, led_to)
+        check_finite(led_to, None, self._step)
+        return led_to, _choose_told(failed, self._told, told)
+
+    def _one_number(self, reward: Any) -> Shaped[np.ndarray, "E"]:
+        if np.shape(reward) != (self.num_envs,):
+            message = f"rewards have shape {np.shape(reward)}: make it ({self.num_envs},)"
+            raise UnsoundError("wrong_shape", message)
+        return np.asarray(reward)
 
     def _masks_of(self, info: Mapping[str, Any]) -> list[Any]:
         return told_by_vector_info(info, self._mask_key, self.num_envs)

@@ -1,8 +1,7 @@
 """What a worker process does: step its rows of the environments when it is told to, until its parent is gone."""
 
 import socket
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +12,18 @@ from jaxtyping import Shaped
 
 from yamame.environments.adapters.channel import Channel, packed
 from yamame.environments.adapters.exchange import map_exchange
+from yamame.environments.adapters.restart import fault_of
 from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.vectorize import make_singles
+from yamame.environments.adapters.singles import make_singles
 from yamame.records.action_spaces import MASK_LEAF
 from yamame.records.errors import UserError
+from yamame.records.fault import Fault
 
 RESET, STEP = b"r", b"s"
 """What a worker is asked to do with what the exchange says."""
-DONE, FAILED = b".", b"!"
-"""What it answers. A `Failure` follows the second."""
+DONE, FAULTY, FAILED, BEGINNING = b".", b"?", b"!", b"~"
+"""What it answers. The second is followed by what was survived, a list of `Fault`, the third by a `Failure`; the fourth
+only says that an environment is being made anew, and that it takes longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ class Share:
 class Failure:
     """An exception on its way to another process."""
 
-    message: str
+    fault: Fault
     for_user: bool = False
     """Whether it was a `UserError`."""
 
@@ -52,7 +54,7 @@ def serve(socket_file: int, memory_file: int) -> None:
     channel = Channel(socket.socket(fileno=socket_file))
     with suppress(ConnectionError):
         try:
-            rows = _Rows(channel.receive(), memory_file)
+            rows = _Rows(channel.receive(), memory_file, channel)
         except Exception as error:
             _report(error, channel)
             return
@@ -61,40 +63,49 @@ def serve(socket_file: int, memory_file: int) -> None:
         while True:
             command = channel.wait()
             try:
-                rows.reset() if command == RESET else rows.step()
+                faults = rows.reset() if command == RESET else rows.step()
             except Exception as error:
                 _report(error, channel)
-            else:
-                channel.signal(DONE)
+                continue
+            channel.signal(FAULTY if faults else DONE)
+            if faults:
+                channel.send(packed(list(faults)))
     rows.close()
 
 
 class _Rows:
     """The environments of one worker; arguments and results lie in the exchange."""
 
-    def __init__(self, share: Share, memory_file: int) -> None:
-        numbers = range(share.rows.start, share.rows.stop)
-        singles = make_singles(share.make, len(numbers))
-        named = [_Numbered(single, row) for single, row in zip(singles, numbers, strict=True)]
-        self._environments = SerialEnvironments(named, share.seed, first_row=share.rows.start, mask_key=share.mask_key)
+    def __init__(self, share: Share, memory_file: int, channel: Channel) -> None:
+        def make_again() -> gymnasium.Env[Any, Any]:
+            channel.signal(BEGINNING)
+            return share.make()
+
+        singles = make_singles(share.make, share.rows.stop - share.rows.start)
+        self._environments = SerialEnvironments(
+            singles, share.seed, make=make_again, first_row=share.rows.start, mask_key=share.mask_key
+        )
         self.spaces = self._environments.observation_space, self._environments.native_action_space
         self._exchange = map_exchange(memory_file, *self.spaces, share.num_envs, share.mask_key)
         self._rows = share.rows
 
-    def reset(self) -> None:
+    def reset(self) -> Sequence[Fault]:
         exchange, rows = self._exchange, self._rows
         self._show(self._environments.reset(exchange.mask[rows], exchange.new_task[rows]))
+        return ()
 
-    def step(self) -> None:
+    def step(self) -> Sequence[Fault]:
         exchange, rows = self._exchange, self._rows
         step = self._environments.step(exchange.action[rows])
         exchange.reward[rows] = step.reward
         exchange.terminated[rows] = step.terminated
         exchange.truncated[rows] = step.truncated
+        exchange.failed[rows] = ~step.live
         if step.success is not None:
             exchange.success[rows] = step.success
             exchange.announces_success[rows] = True
         self._show(step.observation)
+        return step.faults
 
     def close(self) -> None:
         self._environments.close()
@@ -105,38 +116,11 @@ class _Rows:
         self._exchange.masked[self._rows] = MASK_LEAF in observation
 
 
-class _Numbered(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Says which environment it was that raised."""
-
-    def __init__(self, environment: gymnasium.Env[Any, Any], row: int) -> None:
-        super().__init__(environment)
-        self._row = row
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        try:
-            return self.env.reset(seed=seed, options=options)
-        except Exception as error:
-            raise _RowError(self._row) from error
-
-    def step(self, action: Any) -> Any:
-        try:
-            return self.env.step(action)
-        except Exception as error:
-            raise _RowError(self._row) from error
-
-
-class _RowError(Exception):
-    """Carries the number of an environment; the cause is what it raised."""
-
-
 def _report(error: Exception, channel: Channel) -> None:
-    who, cause = "a worker process", error
-    if isinstance(error, _RowError) and isinstance(error.__cause__, Exception):
-        who, cause = f"environment {error}", error.__cause__
-    if isinstance(cause, UserError):
-        failure = Failure(message=str(cause), for_user=True)
-    else:
-        trace = "".join(traceback.format_exception(cause))
-        failure = Failure(message=f"{who} raised {type(cause).__name__}: {cause}\n\n{trace}")
+    failure = (
+        Failure(fault=Fault(kind="raised", message=str(error)), for_user=True)
+        if isinstance(error, UserError)
+        else Failure(fault=fault_of(error, "a worker process"))
+    )
     channel.signal(FAILED)
     channel.send(packed(failure))

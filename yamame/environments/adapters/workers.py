@@ -1,16 +1,11 @@
 """Single environments in worker processes, several in each, answering through shared memory."""
 
 import itertools
-import json
 import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -20,34 +15,32 @@ from jaxtyping import Bool, Shaped
 
 from yamame.environments.adapters.action_masks import missing_mask
 from yamame.environments.adapters.actions import policy_action_space
-from yamame.environments.adapters.channel import Channel, packed
+from yamame.environments.adapters.channel import packed
 from yamame.environments.adapters.exchange import map_exchange, nameless_file
-from yamame.environments.adapters.worker_process import FAILED, RESET, STEP, Failure, Share
+from yamame.environments.adapters.restart import WorkerError, begin_again, seed_after
+from yamame.environments.adapters.worker import SECONDS_TO_CLOSE, Worker
+from yamame.environments.adapters.worker_process import RESET, STEP, Share
 from yamame.records.action_spaces import MASK_LEAF, NativeActionSpace
 from yamame.records.errors import UserError
+from yamame.records.fault import Fault
 from yamame.records.step import EpisodeStep
 
-_BEGIN = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from yamame.environments.adapters.worker_process import serve
-serve(int(sys.argv[2]), int(sys.argv[3]))
-"""
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_SECONDS_TO_CLOSE = 3.0
+STEP_SECONDS = 60.0
+"""Longest time of a step, unless told otherwise."""
 
-
-class WorkerError(RuntimeError):
-    """An environment raised, or its process died; the message has the row and the traceback."""
+_Spaces = tuple[spaces.Space[Any], NativeActionSpace]
 
 
 class WorkerEnvironments:
     """E environments as `Environments`, in W processes that hold contiguous rows.
 
     Each worker runs `SerialEnvironments` on its rows, with the seeds that they have there: the same seed gives the same
-    trajectories and the same `UserError`s whatever the number of workers. Anything else that an environment raises
-    arrives as `WorkerError`. Workers begin as fresh Python processes that never run the main script; they end with
-    `close`, with this object, or with this process, however it ends.
+    trajectories, faults and `UserError`s whatever the number of workers. Anything else that environments raise before
+    they have worked arrives as `WorkerError`. Workers begin as fresh Python processes that never run the main script;
+    they end with `close`, with this object, or with this process, however it ends.
+
+    A worker that dies, or does not finish a step in `step_seconds` (0: any time), is begun anew at that step or the
+    next, and all its rows have failed. Making environments and resetting them may take ten times as long.
 
     Raises `UserError` where `make` cannot be sent to another process.
     """
@@ -60,29 +53,28 @@ class WorkerEnvironments:
         workers: int,
         *,
         mask_key: str = MASK_LEAF,
+        step_seconds: float = STEP_SECONDS,
     ) -> None:
-        rows_of = _contiguous(num_envs, min(workers, num_envs))
+        self.num_envs = num_envs
+        self._make, self._seed, self._mask_key, self._step_seconds = make, seed, mask_key, step_seconds
+        self._begun = False
+        self._restarts = 0
+        self._file = nameless_file()
+        self._workers: list[Worker] = []
+        self._stop = weakref.finalize(self, _stop, self._workers, self._file)
         try:
-            shares = [
-                packed(Share(make=make, num_envs=num_envs, rows=rows, seed=seed, mask_key=mask_key)) for rows in rows_of
-            ]
-        except Exception as problem:
-            raise UserError(
-                f"what makes the environments cannot be sent to worker processes ({problem}): "
-                "set env.workers to 0, or let it hold nothing but plain values"
-            ) from problem
-        file = nameless_file()
-        try:
-            self._workers = [_Worker(rows, file) for rows in rows_of]
-            self._stop = weakref.finalize(self, _stop, self._workers)
-            spaces_of = self._begin(shares)
-            self.num_envs = num_envs
-            self.observation_space, self.native_action_space = spaces_of[0]
-            self.action_space = policy_action_space(self.native_action_space)
-            self._mask_key = mask_key
-            self._exchange = map_exchange(file, self.observation_space, self.native_action_space, num_envs, mask_key)
-        finally:
-            os.close(file)
+            shares = [self._share(rows, seed) for rows in _contiguous(num_envs, min(workers, num_envs))]
+            for share in shares:
+                self._workers.append(self._begin(share))
+            found = [_spaces_of(worker) for worker in self._workers]
+            for worker, theirs in zip(self._workers, found, strict=True):
+                _check_spaces(worker, theirs, found[0])
+        except BaseException:
+            self.close()
+            raise
+        self.observation_space, self.native_action_space = found[0]
+        self.action_space = policy_action_space(self.native_action_space)
+        self._exchange = map_exchange(self._file, *found[0], num_envs, mask_key)
 
     def reset(
         self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
@@ -91,6 +83,7 @@ class WorkerEnvironments:
         self._exchange.mask[:] = mask
         self._exchange.new_task[:] = new_task
         self._ask(RESET, [worker for worker in self._workers if mask[worker.rows].any()])
+        self._begun = True
         return self._observation()
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
@@ -98,44 +91,73 @@ class WorkerEnvironments:
         exchange = self._exchange
         exchange.action[:] = action
         self._ask(STEP, self._workers)
+        faults = [fault for worker in self._workers for fault in worker.told()]
+        for number, worker in enumerate(self._workers):
+            if worker.gone:
+                faults += self._replace(number, worker.gone)
+        failed = exchange.failed.copy()
         return EpisodeStep(
             reward=exchange.reward.copy(),
             terminated=exchange.terminated.copy(),
             truncated=exchange.truncated.copy(),
-            live=np.ones(self.num_envs, np.bool_),
+            live=~failed,
             observation=self._observation(),
             success=exchange.success.copy() if exchange.announces_success.any() else None,
+            failed=failed if faults else None,
+            faults=faults,
         )
 
     def close(self) -> None:
         """Close every environment and end the processes; those that do not end within seconds are killed."""
         self._stop()
 
-    def _begin(self, shares: Sequence[bytes]) -> list[tuple[spaces.Space[Any], NativeActionSpace]]:
+    def _share(self, rows: slice, seed: int) -> tuple[slice, bytes]:
+        share = Share(make=self._make, num_envs=self.num_envs, rows=rows, seed=seed, mask_key=self._mask_key)
         try:
-            for worker, share in zip(self._workers, shares, strict=True):
-                worker.begin(share)
-            self._await(self._workers)
-            spaces_of = [worker.receive_spaces() for worker in self._workers]
-            for worker, found in zip(self._workers, spaces_of, strict=True):
-                if found != spaces_of[0]:
-                    row = worker.rows.start
-                    raise UserError(f"environment {row} has other spaces than environment 0: make them all alike")
-        except BaseException:
-            self.close()
-            raise
-        return spaces_of
+            return rows, packed(share)
+        except Exception as problem:
+            raise UserError(
+                f"what makes the environments cannot be sent to worker processes ({problem}): "
+                "set env.workers to 0, or let it hold nothing but plain values"
+            ) from problem
 
-    def _ask(self, command: bytes, workers: Sequence["_Worker"]) -> None:
+    def _begin(self, share: tuple[slice, bytes]) -> Worker:
+        """A new process, which is making its environments."""
+        rows, message = share
+        worker = Worker(rows, self._file, self._step_seconds)
+        worker.begin(message)
+        return worker
+
+    def _replace(self, number: int, gone: Fault) -> list[Fault]:
+        """Begin another process in place of one that is gone; what went wrong."""
+        worker, faults = self._workers[number], [gone]
+        begin_again(partial(self._begin_again, number), worker.name, faults)
+        exchange, rows = self._exchange, worker.rows
+        exchange.reward[rows] = 0.0
+        exchange.terminated[rows] = exchange.truncated[rows] = exchange.success[rows] = False
+        exchange.failed[rows] = True
+        return faults
+
+    def _begin_again(self, number: int) -> None:
+        rows = self._workers[number].rows
+        self._workers[number].kill()
+        self._restarts += 1
+        seed = seed_after(self._seed, rows.start, self._restarts)
+        worker = self._workers[number] = self._begin(self._share(rows, seed))
+        _check_spaces(worker, _spaces_of(worker), (self.observation_space, self.native_action_space))
+        self._exchange.mask[rows] = self._exchange.new_task[rows] = True
+        worker.ask(RESET)
+        worker.wait_until_begun()
+
+    def _ask(self, command: bytes, workers: Sequence[Worker]) -> None:
+        """Wait for all, so that they stay in step, then raise what went wrong first, unless it is survived."""
         for worker in workers:
             worker.ask(command)
-        self._await(workers)
-
-    def _await(self, workers: Sequence["_Worker"]) -> None:
-        """Wait for all, so that they stay in step, then raise what went wrong first."""
         failures = [failure for worker in workers if (failure := worker.answer())]
         if failures:
-            raise (UserError if failures[0].for_user else WorkerError)(failures[0].message)
+            raise UserError(failures[0].fault.message) if failures[0].for_user else WorkerError(failures[0].fault)
+        if not self._begun and (gone := [worker.gone for worker in workers if worker.gone]):
+            raise WorkerError(gone[0])
 
     def _observation(self) -> dict[str, Shaped[np.ndarray, "E ..."]]:
         exchange = self._exchange
@@ -145,71 +167,22 @@ class WorkerEnvironments:
         return {name: leaf.copy() for name, leaf in exchange.observation.items() if masked or name != MASK_LEAF}
 
 
-class _Worker:
-    """One process, as its parent sees it."""
-
-    def __init__(self, rows: slice, memory_file: int) -> None:
-        self.rows = rows
-        self._asked = False
-        ours, theirs = socket.socketpair()
-        self._channel = Channel(ours)
-        files = theirs.fileno(), memory_file
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BEGIN, json.dumps([str(path) for path in sys.path]), *map(str, files)],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what environments print must not mix with results
-                env=os.environ | _ONE_THREAD,
-                pass_fds=files,
-                process_group=0,  # Ctrl-C in the terminal is for the parent
-            )
-
-    def begin(self, share: bytes) -> None:
-        self._asked = True
-        with suppress(ConnectionError):  # `answer` tells
-            self._channel.send(share)
-
-    def ask(self, command: bytes) -> None:
-        if self._asked:  # an exception from a signal handler left an earlier answer behind
-            self.answer()
-        self._asked = True
-        with suppress(ConnectionError):
-            self._channel.signal(command)
-
-    def answer(self) -> Failure | None:
-        """Wait for what became of the last request; None if all is well."""
-        try:
-            failure: Failure | None = self._channel.receive() if self._channel.wait() == FAILED else None
-        except ConnectionError:
-            failure = Failure(message=self._epitaph())
-        self._asked = False
-        return failure
-
-    def receive_spaces(self) -> tuple[spaces.Space[Any], NativeActionSpace]:
-        return self._channel.receive()
-
-    def end(self) -> None:
-        """Tell the process to end."""
-        self._channel.close()
-
-    def join(self, deadline: float) -> int:
-        """The exit code of the process, which is killed when it is still there at the deadline."""
-        try:
-            return self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
-
-    def _epitaph(self) -> str:
-        code = self.join(time.monotonic() + _SECONDS_TO_CLOSE)
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"the worker process of environments {self.rows.start} to {self.rows.stop - 1} {how}"
+def _spaces_of(worker: Worker) -> _Spaces:
+    """The spaces of the environments that a worker has made."""
+    worker.wait_until_begun()
+    return worker.receive_spaces()
 
 
-def _stop(workers: Sequence[_Worker]) -> None:
+def _check_spaces(worker: Worker, found: _Spaces, wanted: _Spaces) -> None:
+    if found != wanted:
+        raise UserError(f"environment {worker.rows.start} has other spaces than environment 0: make them all alike")
+
+
+def _stop(workers: Sequence[Worker], file: int) -> None:
+    os.close(file)
     for worker in workers:
         worker.end()
-    deadline = time.monotonic() + _SECONDS_TO_CLOSE
+    deadline = time.monotonic() + SECONDS_TO_CLOSE
     for worker in workers:
         worker.join(deadline)
 

@@ -1,0 +1,84 @@
+"""What becomes of trials whose environment fails, and how often that may happen."""
+
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from yamame.records.errors import UserError
+from yamame.records.fault import Fault, FaultKind
+from yamame.records.limits import check_limits
+from yamame.records.step import TrialStep
+
+RESTARTS = "faults/restarts"
+_LINES_AT_ONCE, _SECONDS_BETWEEN_LINES = 5, 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultConfig:
+    """What is done about environments that raise, hang, die, or give NaN, infinity or another shape.
+
+    They are made anew in any case.
+    """
+
+    on_fault: Literal["drop", "cut"] = "drop"
+    """What becomes of the trial: forgotten, or kept up to the last sound step, as one that was truncated there."""
+    max_restarts: int = 100
+    """So many more restarts than trials that came to their end are survived; one more ends the run. 0: the first does,
+    with the environment's traceback."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "max_restarts", at_least=0)
+
+
+class Faults:
+    """Counts the faults of some environments, tells of them on stderr, and says when they are too many.
+
+    Every trial that comes to its end makes up for one restart. So a run in which more trials succeed than fail goes on
+    for ever, and one whose environments always fail, at whatever step, ends soon.
+    """
+
+    def __init__(self, config: FaultConfig) -> None:
+        self.config = config
+        self._counts: Counter[FaultKind] = Counter()
+        self._excess = 0
+        self._has_worked = False
+        self._lines = 0
+        self._quiet_until = 0.0
+
+    def note(self, step: TrialStep, *, finished: int) -> None:
+        """Take note of a step in which so many trials came to their end.
+
+        Raises `UserError` where the faults are too many, and where there was one before any transition was made.
+        """
+        self._has_worked = self._has_worked or bool(step.live.any())
+        self._excess = max(0, self._excess - finished) + len(step.faults)
+        self._counts.update(fault.kind for fault in step.faults)
+        if step.faults and (self._excess > self.config.max_restarts or not self._has_worked):
+            raise self._too_many(step.faults[-1])
+        for fault in step.faults:
+            self._tell(fault)
+
+    def metrics(self) -> dict[str, float]:
+        """`faults/restarts`, and how many there were of each kind that was met, all since this process began."""
+        kinds = {f"faults/{kind}": float(self._counts[kind]) for kind in get_args(FaultKind) if self._counts[kind]}
+        return {RESTARTS: float(self._counts.total()), **kinds}
+
+    def _tell(self, fault: Fault) -> None:
+        """A line on stderr: the first few at once, later ones at most one a minute."""
+        now = time.monotonic()
+        if self._lines >= _LINES_AT_ONCE and now < self._quiet_until:
+            return
+        self._lines += 1
+        self._quiet_until = now + _SECONDS_BETWEEN_LINES
+        print(f"{fault.message} (begun anew; restart {self._counts.total()})", file=sys.stderr)
+
+    def _too_many(self, fault: Fault) -> UserError:
+        why = (
+            f"fault {self._counts.total()} of this run, with too few whole trials between them: mend the environment, "
+            f"or raise faults.max_restarts ({self.config.max_restarts})"
+            if self._has_worked
+            else "no environment has made a sound step: mend it"
+        )
+        return UserError(f"{fault.message} ({why})" + f"\n\n{fault.trace}" * bool(fault.trace))
