@@ -35,6 +35,8 @@ class ReplayConfig:
 
     capacity_trajectories: int = 20_000
     """Trajectories kept for training; the oldest beyond that are dropped."""
+    capacity_bytes: int = 0
+    """Bytes of trajectories, as they are stored, that are kept; the oldest beyond that are dropped. 0: no limit."""
     batch_size: int = 24
     """Windows in a batch."""
     keep_unrewarded: float = 1.0
@@ -45,7 +47,7 @@ class ReplayConfig:
     cache_bytes: int = 1 << 30
     """Memory for decoded trajectories; those beyond are read from disk when sampled."""
     max_bytes: int = 1 << 40
-    """Largest size of the database file."""
+    """Largest size of the database file; at it the oldest are deleted, though fewer are kept than the capacity."""
     compression_level: int = 1
     """zstd level of stored trajectories (1 is the fastest that is worth it)."""
     token_multiple: int = 64
@@ -58,7 +60,7 @@ class ReplayConfig:
     def __post_init__(self) -> None:
         check_limits(self, "capacity_trajectories", "batch_size", "token_multiple", "row_multiple", at_least=1)
         check_limits(self, "keep_unrewarded", above=0, at_most=1)
-        check_limits(self, "cache_bytes", "prefetch_batches", at_least=0)
+        check_limits(self, "capacity_bytes", "cache_bytes", "prefetch_batches", at_least=0)
         check_limits(self, "max_bytes", at_least=1 << 20)
         check_limits(self, "compression_level", at_least=1, at_most=22)
 

@@ -14,6 +14,7 @@ from yamame.model.agent import Agent
 from yamame.model.policy import Policy
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch
+from yamame.replay.form import TrajectoryForm
 from yamame.replay.relabel import Relabeler
 from yamame.replay.sampler import Sampler
 from yamame.replay.store import LMDBStore
@@ -68,9 +69,11 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
     store = LMDBStore(
         replay_directory,
         capacity_trajectories=config.replay.capacity_trajectories,
+        capacity_bytes=config.replay.capacity_bytes,
         cache_bytes=config.replay.cache_bytes,
         max_bytes=config.replay.max_bytes,
         compression_level=config.replay.compression_level,
+        form=TrajectoryForm.of(without_masks(trials.observation_space, config.env.mask_key), trials.action_space),
     )
     return Parts(
         learner=learner,
