@@ -14,14 +14,14 @@ from yamame.replay.store import LMDBStore
 from yamame.replay.tables import TABLES, key_of
 
 
-def opened(directory: Path, capacity: int = 5, **settings: int) -> LMDBStore:
+def opened(directory: Path, capacity: int = 5, **settings: Any) -> LMDBStore:
     return LMDBStore(directory, capacity_trajectories=capacity, **{"cache_bytes": 1 << 20, **settings})
 
 
 @contextmanager
 def editing(directory: Path) -> Iterator[tuple[lmdb.Transaction, dict[str, Any]]]:
     """A transaction in a closed store, and its tables."""
-    with lmdb.open(str(directory), max_dbs=len(TABLES), map_size=1 << 24) as environment:
+    with lmdb.open(str(directory), max_dbs=len(TABLES), map_size=1 << 26) as environment:
         tables = {name: environment.open_db(name.encode()) for name in TABLES}
         with environment.begin(write=True) as transaction:
             yield transaction, tables

@@ -72,19 +72,26 @@ def _print_records(directory: str, keys: list[bytes], place: mmap.mmap) -> None:
 
 
 def _print_marks(directory: str) -> None:
-    with _opened(directory) as environment, suppress(lmdb.NotFoundError):
-        table = environment.open_db(b"marks", create=False)
-        with environment.begin(table) as transaction:
-            for key, mark in transaction.cursor():
-                _print(Kind.MARK, key, mark)
+    with _opened(directory) as environment, environment.begin() as transaction:
+        for key, mark in _items(environment, transaction, b"marks"):
+            _print(Kind.MARK, key, mark)
 
 
 def _print_reasons(directory: str) -> None:
-    with _opened(directory) as environment, suppress(lmdb.NotFoundError):
-        damaged, reasons = (environment.open_db(name, create=False) for name in (b"damaged", b"reasons"))
-        with environment.begin() as transaction:
-            for key in transaction.cursor(damaged).iternext(values=False):
-                _print(Kind.REASON, key, transaction.get(key, default=b"", db=reasons))
+    with _opened(directory) as environment, environment.begin() as transaction:
+        reasons = dict(_items(environment, transaction, b"reasons"))
+        for key, _ in _items(environment, transaction, b"damaged"):
+            _print(Kind.REASON, key, reasons.get(key, b""))
+
+
+def _items(
+    environment: lmdb.Environment, transaction: lmdb.Transaction[bytes], name: bytes
+) -> list[tuple[bytes, bytes]]:
+    """What a table holds, nothing where an older version made none."""
+    try:
+        return [*transaction.cursor(environment.open_db(name, transaction, create=False))]
+    except lmdb.NotFoundError:
+        return []
 
 
 def _listed(directory: str) -> tuple[list[bytes], bool]:

@@ -52,7 +52,7 @@ class Database:
     def is_changed(self) -> bool:
         """Whether another process has written since this one last wrote, or took notice by `read`ing anew."""
         with self._lock:
-            return self._environment.info()["last_txnid"] != self._seen
+            return not self._closed and self._environment.info()["last_txnid"] != self._seen
 
     def read(self, work: Callable[[lmdb.Transaction], _Result], *, anew: bool = False) -> _Result:
         """What `work` returns, given a transaction that sees one state of the database; what it gets are buffers.

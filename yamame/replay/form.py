@@ -102,7 +102,7 @@ def _goal_inconsistencies(goals: Goals, length: int) -> Iterator[str]:
         yield "its achieved goals are at steps out of order or beyond its end"
 
 
-def _leaf_misfits(name: str, leaf: Leaf, found: Shaped[np.ndarray, "T+1 ..."]) -> Iterator[str]:
+def _leaf_misfits(name: str, leaf: Leaf, found: Shaped[np.ndarray, "slots ..."]) -> Iterator[str]:
     shape, dtype = stored_shape(leaf), np.dtype(stored_dtype(leaf))
     if (found.dtype, found.shape[1:]) != (dtype, shape):
         yield f"its observation {name!r} is {_described(found)}, this task has {dtype.name} {list(shape)} a step"
