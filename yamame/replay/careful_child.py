@@ -84,12 +84,11 @@ def _print_reasons(directory: str) -> None:
             _print(Kind.REASON, key, reasons.get(key, b""))
 
 
-def _items(
-    environment: lmdb.Environment, transaction: lmdb.Transaction[bytes], name: bytes
-) -> list[tuple[bytes, bytes]]:
+def _items(environment: lmdb.Environment, transaction: lmdb.Transaction, name: bytes) -> list[tuple[bytes, bytes]]:
     """What a table holds, nothing where an older version made none."""
     try:
-        return [*transaction.cursor(environment.open_db(name, transaction, create=False))]
+        table = environment.open_db(name, transaction, create=False)
+        return [(bytes(key), bytes(value)) for key, value in transaction.cursor(table)]
     except lmdb.NotFoundError:
         return []
 

@@ -21,6 +21,9 @@ class BadRecord:
     """Its id, or the key that it has instead; empty where the reason is about all records."""
     reason: str
 
+    def __str__(self) -> str:
+        return f"trajectory {self.name}: {self.reason}" if self.name else self.reason
+
 
 @dataclass(kw_only=True)
 class Examination:

@@ -14,10 +14,10 @@ from yamame.model.agent import Agent
 from yamame.model.policy import Policy
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch
-from yamame.replay.form import TrajectoryForm
 from yamame.replay.relabel import Relabeler
 from yamame.replay.sampler import Sampler
 from yamame.replay.store import LMDBStore
+from yamame.replay.task import TaskSpaces
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer
 from yamame.rollout.statistics import Statistics
@@ -73,7 +73,12 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         cache_bytes=config.replay.cache_bytes,
         max_bytes=config.replay.max_bytes,
         compression_level=config.replay.compression_level,
-        form=TrajectoryForm.of(without_masks(trials.observation_space, config.env.mask_key), trials.action_space),
+        form=TaskSpaces(
+            observation_space=trials.observation_space,
+            action_space=trials.native_action_space,
+            horizon=trials.horizon,
+            mask_key=config.env.mask_key,
+        ).form,
     )
     return Parts(
         learner=learner,
