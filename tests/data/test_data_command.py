@@ -67,12 +67,12 @@ def spoil(run: Path, number: int) -> None:
 def test_info(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     info = reported(capsys, "info", run)
     assert info["trajectories"] == sum(info["tasks"].values()) == 16 and set(info["tasks"]) == {"passive-tmaze-3"}
-    assert info["steps"] == 60 and 0 < info["record_bytes"] < info["file_bytes"]
+    assert info["steps"] == 64 and 0 < info["record_bytes"] < info["file_bytes"]
     assert info["policy_versions"][0] == 0 < info["policy_versions"][1]
     assert (info["protected"], info["imported"], info["damaged"]) == (0, 0, 0)
     assert reported(capsys, "info", run / "replay") == info
     assert main(["data", "info", str(run)]) == 0
-    assert "20 (20 of passive-tmaze-3)" in capsys.readouterr().out
+    assert "16 (16 of passive-tmaze-3)" in capsys.readouterr().out
 
 
 def test_verify_names_what_is_damaged_and_changes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,3 +123,32 @@ def test_mistakes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_line_stays_quick() -> None:
     script = "import sys, yamame.cli; assert 'torch' not in sys.modules and 'lmdb' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_export_and_import(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    minari = pytest.importorskip("minari")
+    exported = reported(capsys, "export", run, "--output", "./tmaze")
+    assert (exported["episodes"], exported["steps"], exported["name"]) == (16, 64, "tmaze-v0")
+    assert sum(len(episode) for episode in minari.MinariDataset(exported["data"])) == 64
+
+    assert reported(capsys, "import", run, "./tmaze", "--protected") == {"imported": 16, "protected": True}
+    assert reported(capsys, "import", run, "./tmaze") == {"imported": 16, "protected": False}
+    info = reported(capsys, "info", run)
+    assert (info["trajectories"], info["protected"], info["imported"], info["damaged"]) == (48, 16, 16, 0)
+    assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
+    info = reported(capsys, "info", run)
+    assert (info["trajectories"], info["protected"], info["imported"], info["damaged"]) == (64, 16, 16, 0)
+
+
+def test_mistakes_of_export_and_import(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = reported(capsys, "info", run)
+    assert "no Minari dataset" in refused(capsys, "data", "import", run, "nowhere")
+    assert "--output" in refused(capsys, "data", "export", run)
+    assert "there already" in refused(capsys, "data", "export", run, "--output", "./run")
+    shutil.copytree(run / "replay", "alone")
+    assert "belongs to no run" in refused(capsys, "data", "export", "alone", "--output", "./x")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    assert "pip install 'yamame[minari]'" in refused(capsys, "data", "export", run, "--output", "./x")
+    assert reported(capsys, "info", run) == before

@@ -20,6 +20,16 @@ def add_data(commands: Any) -> None:
     _add(
         verbs, "repair", _repair, "put a store of all that is good in the place of a damaged one, which is kept beside"
     )
+    export = _add(verbs, "export", _export, "write all trajectories as a Minari dataset")
+    export.add_argument(
+        "--output",
+        required=True,
+        metavar="NAME_OR_DIR",
+        help="a Minari name such as maze/expert-v0, or a new directory",
+    )
+    bring = _add(verbs, "import", _import, "add the episodes of a Minari dataset to what a run learns from")
+    bring.add_argument("dataset", metavar="NAME_OR_DIR", help="the name of a local Minari dataset, or its directory")
+    bring.add_argument("--protected", action="store_true", help="keep them for good, beside the replay's capacity")
 
 
 def _add(verbs: Any, verb: str, act: Callable[[argparse.Namespace], _Report], about: str) -> argparse.ArgumentParser:
@@ -77,3 +87,24 @@ def _repair(options: argparse.Namespace) -> _Report:
     lines += [f"lost: {record}" for record in result.lost]
     lost = [{"id": record.name, "reason": record.reason} for record in result.lost]
     return {"saved": result.saved, "lost": lost, "kept_as": str(result.kept_as)}, "\n".join(lines), 0
+
+
+def _export(options: argparse.Namespace) -> _Report:
+    from yamame.data.exchange import export_run
+
+    exported = export_run(options.path, options.output)
+    report = {
+        "name": exported.name,
+        "data": str(exported.data),
+        "episodes": exported.episodes,
+        "steps": exported.steps,
+    }
+    text = f"{exported.data}: {exported.episodes:,} episodes, {exported.steps:,} steps, as {exported.name}"
+    return report, text, 0
+
+
+def _import(options: argparse.Namespace) -> _Report:
+    from yamame.data.exchange import import_into
+
+    count = import_into(options.path, options.dataset, protected=options.protected)
+    return {"imported": count, "protected": options.protected}, f"{count:,} trajectories imported", 0

@@ -1,9 +1,11 @@
 """Looking at every record of a store, whatever state its file is in."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from yamame.records.errors import UserError
+from yamame.records.trajectory import Trajectory
 from yamame.replay.careful import Found, read_all
 from yamame.replay.careful_child import Kind
 from yamame.replay.codec import DamagedRecordError, decode
@@ -77,3 +79,10 @@ def name_of(key: bytes) -> str:
     """A key as people read it."""
     number = id_of(key)
     return key.hex() if number is None else str(number)
+
+
+def good_trajectories(directory: Path, form: TrajectoryForm | None) -> Iterator[Trajectory]:
+    """All that can be learned from, oldest first; processes that write may go on meanwhile."""
+    for found in read_all(require_store(directory)):
+        if found.kind is Kind.RECORD and problem_of(found, form) is None:
+            yield decode(found.value)
