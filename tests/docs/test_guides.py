@@ -21,8 +21,8 @@ SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
 @pytest.fixture(autouse=True)
 def _small_runs_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train_briefly(task: Any, **settings: Any) -> yamame.Run:
-        in_this_process = {} if isinstance(task, str) else {"env.workers": 0}
-        return api.train(task, **{**settings, **SMALL, **in_this_process})
+        of_task = {"num_envs": 8} if isinstance(task, str) else {"env.workers": 0}
+        return api.train(task, **{**settings, **SMALL, **of_task})
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(yamame, "train", train_briefly)
