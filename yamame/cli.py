@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench`."""
+"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data`."""
 
 import argparse
 import json
@@ -9,13 +9,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
+from yamame.data.command import add_data
 from yamame.records.errors import UserError
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command. 0: done (a run that was asked to stop included); 2: bad input, said in one line.
 
-    1: a suite or a comparison some of whose runs failed.
+    1: a suite or a comparison some of whose runs failed, or data of which some is damaged.
     """
     try:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_suite(commands)
     _add_ablate(commands)
     _add_bench(commands)
+    add_data(commands)
     return parser
 
 

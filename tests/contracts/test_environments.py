@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from yamame.environments.adapters.action_masks import without_masks
 from yamame.environments.adapters.gymnasium_ids import register_environments
 from yamame.environments.config import EnvironmentConfig
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
+from yamame.records.trajectory import Trajectory
+from yamame.replay.form import TrajectoryForm
 from yamame.settings.catalogue import load_recipe, recipe_names
 
 pytestmark = [
@@ -86,3 +89,24 @@ def test_tasks_for_evaluation_have_the_same_spaces(task: EnvironmentConfig) -> N
         assert ours.observation_space == theirs.observation_space
         assert ours.action_space == theirs.action_space
         assert ours.horizon == theirs.horizon
+
+
+@pytest.mark.parametrize("task", tasks())
+def test_what_happens_has_the_form_that_the_spaces_announce(task: EnvironmentConfig) -> None:
+    rng = np.random.default_rng(0)
+    with built(task, 0) as trials:
+        seen = [trials.reset()]
+        actions = [random_actions(trials, rng) for _ in range(STEPS)]
+        seen += [trials.step(action).observation for action in actions]
+        space = without_masks(trials.observation_space, task.mask_key)
+        form = TrajectoryForm.of(space, trials.action_space)
+    trajectory = Trajectory(
+        reward=np.zeros(STEPS, np.float32),
+        action=np.stack([action[0] for action in actions]),
+        terminated=np.zeros(STEPS, np.bool_),
+        truncated=np.zeros(STEPS, np.bool_),
+        episode_start=np.zeros(STEPS + 1, np.bool_),
+        observation={name: np.stack([step[name][0] for step in seen]) for name in seen[0]},
+        horizon=task.trial_length,
+    )
+    assert form.misfit(trajectory) == ""

@@ -21,7 +21,8 @@ SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
 @pytest.fixture(autouse=True)
 def _small_runs_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train_briefly(task: Any, **settings: Any) -> yamame.Run:
-        return api.train(task, **{**settings, **SMALL, "env.workers": 0})
+        of_task = {"num_envs": 8} if isinstance(task, str) else {"env.workers": 0}
+        return api.train(task, **{**settings, **SMALL, **of_task})
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(yamame, "train", train_briefly)
@@ -55,6 +56,12 @@ def test_your_own_environment() -> None:
         assert film.n_frames == 10  # type: ignore[attr-defined]
 
 
+def test_offline_data() -> None:
+    names = run_blocks("offline_data.md")
+    assert names["source"].summary["env_steps"] == 192
+    assert (names["learned"].summary["env_steps"], names["learned"].summary["updates"]) == (0, 400)
+
+
 @pytest.mark.parametrize("guide", GUIDES)
 def test_commands_in_guides_can_be_read(guide: str) -> None:
     lines = [line for block in blocks(DOCS / guide, "sh") for line in block.splitlines() if line.startswith("yamame ")]
@@ -68,5 +75,5 @@ def test_commands_in_guides_can_be_read(guide: str) -> None:
 
 def test_there_are_guides_and_every_one_of_them_is_tested() -> None:
     with_python = {guide for guide in GUIDES if blocks(DOCS / guide, "python")}
-    assert with_python == {"your_own_environment.md"}
+    assert with_python == {"offline_data.md", "your_own_environment.md"}
     assert len(blocks(DOCS / "your_own_environment.md", "python")) >= 7

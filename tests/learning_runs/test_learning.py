@@ -25,3 +25,17 @@ def test_repeat_previous(tmp_path: Path) -> None:
 def test_wind(tmp_path: Path) -> None:
     run = yamame.train("wind", env_steps=850_000, run_dir=tmp_path / "run")
     assert run.evaluate(trials=256)["return_mean"] > 40  # in held-out winds; of 75, one who knows them earns 62
+
+
+def test_passive_tmaze_from_data_alone_and_as_a_share(tmp_path: Path) -> None:
+    source = yamame.train("passive-tmaze", horizon=10, run_dir=tmp_path / "source")
+    data = {"data": (str(source.directory),)}
+    alone = yamame.train(
+        "passive-tmaze", horizon=10, seed=1, offline={**data, "updates": 400}, run_dir=tmp_path / "run"
+    )
+    assert alone.summary["env_steps"] == 0 and alone.summary["updates"] <= 400
+    assert alone.evaluate(trials=256)["success_rate"] == 1.0
+    mixed = yamame.train(
+        "passive-tmaze", horizon=10, seed=1, offline={**data, "fraction": 0.25}, run_dir=tmp_path / "mixed"
+    )
+    assert mixed.evaluate(trials=256)["success_rate"] == 1.0

@@ -5,19 +5,15 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import lmdb
 import numpy as np
 import pytest
 from replay_examples import assert_same, numbered
+from store_examples import corrupt, large, on_disk, opened
 
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import DamagedRecordError
 from yamame.replay.store import LMDBStore
-
-
-def opened(directory: Path, capacity: int = 5, **settings: int) -> LMDBStore:
-    return LMDBStore(directory, capacity_trajectories=capacity, **{"cache_bytes": 1 << 20, **settings})
 
 
 @pytest.fixture
@@ -29,29 +25,6 @@ def store(tmp_path: Path) -> Iterator[LMDBStore]:
 def reopened(store: LMDBStore, **settings: int) -> LMDBStore:
     store.close()
     return opened(store.directory, **{"capacity": store.capacity_trajectories, **settings})
-
-
-def on_disk(directory: Path) -> list[int]:
-    with lmdb.open(str(directory), max_dbs=3, readonly=True) as environment:
-        table = environment.open_db(b"records", create=False)
-        with environment.begin(table) as transaction:
-            return [int.from_bytes(key, "big") for key in transaction.cursor().iternext(values=False)]
-
-
-def corrupt(directory: Path, trajectory_id: int) -> None:
-    with lmdb.open(str(directory), max_dbs=3, map_size=1 << 24) as environment:
-        table = environment.open_db(b"records")
-        with environment.begin(table, write=True) as transaction:
-            record = bytearray(transaction.get(trajectory_id.to_bytes(8, "big")))
-            record[-1] ^= 0xFF
-            transaction.put(trajectory_id.to_bytes(8, "big"), bytes(record))
-
-
-def large(tag: int) -> Trajectory:
-    """About 800 kB that do not compress."""
-    trajectory = numbered(100, tag=tag)
-    noise = np.random.default_rng(tag).integers(0, 256, (101, 8000), dtype=np.uint8)
-    return Trajectory(**{**vars(trajectory), "observation": {"noise": noise}})
 
 
 def test_first_in_first_out(store: LMDBStore) -> None:
@@ -242,22 +215,12 @@ def test_space_of_evicted_trajectories_is_used_again(tmp_path: Path) -> None:
     assert (tmp_path / "data.mdb").stat().st_size < 12 << 20
 
 
-def test_a_full_store_says_so_and_keeps_what_it_has(tmp_path: Path) -> None:
-    store = opened(tmp_path, capacity=100, cache_bytes=0, max_bytes=5 << 20)
-    with pytest.raises(UserError, match="limit of"):
-        store.append_all([large(tag) for tag in range(10)])
-    assert len(store) == store.total_appended == 0
-    assert store.append(large(0)) == 0
-    assert_same(store.read(0), large(0))
-    store.close()
-
-
 def test_a_full_disk_says_so(tmp_path: Path) -> None:
     script = f"""
 import resource, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
-from test_store import large, opened
+from store_examples import large, opened
 from yamame.records.errors import UserError
 resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, 3 << 20))
 store = opened(Path({str(tmp_path)!r}), capacity=100, cache_bytes=0)
@@ -290,7 +253,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "file")
     (tmp_path / "replay").mkdir()
     (tmp_path / "replay" / "data.mdb").write_bytes(b"nothing like a database" * 1000)
-    with pytest.raises(UserError, match="cannot open"):
+    with pytest.raises(UserError, match=r"damaged .*yamame data repair"):
         opened(tmp_path / "replay")
 
 

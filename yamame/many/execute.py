@@ -9,11 +9,11 @@ from pathlib import Path
 
 from yamame.many.planned_run import PlannedRun, Standing
 from yamame.records.errors import UserError
-from yamame.run.run_directory import ABOUT, CHECKPOINTS, LOCK, REPLAY, SPACES, InUseError, lock
+from yamame.run.run_directory import ABOUT, CHECKPOINTS, LOCK, OFFLINE, REPLAY, SPACES, InUseError, lock
 from yamame.run.session import About, go_on, start
 from yamame.settings.catalogue import load_recipe
 
-_BEFORE_CONFIG = {LOCK, REPLAY, CHECKPOINTS, SPACES, ABOUT}
+_BEFORE_CONFIG = {LOCK, REPLAY, OFFLINE, CHECKPOINTS, SPACES, ABOUT}
 """What a run's folder can hold before its config, which is what makes it a run."""
 
 

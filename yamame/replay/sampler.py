@@ -35,6 +35,8 @@ class ReplayConfig:
 
     capacity_trajectories: int = 20_000
     """Trajectories kept for training; the oldest beyond that are dropped."""
+    capacity_bytes: int = 0
+    """Bytes of trajectories, as they are stored, that are kept; the oldest beyond that are dropped. 0: no limit."""
     batch_size: int = 24
     """Windows in a batch."""
     keep_unrewarded: float = 1.0
@@ -45,7 +47,7 @@ class ReplayConfig:
     cache_bytes: int = 1 << 30
     """Memory for decoded trajectories; those beyond are read from disk when sampled."""
     max_bytes: int = 1 << 40
-    """Largest size of the database file."""
+    """Largest size of the database file; at it the oldest are deleted, though fewer are kept than the capacity."""
     compression_level: int = 1
     """zstd level of stored trajectories (1 is the fastest that is worth it)."""
     token_multiple: int = 64
@@ -58,9 +60,18 @@ class ReplayConfig:
     def __post_init__(self) -> None:
         check_limits(self, "capacity_trajectories", "batch_size", "token_multiple", "row_multiple", at_least=1)
         check_limits(self, "keep_unrewarded", above=0, at_most=1)
-        check_limits(self, "cache_bytes", "prefetch_batches", at_least=0)
+        check_limits(self, "capacity_bytes", "cache_bytes", "prefetch_batches", at_least=0)
         check_limits(self, "max_bytes", at_least=1 << 20)
         check_limits(self, "compression_level", at_least=1, at_most=22)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Windows of each batch that come from one store, and what it held when the batches were asked for."""
+
+    store: TrajectoryStore
+    ids: Sequence[int]
+    windows: int
 
 
 class Sampler:
@@ -68,7 +79,8 @@ class Sampler:
 
     A window: a stored trajectory, uniformly and with replacement; relabelled, if there is a `relabel`; then
     L = min(context_length, T) of its T transitions from a start that is uniform over 0 .. T - L (unless
-    `config.keep_unrewarded` prefers those with rewards). Differs from the authors' code, whose first version never
+    `config.keep_unrewarded` prefers those with rewards). The first `offline_windows` of each batch come from `offline`,
+    the others from `store`. Differs from the authors' code, whose first version never
     starts at T - L and so under-samples the end of every long trial.
 
     All chance comes from `rng` (whose state JSON can hold, as PCG64's), in one order that no thread's timing changes:
@@ -85,6 +97,8 @@ class Sampler:
         rng: np.random.Generator,
         relabel: Relabel | None = None,
         prepare: Prepare | None = None,
+        offline: TrajectoryStore | None = None,
+        offline_windows: int = 0,
     ) -> None:
         self.store = store
         self.config = config
@@ -96,10 +110,17 @@ class Sampler:
         self.goal_statistics = GoalStatistics()
         """What relabeling knows, as of the last batch handed over."""
         self._rng = rng
+        self._stores = [(offline, offline_windows)] if offline is not None and offline_windows else []
+        self._stores += [(store, config.batch_size - offline_windows)] if offline_windows < config.batch_size else []
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every store that windows come from has any."""
+        return all(len(store.ids()) for store, _ in self._stores)
 
     def sample(self) -> Batch:
         """One batch, made now; `UserError` if nothing readable is stored."""
-        batch, self.goal_statistics = self._draw(self.store.ids(), self.goal_statistics, self._rng)
+        batch, self.goal_statistics = self._draw(self._shares(), self.goal_statistics, self._rng)
         return batch
 
     def batches(self, count: int) -> Iterator[Batch]:
@@ -107,7 +128,7 @@ class Sampler:
 
         `UserError` if nothing readable is stored. Errors of the background thread are raised here.
         """
-        return self._batches(self.store.ids(), count)
+        return self._batches(self._shares(), count)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the random stream and of what relabeling knows, as JSON can hold it."""
@@ -118,8 +139,11 @@ class Sampler:
         self._rng.bit_generator.state = state["rng"]
         self.goal_statistics = GoalStatistics.from_json(state["goals"]) if "goals" in state else GoalStatistics()
 
-    def _batches(self, ids: Sequence[int], count: int) -> Generator[Batch, None, None]:
-        source = self._draw_many(ids, count, self.goal_statistics, copy.deepcopy(self._rng))
+    def _shares(self) -> list[_Share]:
+        return [_Share(store, store.ids(), windows) for store, windows in self._stores]
+
+    def _batches(self, shares: Sequence[_Share], count: int) -> Generator[Batch, None, None]:
+        source = self._draw_many(shares, count, self.goal_statistics, copy.deepcopy(self._rng))
         threaded = self.config.prefetch_batches and count > 1  # a thread for a single batch would only take longer
         ahead = prefetch(source, depth=self.config.prefetch_batches) if threaded else source
         with closing(ahead):
@@ -131,47 +155,48 @@ class Sampler:
                 yield batch
 
     def _draw_many(
-        self, ids: Sequence[int], count: int, statistics: GoalStatistics, rng: np.random.Generator
+        self, shares: Sequence[_Share], count: int, statistics: GoalStatistics, rng: np.random.Generator
     ) -> Generator[tuple[Batch, GoalStatistics, Mapping[str, Any]], None, None]:
         for _ in range(count):
-            batch, statistics = self._draw(ids, statistics, rng)
+            batch, statistics = self._draw(shares, statistics, rng)
             yield batch, statistics, rng.bit_generator.state
 
     def _draw(
-        self, ids: Sequence[int], statistics: GoalStatistics, rng: np.random.Generator
+        self, shares: Sequence[_Share], statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Batch, GoalStatistics]:
         windows: list[Window] = []
-        for _ in range(self.config.batch_size):
-            window, statistics = self._draw_window(ids, statistics, rng)
-            windows.append(window)
+        for share in shares:
+            for _ in range(share.windows):
+                window, statistics = self._draw_window(share, statistics, rng)
+                windows.append(window)
         batch = pack(windows, token_multiple=self.config.token_multiple, row_multiple=self.config.row_multiple)
         return self.prepare(batch) if self.prepare else batch, statistics
 
     def _draw_window(
-        self, ids: Sequence[int], statistics: GoalStatistics, rng: np.random.Generator
+        self, share: _Share, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Window, GoalStatistics]:
         keep = self.config.keep_unrewarded
-        window, statistics = self._draw_any_window(ids, statistics, rng)
+        window, statistics = self._draw_any_window(share, statistics, rng)
         while keep < 1.0 and not window.rewarded and rng.random() >= keep:
-            window, statistics = self._draw_any_window(ids, statistics, rng)
+            window, statistics = self._draw_any_window(share, statistics, rng)
         return window, statistics
 
     def _draw_any_window(
-        self, ids: Sequence[int], statistics: GoalStatistics, rng: np.random.Generator
+        self, share: _Share, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Window, GoalStatistics]:
-        trajectory = self._draw_trajectory(ids, rng)
+        trajectory = self._draw_trajectory(share, rng)
         if self.relabel is not None:
             trajectory, statistics = self.relabel(trajectory, statistics, rng)
         length = min(self.context_length, len(trajectory))
         start = _below(len(trajectory) - length + 1, rng)
         return Window(trajectory=trajectory, start=start, length=length), statistics
 
-    def _draw_trajectory(self, ids: Sequence[int], rng: np.random.Generator) -> Trajectory:
-        if not ids:
+    def _draw_trajectory(self, share: _Share, rng: np.random.Generator) -> Trajectory:
+        if not share.ids:
             raise UserError("the replay store is empty: collect before training")
         for _ in range(_MOST_REDRAWS):
             try:
-                return self.store.read(ids[_below(len(ids), rng)])
+                return share.store.read(share.ids[_below(len(share.ids), rng)])
             except (DamagedRecordError, KeyError):
                 continue
         raise UserError(f"the replay store gave no readable trajectory in {_MOST_REDRAWS} draws: is its disk failing?")

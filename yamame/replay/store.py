@@ -7,36 +7,38 @@ resumed run goes back to exactly what was stored at its last checkpoint:
 
     checkpoint:  store.sync(), and keep store.total_appended
     resume:      store.discard_after(total_appended - 1)
+
+What cannot be learned from is set aside where it is met, with the reason: it is counted, and it stops nothing.
 """
 
-import struct
 import threading
-from collections import deque
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import lmdb
 
+from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.replay.cache import TrajectoryCache
 from yamame.replay.codec import DamagedRecordError, decode, encode, snapshot
-from yamame.replay.database import Database
-
-_ID = struct.Struct(">Q")
-_NEXT_ID = b"next_id"
+from yamame.replay.database import DamagedDatabaseError, Database, FullError
+from yamame.replay.fifo import Fifo
+from yamame.replay.form import TrajectoryForm, inconsistency
+from yamame.replay.tables import TABLES, Mark, Tables, key_of
 
 
 class LMDBStore:
-    """Trajectories by id, at most `capacity_trajectories` of them, the newest; implements `TrajectoryStore`.
+    """Trajectories by id, the newest within the capacities and all protected ones; implements `TrajectoryStore`.
 
     Ids count up from 0 and are never given twice, whatever is evicted, discarded or reopened. Safe to use from
-    several threads; a directory is open once in a process. `cache_bytes` bounds the decoded trajectories in memory,
-    `max_bytes` the database file: it grows as needed, holds up to twice the capacity where `sync` is rare, and never
-    shrinks, but space of dropped trajectories is used again.
+    several threads; a directory is open once in a process, and in as many processes as want it: what others append or
+    evict shows in `ids`. `capacity_bytes` (0: no limit) is of records as they are stored, `cache_bytes` of decoded
+    trajectories in memory, `max_bytes` of the database file. That grows as needed, holds up to twice the capacity
+    where `sync` is rare, and never shrinks; at its limit the oldest are deleted, whether or not a checkpoint needs
+    them. With a `form`, only trajectories of that form are ever read.
 
-    Raises `UserError` where the directory cannot be opened, is already open in this process, or is full.
+    Raises `UserError` where the directory cannot be opened, is already open in this process, or its disk is full.
     """
 
     def __init__(
@@ -44,25 +46,28 @@ class LMDBStore:
         directory: Path,
         *,
         capacity_trajectories: int,
+        capacity_bytes: int = 0,
         cache_bytes: int,
         max_bytes: int = 1 << 40,
         compression_level: int = 1,
+        form: TrajectoryForm | None = None,
     ) -> None:
         self.directory = directory
-        self.capacity_trajectories = capacity_trajectories
         self.cache = TrajectoryCache(cache_bytes)
+        self.fifo = Fifo(capacity_trajectories=capacity_trajectories, capacity_bytes=capacity_bytes)
+        self._misfit = inconsistency if form is None else form.misfit
         self._compression_level = compression_level
-        self._database = Database(directory, tables=["records", "damaged", "counters"], max_bytes=max_bytes)
-        self._records, self._damaged, self._counters = self._database.tables.values()
+        self._database = Database(directory, tables=TABLES, max_bytes=max_bytes)
+        self._tables = Tables(self._database.tables)
         self._lock = threading.RLock()
         self._oldest_at_last_sync = 0
-        self._ids: deque[int] = deque()
-        self._evicted: deque[int] = deque()
-        self._snapshot: tuple[int, ...] | None = None
-        self._load_ids()
+        self._unreadable = 0
+        self._load()
 
     def __len__(self) -> int:
-        return len(self._ids)
+        with self._lock:
+            self._follow_others()
+            return len(self.fifo)
 
     def __enter__(self) -> "LMDBStore":
         return self
@@ -73,148 +78,199 @@ class LMDBStore:
         self.close()
 
     @property
+    def capacity_trajectories(self) -> int:
+        """How many are kept, beside protected ones."""
+        return self.fifo.capacity_trajectories
+
+    @property
     def total_appended(self) -> int:
         """How many trajectories were ever appended, those evicted or discarded since included: the next id."""
-        return self._database.read(self._next_id)
+        return self._database.read(self._tables.next_id)
 
     @property
     def damaged(self) -> int:
         """How many damaged records were ever found and set aside."""
-        return self._database.read(lambda transaction: transaction.stat(self._damaged)["entries"])
+        of_table = self._database.read(lambda transaction: transaction.stat(self._tables.damaged)["entries"])
+        return of_table + self._unreadable
+
+    @property
+    def num_protected(self) -> int:
+        """How many trajectories are never evicted."""
+        return len(self.fifo.protected)
 
     def append(self, trajectory: Trajectory) -> int:
-        """Keep a trajectory; its id. The oldest beyond the capacity is evicted."""
+        """Keep a trajectory; its id. The oldest beyond the capacity are evicted."""
         return self.append_all([trajectory])[0]
 
-    def append_all(self, trajectories: Sequence[Trajectory]) -> list[int]:
-        """Keep several in one transaction, all or none; their ids."""
+    def append_all(self, trajectories: Sequence[Trajectory], *, mark: Mark | None = None) -> list[int]:
+        """Keep several in one transaction, all or none; their ids.
+
+        Where they do not fit into the file together, half of them first; `UserError` where a single one does not fit.
+        """
+        if not trajectories:
+            return []
         records = [encode(trajectory, compression_level=self._compression_level) for trajectory in trajectories]
-        cached = [snapshot(trajectory) for trajectory in trajectories] if self.cache.capacity_bytes else []
         with self._lock:
-            ids = self._database.write(lambda transaction: self._put(transaction, records))
-            self._ids.extend(ids)
-            self._snapshot = None
-            for trajectory_id, trajectory in zip(ids, cached, strict=False):
-                self.cache.put(trajectory_id, trajectory)
-            self._retire(keep=self.capacity_trajectories)
-            self._free(len(self._evicted) - self.capacity_trajectories)
+            self._follow_others()
+            try:
+                ids = self._put(records, mark)
+            except FullError as error:
+                if len(records) == 1:
+                    raise UserError(
+                        f"{error}, and a trajectory of {len(records[0])} bytes does not fit beside what is protected: "
+                        "raise --replay.max-bytes"
+                    ) from error
+                half = len(records) // 2
+                return [
+                    *self.append_all(trajectories[:half], mark=mark),
+                    *self.append_all(trajectories[half:], mark=mark),
+                ]
+            if self.cache.capacity_bytes:
+                for number, trajectory in zip(ids, trajectories, strict=True):
+                    if not self._misfit(trajectory):
+                        self.cache.put(number, snapshot(trajectory))
+            sizes = {number: len(record) for number, record in zip(ids, records, strict=True)}
+            self._forget(self.fifo.add(sizes, protected=mark is Mark.PROTECTED))
+            self._delete(self.fifo.superfluous())
         return ids
 
     def ids(self) -> tuple[int, ...]:
         """Ids of what is kept, oldest first: a snapshot, made once between changes."""
         with self._lock:
-            if self._snapshot is None:
-                self._snapshot = tuple(self._ids)
-            return self._snapshot
+            self._follow_others()
+            return self.fifo.ids()
 
     def read(self, trajectory_id: int) -> Trajectory:
         """The trajectory of an id; it is shared, and its arrays are read-only.
 
-        A damaged record raises `DamagedRecordError`, once: it is set aside, counted, and its id is gone.
-        `KeyError` where there is none; an evicted one can be read as long as it is on disk.
+        A record that is damaged, or no trajectory of the store's form, raises `DamagedRecordError`, once: it is set
+        aside, counted, and its id is gone. `KeyError` where there is none; an evicted one can be read as long as it is
+        on disk.
         """
         with self._lock:
             trajectory = self.cache.get(trajectory_id)
         if trajectory is not None:
             return trajectory
-        record = self._database.read(lambda transaction: transaction.get(_ID.pack(trajectory_id), db=self._records))
-        if record is None:
-            raise KeyError(trajectory_id)
         try:
-            trajectory = decode(bytes(record))
+            trajectory = self._read_from_disk(trajectory_id)
         except DamagedRecordError as error:
-            self._set_aside(trajectory_id, bytes(record))
+            self._set_aside(trajectory_id, str(error))
             raise DamagedRecordError(f"trajectory {trajectory_id} in {self.directory}: {error}") from error
+        except DamagedDatabaseError as error:
+            with self._lock:
+                self._unreadable += 1
+                self.fifo.remove([trajectory_id])
+            raise DamagedRecordError(f"trajectory {trajectory_id}: {error}") from error
         with self._lock:
             self.cache.put(trajectory_id, trajectory)
         return trajectory
 
     def evict(self, keep: int) -> int:
-        """Drop the oldest, from the disk as well, until at most `keep` are left; how many were dropped."""
+        """Drop the oldest, from the disk as well, until at most `keep` and the protected are left; how many went."""
         with self._lock:
-            dropped = self._retire(keep)
-            self._free(len(self._evicted))
-            return dropped
+            dropped = self.fifo.retire(keep)
+            self._forget(dropped)
+            self._delete(list(self.fifo.evicted.ids))
+            return len(dropped)
 
     def discard_after(self, last_id: int) -> int:
         """Drop what is newer than `last_id`, and keep again what that had pushed out; how many were dropped.
 
         The ids are then those of the time when `last_id` was the newest, unless two `sync`s, an `evict` or appends of
-        more than the capacity came between.
+        more than the capacity came between. What carries a mark was not the run's own, and stays.
         """
         with self._lock:
-            newer = [trajectory_id for trajectory_id in self._ids if trajectory_id > last_id]
-            newer += [trajectory_id for trajectory_id in self._evicted if trajectory_id > last_id]
+            contents = self._database.read(self._tables.contents)
+            newer = [number for number in contents.sizes if number > last_id and number not in contents.marks]
             self._delete(newer)
-            self._load_ids()
+            self._load()
             return len(newer)
 
     def sync(self) -> None:
         """Make all that was appended outlive a power cut; free what had been evicted by the `sync` before."""
         with self._lock:
-            self._free(sum(trajectory_id < self._oldest_at_last_sync for trajectory_id in self._evicted))
-            self._oldest_at_last_sync = self._ids[0] if self._ids else self.total_appended
+            self._delete([number for number in self.fifo.evicted.ids if number < self._oldest_at_last_sync])
+            kept = self.fifo.kept.ids
+            self._oldest_at_last_sync = kept[0] if kept else self.total_appended
         self._database.sync()
 
     def close(self) -> None:
         """Write everything to the disk and let the directory go; harmless when already closed."""
         self._database.close()
 
-    def _load_ids(self) -> None:
-        def all_ids(transaction: lmdb.Transaction) -> list[int]:
-            keys = transaction.cursor(self._records).iternext(keys=True, values=False)
-            return [_ID.unpack(key)[0] for key in keys]
+    def _load(self, *, evicted: Sequence[int] = ()) -> None:
+        contents = self._database.read(self._tables.contents, anew=True)
+        if contents.bad_keys:
+            self._set_aside_keys(contents.bad_keys)
+        self.fifo.load(contents.sizes, protected=contents.protected, evicted=evicted)
 
-        self._ids = deque(self._database.read(all_ids))
-        self._evicted.clear()
-        self._snapshot = None
-        self._retire(keep=self.capacity_trajectories)
+    def _follow_others(self) -> None:
+        """Take notice of what other processes appended, evicted or set aside."""
+        if self._database.is_changed:
+            before = {*self.fifo.ids(), *self.fifo.evicted.ids}
+            self._load(evicted=self.fifo.evicted.ids)
+            self._forget(before - {*self.fifo.ids(), *self.fifo.evicted.ids})
+            self._forget(self.fifo.evicted.ids)
 
-    def _next_id(self, transaction: lmdb.Transaction) -> int:
-        return _ID.unpack(transaction.get(_NEXT_ID, default=_ID.pack(0), db=self._counters))[0]
+    def _read_from_disk(self, number: int) -> Trajectory:
+        def copy(transaction: lmdb.Transaction) -> bytes | None:
+            record = transaction.get(key_of(number), db=self._tables.records)
+            return None if record is None else bytes(record)
 
-    def _put(self, transaction: lmdb.Transaction, records: list[bytes]) -> list[int]:
-        next_id = self._next_id(transaction)
-        ids = list(range(next_id, next_id + len(records)))
-        for trajectory_id, record in zip(ids, records, strict=True):
-            transaction.put(_ID.pack(trajectory_id), record, db=self._records)
-        transaction.put(_NEXT_ID, _ID.pack(next_id + len(records)), db=self._counters)
-        return ids
+        record = self._database.read(copy)
+        if record is None:
+            raise KeyError(number)
+        trajectory = decode(record)
+        misfit = self._misfit(trajectory)
+        if misfit:
+            raise DamagedRecordError(misfit)
+        return trajectory
 
-    def _retire(self, keep: int) -> int:
-        """Stop sampling the oldest beyond `keep`; they stay on disk."""
-        surplus = max(0, len(self._ids) - keep)
-        for _ in range(surplus):
-            trajectory_id = self._ids.popleft()
-            self._evicted.append(trajectory_id)
-            self.cache.discard(trajectory_id)
-            self._snapshot = None
-        return surplus
+    def _put(self, records: Sequence[bytes], mark: Mark | None) -> list[int]:
+        """Store records; the oldest are deleted as long as they do not fit, `FullError` where there are none left."""
+        num_bytes = sum(map(len, records))
+        if num_bytes > self._database.usable_bytes:
+            raise FullError(f"{self.directory} has a limit of {self._database.max_bytes} bytes")
+        while True:
+            try:
+                return self._database.write(lambda transaction: self._tables.put(transaction, records, mark))
+            except FullError:
+                oldest = self.fifo.oldest(num_bytes)
+                if not oldest:
+                    raise
+                self._delete(oldest)
+                self._touch()
 
-    def _free(self, count: int) -> None:
-        """Delete the `count` oldest evicted ones from the disk."""
-        if count > 0:
-            self._delete(list(islice(self._evicted, count)))
-            for _ in range(count):
-                self._evicted.popleft()
+    def _touch(self) -> None:
+        """Commit without a change: LMDB uses again what was freed by the last transaction but one."""
+        self._database.write(lambda transaction: self._tables.put(transaction, [], None), freeing=True)
 
     def _delete(self, ids: Sequence[int]) -> None:
         def delete(transaction: lmdb.Transaction) -> None:
-            for trajectory_id in ids:
-                transaction.delete(_ID.pack(trajectory_id), db=self._records)
+            self._tables.delete(transaction, ids)
+            self._tables.put(transaction, [], None)
 
         if ids:
-            self._database.write(delete)
-        for trajectory_id in ids:
-            self.cache.discard(trajectory_id)
+            self._database.write(delete, freeing=True)
+            self.fifo.remove(ids)
+            self._forget(ids)
 
-    def _set_aside(self, trajectory_id: int, record: bytes) -> None:
-        def move(transaction: lmdb.Transaction) -> None:
-            transaction.put(_ID.pack(trajectory_id), record, db=self._damaged)
-            transaction.delete(_ID.pack(trajectory_id), db=self._records)
+    def _forget(self, ids: Iterable[int]) -> None:
+        for number in ids:
+            self.cache.discard(number)
 
+    def _set_aside(self, number: int, reason: str) -> None:
         with self._lock:
-            self._database.write(move)
-            if trajectory_id in self._ids:
-                self._ids.remove(trajectory_id)
-                self._snapshot = None
+            self._set_aside_keys([key_of(number)], reason)
+            self.fifo.remove([number])
+
+    def _set_aside_keys(self, keys: Sequence[bytes], reason: str = "its key is no id") -> None:
+        def move(transaction: lmdb.Transaction, *, keep_bytes: bool) -> None:
+            for key in keys:
+                self._tables.set_aside(transaction, key, reason, keep_bytes=keep_bytes)
+            self._tables.put(transaction, [], None)
+
+        try:
+            self._database.write(lambda transaction: move(transaction, keep_bytes=True), freeing=True)
+        except FullError:
+            self._database.write(lambda transaction: move(transaction, keep_bytes=False), freeing=True)

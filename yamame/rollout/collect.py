@@ -57,15 +57,20 @@ class Collector:
         """The clock, and the trials in flight if the environments can be put back into them (see `Resumable`)."""
         flight = state_over(self.environments, self, _FLIGHT)
         if flight is not None:
-            rows = (self._row, self._first_row_E)
-            tapes = [tape.state_dict(*rows) for tape in (self._observations, self._transitions)]
-            seen = vars(self._input) if self._input else None
-            flight = {**flight, "input": seen, "tapes": tapes, "multiplier": self.explorer.multiplier_E.copy()}
-        return {"env_steps": self.env_steps, "flight": flight}
+            written = (self._row, self._first_row_E)
+            flight = {
+                **flight,
+                "input": vars(self._input) if self._input else None,
+                "goals_before": vars(self._goals_before) if self._goals_before else None,
+                "tapes": [tape.state_dict(*written) for tape in (self._observations, self._transitions)],
+                "multiplier": self.explorer.multiplier_E.copy(),
+            }
+        return {"env_steps": self.env_steps, "faults": self.faults.state_dict(), "flight": flight}
 
     def load_state_dict(self, state: State) -> bool:
         """Go on where `state_dict` was taken; whether the trials in flight do as well, or else new ones begin."""
         self.env_steps = state["env_steps"]
+        self.faults.load_state_dict(state["faults"])
         self.restart()
         flight = state["flight"]
         if flight is None or not isinstance(self.environments, Resumable):
@@ -74,6 +79,7 @@ class Collector:
         for tape, kept in zip((self._observations, self._transitions), flight["tapes"], strict=True):
             tape.load_state_dict(kept)
         self._input = PolicyInput(**flight["input"]) if flight["input"] else None
+        self._goals_before = GoalStep(**flight["goals_before"]) if flight["goals_before"] else None
         self.explorer.multiplier_E[:] = flight["multiplier"]
         return True
 

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault, FaultKind
 from yamame.records.limits import check_limits
+from yamame.records.resumable import State
 from yamame.records.step import TrialStep
 
 RESTARTS = "faults/restarts"
@@ -60,8 +61,17 @@ class Faults:
         for fault in step.faults:
             self._tell(fault)
 
+    def state_dict(self) -> State:
+        """What was counted; see `Resumable`."""
+        return {"counts": dict(self._counts), "excess": self._excess, "has_worked": self._has_worked}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on counting where `state_dict` was taken."""
+        self._counts = Counter(state["counts"])
+        self._excess, self._has_worked = state["excess"], state["has_worked"]
+
     def metrics(self) -> dict[str, float]:
-        """`faults/restarts`, and how many there were of each kind that was met, all since this process began."""
+        """`faults/restarts`, and how many there were of each kind that was met, all in this run."""
         kinds = {f"faults/{kind}": float(self._counts[kind]) for kind in get_args(FaultKind) if self._counts[kind]}
         return {RESTARTS: float(self._counts.total()), **kinds}
 

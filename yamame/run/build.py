@@ -17,10 +17,13 @@ from yamame.records.batch import Batch
 from yamame.replay.relabel import Relabeler
 from yamame.replay.sampler import Sampler
 from yamame.replay.store import LMDBStore
+from yamame.replay.task import TaskSpaces
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer
 from yamame.rollout.statistics import Statistics
 from yamame.run.config import RunConfig
+from yamame.run.offline import Clock, open_offline
+from yamame.run.run_directory import OFFLINE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +32,10 @@ class Parts:
 
     learner: Learner
     policy: Policy
-    collector: Collector
+    collector: Collector | Clock
     store: LMDBStore
+    offline: LMDBStore | None
+    """What others experienced; None where the run learns from its own alone."""
     sampler: Sampler
     statistics: Statistics
     generator: torch.Generator
@@ -42,6 +47,8 @@ class Parts:
         """Close environments and store."""
         self.collector.environments.close()
         self.store.close()
+        if self.offline is not None:
+            self.offline.close()
 
 
 def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
@@ -53,7 +60,8 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
     root = np.random.SeedSequence(config.seed)
     weights, learning, acting, exploring, sampling, environments = root.spawn(6)
     environment_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
-    trials = config.env.build(config.num_envs, environment_seed)
+    num_envs = config.env.fixed_num_envs or 1 if config.offline.alone else config.num_envs
+    trials = config.env.build(num_envs, environment_seed)
     agent = new_agent(
         config,
         trials.observation_space,
@@ -65,23 +73,35 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
     learner = Learner(agent, config.learner, generator=_torch_generator(learning, compute.device), compute=compute)
     generator = _torch_generator(acting, compute.device)
     rng = np.random.default_rng(exploring)
+    task = TaskSpaces(
+        observation_space=trials.observation_space,
+        action_space=trials.native_action_space,
+        horizon=trials.horizon,
+        mask_key=config.env.mask_key,
+    )
     store = LMDBStore(
         replay_directory,
         capacity_trajectories=config.replay.capacity_trajectories,
+        capacity_bytes=config.replay.capacity_bytes,
         cache_bytes=config.replay.cache_bytes,
         max_bytes=config.replay.max_bytes,
         compression_level=config.replay.compression_level,
+        form=task.form,
     )
+    offline = open_offline(replay_directory.with_name(OFFLINE), config, task) if config.offline.data else None
     return Parts(
         learner=learner,
         policy=Policy(agent, num_envs=config.num_envs, generator=generator),
-        collector=Collector(
+        collector=Clock(trials, env_steps=config.env_steps, num_envs=config.num_envs)
+        if config.offline.alone
+        else Collector(
             trials,
             config.env.task,
             Explorer(config.exploration, trials.action_space, config.num_envs, rng),
             config.faults,
         ),
         store=store,
+        offline=offline,
         sampler=Sampler(
             store,
             config=config.replay,
@@ -89,6 +109,8 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
             rng=np.random.default_rng(sampling),
             relabel=Relabeler(config.replay.relabel),
             prepare=Batch.pin if compute.device.type == "cuda" else None,
+            offline=offline,
+            offline_windows=config.offline.windows(config.replay.batch_size),
         ),
         statistics=Statistics(),
         generator=generator,

@@ -6,7 +6,7 @@ from yamame.environments.config import EnvironmentConfig
 from yamame.learning.compute import ComputeConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.model.agent import AgentConfig
-from yamame.records.errors import UserError
+from yamame.records.errors import FieldError, UserError
 from yamame.records.limits import check_limits
 from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import BiLevelEpsilon, ExplorationConfig
@@ -36,6 +36,34 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OfflineConfig:
+    """Learning from what was experienced before."""
+
+    data: tuple[str, ...] = ()
+    """Where it lies: run directories, replay stores, names or directories of Minari datasets. It is copied into the
+    run. With data and the whole `fraction`, no environment is stepped but for evaluations."""
+    fraction: float = 1.0
+    """Share of each batch's windows that comes from the data; the rest comes from what the run collects itself."""
+    updates: int = 0
+    """Length of a run that steps no environment, in gradient updates; 0: as many as `env_steps` would have given."""
+
+    def __post_init__(self) -> None:
+        check_limits(self, "fraction", above=0, at_most=1)
+        check_limits(self, "updates", at_least=0)
+        if self.updates and not self.alone:
+            raise FieldError(self, "updates", "is for runs on data alone: give env_steps, or data and no fraction")
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing is learned from but the data."""
+        return bool(self.data) and self.fraction == 1.0
+
+    def windows(self, batch_size: int) -> int:
+        """Windows of a batch that come from the data: at least one, where there is any."""
+        return max(1, round(self.fraction * batch_size)) if self.data else 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """A whole experiment. A recipe is a function that returns one."""
 
@@ -54,6 +82,7 @@ class RunConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     exploration: ExplorationConfig = field(default_factory=BiLevelEpsilon)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
+    offline: OfflineConfig = field(default_factory=OfflineConfig)
     pace: PaceConfig = field(default_factory=PaceConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     faults: FaultConfig = field(default_factory=FaultConfig)

@@ -16,18 +16,20 @@ SPEED_WINDOW_SECONDS = 30.0
 class Progress:
     """Shows environment steps, updates, return, success, both speeds and the time left.
 
-    Speeds are of the last half minute of this session, so a resumed run shows its own. `quiet` shows nothing.
+    Speeds are of the last half minute of this session, so a resumed run shows its own. `unit` is what environment
+    steps are called; `quiet` shows nothing.
     """
 
     def __init__(
         self,
         total_env_steps: int,
         *,
+        unit: str = "env steps",
         quiet: bool = False,
         plain_every_seconds: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._total = total_env_steps
+        self._total, self._unit = total_env_steps, unit
         self._quiet = quiet
         self._stream = sys.stderr
         self._plain_every_seconds = plain_every_seconds
@@ -97,7 +99,7 @@ class Progress:
         (start, first_steps, first_updates), (now, env_steps, updates) = self._history[0], self._history[-1]
         seconds = now - start
         share = 100 * env_steps / max(1, self._total)
-        parts = [f"{share:3.0f} %", f"{env_steps:,} / {self._total:,} env steps", f"{updates:,} updates"]
+        parts = [f"{share:3.0f} %", f"{env_steps:,} / {self._total:,} {self._unit}", f"{updates:,} updates"]
         if RETURN in self._shown:
             parts.append(f"return {self._shown[RETURN]:.3g}")
         if SUCCESS in self._shown:

@@ -179,7 +179,7 @@ class Round:
     def _updates_due(self) -> int:
         """Updates that what is stored allows."""
         parts = self.parts
-        if not len(parts.store):
+        if not parts.sampler.is_ready:
             return 0
         return self.config.pace.updates_due(env_steps=self._env_steps_stored, updates=parts.learner.updates)
 

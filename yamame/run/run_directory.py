@@ -5,6 +5,7 @@ runs/<recipe>-<time>/
   spaces.json      what the policy sees      tensorboard/    the same for TensorBoard
   checkpoints/     to go on from             report.md       results in words and pictures
   replay/          what was experienced      result.json     the same for programs, once the run is over
+  offline/         what others experienced, where the run learns from that
   about.json       where it came from        lock            held by the process that trains here
 """
 
@@ -28,6 +29,7 @@ CHECKPOINTS = "checkpoints"
 BEST = f"{CHECKPOINTS}/best"
 MILESTONES = f"{CHECKPOINTS}/milestones"
 REPLAY = "replay"
+OFFLINE = "offline"
 REPORT = "report.md"
 RESULT = "result.json"
 ABOUT = "about.json"

@@ -20,6 +20,7 @@ from yamame.run.config import RunConfig
 from yamame.run.config_json import from_json, to_json
 from yamame.run.judge import EVALUATION_SEED, judge_agent
 from yamame.run.local import LocalRun, misfit
+from yamame.run.offline import with_length
 from yamame.run.progress import Progress
 from yamame.run.report import write_report
 from yamame.run.run_directory import ABOUT, CHECKPOINTS, CONFIG, RESULT, SPACES, create, lock, require_run
@@ -53,6 +54,7 @@ class About:
 
 def start(config: RunConfig, about: About, *, run_dir: Path | None, quiet: bool) -> Summary:
     """A new run, to its end or until a signal. `UserError` for a config that cannot run; then nothing is left."""
+    config = with_length(config)
     _ = config.context, to_json(config)  # raise for what no run can have, before anything is made
     directory = create(run_dir, about.recipe)
     with lock(directory):
@@ -108,7 +110,8 @@ def evaluate_run(
         raise UserError(f"cannot evaluate with seed {seed}: give at least 0")
     agent, checkpoint = load_agent(directory)
     judgement = judge_agent(config, agent, trials=trials, seed=seed)
-    counters = {"env_steps": checkpoint.state["env_steps"], "updates": checkpoint.step, "seed": seed}
+    env_steps = _stepped(config, checkpoint.state["env_steps"])
+    counters = {"env_steps": env_steps, "updates": checkpoint.step, "seed": seed}
     return {**judgement.to_json(), **counters}
 
 
@@ -154,7 +157,8 @@ def load_agent(directory: Path) -> tuple[Agent, Checkpoint]:
 
 def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
     try:
-        with Progress(run.config.env_steps, quiet=quiet) as progress:
+        unit = "steps of the clock" if run.config.offline.alone else "env steps"
+        with Progress(run.config.env_steps, unit=unit, quiet=quiet) as progress:
             stopped_by = run.train(progress)
         evaluation: Summary | None = None
         if not stopped_by:
@@ -162,7 +166,7 @@ def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
                 evaluation = run.judge(trials=run.config.evaluation.final_trials).to_json()
             stopped_by = stop.requested
         counters = {
-            "env_steps": run.parts.collector.env_steps,
+            "env_steps": _stepped(run.config, run.parts.collector.env_steps),
             "updates": run.parts.learner.updates,
             "seed": run.config.seed,
         }
@@ -187,12 +191,18 @@ def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
         run.close()
 
 
+def _stepped(config: RunConfig, env_steps: int) -> int:
+    """Environment steps that were made; the clock of a run on data alone counts none."""
+    return 0 if config.offline.alone else env_steps
+
+
 def _speeds(run: LocalRun) -> Summary:
     seconds = run.standing.train_seconds
+    env_steps = _stepped(run.config, run.parts.collector.env_steps)
     return {
         "wall_seconds": run.standing.wall_seconds,
         "train_seconds": seconds,
-        "env_steps_per_second": run.parts.collector.env_steps / seconds if seconds else 0.0,
+        "env_steps_per_second": env_steps / seconds if seconds else 0.0,
         "updates_per_second": run.parts.learner.updates / seconds if seconds else 0.0,
         "run_dir": str(run.directory),
     }

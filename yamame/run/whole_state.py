@@ -12,6 +12,8 @@ from yamame.run.metrics import MetricWriter
 from yamame.run.round import Round
 from yamame.run.standing import Standing
 
+_NO_FAULTS = {"counts": {}, "excess": 0, "has_worked": True}
+
 
 def state_of_run(
     parts: Parts, round_: Round, standing: Standing, metrics: MetricWriter
@@ -63,7 +65,7 @@ def _rest_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
         return unflatten_tensors(checkpoint.tensors, state["rest"])["run"]
     return {
         "round": {"phase": "begin", "vector_steps_left": 0, "measured": {}, "values": {}},
-        "collector": {"env_steps": state["env_steps"], "flight": None},
+        "collector": {"env_steps": state["env_steps"], "faults": _NO_FAULTS, "flight": None},
         "policy": {"memory": None, "generator": checkpoint.tensors["acting_generator"]},
         "metrics_bytes": None,
         **{key: state[key] for key in ("exploration", "sampler", "statistics", "trajectories")},

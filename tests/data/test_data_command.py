@@ -1,0 +1,154 @@
+"""`yamame data` as a contract: exit codes, what goes to stdout, one line for every mistake."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from yamame.cli import main
+from yamame.run.run_directory import lock
+
+_TRAIN = (
+    "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
+    "--agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 --agent.trajectory-encoder.width 8 "
+    "--agent.trajectory-encoder.heads 2 --agent.trajectory-encoder.layers 1 --agent.trajectory-encoder.feedforward 16 "
+    "--agent.actor.hidden 8 --agent.critic.hidden 8 --evaluation.final-trials 4 --evaluation.num-envs 4 "
+    "--evaluation.every-env-steps 0"
+)
+TRAIN = _TRAIN.split()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("finished") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+        assert main([*TRAIN, "--run-dir", str(run)]) == 0
+    return run
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a run, and an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+    return Path(shutil.copytree(finished, "run"))
+
+
+def reported(capsys: pytest.CaptureFixture[str], *args: str | Path, code: int = 0) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["data", *map(str, args), "--json"]) == code
+    out, err = capsys.readouterr()
+    assert err == "" and out.count("\n") == 1
+    report: dict[str, Any] = json.loads(out)
+    return report
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str | Path) -> str:
+    capsys.readouterr()
+    assert main([str(arg) for arg in args]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("yamame: ") and err.count("\n") == 1
+    return err
+
+
+def spoil(run: Path, number: int) -> None:
+    with lmdb.open(str(run / "replay"), max_dbs=5) as environment:
+        table = environment.open_db(b"records")
+        with environment.begin(table, write=True) as transaction:
+            transaction.put(number.to_bytes(8, "big"), b"foreign")
+
+
+def test_info(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    info = reported(capsys, "info", run)
+    assert info["trajectories"] == sum(info["tasks"].values()) == 16 and set(info["tasks"]) == {"passive-tmaze-3"}
+    assert info["steps"] == 64 and 0 < info["record_bytes"] < info["file_bytes"]
+    assert info["policy_versions"][0] == 0 < info["policy_versions"][1]
+    assert (info["protected"], info["imported"], info["damaged"]) == (0, 0, 0)
+    assert reported(capsys, "info", run / "replay") == info
+    assert main(["data", "info", str(run)]) == 0
+    assert "16 (16 of passive-tmaze-3)" in capsys.readouterr().out
+
+
+def test_verify_names_what_is_damaged_and_changes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reported(capsys, "verify", run) == {"good": 16, "damaged": [], "set_aside": []}
+    spoil(run, 7)
+    for _ in range(2):
+        report = reported(capsys, "verify", run, code=1)
+        assert report["good"] == 15 and [bad["id"] for bad in report["damaged"]] == ["7"]
+    assert main(["data", "verify", str(run)]) == 1
+    assert "damaged: trajectory 7: record does not begin like" in capsys.readouterr().out
+    assert reported(capsys, "info", run)["damaged"] == 1
+
+
+def test_a_run_goes_on_without_what_is_damaged(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(0, 16, 2):
+        spoil(run, number)
+    assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["replay/damaged"] > 0
+    report = reported(capsys, "verify", run, code=1)
+    assert len(report["damaged"]) + len(report["set_aside"]) == 8
+    assert reported(capsys, "repair", run)["saved"] == report["good"]
+    assert reported(capsys, "verify", run)["good"] == report["good"]
+
+
+def test_a_run_whose_store_was_cut_off_is_refused_until_it_is_repaired(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (run / "replay" / "data.mdb").open("rb+") as file:
+        file.truncate(3 * 4096)
+    assert "yamame data repair" in refused(capsys, "resume", run, "--env-steps", "128", "--quiet")
+    report = reported(capsys, "repair", run)
+    assert report["saved"] < 16 and report["kept_as"] == "run/replay.damaged-1"
+    assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
+
+
+def test_mistakes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "does not exist" in refused(capsys, "data", "info", "nowhere")
+    assert "unknown argument" in refused(capsys, "data", "info", run, "more")
+    assert "VERB" in refused(capsys, "data")
+    assert "invalid choice" in refused(capsys, "data", "inspect", run)
+    with lock(run):
+        assert "another process is training" in refused(capsys, "data", "repair", run)
+    shutil.rmtree(run / "replay")
+    assert "no replay store" in refused(capsys, "data", "verify", run)
+
+
+def test_the_command_line_stays_quick() -> None:
+    script = "import sys, yamame.cli; assert 'torch' not in sys.modules and 'lmdb' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_export_and_import(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    minari = pytest.importorskip("minari")
+    exported = reported(capsys, "export", run, "--output", "./tmaze")
+    assert (exported["episodes"], exported["steps"], exported["name"]) == (16, 64, "tmaze-v0")
+    assert sum(len(episode) for episode in minari.MinariDataset(exported["data"])) == 64
+
+    assert reported(capsys, "import", run, "./tmaze", "--protected") == {"imported": 16, "protected": True}
+    assert reported(capsys, "import", run, "./tmaze") == {"imported": 16, "protected": False}
+    info = reported(capsys, "info", run)
+    assert (info["trajectories"], info["protected"], info["imported"], info["damaged"]) == (48, 16, 16, 0)
+    assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
+    info = reported(capsys, "info", run)
+    assert (info["trajectories"], info["protected"], info["imported"], info["damaged"]) == (64, 16, 16, 0)
+
+
+def test_mistakes_of_export_and_import(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = reported(capsys, "info", run)
+    assert "no Minari dataset" in refused(capsys, "data", "import", run, "nowhere")
+    assert "--output" in refused(capsys, "data", "export", run)
+    assert "there already" in refused(capsys, "data", "export", run, "--output", "./run")
+    shutil.copytree(run / "replay", "alone")
+    assert "belongs to no run" in refused(capsys, "data", "export", "alone", "--output", "./x")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    assert "pip install 'yamame[minari]'" in refused(capsys, "data", "export", run, "--output", "./x")
+    assert reported(capsys, "info", run) == before

@@ -1,0 +1,218 @@
+"""Minari datasets: what is exported opens with the plain package and comes back to the bit."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from yamame.records.action_spaces import MASK_LEAF
+from yamame.records.errors import UserError
+from yamame.records.goals import Goals
+from yamame.records.spaces import flatten_observation
+from yamame.records.trajectory import Trajectory
+from yamame.replay.minari.export import export
+from yamame.replay.minari.read import read
+from yamame.replay.task import TaskSpaces
+
+minari = pytest.importorskip("minari")
+
+OBSERVATION = spaces.Dict(
+    {
+        "body": spaces.Dict({"angle": spaces.Box(-5, 5, (3,), np.float64), "on": spaces.MultiBinary(4)}),
+        "camera": spaces.Box(0, 255, (40, 40, 3), np.uint8),
+        "room": spaces.Discrete(5, start=-2),
+        "cells": spaces.MultiDiscrete([3, 4], start=[1, 7]),
+        "pair": spaces.Tuple([spaces.Text(6, charset="abc"), spaces.Box(-9, 9, (2,), np.int32)]),
+    }
+)
+ACTIONS = [
+    spaces.Discrete(4, start=3),
+    spaces.MultiDiscrete([2, 3], start=[5, 0]),
+    spaces.MultiBinary(3),
+    spaces.Box(np.array([-2.0, 0.1]), np.array([3.0, 0.7]), dtype=np.float64),
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    monkeypatch.chdir(tmp_path)
+
+
+def task(action_space: Any = ACTIONS[0], observation_space: Any = OBSERVATION, mask_key: str = MASK_LEAF) -> TaskSpaces:
+    return TaskSpaces(observation_space=observation_space, action_space=action_space, horizon=50, mask_key=mask_key)
+
+
+def example(of: TaskSpaces, seed: int) -> Trajectory:
+    rng = np.random.default_rng(seed)
+    length = int(rng.integers(1, 9))
+    of.observation_space.seed(seed)
+    flat = [flatten_observation(of.observation_space, of.observation_space.sample()) for _ in range(length + 1)]
+    size = of.form.action_space
+    action = (
+        rng.uniform(-1, 1, (length, *size.shape)).astype(np.float32)
+        if isinstance(size, spaces.Box)
+        else rng.integers(0, getattr(size, "n", None) or size.nvec, (length, *size.shape))
+    )
+    achieved = int(rng.integers(0, 3))
+    goals = Goals(
+        instruction=rng.random((2, 3), np.float32),
+        achieved_step=np.sort(rng.integers(0, length, achieved)),
+        achieved_goal=rng.random((achieved, 3), np.float32),
+        tolerance=0.1,
+    )
+    return Trajectory(
+        reward=rng.normal(size=length).astype(np.float32),
+        action=action,
+        terminated=np.arange(length) == length - 1,
+        truncated=np.zeros(length, bool),
+        episode_start=rng.random(length + 1) < 0.5,
+        observation={name: np.stack([step[name] for step in flat]) for name in flat[0]},
+        success=rng.random(length) < 0.5 if seed % 2 else None,
+        goals=goals if seed % 3 else None,
+        task="a-task",
+        horizon=50,
+        policy_version=seed + 1,
+        exploration=rng.random(),
+    )
+
+
+def assert_same(left: Any, right: Any) -> None:
+    assert type(left) is type(right)
+    if isinstance(left, np.ndarray):
+        assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
+    elif isinstance(left, dict):
+        assert list(left) == list(right)
+        for name in left:
+            assert_same(left[name], right[name])
+    elif isinstance(left, Trajectory | Goals):
+        assert_same(vars(left), vars(right))
+    else:
+        assert left == right
+
+
+@pytest.mark.parametrize("action_space", ACTIONS)
+def test_exported_and_read_again_is_the_same_to_the_bit(action_space: Any) -> None:
+    of = task(action_space)
+    trajectories = [example(of, seed) for seed in range(8)]
+    exported = export(iter(trajectories), of, "./here")
+    assert (exported.episodes, exported.steps) == (8, sum(map(len, trajectories)))
+    for before, after in zip(trajectories, read("./here", of), strict=True):
+        assert_same(before, after)
+
+
+def test_the_plain_package_opens_it_in_the_environments_own_spaces() -> None:
+    of = task(ACTIONS[3])
+    trajectories = [example(of, seed) for seed in range(5)]
+    assert export(iter(trajectories), of, "maze/expert-v3").name == "maze/expert-v3"
+    dataset = minari.load_dataset("maze/expert-v3")
+    assert (len(dataset), dataset.observation_space, dataset.action_space) == (5, OBSERVATION, ACTIONS[3])
+    for trajectory, episode in zip(trajectories, dataset, strict=True):
+        np.testing.assert_array_equal(episode.rewards, trajectory.reward)
+        assert episode.observations["camera"].shape == (len(trajectory) + 1, 40, 40, 3)
+        assert all(ACTIONS[3].contains(action) for action in episode.actions)
+        first = {
+            **{name: episode.observations[name][0] for name in ("camera", "room", "cells")},
+            "body": {name: leaf[0] for name, leaf in episode.observations["body"].items()},
+            "pair": tuple(leaf[0] for leaf in episode.observations["pair"]),
+        }
+        assert OBSERVATION.contains(first)
+    assert len(list(read("maze/expert-v3", of))) == 5
+
+
+def test_a_bare_observation_and_masks_of_either_kind() -> None:
+    bare = spaces.Box(-1, 1, (2,), np.float32)
+    told = task(observation_space=bare)
+    trajectory = example(told, 1)
+    mask = np.random.default_rng(0).random((len(trajectory) + 1, 4)) < 0.5
+    export([replace(trajectory, observation={**trajectory.observation, MASK_LEAF: mask})], told, "./told")
+    assert minari.MinariDataset("told")[0].observations.shape == (len(trajectory) + 1, 2)
+    assert_same(next(read("./told", told)).observation[MASK_LEAF], mask)
+
+    observed = task(observation_space=spaces.Dict({"legal": spaces.MultiBinary((2, 2)), "x": bare}), mask_key="legal")
+    x = trajectory.observation["observation"]
+    export([replace(trajectory, observation={"x": x, MASK_LEAF: mask})], observed, "./observed")
+    assert minari.MinariDataset("observed")[0].observations["legal"].shape == (len(trajectory) + 1, 2, 2)
+    assert_same(next(read("./observed", observed)).observation, {"x": x, MASK_LEAF: mask})
+
+
+def foreign(data: Path, action_space: Any, actions: Any, **changes: Any) -> None:
+    """A dataset as another program writes it."""
+    from minari.data_collector import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
+
+    data.mkdir(parents=True)
+    storage = MinariStorage.new(data, spaces.Box(-1, 1, (2,), np.float64), action_space)
+    storage.update_metadata({"dataset_id": "other/human-v1", "minari_version": minari.__version__})
+    episode = {
+        "observations": np.linspace(0, 1, 8).reshape(4, 2),
+        "actions": actions,
+        "rewards": [0.0, 1.0, 2.0],
+        "terminations": [False] * 3,
+        "truncations": [False] * 3,
+    }
+    storage.update_episodes([EpisodeBuffer(**{**episode, **changes})])
+
+
+def test_datasets_of_others(tmp_path: Path) -> None:
+    box = spaces.Box(-2.0, 2.0, (1,), np.float32)
+    of = task(box, spaces.Box(-9, 9, (2,), np.float32))
+    foreign(tmp_path / "plain", box, np.array([[-2.0], [1.0], [7.0]]))
+    (trajectory,) = read("plain", of)
+    np.testing.assert_array_equal(trajectory.action, np.array([[-1.0], [0.5], [1.0]], np.float32))
+    assert (trajectory.task, trajectory.horizon, trajectory.success) == ("other/human-v1", 50, None)
+    assert trajectory.truncated.tolist() == [False, False, True] and not trajectory.terminated.any()
+    assert trajectory.episode_start.tolist() == [True, False, False, False]
+    assert trajectory.observation["observation"].dtype == np.float32
+
+    ended = {"terminations": [False, False, True], "infos": {"success": np.array([False, False, False, True])}}
+    foreign(tmp_path / "minari" / "other" / "human-v1" / "data", box, np.zeros((3, 1)), **ended)
+    (trajectory,) = read("other/human-v1", of)
+    assert trajectory.terminated[-1] and not trajectory.truncated.any() and trajectory.success is not None
+    assert trajectory.success.tolist() == [False, False, True]
+
+
+def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
+    box = spaces.Box(-2.0, 2.0, (1,), np.float32)
+    bare = spaces.Box(-9, 9, (2,), np.float32)
+    foreign(tmp_path / "plain", box, np.zeros((3, 1)))
+
+    def problem(of: TaskSpaces, name: str = "plain") -> str:
+        with pytest.raises(UserError) as caught:
+            list(read(name, of))
+        return str(caught.value)
+
+    assert "actions are Box" in problem(task(ACTIONS[0], bare))
+    assert "observes observation, the task body/angle" in problem(task(box))
+    assert "observation 'observation' is Box" in problem(task(box, spaces.Box(-1, 1, (3,), np.float32)))
+    assert "3 steps, trials of this task at most 2" in problem(replace(task(box, bare), horizon=2))
+    assert "no Minari dataset" in problem(task(box, bare), "nowhere")
+    assert "no Minari dataset" in problem(task(box, bare), "no/where-v0")
+    foreign(tmp_path / "bad", box, np.full((3, 1), np.nan))
+    assert "episode 0 of bad does not fit: its action holds what is no finite number" in problem(task(box, bare), "bad")
+    (tmp_path / "plain" / "main_data.hdf5").write_bytes(b"nothing")
+    assert "damaged" in problem(task(box, bare))
+    (tmp_path / "plain" / "metadata.json").write_text("{}")
+    assert "cannot be opened" in problem(task(box, bare))
+
+
+def test_nothing_is_written_over_and_a_killed_export_leaves_no_dataset(tmp_path: Path) -> None:
+    of = task()
+    export([example(of, 0)], of, "./here")
+    with pytest.raises(UserError, match="there already"):
+        export([example(of, 0)], of, "./here")
+
+    def killed() -> Iterator[Trajectory]:
+        yield example(of, 0)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(killed(), of, "./there")
+    assert not (tmp_path / "there").exists()
+    assert export([example(of, 0)], of, "./there").episodes == 1
+    assert json.loads((tmp_path / "there" / "metadata.json").read_text())["dataset_id"] == "there-v0"

@@ -1,0 +1,95 @@
+"""A database whose file itself is damaged is refused, and what can be read of it is saved."""
+
+import random
+from pathlib import Path
+
+import pytest
+from replay_examples import assert_same, numbered
+from store_examples import corrupt, large, opened
+
+from yamame.records.errors import UserError
+from yamame.records.trajectory import Trajectory
+from yamame.replay.examine import examine
+from yamame.replay.repair import repair
+from yamame.replay.tables import Mark
+
+
+def example(tag: int) -> Trajectory:
+    return large(tag) if tag % 10 == 0 else numbered(1 + 7 * (tag % 13), tag=tag)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    with opened(tmp_path / "replay", capacity=500, cache_bytes=0) as store:
+        for begin in range(0, 200, 20):
+            store.append_all([example(tag) for tag in range(begin, begin + 20)])
+        store.append_all([example(200), example(201)], mark=Mark.PROTECTED)
+        store.evict(keep=180)
+    return tmp_path / "replay"
+
+
+def assert_repaired(directory: Path, *, at_least: int) -> None:
+    """A store in which all that is left is as it was, and to which more can be appended."""
+    result = repair(directory, None)
+    assert result.saved >= at_least
+    assert result.kept_as == directory.with_name("replay.damaged-1") and result.kept_as.is_dir()
+    assert not directory.with_name("replay.repaired").exists()
+    after = examine(directory, None)
+    assert (after.good, after.bad, after.set_aside) == (result.saved, [], [])
+    with opened(directory, capacity=500) as store:
+        assert len(store) == result.saved
+        for number in store.ids():
+            assert_same(store.read(number), example(number))
+        assert store.append(example(202)) == max((*store.ids()[:-1], 201)) + 1 or not result.saved
+
+
+def test_bad_records_are_left_out_and_everything_else_is_kept(directory: Path) -> None:
+    for number in (30, 55):
+        corrupt(directory, number)
+    result = repair(directory, None)
+    assert (result.saved, [bad.name for bad in result.lost]) == (180, ["30", "55"])
+    with opened(directory, capacity=500) as store:
+        assert list(store.ids()) == [number for number in range(20, 202) if number not in (30, 55)]
+        assert (store.num_protected, store.total_appended, store.damaged) == (2, 202, 0)
+    assert repair(directory, None).kept_as.name == "replay.damaged-2"
+
+
+@pytest.mark.parametrize("share", [0.95, 0.6, 0.2])
+def test_a_file_that_was_cut_off(directory: Path, share: float) -> None:
+    data = directory / "data.mdb"
+    with data.open("rb+") as file:
+        file.truncate(int(data.stat().st_size * share))
+    with pytest.raises(UserError, match=r"damaged .*yamame data repair"):
+        opened(directory)
+    assert_repaired(directory, at_least=0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_file_with_flipped_bytes_all_over(directory: Path, seed: int) -> None:
+    data, rng = directory / "data.mdb", random.Random(seed)
+    content = bytearray(data.read_bytes())
+    for _ in range(40):
+        content[rng.randrange(3 * 4096, len(content))] ^= 1 << rng.randrange(8)
+    data.write_bytes(content)
+    assert_repaired(directory, at_least=100)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_file_with_pages_of_rubbish(directory: Path, seed: int) -> None:
+    data, rng = directory / "data.mdb", random.Random(seed)
+    content = bytearray(data.read_bytes())
+    for _ in range(5):
+        page = rng.randrange(3, len(content) // 4096) * 4096
+        content[page : page + 4096] = rng.randbytes(4096)
+    data.write_bytes(content)
+    assert_repaired(directory, at_least=0)
+
+
+def test_a_file_that_was_never_a_database(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no replay store"):
+        repair(tmp_path / "replay", None)
+    (tmp_path / "replay").mkdir()
+    (tmp_path / "replay" / "data.mdb").write_bytes(b"nothing like a database" * 1000)
+    result = repair(tmp_path / "replay", None)
+    assert (result.saved, len(result.lost)) == (0, 1)
+    opened(tmp_path / "replay").close()

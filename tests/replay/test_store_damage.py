@@ -1,0 +1,215 @@
+"""What cannot be learned from is set aside with a reason, counted, and stops nothing."""
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import numpy as np
+import pytest
+from gymnasium import spaces
+from replay_examples import numbered
+from store_examples import editing, opened
+
+from yamame.records.action_spaces import MASK_LEAF
+from yamame.records.goals import Goals
+from yamame.records.trajectory import Trajectory
+from yamame.replay.codec import SCHEMA_VERSION, DamagedRecordError, encode
+from yamame.replay.examine import examine
+from yamame.replay.form import TrajectoryForm
+from yamame.replay.sampler import ReplayConfig, Sampler
+from yamame.replay.tables import key_of
+
+FORM = TrajectoryForm.of(spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(10_000))
+
+
+def good(tag: int = 0) -> Trajectory:
+    return numbered(4, tag=tag)
+
+
+def filled(directory: Path) -> Path:
+    with opened(directory) as store:
+        store.append_all([good(tag) for tag in range(4)])
+    return directory
+
+
+def assert_set_aside(directory: Path, number: int, reason: str, form: TrajectoryForm | None = FORM) -> None:
+    """Record `number` of four is named, never reaches a batch, and is counted; the others are as they were."""
+    (bad,) = examine(directory, form).bad
+    assert bad.name == str(number) and reason in bad.reason
+    with opened(directory, form=form) as store:
+        config = ReplayConfig(batch_size=64, prefetch_batches=0, token_multiple=1)
+        sampler = Sampler(store, config=config, context_length=4, rng=np.random.default_rng(0))
+        sampled = sampler.sample().reward[sampler.sample().valid]
+        tags = set((sampled // 1000).tolist())
+        assert tags == {float(tag) for tag in range(4)} - {float(number)}
+        assert store.damaged == 1 and set(store.ids()) == set(range(4)) - {number}
+    after = examine(directory, form)
+    assert (after.good, after.bad) == (3, [])
+    assert after.set_aside[0].name == str(number) and reason in after.set_aside[0].reason
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda record: b"SQLite format 3\0" + record, "wrong magic"),
+        (lambda record: record[:4] + struct.pack("<H", SCHEMA_VERSION + 1) + record[6:], "update it"),
+        (lambda record: record[:-7], "truncated"),
+        (lambda record: record[:9], "truncated"),
+        (lambda record: record + b"more", "overlong"),
+        (lambda record: b"", "wrong magic"),
+        *((lambda record, at=at: _flipped(record, at), "") for at in (0, 4, 7, 10, 18, 30, -1)),
+    ],
+)
+def test_bytes_that_are_no_record(tmp_path: Path, spoil: Callable[[bytes], bytes], reason: str) -> None:
+    with editing(filled(tmp_path)) as (transaction, tables):
+        record = transaction.get(key_of(2), db=tables["records"])
+        transaction.put(key_of(2), spoil(record), db=tables["records"])
+    assert_set_aside(tmp_path, 2, reason)
+
+
+def _flipped(record: bytes, at: int) -> bytes:
+    spoilt = bytearray(record)
+    spoilt[at] ^= 0x10
+    return bytes(spoilt)
+
+
+def observed(**leaves: Any) -> dict[str, Any]:
+    return {"observation": leaves}
+
+
+def goals(step: int, achieved: int) -> Callable[[], Goals]:
+    rows = np.zeros((achieved, 2), np.float32)
+    return lambda: Goals(instruction=rows[:1], achieved_step=np.array([step]), achieved_goal=rows)
+
+
+@pytest.fixture
+def _types_unchecked() -> Iterator[None]:
+    """As users have it: the tests' own checks would find most of this first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("_types_unchecked")
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"reward": np.zeros(5, np.float32)}, "not bool [5]"),
+        ({"reward": np.zeros(4)}, "reward is float64"),
+        ({"reward": np.full(4, np.nan, np.float32)}, "no finite number"),
+        ({"terminated": np.zeros(4, np.float32)}, "terminated"),
+        ({"success": np.zeros(3, bool)}, "success"),
+        ({"episode_start": np.zeros(4, bool)}, "episode_start"),
+        ({"action": np.zeros(3, np.int64)}, "action"),
+        ({"horizon": 0}, "horizon"),
+        ({"goals": goals(4, 1)}, "out of order or beyond its end"),
+        ({"goals": goals(3, 2)}, "achieved goals"),
+        (observed(observation=np.zeros((4, 1), np.float32)), "at 4 transitions"),
+        (observed(observation=np.full((5, 1), np.inf, np.float32)), "no finite number"),
+        (observed(), "no observation"),
+    ],
+)
+def test_arrays_that_do_not_fit_together(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    _replace_record(filled(tmp_path), **changes)
+    assert_set_aside(tmp_path, 1, reason, form=None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (observed(observation=np.zeros((5, 2), np.float32)), "has float32 [1] a step"),
+        (observed(observation=np.zeros((5, 1), np.uint8)), "uint8"),
+        (observed(other=np.zeros((5, 1), np.float32)), "observes other, this task observation"),
+        ({"action": np.zeros(4, np.float32)}, "this task takes Discrete"),
+        ({"action": np.zeros((4, 2), np.int64)}, "this task takes Discrete"),
+        ({"action": np.array([0, 1, 2, 10_000])}, "reach from 0 to 10000"),
+        ({"action": np.array([0, -1, 2, 3])}, "reach from -1"),
+    ],
+)
+def test_trajectories_of_another_task(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    _replace_record(filled(tmp_path), **changes)
+    assert_set_aside(tmp_path, 1, reason)
+
+
+def _replace_record(directory: Path, **changes: Any) -> None:
+    with editing(directory) as (transaction, tables):
+        made = {name: value() if callable(value) else value for name, value in changes.items()}
+        record = encode(Trajectory(**{**vars(good(1)), **made}))
+        transaction.put(key_of(1), record, db=tables["records"])
+
+
+def test_categories_texts_masks_and_bounds_of_another_task() -> None:
+    observation_space = spaces.Dict({"room": spaces.Discrete(3), "says": spaces.Text(2, charset="ab")})
+    form = TrajectoryForm.of(observation_space, spaces.Box(-1, 1, (2,), np.float32))
+    fits = Trajectory(
+        **{
+            **vars(good()),
+            "action": np.ones((4, 2), np.float32),
+            "observation": {"room": np.full(5, 2), "says": np.full((5, 2), 2, np.uint8)},
+        }
+    )
+    assert form.misfit(fits) == ""
+    assert "beyond Discrete(3)" in form.misfit(replace(fits, observation={**fits.observation, "room": np.full(5, 3)}))
+    words = np.full((5, 2), 3, np.uint8)
+    assert "'says'" in form.misfit(replace(fits, observation={**fits.observation, "says": words}))
+    assert "beyond [-1, 1]" in form.misfit(replace(fits, action=np.full((4, 2), 1.5, np.float32)))
+    masked = TrajectoryForm.of(spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(10_000))
+    mask = {**good().observation, MASK_LEAF: np.ones((5, 3), bool)}
+    assert "10000 choices" in masked.misfit(replace(good(), observation=mask))
+
+
+def test_what_is_appended_and_does_not_fit_is_no_better(tmp_path: Path) -> None:
+    with opened(tmp_path, form=FORM) as store:
+        store.append_all([good(), numbered(4, discrete=False), good()])
+        assert store.read(0) is store.read(0)
+        with pytest.raises(DamagedRecordError, match="this task takes Discrete"):
+            store.read(1)
+        assert (store.ids(), store.damaged) == ((0, 2), 1)
+
+
+@pytest.mark.parametrize("key", [b"7", b"a key of eleven", b"\xff" * 8])
+def test_a_key_that_is_no_id(tmp_path: Path, key: bytes) -> None:
+    with editing(filled(tmp_path)) as (transaction, tables):
+        transaction.put(key, encode(good(9)), db=tables["records"])
+    assert [bad.reason for bad in examine(tmp_path, FORM).bad] == ["its key is no id"]
+    with opened(tmp_path) as store:
+        assert (store.ids(), store.damaged) == ((0, 1, 2, 3), 1)
+        assert store.append(good()) == 4
+    assert [bad.name for bad in examine(tmp_path, FORM).set_aside] == [key.hex()]
+
+
+@pytest.mark.parametrize("counter", [key_of(2), b"?", b"\xff" * 8, None])
+def test_a_counter_that_is_wrong_overwrites_nothing(tmp_path: Path, counter: bytes | None) -> None:
+    with editing(filled(tmp_path)) as (transaction, tables):
+        if counter is None:
+            transaction.delete(b"next_id", db=tables["counters"])
+        else:
+            transaction.put(b"next_id", counter, db=tables["counters"])
+    with opened(tmp_path) as store:
+        assert store.total_appended == 4
+        assert store.append(good(4)) == 4
+        assert [store.read(number).reward[0] for number in store.ids()] == [1000.0 * tag + 1 for tag in range(5)]
+
+
+def test_a_full_file_does_not_keep_damage_from_being_set_aside(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (5, 300_000), dtype=np.uint8)
+    huge = Trajectory(**{**vars(good()), "observation": {"noise": noise}})
+    with opened(tmp_path, max_bytes=3 << 20, form=FORM) as store:
+        store.append(huge)
+        with pytest.raises(DamagedRecordError):
+            store.read(0)
+        assert store.damaged == 1 and store.append(good()) == 1
+
+
+def test_stores_of_before_there_were_reasons(tmp_path: Path) -> None:
+    with editing(filled(tmp_path)) as (transaction, tables):
+        transaction.drop(tables["reasons"], delete=True)
+        transaction.drop(tables["marks"], delete=True)
+        transaction.put(key_of(9), b"damaged", db=tables["damaged"])
+    found = examine(tmp_path, FORM)
+    assert (found.good, found.bad, [bad.name for bad in found.set_aside]) == (4, [], ["9"])
+    with opened(tmp_path) as store:
+        assert store.damaged == 1 and len(store) == 4

@@ -1,0 +1,157 @@
+"""Learning from what was experienced before: alone, beside fresh data, to the bit, and without touching the source."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_config
+
+from yamame.environments.trials import Trials
+from yamame.records.errors import UserError
+from yamame.replay.sampler import Sampler
+from yamame.run.local import LocalRun
+from yamame.run.metrics import read_metrics
+from yamame.run.offline import with_length
+from yamame.run.progress import Progress
+from yamame.run.session import About, evaluate_run, go_on, start
+
+ABOUT = About(recipe="passive-tmaze")
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that another one learns from. Nothing may change it."""
+    directory = tmp_path_factory.mktemp("source") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+        start(tiny_config(), ABOUT, run_dir=directory, quiet=True)
+    return directory
+
+
+def offline(source: Path | str, **changes: Any) -> dict[str, Any]:
+    return {"offline.data": (str(source),), "offline.updates": 40, **changes}
+
+
+def trained(directory: Path, **changes: Any) -> LocalRun:
+    directory.mkdir()
+    run = LocalRun(with_length(tiny_config(**changes)), directory)
+    with Progress(run.config.env_steps, quiet=True) as progress:
+        run.train(progress)
+    run.close()
+    return run
+
+
+def weights_of(run: LocalRun) -> torch.Tensor:
+    return torch.cat([value.flatten().double() for value in run.parts.learner.agent.state_dict().values()])
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("data.mdb"))}
+
+
+def test_no_environment_is_stepped_and_the_length_is_in_updates(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(source / "replay")
+    monkeypatch.setattr(Trials, "step", lambda *_: pytest.fail("an environment was stepped"))
+    monkeypatch.setattr(LocalRun, "_judge_random", lambda _: {})
+    monkeypatch.setattr(LocalRun, "_evaluate_if_due", lambda *_: {})
+    run = trained(tmp_path / "run", **offline(source))
+    assert run.parts.learner.updates == run.config.updates == 40
+    assert content(source / "replay") == before and not (source / "offline").exists()
+    assert {line["updates"] for line in read_metrics(run.directory)} > {40}
+
+
+@pytest.mark.slow
+def test_same_seed_same_run_to_the_bit(tmp_path: Path, source: Path) -> None:
+    first, second = (trained(tmp_path / name, **offline(source)) for name in "ab")
+    other = trained(tmp_path / "c", **offline(source, seed=1))
+    assert torch.equal(weights_of(first), weights_of(second))
+    assert not torch.equal(weights_of(first), weights_of(other))
+
+
+@pytest.mark.slow
+def test_it_goes_on_without_its_source_and_counts_no_environment_steps(tmp_path: Path, source: Path) -> None:
+    moved = tmp_path / "moved"
+    start(tiny_config(), ABOUT, run_dir=moved, quiet=True)
+    config = tiny_config(**offline(moved / "replay"))
+    summary = start(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
+    assert (summary["env_steps"], summary["updates"], summary["env_steps_per_second"]) == (0, 40, 0.0)
+    assert summary["trials"] == 16
+    moved.rename(tmp_path / "elsewhere")
+    length = with_length(config).env_steps
+    summary = go_on(tmp_path / "run", env_steps=2 * length, quiet=True)
+    assert (summary["env_steps"], summary["updates"]) == (0, 80)
+    assert evaluate_run(tmp_path / "run", trials=4, seed=0)["env_steps"] == 0
+
+
+def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path) -> None:
+    from_data: list[bool] = []
+    (tmp_path / "run").mkdir()
+    config = tiny_config(**{"offline.data": (str(source),), "offline.fraction": 0.25, "replay.batch_size": 8})
+    run = LocalRun(config, tmp_path / "run")
+    assert run.parts.offline is not None and not run.parts.sampler.is_ready
+    stores = {id(run.parts.offline): True, id(run.parts.store): False}
+    whole = Sampler._draw_trajectory
+
+    def watched(sampler: Sampler, share: Any, rng: np.random.Generator) -> Any:
+        from_data.append(stores[id(share.store)])
+        return whole(sampler, share, rng)
+
+    with pytest.MonkeyPatch.context() as patch, Progress(1, quiet=True) as progress:
+        patch.setattr(Sampler, "_draw_trajectory", watched)
+        run.train(progress)
+    run.close()
+    assert len(from_data) % 8 == 0
+    assert from_data == [True, True, *[False] * 6] * (len(from_data) // 8)
+    assert run.parts.collector.env_steps == 400 and len(from_data) == 8 * run.parts.learner.updates
+
+
+@pytest.mark.slow
+def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> None:
+    pytest.importorskip("minari")
+    from yamame.data.exchange import export_run
+
+    exported = export_run(source, str(tmp_path / "dataset"))
+    of_both = trained(
+        tmp_path / "both", **{**offline(source), "offline.data": (str(source), str(tmp_path / "dataset"))}
+    )
+    of_run, of_dataset = (
+        trained(tmp_path / name, **offline(path)) for name, path in {"a": source, "b": exported.data}.items()
+    )
+    assert torch.equal(weights_of(of_run), weights_of(of_dataset))
+    assert not torch.equal(weights_of(of_run), weights_of(of_both))
+
+
+def mistakes(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    yield offline("nowhere"), "nowhere is no run, no replay store and no Minari dataset"
+    yield offline(source, **{"env.horizon": 4, "pace.updates_per_env_step": 0.0}), "would never learn"
+
+
+def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
+    for changes, problem in mistakes(source):
+        with pytest.raises(UserError, match=problem):
+            start(tiny_config(**changes), ABOUT, run_dir=tmp_path / "run", quiet=True)
+        assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match="is for runs on data alone"):
+        tiny_config(**offline(source, **{"offline.fraction": 0.5}))
+    with pytest.raises(UserError, match="above 0 and at most 1"):
+        tiny_config(**{"offline.fraction": 0.0})
+
+
+def test_data_of_another_task_is_refused(tmp_path: Path, source: Path) -> None:
+    from yamame.settings.catalogue import load_recipe
+    from yamame.settings.resolve import settings_from_overrides
+
+    config = settings_from_overrides(load_recipe("dark-key-to-door"), [], {"offline.data": (str(source),)})
+    with pytest.raises(UserError, match=r"do not fit this task: its observation"):
+        start(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,1 @@
+"""What runs have experienced, as data: looked at, mended, taken out and brought in."""

@@ -1,0 +1,77 @@
+"""A new store from what is good in an old one."""
+
+import shutil
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import lmdb
+
+from yamame.replay.careful import Found, read_all
+from yamame.replay.careful_child import Kind
+from yamame.replay.database import Database
+from yamame.replay.examine import BadRecord, problem_of, require_store
+from yamame.replay.form import TrajectoryForm
+from yamame.replay.tables import TABLES, Mark, Tables, id_of
+
+_MAX_BYTES = 1 << 40
+_RECORDS_A_TRANSACTION = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """What became of a store."""
+
+    saved: int
+    lost: list[BadRecord]
+    kept_as: Path
+    """Where the old store is now."""
+
+
+def repair(directory: Path, form: TrajectoryForm | None) -> Repair:
+    """Put a new store with all good records, under their ids, in the place of the old one, which is renamed.
+
+    No other process may have it open. Whenever this one is killed, the old store is whole under one of the two names.
+    """
+    new = directory.with_name(f"{directory.name}.repaired")
+    shutil.rmtree(new, ignore_errors=True)
+    saved, lost = _rebuild(require_store(directory), new, form)
+    old = next(path for n in count(1) if not (path := directory.with_name(f"{directory.name}.damaged-{n}")).exists())
+    directory.rename(old)
+    new.rename(directory)
+    return Repair(saved=saved, lost=lost, kept_as=old)
+
+
+def _rebuild(old: Path, new: Path, form: TrajectoryForm | None) -> tuple[int, list[BadRecord]]:
+    """Write what is good to a new store; how many records that were, and what was bad."""
+    saved, next_id = 0, 0
+    lost: list[BadRecord] = []
+    marks: dict[bytes, Mark | None] = {}
+    good: list[Found] = []
+    database = Database(new, tables=TABLES, max_bytes=_MAX_BYTES)
+    tables = Tables(database.tables)
+
+    def write() -> None:
+        def put(transaction: lmdb.Transaction) -> None:
+            for record in good:
+                tables.put_at(transaction, id_of(record.key) or 0, record.value, marks.get(record.key))
+            tables.count_on(transaction, next_id)
+
+        database.write(put)
+        good.clear()
+
+    for found in read_all(old):
+        if found.kind is Kind.MARK:
+            marks[found.key] = Mark.named(found.value)
+        elif found.kind is Kind.NEXT_ID:
+            next_id = id_of(found.value) or 0
+        elif bad := problem_of(found, form):
+            lost.append(bad)
+        elif found.kind is Kind.RECORD:
+            good.append(found)
+            saved += 1
+            if len(good) == _RECORDS_A_TRANSACTION:
+                write()
+    write()
+    database.close()
+    return saved, lost

@@ -1,0 +1,110 @@
+"""Learning from what was experienced before, in place of environments or beside them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from yamame.records.errors import UserError
+from yamame.records.interfaces import TrialEnvironments
+from yamame.records.resumable import State
+from yamame.records.trajectory import Trajectory
+from yamame.replay.examine import good_trajectories
+from yamame.replay.minari.package import is_dataset
+from yamame.replay.minari.read import read
+from yamame.replay.store import LMDBStore
+from yamame.replay.task import TaskSpaces
+from yamame.rollout.faults import FaultConfig, Faults
+from yamame.run.config import RunConfig
+from yamame.run.run_directory import REPLAY
+
+_TRAJECTORIES_AT_ONCE = 64
+_NO_LIMIT = 1 << 62
+
+
+class Clock:
+    """Stands where a collector would, and steps no environment: only the time passes that updates are paced by."""
+
+    def __init__(self, environments: TrialEnvironments, *, env_steps: int, num_envs: int) -> None:
+        self.environments = environments
+        self.env_steps = 0
+        """What the run's pace would have collected by now."""
+        self.faults = Faults(FaultConfig())
+        """None ever happen."""
+        self._end, self._num_envs = env_steps, num_envs
+
+    def step(self, policy: Any, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
+        """Let as much time pass as a vector step takes, but not beyond the end; no trial ever finishes."""
+        self.env_steps = min(self.env_steps + self._num_envs, self._end)
+        return []
+
+    def state_dict(self) -> State:
+        """See `Resumable`."""
+        return {"env_steps": self.env_steps}
+
+    def load_state_dict(self, state: State) -> bool:
+        """Go on where `state_dict` was taken; there are no trials that could not."""
+        self.env_steps = state["env_steps"]
+        return True
+
+
+def with_length(config: RunConfig) -> RunConfig:
+    """The config with `offline.updates` said in environment steps of its pace. `UserError` where it has none."""
+    updates, pace = config.offline.updates, config.pace
+    if not updates:
+        return config
+    if not pace.updates_per_env_step:
+        raise UserError("--pace.updates-per-env-step is 0: a run on data alone would never learn")
+    env_steps = pace.start_env_steps + int(updates / pace.updates_per_env_step)
+    while pace.updates_due(env_steps=env_steps, updates=0) < updates:
+        env_steps += 1
+    return replace(config, env_steps=env_steps)
+
+
+def open_offline(directory: Path, config: RunConfig, task: TaskSpaces) -> LMDBStore:
+    """The store of a run's offline data, filled when it is first opened; what is damaged there is left behind.
+
+    So the run has what it learns from whatever becomes of the sources, and changes nothing in them. `UserError` for
+    data that is not of the task, or that holds nothing.
+    """
+    store = LMDBStore(
+        directory,
+        capacity_trajectories=_NO_LIMIT,
+        cache_bytes=config.replay.cache_bytes,
+        max_bytes=config.replay.max_bytes,
+        compression_level=config.replay.compression_level,
+        form=task.form,
+    )
+    if store.total_appended:
+        return store
+    try:
+        for path in config.offline.data:
+            before = len(store)
+            trajectories = _trajectories(path, task)
+            while some := list(islice(trajectories, _TRAJECTORIES_AT_ONCE)):
+                store.append_all(some)
+            if len(store) == before:
+                raise UserError(f"{path} holds no trajectories to learn from")
+        store.sync()
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _trajectories(path: str, task: TaskSpaces) -> Iterator[Trajectory]:
+    for directory in (Path(path), Path(path) / REPLAY):
+        if (directory / "data.mdb").is_file():
+            return _of_store(directory, task)
+    if is_dataset(path):
+        return read(path, task)
+    raise UserError(f"{path} is no run, no replay store and no Minari dataset on this machine")
+
+
+def _of_store(directory: Path, task: TaskSpaces) -> Iterator[Trajectory]:
+    form = task.form
+    for trajectory in good_trajectories(directory, None):
+        if misfit := form.misfit(trajectory):
+            raise UserError(f"the trajectories in {directory} do not fit this task: {misfit}")
+        yield trajectory
