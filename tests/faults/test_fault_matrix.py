@@ -223,12 +223,13 @@ def test_a_factory_of_vector_environments_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_too_many_faults_end_it_with_the_traceback(workers: int) -> None:
+def test_too_many_faults_end_it_with_the_traceback(workers: int, capfd: pytest.CaptureFixture[str]) -> None:
     trials = Trials(place(partial(AlwaysFailing, 3), ROWS, SEED, workers), horizon=5, attempts=1)
     with pytest.raises(UserError, match=r"environment . raised ValueError: out of oil .fault 12 of this run") as told:
         acted(trials, 1000, max_restarts=10)
-    assert "Traceback" in str(told.value) and "in step" in str(told.value)
-    assert "faults.max_restarts (10)" in str(told.value)
+    assert "faults.max_restarts (10)" in str(told.value) and "\n" not in str(told.value)
+    printed = capfd.readouterr().err
+    assert printed.count("Traceback") == 1 and "in step" in printed
 
 
 def test_without_restarts_the_first_fault_ends_it(tmp_path: Path) -> None:
@@ -269,7 +270,7 @@ def test_faults_are_told_of_but_not_for_ever(capsys: pytest.CaptureFixture[str])
         acted(trials, 1000)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "environment 0 raised ValueError: out of oil (begun anew; restart 3)"
-    assert len(lines) == 5
+    assert sum("begun anew" in line for line in lines) == 5
 
 
 @pytest.mark.parametrize("on_fault", ["drop", "cut"])

@@ -10,7 +10,7 @@ from store_examples import corrupt, large, opened
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.replay.examine import examine
-from yamame.replay.repair import repair
+from yamame.replay.repair import complete_repair, repair
 from yamame.replay.tables import Mark
 
 
@@ -52,6 +52,17 @@ def test_bad_records_are_left_out_and_everything_else_is_kept(directory: Path) -
         assert list(store.ids()) == [number for number in range(20, 202) if number not in (30, 55)]
         assert (store.num_protected, store.total_appended, store.damaged) == (2, 202, 0)
     assert repair(directory, None).kept_as.name == "replay.damaged-2"
+
+
+def test_a_repair_that_was_killed_is_completed(directory: Path) -> None:
+    repair(directory, None)
+    directory.rename(directory.with_name("replay.repaired"))  # as if it had not come to the last step
+    complete_repair(directory)
+    with opened(directory, capacity=500) as store:
+        assert len(store) == 182
+    directory.with_name("replay.repaired").mkdir()  # as if the old one had not been taken away
+    complete_repair(directory)
+    assert sorted(path.name for path in directory.parent.iterdir()) == ["replay", "replay.damaged-1"]
 
 
 @pytest.mark.parametrize("share", [0.95, 0.6, 0.2])

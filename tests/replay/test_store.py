@@ -120,6 +120,34 @@ def test_the_second_sync_frees_what_was_evicted(store: LMDBStore) -> None:
     assert on_disk(store.directory) == [2, 3, 4, 5, 6, 7]
 
 
+def test_any_of_several_checkpoints_can_be_gone_back_to(tmp_path: Path) -> None:
+    store = opened(tmp_path, held_syncs=2)
+    kept: list[tuple[int, list[int]]] = []
+    for _ in range(4):
+        store.append(numbered(3))
+        store.append(numbered(3))
+        store.sync()
+        kept.append((store.total_appended - 1, list(store.ids())))
+    store = reopened(store)
+    for newest, ids in reversed(kept[-3:]):
+        store.discard_after(newest)
+        assert list(store.ids()) == ids
+    store.close()
+
+
+def test_a_sync_is_wanted_before_what_a_checkpoint_needs_is_deleted(store: LMDBStore) -> None:
+    store.append_all([numbered(3)] * 5)
+    store.sync()
+    at_checkpoint = list(store.ids())
+    while not store.wants_sync:
+        store.append(numbered(3))
+    assert store.total_appended == 8  # half the capacity was evicted
+    store = reopened(store)
+    store.discard_after(4)
+    assert list(store.ids()) == at_checkpoint
+    store.close()
+
+
 def test_disk_holds_at_most_twice_the_capacity_without_any_sync(store: LMDBStore) -> None:
     for _ in range(23):
         store.append(numbered(2))

@@ -135,7 +135,9 @@ def _open(directory: Path, tables: Sequence[str], *, map_size: int) -> tuple[lmd
             raise UserError(f"{directory} is already open in this process: close the other store first") from error
         if isinstance(error, _DAMAGE):
             raise DamagedDatabaseError(directory, error) from error
-        raise UserError(f"cannot open the database in {directory}: {error}") from error
+        full = getattr(error, "code", None) in _DISK_ERRORS
+        remedy = ": free disk space" if full else ""
+        raise UserError(f"cannot open the database in {directory} ({error}){remedy}") from error
 
 
 def _is_short(environment: lmdb.Environment, directory: Path) -> bool:

@@ -31,15 +31,26 @@ class Repair:
 def repair(directory: Path, form: TrajectoryForm | None) -> Repair:
     """Put a new store with all good records, under their ids, in the place of the old one, which is renamed.
 
-    No other process may have it open. Whenever this one is killed, the old store is whole under one of the two names.
+    No other process may have it open. Whenever this one is killed, the old store is whole under one of the two names,
+    and `complete_repair` does what is left.
     """
-    new = directory.with_name(f"{directory.name}.repaired")
-    shutil.rmtree(new, ignore_errors=True)
-    saved, lost = _rebuild(require_store(directory), new, form)
+    complete_repair(directory)
+    building, new = (directory.with_name(f"{directory.name}.{name}") for name in ("building", "repaired"))
+    shutil.rmtree(building, ignore_errors=True)
+    saved, lost = _rebuild(require_store(directory), building, form)
+    building.rename(new)
     old = next(path for n in count(1) if not (path := directory.with_name(f"{directory.name}.damaged-{n}")).exists())
     directory.rename(old)
     new.rename(directory)
     return Repair(saved=saved, lost=lost, kept_as=old)
+
+
+def complete_repair(directory: Path) -> None:
+    """Put a repaired store in its place, where a killed repair has taken the old one away but not got further."""
+    new = directory.with_name(f"{directory.name}.repaired")
+    if new.exists() and not directory.exists():
+        new.rename(directory)
+    shutil.rmtree(new, ignore_errors=True)
 
 
 def _rebuild(old: Path, new: Path, form: TrajectoryForm | None) -> tuple[int, list[BadRecord]]:

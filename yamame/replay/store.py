@@ -2,8 +2,8 @@
 
 A killed process loses at most what it was appending; a power cut, what came after the last `sync`.
 
-What the capacity pushes out is not sampled any more but stays on disk until the second `sync` after, so that a
-resumed run goes back to exactly what was stored at its last checkpoint:
+What the capacity pushes out is not sampled any more but stays on disk until `held_syncs + 1` `sync`s after, so that a
+resumed run goes back to exactly what was stored at any of its last `held_syncs` checkpoints:
 
     checkpoint:  store.sync(), and keep store.total_appended
     resume:      store.discard_after(total_appended - 1)
@@ -12,6 +12,7 @@ What cannot be learned from is set aside where it is met, with the reason: it is
 """
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -35,8 +36,8 @@ class LMDBStore:
     several threads; a directory is open once in a process, and in as many processes as want it: what others append or
     evict shows in `ids`. `capacity_bytes` (0: no limit) is of records as they are stored, `cache_bytes` of decoded
     trajectories in memory, `max_bytes` of the database file. That grows as needed, holds up to twice the capacity
-    where `sync` is rare, and never shrinks; at its limit the oldest are deleted, whether or not a checkpoint needs
-    them. With a `form`, only trajectories of that form are ever read.
+    for the sake of `held_syncs`, and never shrinks; at its limit the oldest are deleted, whether or not they are still
+    needed. With a `form`, only trajectories of that form are ever read.
 
     Raises `UserError` where the directory cannot be opened, is already open in this process, or its disk is full.
     """
@@ -50,6 +51,7 @@ class LMDBStore:
         cache_bytes: int,
         max_bytes: int = 1 << 40,
         compression_level: int = 1,
+        held_syncs: int = 1,
         form: TrajectoryForm | None = None,
     ) -> None:
         self.directory = directory
@@ -60,7 +62,8 @@ class LMDBStore:
         self._database = Database(directory, tables=TABLES, max_bytes=max_bytes)
         self._tables = Tables(self._database.tables)
         self._lock = threading.RLock()
-        self._oldest_at_last_sync = 0
+        self._oldest_at_syncs: deque[int] = deque(maxlen=held_syncs)
+        self._evicted_since_sync = 0
         self._unreadable = 0
         self._load()
 
@@ -130,7 +133,9 @@ class LMDBStore:
                     if not self._misfit(trajectory):
                         self.cache.put(number, snapshot(trajectory))
             sizes = {number: len(record) for number, record in zip(ids, records, strict=True)}
-            self._forget(self.fifo.add(sizes, protected=mark is Mark.PROTECTED))
+            evicted = self.fifo.add(sizes, protected=mark is Mark.PROTECTED)
+            self._evicted_since_sync += len(evicted)
+            self._forget(evicted)
             self._delete(self.fifo.superfluous())
         return ids
 
@@ -176,8 +181,8 @@ class LMDBStore:
     def discard_after(self, last_id: int) -> int:
         """Drop what is newer than `last_id`, and keep again what that had pushed out; how many were dropped.
 
-        The ids are then those of the time when `last_id` was the newest, unless two `sync`s, an `evict` or appends of
-        more than the capacity came between. What carries a mark was not the run's own, and stays.
+        The ids are then those of the time when `last_id` was the newest, unless more than `held_syncs` `sync`s, an
+        `evict` or appends of more than the capacity came between. What carries a mark was not the run's own, and stays.
         """
         with self._lock:
             contents = self._database.read(self._tables.contents)
@@ -186,12 +191,21 @@ class LMDBStore:
             self._load()
             return len(newer)
 
-    def sync(self) -> None:
-        """Make all that was appended outlive a power cut; free what had been evicted by the `sync` before."""
+    @property
+    def wants_sync(self) -> bool:
+        """Whether so much was evicted since the last one that some of what a checkpoint needs may soon be deleted."""
         with self._lock:
-            self._delete([number for number in self.fifo.evicted.ids if number < self._oldest_at_last_sync])
-            kept = self.fifo.kept.ids
-            self._oldest_at_last_sync = kept[0] if kept else self.total_appended
+            held = self._oldest_at_syncs.maxlen or 0
+            return self._evicted_since_sync * (held + 1) >= self.fifo.capacity_trajectories
+
+    def sync(self) -> None:
+        """Make all that was appended outlive a power cut; free what had been evicted `held_syncs` before."""
+        with self._lock:
+            held, kept = self._oldest_at_syncs, self.fifo.kept.ids
+            if len(held) == held.maxlen:
+                self._delete([number for number in self.fifo.evicted.ids if number < held[0]])
+            held.append(kept[0] if kept else self.total_appended)
+            self._evicted_since_sync = 0
         self._database.sync()
 
     def close(self) -> None:

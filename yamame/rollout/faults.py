@@ -27,7 +27,7 @@ class FaultConfig:
     """What becomes of the trial: forgotten, or kept up to the last sound step, as one that was truncated there."""
     max_restarts: int = 100
     """So many more restarts than trials that came to their end are survived; one more ends the run. 0: the first does,
-    with the environment's traceback."""
+    after the environment's traceback."""
 
     def __post_init__(self) -> None:
         check_limits(self, "max_restarts", at_least=0)
@@ -85,10 +85,11 @@ class Faults:
         print(f"{fault.message} (begun anew; restart {self._counts.total()})", file=sys.stderr)
 
     def _too_many(self, fault: Fault) -> UserError:
+        print(fault.trace, file=sys.stderr)
         why = (
             f"fault {self._counts.total()} of this run, with too few whole trials between them: mend the environment, "
             f"or raise faults.max_restarts ({self.config.max_restarts})"
             if self._has_worked
             else "no environment has made a sound step: mend it"
         )
-        return UserError(f"{fault.message} ({why})" + f"\n\n{fault.trace}" * bool(fault.trace))
+        return UserError(f"{fault.message} ({why})")

@@ -15,6 +15,7 @@ from yamame.model.policy import Policy
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch
 from yamame.replay.relabel import Relabeler
+from yamame.replay.repair import complete_repair
 from yamame.replay.sampler import Sampler
 from yamame.replay.store import LMDBStore
 from yamame.replay.task import TaskSpaces
@@ -79,6 +80,7 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         horizon=trials.horizon,
         mask_key=config.env.mask_key,
     )
+    complete_repair(replay_directory)
     store = LMDBStore(
         replay_directory,
         capacity_trajectories=config.replay.capacity_trajectories,
@@ -86,6 +88,7 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         cache_bytes=config.replay.cache_bytes,
         max_bytes=config.replay.max_bytes,
         compression_level=config.replay.compression_level,
+        held_syncs=config.keep_checkpoints,
         form=task.form,
     )
     offline = open_offline(replay_directory.with_name(OFFLINE), config, task) if config.offline.data else None

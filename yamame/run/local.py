@@ -22,7 +22,7 @@ class LocalRun:
     """One run in one process. `train` goes on until the config's end, a solved task or a signal.
 
     Killed and resumed it becomes what it would have become, to the bit, on a CPU with as many threads, if its
-    environments can be put back where they stood (`trials_go_on` says so; others begin new trials). With
+    environments can be put back where they stood (`not_restored` says if not: they begin new trials). With
     `config.overlap`, a round in which a signal comes ends there.
     """
 
@@ -35,11 +35,11 @@ class LocalRun:
         self.parts = build(config, directory / REPLAY, restarts=self.standing.restarts)
         self.round = Round(config, self.parts)
         self.metrics = MetricWriter(directory)
-        self.trials_go_on = False
-        """Whether the trials in flight of an earlier process go on."""
+        self.not_restored: list[str] = []
+        """What does not go on where an earlier process stood, each in a sentence."""
         if checkpoint:
             try:
-                self.trials_go_on = restore(checkpoint, self.parts, self.round, self.metrics)
+                self.not_restored = restore(checkpoint, self.parts, self.round, self.metrics)
             except RuntimeError as error:
                 self.close()
                 raise misfit(directory) from error
@@ -138,8 +138,8 @@ class LocalRun:
         return True
 
     def _save_is_due(self, seconds: float) -> bool:
-        """Save if the last checkpoint is too long ago."""
-        due = seconds > self.config.checkpoint_every_seconds
+        """Save if the last checkpoint is too long ago, or what it needs of the replay would not stay much longer."""
+        due = seconds > self.config.checkpoint_every_seconds or self.parts.store.wants_sync
         if due:
             self.save()
         return due

@@ -81,6 +81,8 @@ def go_on(directory: Path, *, env_steps: int | None, quiet: bool) -> Summary:
         run = LocalRun(config, directory, resume=True)
         for damaged in run.fallback_from:
             print(f"checkpoint {damaged} is damaged: going on from an older one", file=sys.stderr)
+        for sentence in run.not_restored:
+            print(sentence, file=sys.stderr)
         if not run.finished:
             (directory / RESULT).unlink(missing_ok=True)
         _write_json(directory / CONFIG, to_json(config))

@@ -40,13 +40,14 @@ def state_of_run(
     return tensors | others, state
 
 
-def restore(checkpoint: Checkpoint, parts: Parts, round_: Round, metrics: MetricWriter) -> bool:
-    """Put everything back; whether the trials in flight go on, or else new ones begin.
+def restore(checkpoint: Checkpoint, parts: Parts, round_: Round, metrics: MetricWriter) -> list[str]:
+    """Put everything back; what could not be, each in a sentence.
 
     Raises `RuntimeError` where the network does not take the weights.
     """
     parts.learner.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"]))
     state = _rest_of(checkpoint)
+    lost = state["trajectories"] - parts.store.total_appended
     parts.store.discard_after(state["trajectories"] - 1)
     parts.statistics.load_state_dict(state["statistics"])
     parts.sampler.load_state_dict(state["sampler"])
@@ -55,7 +56,10 @@ def restore(checkpoint: Checkpoint, parts: Parts, round_: Round, metrics: Metric
     parts.policy.load_state_dict(state["policy"])
     round_.load_state_dict(state["round"])
     metrics.truncate(state["metrics_bytes"])
-    return trials_go_on
+    notes = [] if trials_go_on else ["these environments cannot be put back where they stood: new trials begin"]
+    if lost > 0:
+        notes.append(f"{parts.store.directory} has lost {lost} trajectories or more since the checkpoint")
+    return notes
 
 
 def _rest_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
