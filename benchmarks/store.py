@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -130,6 +131,30 @@ def speeds(seconds: float) -> Iterator[str]:
             yield f"| {size} | {name} | {written:,.0f} | {read:,.0f} | {each:,.0f} |"
 
 
+def windows(seconds: float) -> Iterator[str]:
+    """What it saves to decompress no more than a window."""
+    rng = np.random.default_rng(0)
+    still = rng.integers(0, 256, (64, 64, 3), np.uint8)
+    pictures = np.stack([np.roll(still, step, axis=1) for step in range(1001)])
+    trajectory = replace(trajectories_of(1000, 1)[0], observation={"image": pictures})
+    yield "| 1,000 pictures of 64 x 64 | window | windows a second |"
+    yield "|---|---|---|"
+    with tempfile.TemporaryDirectory() as folder:
+        store = LMDBStore(Path(folder), capacity_trajectories=100, cache_bytes=0)
+        store.append(trajectory)
+        for on_demand in (False, True):
+            for length in (64, 256, 1000):
+
+                def read(length: int = length, on_demand: bool = on_demand) -> int:
+                    start = int(rng.integers(1001 - length))
+                    store.read(0, on_demand=on_demand).rows("image", start, start + length)
+                    return 1
+
+                name = "its chunks" if on_demand else "everything"
+                yield f"| {name} decompressed | {length} | {per_second(read, seconds):,.0f} |"
+        store.close()
+
+
 def growth(most: int) -> Iterator[str]:
     yield "| trajectories | way | writes a second | reads a second | seconds to open | MB on disk |"
     yield "|---|---|---|---|---|---|"
@@ -185,6 +210,9 @@ def main() -> None:
     options = parser.parse_args()
     print(f"Free: {shutil.disk_usage(tempfile.gettempdir()).free / 1e9:.0f} GB\n")
     for line in speeds(options.seconds):
+        print(line, flush=True)
+    print()
+    for line in windows(options.seconds):
         print(line, flush=True)
     print()
     for line in growth(options.growth):

@@ -37,7 +37,7 @@ class ListStore:
     def ids(self) -> list[int]:
         return list(range(len(self.trajectories)))
 
-    def read(self, trajectory_id: int) -> Trajectory:
+    def read(self, trajectory_id: int, *, on_demand: bool = False) -> Trajectory:
         self.reads += 1
         if trajectory_id in self.failures:
             raise self.failures[trajectory_id]

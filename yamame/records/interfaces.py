@@ -105,8 +105,8 @@ class TrajectoryStore(Protocol):
         """Ids of what is kept, oldest first."""
         ...
 
-    def read(self, trajectory_id: int) -> Trajectory:
-        """The trajectory of an id."""
+    def read(self, trajectory_id: int, *, on_demand: bool = False) -> Trajectory:
+        """The trajectory of an id; with `on_demand`, some of its leaves may be such."""
         ...
 
     def evict(self, keep: int) -> int:

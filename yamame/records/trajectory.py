@@ -1,7 +1,8 @@
 """`Trajectory`: one trial of one environment, as it is stored."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Shaped
@@ -10,6 +11,30 @@ from yamame.records.goals import Goals
 
 Observation = Mapping[str, Shaped[np.ndarray, "..."]]
 """Leaf name -> array. A bare observation is one leaf called `observation`; nested ones are joined by `/`."""
+
+
+@runtime_checkable
+class RowsOnDemand(Protocol):
+    """A leaf of an observation that is not in memory as an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all rows."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of all rows."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        ...
+
+    def read(self, begin: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
+        """Rows `begin` to `end` (exclusive); read-only."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +68,16 @@ class Trajectory:
     exploration: float = 0.0
     """Scale of the exploration noise of this trial (the multiplier u of the schedule; 0 = none)."""
 
+    on_demand: Mapping[str, RowsOnDemand] = field(default_factory=dict)
+    """Further leaves of the observation, of which only what is learned from is ever decompressed."""
+
     def __len__(self) -> int:
         return len(self.reward)
+
+    def rows(self, name: str, begin: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
+        """Observations `begin` to `end` (exclusive) of a leaf."""
+        leaf = self.on_demand.get(name)
+        return self.observation[name][begin:end] if leaf is None else leaf.read(begin, end)
 
     def return_per_attempt(self) -> Float32[np.ndarray, "attempts"]:
         """Sum of rewards of each attempt, the last one possibly unfinished."""

@@ -2,7 +2,9 @@
 
 from collections import OrderedDict
 
-from yamame.records.trajectory import Trajectory
+import numpy as np
+
+from yamame.records.trajectory import RowsOnDemand, Trajectory
 from yamame.replay.codec import arrays_of
 
 _ARRAY_OVERHEAD_BYTES = 256
@@ -31,7 +33,8 @@ class TrajectoryCache:
     def put(self, trajectory_id: int, trajectory: Trajectory) -> None:
         """Hold a trajectory, letting go of the least recently used; one larger than the whole cache is not held."""
         self.discard(trajectory_id)
-        size = sum(array.nbytes + _ARRAY_OVERHEAD_BYTES for array in arrays_of(trajectory).values())
+        leaves: list[np.ndarray | RowsOnDemand] = [*arrays_of(trajectory).values(), *trajectory.on_demand.values()]
+        size = sum(leaf.nbytes + _ARRAY_OVERHEAD_BYTES for leaf in leaves)
         if size > self.capacity_bytes:
             return
         self._entries[trajectory_id] = (trajectory, size)

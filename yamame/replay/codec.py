@@ -3,11 +3,17 @@
     magic 4 | schema version 2 | crc32 4 | payload length 8 | payload
 
 The checksum covers everything behind the magic but itself. Numbers are little-endian. Nothing is ever unpickled.
+
+    version 1    payload = all arrays
+    version 2    payload = length of what comes next 8 | all other arrays | frames of pictures (see `packed_rows`)
 """
 
+import itertools
 import json
 import struct
 import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,13 +25,15 @@ from safetensors.numpy import save as save_safetensors
 
 from yamame.records.goals import Goals
 from yamame.records.trajectory import Trajectory
+from yamame.replay.packed_rows import PackedRows, frames_of, pays
 
 MAGIC = b"YMTR"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _HEADER = struct.Struct("<4sHIQ")
 _CHECKED = struct.Struct("<HQ")
 _LENGTH = struct.Struct("<Q")
+_LEAF = "observation/"
 _TRANSITIONS = ("reward", "action", "terminated", "truncated", "episode_start")
 _OF_GOALS = ("instruction", "achieved_step", "achieved_goal")
 _SCALARS = {"task": str, "horizon": int, "policy_version": int, "exploration": float}
@@ -36,26 +44,48 @@ class DamagedRecordError(Exception):
 
 
 def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
-    """The record of a trajectory, from which `decode` makes an equal one: every dtype, shape, None and leaf order."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays_of(trajectory).items()}
-    raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(_facts_of(trajectory))})
+    """The record of a trajectory, from which `decode` makes an equal one: every dtype, shape, None and leaf order.
+
+    Long ones of pictures become version 2, of which windows are read without decompressing the rest; others version 1.
+    """
+    pictures = {name: leaf for name, leaf in trajectory.observation.items() if pays(leaf)}
+    frames = {name: list(frames_of(leaf, compression_level=compression_level)) for name, leaf in pictures.items()}
+    arrays = {
+        name: np.ascontiguousarray(array)
+        for name, array in arrays_of(trajectory).items()
+        if name.removeprefix(_LEAF) not in pictures
+    }
+    facts = _facts_of(trajectory)
+    if pictures:
+        facts["packed"] = {
+            name: {"shape": leaf.shape, "frames": [len(frame) for frame in frames[name]]}
+            for name, leaf in pictures.items()
+        }
+    raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(facts)})
     payload = zstandard.ZstdCompressor(level=compression_level).compress(raw)
-    checksum = _checksum(SCHEMA_VERSION, payload)
-    return _HEADER.pack(MAGIC, SCHEMA_VERSION, checksum, len(payload)) + payload
+    if pictures:
+        payload = b"".join([_LENGTH.pack(len(payload)), payload, *itertools.chain(*frames.values())])
+    version = 2 if pictures else 1
+    return _HEADER.pack(MAGIC, version, _checksum(version, payload), len(payload)) + payload
 
 
-def decode(data: bytes) -> Trajectory:
-    """The trajectory of a record; its arrays are read-only.
+def decode(data: bytes, *, on_demand: bool = False) -> Trajectory:
+    """The trajectory of a record; its arrays are read-only. With `on_demand`, what is packed stays so.
 
     Raises `DamagedRecordError` for anything that `encode` (of this schema version or an older one) did not write.
     """
-    payload = _checked_payload(data)
+    version, payload = _checked_payload(data)
     try:
-        raw = zstandard.ZstdDecompressor().decompress(payload)
+        head, frames = _divided(payload) if version == 2 else (payload, b"")
+        raw = zstandard.ZstdDecompressor().decompress(head)
         arrays = load_safetensors(raw)
         facts = json.loads(_safetensors_metadata(raw)["trajectory"])
-        return _trajectory_from(arrays, facts)
-    except (zstandard.ZstdError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        packed = _packed(facts.get("packed", {}), frames)
+        if not on_demand:
+            arrays |= {_LEAF + name: leaf.read(0, leaf.shape[0]) for name, leaf in packed.items()}
+            packed = {}
+        return _trajectory_from(arrays, facts, packed)
+    except (zstandard.ZstdError, SafetensorError, struct.error, ValueError, KeyError, TypeError) as error:
         raise DamagedRecordError(f"record has a good checksum but no trajectory inside: {error}") from error
 
 
@@ -68,7 +98,7 @@ def snapshot(trajectory: Trajectory) -> Trajectory:
 def arrays_of(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Every array of a trajectory by a unique name, none of them copied."""
     arrays = {name: getattr(trajectory, name) for name in _TRANSITIONS}
-    arrays |= {f"observation/{name}": leaf for name, leaf in trajectory.observation.items()}
+    arrays |= {_LEAF + name: leaf for name, leaf in trajectory.observation.items()}
     if trajectory.success is not None:
         arrays["success"] = trajectory.success
     if trajectory.goals is not None:
@@ -85,7 +115,7 @@ def _facts_of(trajectory: Trajectory) -> dict[str, Any]:
     return {**facts, **rules, "leaves": list(trajectory.observation)}
 
 
-def _checked_payload(data: bytes) -> bytes:
+def _checked_payload(data: bytes) -> tuple[int, bytes]:
     if data[: len(MAGIC)] != MAGIC:
         raise DamagedRecordError("record does not begin like a trajectory record (wrong magic)")
     if len(data) < _HEADER.size:
@@ -102,7 +132,7 @@ def _checked_payload(data: bytes) -> bytes:
         )
     if _checksum(version, payload) != checksum:
         raise DamagedRecordError("record does not match its checksum")
-    return payload
+    return version, payload
 
 
 def _checksum(version: int, payload: bytes) -> int:
@@ -114,15 +144,33 @@ def _safetensors_metadata(raw: bytes) -> dict[str, str]:
     return json.loads(raw[_LENGTH.size : _LENGTH.size + length])["__metadata__"]
 
 
-def _trajectory_from(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Trajectory:
+def _divided(payload: bytes) -> tuple[bytes, bytes]:
+    begin = _LENGTH.size
+    end = begin + _LENGTH.unpack_from(payload)[0]
+    return payload[begin:end], payload[end:]
+
+
+def _packed(described: dict[str, Any], frames: bytes) -> dict[str, PackedRows]:
+    packed, at = {}, 0
+    for name, leaf in described.items():
+        bounds = list(itertools.accumulate(leaf["frames"], initial=at))
+        cut = [frames[begin:end] for begin, end in itertools.pairwise(bounds)]
+        packed[name], at = PackedRows(shape=tuple(leaf["shape"]), frames=cut), bounds[-1]
+    return packed
+
+
+def _trajectory_from(
+    arrays: dict[str, np.ndarray], facts: dict[str, Any], packed: Mapping[str, PackedRows] = MappingProxyType({})
+) -> Trajectory:
     for array in arrays.values():
         array.flags.writeable = False
     goals: dict[str, Any] = {name: arrays[f"goals/{name}"] for name in _OF_GOALS if f"goals/{name}" in arrays}
     transitions: dict[str, Any] = {name: arrays[name] for name in _TRANSITIONS}
     return Trajectory(
         **transitions,
-        observation={name: arrays[f"observation/{name}"] for name in facts["leaves"]},
+        observation={name: arrays[_LEAF + name] for name in facts["leaves"] if name not in packed},
         success=arrays.get("success"),
         goals=Goals(**goals, **facts["goals"]) if goals else None,
+        on_demand=dict(packed),
         **{name: facts[name] for name in _SCALARS},
     )

@@ -11,7 +11,7 @@ from yamame.records.action_spaces import MASK_LEAF, PolicyActionSpace, action_sh
 from yamame.records.goals import Goals
 from yamame.records.spaces import Leaf, observation_leaves, stored_dtype, stored_shape
 from yamame.records.text import vocabulary_size
-from yamame.records.trajectory import Trajectory
+from yamame.records.trajectory import RowsOnDemand, Trajectory
 
 _LARGEST_ACTION = 1.0 + 1e-3
 """Of a Box, whose bounds are -1 and 1; the rest is for rounding."""
@@ -40,12 +40,13 @@ class TrajectoryForm:
         return inconsistency(trajectory) or next(self._misfits(trajectory), "")
 
     def _misfits(self, trajectory: Trajectory) -> Iterator[str]:
-        found, wanted = set(trajectory.observation) - {MASK_LEAF}, set(self.leaves)
+        found, wanted = {*trajectory.observation, *trajectory.on_demand} - {MASK_LEAF}, set(self.leaves)
         if found != wanted:
             yield f"it observes {_named(found)}, this task {_named(wanted)}"
             return
         for name, leaf in self.leaves.items():
-            yield from _leaf_misfits(name, leaf, trajectory.observation[name])
+            packed = trajectory.on_demand.get(name)
+            yield from _leaf_misfits(name, leaf, trajectory.observation[name] if packed is None else packed)
         mask = trajectory.observation.get(MASK_LEAF)
         if mask is not None and (mask.dtype, mask.shape[1:]) != (np.dtype(np.bool_), (action_size(self.action_space),)):
             yield f"its {MASK_LEAF!r} is {_described(mask)}, this task has {action_size(self.action_space)} choices"
@@ -78,9 +79,10 @@ def _inconsistencies(trajectory: Trajectory) -> Iterator[str]:
         yield f"its episode_start is {_described(start)}, not bool [{length + 1}]"
     if trajectory.action.shape[:1] != (length,):
         yield f"its action is {_described(trajectory.action)} at {length} transitions"
-    if not trajectory.observation:
+    if not trajectory.observation and not trajectory.on_demand:
         yield "it has no observation"
-    for name, leaf in trajectory.observation.items():
+    leaves: dict[str, np.ndarray | RowsOnDemand] = {**trajectory.observation, **trajectory.on_demand}
+    for name, leaf in leaves.items():
         if leaf.shape[:1] != (length + 1,):
             yield f"its observation {name!r} is {_described(leaf)} at {length} transitions"
     for name, array in {"reward": trajectory.reward, "action": trajectory.action, **trajectory.observation}.items():
@@ -102,7 +104,7 @@ def _goal_inconsistencies(goals: Goals, length: int) -> Iterator[str]:
         yield "its achieved goals are at steps out of order or beyond its end"
 
 
-def _leaf_misfits(name: str, leaf: Leaf, found: Shaped[np.ndarray, "slots ..."]) -> Iterator[str]:
+def _leaf_misfits(name: str, leaf: Leaf, found: Shaped[np.ndarray, "slots ..."] | RowsOnDemand) -> Iterator[str]:
     shape, dtype = stored_shape(leaf), np.dtype(stored_dtype(leaf))
     if (found.dtype, found.shape[1:]) != (dtype, shape):
         yield f"its observation {name!r} is {_described(found)}, this task has {dtype.name} {list(shape)} a step"
@@ -116,11 +118,12 @@ def _leaf_misfits(name: str, leaf: Leaf, found: Shaped[np.ndarray, "slots ..."])
             limit = vocabulary_size(leaf)
         case _:
             return
-    if (found < 0).any() or (found >= limit).any():
-        yield f"its observation {name!r} reaches from {found.min()} to {found.max()}, beyond {leaf}"
+    rows = found if isinstance(found, np.ndarray) else found.read(0, found.shape[0])
+    if (rows < 0).any() or (rows >= limit).any():
+        yield f"its observation {name!r} reaches from {rows.min()} to {rows.max()}, beyond {leaf}"
 
 
-def _described(array: Shaped[np.ndarray, "..."]) -> str:
+def _described(array: Shaped[np.ndarray, "..."] | RowsOnDemand) -> str:
     return f"{array.dtype.name} {list(array.shape)}"
 
 

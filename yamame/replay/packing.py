@@ -74,7 +74,7 @@ def pack(
         "segment": layout.repeated(range(len(windows)), np.int64, filling=len(windows)),
         "segment_bounds": layout.bounds,
     }
-    observation = {name: layout.slots(_leaf(name)) for name in first.observation}
+    observation = {name: layout.observed(name) for name in (*first.observation, *first.on_demand)}
     longest = _row_length(int(layout.num_tokens_B.max()), row_multiple, row_limit)
     return Batch(
         **{name: torch.from_numpy(array) for name, array in fields.items()},
@@ -86,10 +86,6 @@ def pack(
 
 
 _Field = Callable[[Trajectory], Shaped[np.ndarray, "..."]]
-
-
-def _leaf(name: str) -> _Field:
-    return lambda trajectory: trajectory.observation[name]
 
 
 class _Layout:
@@ -106,7 +102,17 @@ class _Layout:
 
     def slots(self, field: _Field) -> Shaped[np.ndarray, "N ..."]:
         """A field that every token has, dtype kept."""
-        parts = [field(window.trajectory)[window.start : window.start + window.length + 1] for window in self.windows]
+        return self._end_to_end(
+            [field(window.trajectory)[window.start : window.start + window.length + 1] for window in self.windows]
+        )
+
+    def observed(self, name: str) -> Shaped[np.ndarray, "N ..."]:
+        """A leaf of the observation, dtype kept."""
+        return self._end_to_end(
+            [window.trajectory.rows(name, window.start, window.start + window.length + 1) for window in self.windows]
+        )
+
+    def _end_to_end(self, parts: Sequence[Shaped[np.ndarray, "slots ..."]]) -> Shaped[np.ndarray, "N ..."]:
         flat = np.empty((len(self.valid_N), *parts[0].shape[1:]), parts[0].dtype)
         np.concatenate(parts, out=flat[: self.used])
         flat[self.used :] = 0

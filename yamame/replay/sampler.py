@@ -196,7 +196,7 @@ class Sampler:
             raise UserError("the replay store is empty: collect before training")
         for _ in range(_MOST_REDRAWS):
             try:
-                return share.store.read(share.ids[_below(len(share.ids), rng)])
+                return share.store.read(share.ids[_below(len(share.ids), rng)], on_demand=True)
             except (DamagedRecordError, KeyError):
                 continue
         raise UserError(f"the replay store gave no readable trajectory in {_MOST_REDRAWS} draws: is its disk failing?")

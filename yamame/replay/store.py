@@ -145,8 +145,8 @@ class LMDBStore:
             self._follow_others()
             return self.fifo.ids()
 
-    def read(self, trajectory_id: int) -> Trajectory:
-        """The trajectory of an id; it is shared, and its arrays are read-only.
+    def read(self, trajectory_id: int, *, on_demand: bool = False) -> Trajectory:
+        """The trajectory of an id; it is shared, and its arrays are read-only. Pictures may stay `on_demand`.
 
         A record that is damaged, or no trajectory of the store's form, raises `DamagedRecordError`, once: it is set
         aside, counted, and its id is gone. `KeyError` where there is none; an evicted one can be read as long as it is
@@ -154,10 +154,10 @@ class LMDBStore:
         """
         with self._lock:
             trajectory = self.cache.get(trajectory_id)
-        if trajectory is not None:
+        if trajectory is not None and (on_demand or not trajectory.on_demand):
             return trajectory
         try:
-            trajectory = self._read_from_disk(trajectory_id)
+            trajectory = self._read_from_disk(trajectory_id, on_demand=on_demand)
         except DamagedRecordError as error:
             self._set_aside(trajectory_id, str(error))
             raise DamagedRecordError(f"trajectory {trajectory_id} in {self.directory}: {error}") from error
@@ -226,7 +226,7 @@ class LMDBStore:
             self._forget(before - {*self.fifo.ids(), *self.fifo.evicted.ids})
             self._forget(self.fifo.evicted.ids)
 
-    def _read_from_disk(self, number: int) -> Trajectory:
+    def _read_from_disk(self, number: int, *, on_demand: bool) -> Trajectory:
         def copy(transaction: lmdb.Transaction) -> bytes | None:
             record = transaction.get(key_of(number), db=self._tables.records)
             return None if record is None else bytes(record)
@@ -234,7 +234,7 @@ class LMDBStore:
         record = self._database.read(copy)
         if record is None:
             raise KeyError(number)
-        trajectory = decode(record)
+        trajectory = decode(record, on_demand=on_demand)
         misfit = self._misfit(trajectory)
         if misfit:
             raise DamagedRecordError(misfit)
