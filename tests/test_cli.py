@@ -123,6 +123,21 @@ def test_eval_is_repeatable_and_has_its_keys(finished: Path, capsys: pytest.Capt
     assert files(finished) == before
 
 
+def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TMAZE, "--run-dir", "run", "--quiet", "--evaluation.every-env-steps", "16"]) == 0
+    capsys.readouterr()
+
+    def updates(checkpoint: str) -> int:
+        assert main(["eval", "run", "--json", "--checkpoint", checkpoint]) == 0
+        return int(json.loads(capsys.readouterr().out)["updates"])
+
+    (best,) = Path("run/checkpoints/best").iterdir()
+    assert updates("newest") == 22
+    assert updates("best") == updates(str(best)) == int(best.name.removeprefix("update-"))
+    assert "is no whole checkpoint" in refused(capsys, "eval", "run", "--checkpoint", "worst")
+    assert "no best checkpoint" in refused(capsys, "eval", finished, "--checkpoint", "best")
+
+
 def test_eval_films_too(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(finished)
     assert main(["eval", str(finished), "--json", "--video", "film.gif", "--video-trials", "2"]) == 0

@@ -84,6 +84,7 @@ def _add_eval(commands: Any) -> None:
     judge.add_argument("--trials", type=int, metavar="N", help="how many (default: as at the end of training)")
     judge.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
     judge.add_argument("--instruction", default="", metavar="TEXT", help="what to do in every trial, as for play")
+    _add_checkpoint(judge)
     judge.add_argument("--video", type=Path, metavar="FILE", help="film the greedy policy into FILE.gif or FILE.mp4")
     judge.add_argument("--video-trials", type=int, metavar="N", default=1, help="how many trials the film shows")
     judge.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
@@ -99,10 +100,15 @@ def _add_play(commands: Any) -> None:
     play.add_argument(
         "--instruction", default="", metavar="TEXT", help="such as 'make stone pickaxe, collect coal' (default: drawn)"
     )
+    _add_checkpoint(play)
     play.add_argument("--trials", type=int, metavar="N", default=1, help="how many (default 1)")
     play.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
     play.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     play.set_defaults(command=_play)
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", metavar="WHICH", default="newest", help="newest (default), best, or its path")
 
 
 def _add_bench(commands: Any) -> None:
@@ -229,9 +235,16 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
             instruction=options.instruction,
             trials=options.video_trials,
             seed=options.seed,
+            checkpoint=options.checkpoint,
         )
         filmed = {"video": str(options.video)}
-    result = evaluate_run(options.run, trials=options.trials, seed=options.seed, instruction=options.instruction)
+    result = evaluate_run(
+        options.run,
+        trials=options.trials,
+        seed=options.seed,
+        instruction=options.instruction,
+        checkpoint=options.checkpoint,
+    )
     _show(result | filmed, options.json)
     return 0
 
@@ -241,7 +254,12 @@ def _play(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.run.film import film_run
 
     evaluation = film_run(
-        options.run, options.output, instruction=options.instruction, trials=options.trials, seed=options.seed
+        options.run,
+        options.output,
+        instruction=options.instruction,
+        trials=options.trials,
+        seed=options.seed,
+        checkpoint=options.checkpoint,
     )
     played = {"video": str(options.output), "returns": evaluation.returns.tolist()}
     outcome = "" if evaluation.success_rate is None else f", success {evaluation.success_rate:.2f}"

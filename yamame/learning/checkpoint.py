@@ -109,6 +109,14 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     raise UserError(f"no checkpoint in {directory}: the run stopped before its first one; start a new run")
 
 
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in a folder of its own; `UserError` where it is not whole."""
+    try:
+        return _read_whole(path, ())
+    except (OSError, ValueError) as problem:
+        raise UserError(f"{path} is no whole checkpoint ({problem})") from problem
+
+
 def flatten_tensors(nested: Any) -> tuple[dict[str, Tensor], Any]:
     """Tensors of any nest by name, and the nest itself as plain JSON with the names in their places.
 
@@ -256,6 +264,8 @@ def _order(path: Path) -> tuple[int, bool]:
 
 
 def _read_whole(path: Path, damaged: tuple[str, ...]) -> Checkpoint:
+    if not _COMPLETE.fullmatch(path.name):
+        raise ValueError("its name is not of the form update-000000000")
     manifest = _parse(MANIFEST, (path / MANIFEST).read_bytes(), json.loads)
     step = _order(path)[0]
     if not isinstance(manifest, dict) or manifest.get("step") != step or manifest.get("schema") != SCHEMA:

@@ -20,7 +20,7 @@ from yamame.rollout.evaluate import Evaluation, evaluate
 from yamame.rollout.video import check_video, recording
 from yamame.run.config import RunConfig
 from yamame.run.judge import EVALUATION_SEED
-from yamame.run.session import load_agent, read_config
+from yamame.run.session import NEWEST, load_agent, read_config
 
 
 def film_run(
@@ -30,19 +30,20 @@ def film_run(
     instruction: str = "",
     trials: int = 1,
     seed: int | None = None,
+    checkpoint: str = NEWEST,
     config: RunConfig | None = None,
 ) -> Evaluation:
-    """Film the greedy policy of a run's newest checkpoint: `trials` of what it is judged on, from `seed`.
+    """Film the greedy policy of a run's checkpoint: `trials` of what it is judged on, from `seed`.
 
     `instruction` is what to do, instead of what the task would draw. Raises `UserError` for a file that cannot be
-    written, for a task that has no pictures, and for an instruction that nobody can follow there. `config` is as in
-    `evaluate_run`. Returns how the filmed trials went.
+    written, for a task that has no pictures, and for an instruction that nobody can follow there. `checkpoint` and
+    `config` are as in `evaluate_run`. Returns how the filmed trials went.
     """
     check_video(path)
     if trials < 1:
         raise UserError(f"cannot film {trials} trials: give at least 1")
     env = told((config or read_config(directory)).env.for_evaluation(), instruction)
-    agent, _ = load_agent(directory)
+    agent, _ = load_agent(directory, checkpoint)
     seed = EVALUATION_SEED if seed is None else seed
     with closing(env.build_rendered(seed)) as plain:
         if not isinstance(plain, Trials) or not isinstance(plain.environments, RenderedEnvironments):

@@ -11,7 +11,7 @@ from typing import Any
 
 from yamame.environments.adapters.actions import policy_action_space
 from yamame.environments.goal_config import told
-from yamame.learning.checkpoint import Checkpoint, load_checkpoint, unflatten_tensors
+from yamame.learning.checkpoint import Checkpoint, load_checkpoint, read_checkpoint, unflatten_tensors
 from yamame.model.agent import Agent
 from yamame.records.errors import UserError
 from yamame.records.spaces import space_from_json, space_to_json
@@ -23,11 +23,14 @@ from yamame.run.local import LocalRun, misfit
 from yamame.run.offline import with_length
 from yamame.run.progress import Progress
 from yamame.run.report import write_report
-from yamame.run.run_directory import ABOUT, CHECKPOINTS, CONFIG, RESULT, SPACES, create, lock, require_run
+from yamame.run.run_directory import ABOUT, BEST, CHECKPOINTS, CONFIG, RESULT, SPACES, create, lock, require_run
 from yamame.run.signals import StopSignal
 
 Summary = dict[str, Any]
 """What `yamame train --json` prints."""
+
+NEWEST, BEST_ONE = "newest", "best"
+"""What a checkpoint can be called, beside its path."""
 
 NOT_EVALUATED: Summary = {
     "return_mean": None,
@@ -95,9 +98,10 @@ def evaluate_run(
     trials: int | None,
     seed: int | None,
     instruction: str = "",
+    checkpoint: str = NEWEST,
     config: RunConfig | None = None,
 ) -> Summary:
-    """What `yamame eval --json` prints: the newest checkpoint judged anew.
+    """What `yamame eval --json` prints: a checkpoint judged anew (see `load_agent`).
 
     `instruction` is what to do in every trial, instead of what the task would draw. `config` is what the run was
     started with, if that is at hand; a file cannot hold every function.
@@ -110,10 +114,10 @@ def evaluate_run(
         raise UserError(f"cannot evaluate over {trials} trials: give at least 1")
     if seed < 0:
         raise UserError(f"cannot evaluate with seed {seed}: give at least 0")
-    agent, checkpoint = load_agent(directory)
+    agent, loaded = load_agent(directory, checkpoint)
     judgement = judge_agent(config, agent, trials=trials, seed=seed)
-    env_steps = _stepped(config, checkpoint.state["env_steps"])
-    counters = {"env_steps": env_steps, "updates": checkpoint.step, "seed": seed}
+    env_steps = _stepped(config, loaded.state["env_steps"])
+    counters = {"env_steps": env_steps, "updates": loaded.step, "seed": seed}
     return {**judgement.to_json(), **counters}
 
 
@@ -144,17 +148,31 @@ def read_result(directory: Path) -> Summary | None:
         return result
 
 
-def load_agent(directory: Path) -> tuple[Agent, Checkpoint]:
-    """The agent of a run's newest whole checkpoint, without its environments."""
+def load_agent(directory: Path, which: str = NEWEST) -> tuple[Agent, Checkpoint]:
+    """The agent of a run's checkpoint, without its environments.
+
+    `which`: the newest whole one, the best by evaluation while training, or the path of one of the run's. Raises
+    `UserError` where there is no such one.
+    """
     config, of_task = read_config(directory), read_spaces(directory)
     action_space = policy_action_space(of_task["action_space"])
     agent = new_agent(config, of_task["observation_space"], action_space, of_task["horizon"], seed=0)
-    checkpoint = load_checkpoint(directory / CHECKPOINTS)
+    checkpoint = _checkpoint(directory, which)
     try:
         agent.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"])["agent"])
     except RuntimeError as error:
         raise misfit(directory) from error
     return agent, checkpoint
+
+
+def _checkpoint(directory: Path, which: str) -> Checkpoint:
+    if which == NEWEST:
+        return load_checkpoint(directory / CHECKPOINTS)
+    if which != BEST_ONE:
+        return read_checkpoint(Path(which))
+    if not (directory / BEST).exists():
+        raise UserError(f"{directory} has no best checkpoint: it was never evaluated while training")
+    return load_checkpoint(directory / BEST)
 
 
 def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:

@@ -10,9 +10,11 @@ from jaxtyping import Bool, Shaped, UInt8
 from yamame.environments.adapters.restart import begin_again, fault_of, is_survived, seed_after
 from yamame.records.errors import UserError
 from yamame.records.interfaces import Environments, RenderedEnvironments
+from yamame.records.resumable import State, set_state_over, state_over
 from yamame.records.step import EpisodeStep
 
 _WHO = "the vector environment"
+_STATE = ("_seen", "_restarts", "_announces_success")
 
 
 class RestartedEnvironments:
@@ -67,6 +69,14 @@ class RestartedEnvironments:
     def close(self) -> None:
         """Close the environments."""
         self._environments.close()
+
+    def state_dict(self) -> State | None:
+        """See `Resumable`: where the environments are, unless they are about to be made anew."""
+        return None if self._error else state_over(self._environments, self, _STATE)
+
+    def load_state_dict(self, state: State) -> None:
+        """See `Resumable`."""
+        set_state_over(self._environments, self, state)
 
     def _stepped(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         try:

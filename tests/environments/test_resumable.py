@@ -1,0 +1,128 @@
+"""Environments go on where like ones stood, and those that cannot say so."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from yamame.environments.adapters.batched import rows_to_reset
+from yamame.environments.config import EnvironmentConfig
+from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.environments.factory import FactoryConfig
+from yamame.environments.gymnasium_env import GymnasiumConfig
+from yamame.environments.maze_runner import MazeRunnerConfig
+from yamame.environments.package_delivery import PackageDeliveryConfig
+from yamame.environments.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
+from yamame.environments.wind import WindConfig
+from yamame.records.action_spaces import action_shape
+from yamame.records.interfaces import TrialEnvironments
+from yamame.records.resumable import Resumable
+
+NUM_ENVS = 6
+
+
+class DiceVectorEnv(VectorEnv):
+    """A user's vector environment, which says where it stands: each step shows a die, each episode lasts for five."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+        self.num_envs = num_envs
+        self.single_observation_space = spaces.Box(0, 6, (1,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.time = [0] * num_envs
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        rows, _ = rows_to_reset(options, np.ones(self.num_envs, np.bool_))
+        self.time = [0 if reset else time for time, reset in zip(self.time, rows, strict=True)]
+        return self._throw(), {}
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        self.time = [time + 1 for time in self.time]
+        ended = np.array(self.time) >= 5
+        return self._throw(), actions.astype(np.float64), ended, np.zeros_like(ended), {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"time": list(self.time), "rng": self.np_random.bit_generator.state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.time = list(state["time"])
+        self.np_random.bit_generator.state = state["rng"]
+
+    def _throw(self) -> np.ndarray:
+        return self.np_random.integers(1, 7, (self.num_envs, 1)).astype(np.float32)
+
+
+class SilentDiceVectorEnv(DiceVectorEnv):
+    """The same, which does not say."""
+
+    state_dict = None  # type: ignore[assignment]
+    load_state_dict = None  # type: ignore[assignment]
+
+
+TASKS: list[EnvironmentConfig] = [
+    PassiveTMazeConfig(horizon=7),
+    ActiveTMazeConfig(horizon=7),
+    DarkKeyToDoorConfig(size=4, horizon=30, attempt_length=8),
+    WindConfig(horizon=9),
+    PackageDeliveryConfig(horizon=20),
+    MazeRunnerConfig(horizon=20, rewired=True),
+    MazeRunnerConfig(horizon=20, actions="continuous", position=False),
+    FactoryConfig(factory=partial(DiceVectorEnv, NUM_ENVS), horizon=5, rows=NUM_ENVS),
+]
+
+
+def seen(trials: TrialEnvironments, actions: np.ndarray) -> list[bytes]:
+    """All that a trial tells of some actions."""
+    told = []
+    for action in actions:
+        step = trials.step(action)
+        told.append(step.reward.tobytes() + step.terminated.tobytes() + step.truncated.tobytes())
+        told += [leaf.tobytes() for leaf in (*step.observation.values(), *step.final_observation.values())]
+        if step.goals is not None:
+            told += [step.goals.achieved.tobytes(), step.goals.instruction.tobytes()]
+    return told
+
+
+def random_actions(trials: TrialEnvironments, count: int) -> np.ndarray:
+    rng, shape = np.random.default_rng(3), (count, NUM_ENVS, *action_shape(trials.action_space))
+    if isinstance(trials.action_space, spaces.Discrete):
+        return rng.integers(trials.action_space.n, size=shape)
+    return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("config", TASKS, ids=lambda config: config.task)
+@pytest.mark.parametrize("steps", [0, 1, 13, 50])
+def test_another_one_goes_on_where_one_stood(config: EnvironmentConfig, steps: int) -> None:
+    one, other = config.build(NUM_ENVS, seed=1), config.build(NUM_ENVS, seed=2)
+    assert isinstance(one, Resumable) and isinstance(other, Resumable)
+    actions = random_actions(one, steps + 60)
+    one.reset()
+    seen(one, actions[:steps])
+    state = one.state_dict()
+    assert state is not None
+    expected = seen(one, actions[steps:])
+    other.load_state_dict(state)
+    assert seen(other, actions[steps:]) == expected
+    other.load_state_dict(state)  # which going on has not changed
+    assert seen(other, actions[steps:]) == expected
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GymnasiumConfig(id="CartPole-v1", horizon=20),
+        lambda: FactoryConfig(factory=partial(SilentDiceVectorEnv, NUM_ENVS), horizon=5, rows=NUM_ENVS),
+    ],
+)
+def test_what_cannot_say_where_it_stands_says_so(make: Callable[[], EnvironmentConfig]) -> None:
+    trials = make().build(NUM_ENVS, seed=1)
+    trials.reset()
+    assert isinstance(trials, Resumable) and trials.state_dict() is None
