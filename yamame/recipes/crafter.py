@@ -1,8 +1,10 @@
 """Do in an unfamiliar wilderness what a sentence says: gather, build, fight and travel, with goals found in hindsight.
 
 Command: yamame train crafter --env.horizon 500
-Cost: not measured yet; an environment step takes 0.3 ms of one core and a new world 16 ms, 400,000 steps
-Expected: not measured yet; random actions complete 0.08 sub-goals of 3, and 4 of 100 instructions
+Cost: 13 minutes on one thread for half of it (--env-steps 200000), 0.8 GB; an environment step takes 0.3 ms of one core
+    and a new world 16 ms
+Expected: after these 200,000 steps collect sapling 1.0, place plant 1.0, wake up 0.75, collect wood 0.34 and travel to
+    (30, 30) 0.31 of 32 trials each (benchmarks/crafter_goals.py); random instructions 0.15 of 3 sub-goals (random 0.08)
 
 Source: paper section 5 and appendix C.5: rewards x10, whole trials of memory, importance sampling of goals. Differs
 from the paper: trials of 500 steps instead of 2000, which few would last, a narrower network, fewer discounts and a
