@@ -29,6 +29,11 @@ _LENGTH = struct.Struct("<Q")
 _TRANSITIONS = ("reward", "action", "terminated", "truncated", "episode_start")
 _OF_GOALS = ("instruction", "achieved_step", "achieved_goal")
 _SCALARS = {"task": str, "horizon": int, "policy_version": int, "exploration": float}
+_RULES = {"tolerance": float, "hide_plan": bool}
+_NO_TRAJECTORY = (
+    *(zstandard.ZstdError, SafetensorError),
+    *(ValueError, KeyError, TypeError, OverflowError, RecursionError),
+)
 
 
 class DamagedRecordError(Exception):
@@ -55,7 +60,7 @@ def decode(data: bytes) -> Trajectory:
         arrays = load_safetensors(raw)
         facts = json.loads(_safetensors_metadata(raw)["trajectory"])
         return _trajectory_from(arrays, facts)
-    except (zstandard.ZstdError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except _NO_TRAJECTORY as error:
         raise DamagedRecordError(f"record has a good checksum but no trajectory inside: {error}") from error
 
 
@@ -79,9 +84,7 @@ def arrays_of(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
 def _facts_of(trajectory: Trajectory) -> dict[str, Any]:
     facts: dict[str, Any] = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
     goals = trajectory.goals
-    rules = (
-        {} if goals is None else {"goals": {"tolerance": float(goals.tolerance), "hide_plan": bool(goals.hide_plan)}}
-    )
+    rules = {} if goals is None else {"goals": {name: kind(getattr(goals, name)) for name, kind in _RULES.items()}}
     return {**facts, **rules, "leaves": list(trajectory.observation)}
 
 
@@ -119,10 +122,13 @@ def _trajectory_from(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Tr
         array.flags.writeable = False
     goals: dict[str, Any] = {name: arrays[f"goals/{name}"] for name in _OF_GOALS if f"goals/{name}" in arrays}
     transitions: dict[str, Any] = {name: arrays[name] for name in _TRANSITIONS}
+    scalars: dict[str, Any] = {name: kind(facts[name]) for name, kind in _SCALARS.items()}
+    if goals:
+        goals |= {name: kind(facts["goals"][name]) for name, kind in _RULES.items()}
     return Trajectory(
         **transitions,
         observation={name: arrays[f"observation/{name}"] for name in facts["leaves"]},
         success=arrays.get("success"),
-        goals=Goals(**goals, **facts["goals"]) if goals else None,
-        **{name: facts[name] for name in _SCALARS},
+        goals=Goals(**goals) if goals else None,
+        **scalars,
     )
