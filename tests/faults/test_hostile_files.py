@@ -87,7 +87,7 @@ def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return Path(shutil.copytree(finished, "run"))
 
 
-@pytest.fixture(params=["pickle", "pickle in letters", "endless nesting"])
+@pytest.fixture(params=["pickle", pytest.param("pickle in letters", marks=pytest.mark.slow), "endless nesting"])
 def payload(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[bytes]:
     """Bytes that, where they are unpickled, leave a mark."""
     mark = tmp_path / "mark"
@@ -227,7 +227,7 @@ def forged(genuine: bytes, **facts: Any) -> bytes:
     return record(save_safetensors(load_safetensors(raw), {"trajectory": json.dumps({**known, **facts})}))
 
 
-@pytest.mark.parametrize("horizon", ["long", None, [], {}, float("inf")])
+@pytest.mark.parametrize("horizon", ["long", float("inf")])
 def test_records_that_say_what_cannot_be(horizon: object, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_records(run, lambda genuine: forged(genuine, horizon=horizon, policy_version=horizon))
     assert {name: code for name, (code, _) in outcomes(capsys).items()} == {**dict.fromkeys(COMMANDS, 0), "verify": 1}
