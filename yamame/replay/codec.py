@@ -37,6 +37,11 @@ _LEAF = "observation/"
 _TRANSITIONS = ("reward", "action", "terminated", "truncated", "episode_start")
 _OF_GOALS = ("instruction", "achieved_step", "achieved_goal")
 _SCALARS = {"task": str, "horizon": int, "policy_version": int, "exploration": float}
+_RULES = {"tolerance": float, "hide_plan": bool}
+_NO_TRAJECTORY = (
+    *(zstandard.ZstdError, SafetensorError, struct.error),
+    *(ValueError, KeyError, TypeError, OverflowError, RecursionError),
+)
 
 
 class DamagedRecordError(Exception):
@@ -85,7 +90,7 @@ def decode(data: bytes, *, on_demand: bool = False) -> Trajectory:
             arrays |= {_LEAF + name: leaf.read(0, leaf.shape[0]) for name, leaf in packed.items()}
             packed = {}
         return _trajectory_from(arrays, facts, packed)
-    except (zstandard.ZstdError, SafetensorError, struct.error, ValueError, KeyError, TypeError) as error:
+    except _NO_TRAJECTORY as error:
         raise DamagedRecordError(f"record has a good checksum but no trajectory inside: {error}") from error
 
 
@@ -109,9 +114,7 @@ def arrays_of(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
 def _facts_of(trajectory: Trajectory) -> dict[str, Any]:
     facts: dict[str, Any] = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
     goals = trajectory.goals
-    rules = (
-        {} if goals is None else {"goals": {"tolerance": float(goals.tolerance), "hide_plan": bool(goals.hide_plan)}}
-    )
+    rules = {} if goals is None else {"goals": {name: kind(getattr(goals, name)) for name, kind in _RULES.items()}}
     return {**facts, **rules, "leaves": list(trajectory.observation)}
 
 
@@ -166,11 +169,14 @@ def _trajectory_from(
         array.flags.writeable = False
     goals: dict[str, Any] = {name: arrays[f"goals/{name}"] for name in _OF_GOALS if f"goals/{name}" in arrays}
     transitions: dict[str, Any] = {name: arrays[name] for name in _TRANSITIONS}
+    scalars: dict[str, Any] = {name: kind(facts[name]) for name, kind in _SCALARS.items()}
+    if goals:
+        goals |= {name: kind(facts["goals"][name]) for name, kind in _RULES.items()}
     return Trajectory(
         **transitions,
         observation={name: arrays[_LEAF + name] for name in facts["leaves"] if name not in packed},
         success=arrays.get("success"),
-        goals=Goals(**goals, **facts["goals"]) if goals else None,
+        goals=Goals(**goals) if goals else None,
         on_demand=dict(packed),
-        **{name: facts[name] for name in _SCALARS},
+        **scalars,
     )

@@ -253,5 +253,5 @@ def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
     """The JSON object in a file of a run; what goes wrong in reading or using it is a `UserError`."""
     try:
         yield json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as problem:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise UserError(f"{path} cannot be read ({problem}): the run directory is damaged") from problem

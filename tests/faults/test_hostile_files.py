@@ -1,0 +1,264 @@
+"""Files of a run that somebody made to do harm: they are told of in a line, and nothing of them is ever run."""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+import torch
+import zstandard
+from safetensors.numpy import load as load_safetensors
+from safetensors.numpy import save as save_safetensors
+
+from yamame.cli import main
+
+_TRAIN = (
+    "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
+    "--agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 --agent.trajectory-encoder.width 8 "
+    "--agent.trajectory-encoder.heads 2 --agent.trajectory-encoder.layers 1 --agent.trajectory-encoder.feedforward 16 "
+    "--agent.actor.hidden 8 --agent.critic.hidden 8 --evaluation.final-trials 4 --evaluation.num-envs 4 "
+    "--evaluation.every-env-steps 0"
+)
+COMMANDS = {
+    "info": "data info run",
+    "verify": "data verify run",
+    "eval": "eval run",
+    "play": "play run --output film.gif",
+    "resume": "resume run --env-steps 96 --quiet",
+}
+
+
+class Bomb:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+def torch_archive(bomb: Bomb) -> bytes:
+    file = io.BytesIO()
+    torch.save({"weights": bomb}, file)
+    return file.getvalue()
+
+
+def numpy_file(bomb: Bomb) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array([bomb], object), allow_pickle=True)
+    return file.getvalue()
+
+
+PAYLOADS: dict[str, Callable[[Bomb], bytes]] = {
+    "pickle": pickle.dumps,
+    "pickle in letters": lambda bomb: pickle.dumps(bomb, protocol=0),
+    "torch": torch_archive,
+    "numpy": numpy_file,
+    "endless nesting": lambda _: b"[" * 200_000 + b"\n",
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("finished") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+        assert main([*_TRAIN.split(), "--run-dir", str(run)]) == 0
+    return run
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a finished run, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for picture in ("draw_learning_curve", "draw_adaptation"):  # they take longer than tiny runs
+        monkeypatch.setattr(f"yamame.run.report.{picture}", lambda *_: None)
+    return Path(shutil.copytree(finished, "run"))
+
+
+@pytest.fixture(params=["pickle", pytest.param("pickle in letters", marks=pytest.mark.slow), "endless nesting"])
+def payload(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[bytes]:
+    """Bytes that, where they are unpickled, leave a mark."""
+    mark = tmp_path / "mark"
+    yield PAYLOADS[request.param](Bomb(mark))
+    assert not mark.exists()
+
+
+def outcomes(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[int, str]]:
+    """Of every command: the exit code, and what it says on stderr."""
+    result = {}
+    for name, command in COMMANDS.items():
+        capsys.readouterr()
+        code = main(command.split())
+        err = capsys.readouterr().err
+        assert err.count("\n") <= 1 and len(err) < 1_000, (name, err)
+        assert (code == 2) == err.startswith("yamame: "), (name, code, err)
+        result[name] = code, err
+    return result
+
+
+def refusing(results: dict[str, tuple[int, str]]) -> set[str]:
+    return {name for name, (code, _) in results.items() if code == 2}
+
+
+def test_the_payloads_are_dangerous(tmp_path: Path) -> None:
+    loaders: dict[str, Callable[[bytes], Any]] = {
+        "pickle": pickle.loads,
+        "pickle in letters": pickle.loads,
+        "torch": lambda data: torch.load(io.BytesIO(data), weights_only=False),
+        "numpy": lambda data: np.load(io.BytesIO(data), allow_pickle=True),
+    }
+    for name, load in loaders.items():
+        load(PAYLOADS[name](Bomb(tmp_path / name)))
+        assert (tmp_path / name).is_dir()
+    with pytest.raises(RecursionError):
+        json.loads(PAYLOADS["endless nesting"](Bomb(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("config.json", {"info", "verify", "eval", "play", "resume"}),
+        ("spaces.json", {"info", "verify", "eval", "play"}),
+        ("about.json", {"resume"}),
+        ("result.json", set()),
+        ("metrics.jsonl", set()),
+    ],
+)
+def test_files_of_a_run(
+    name: str, refused: set[str], run: Path, payload: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (run / name).is_file()
+    (run / name).write_bytes(payload)
+    results = outcomes(capsys)
+    assert refusing(results) == refused
+    for command, (code, err) in results.items():
+        assert (name in err) if command in refused else (code, err) == (0, "")
+
+
+def change_checkpoints(run: Path, name: str, content: bytes, *, fitting: bool) -> None:
+    """A file of all of them, and with `fitting` its checksum."""
+    folders = sorted((run / "checkpoints").glob("update-*"))
+    assert folders
+    for folder in folders:
+        (folder / name).write_bytes(content)
+        if fitting:
+            manifest = json.loads((folder / "manifest.json").read_text())
+            manifest["sha256"][name] = hashlib.sha256(content).hexdigest()
+            (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("name", "fitting"),
+    [
+        ("tensors.safetensors", False),
+        ("tensors.safetensors", True),
+        ("state.json", False),
+        ("state.json", True),
+        ("manifest.json", False),
+    ],
+)
+def test_checkpoints(name: str, fitting: bool, run: Path, payload: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    change_checkpoints(run, name, payload, fitting=fitting)
+    results = outcomes(capsys)
+    assert refusing(results) == {"eval", "play", "resume"}
+    assert all(name in results[command][1] for command in ("eval", "play", "resume"))
+    assert results["verify"] == results["info"] == (0, "")
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+def test_archives_in_the_place_of_tensors(
+    kind: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_checkpoints(run, "tensors.safetensors", PAYLOADS[kind](Bomb(tmp_path / "mark")), fitting=True)
+    assert refusing(outcomes(capsys)) == {"eval", "play", "resume"}
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_database(run: Path, payload: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "replay" / "data.mdb").write_bytes(payload)
+    results = outcomes(capsys)
+    assert refusing(results) == {"resume"} and "replay" in results["resume"][1]
+    assert results["verify"] == (1, "") and results["eval"] == results["play"] == (0, "")
+
+
+def record(payload: bytes) -> bytes:
+    """A payload behind a header and a checksum that are right."""
+    compressed = zstandard.ZstdCompressor().compress(payload)
+    checksum = zlib.crc32(compressed, zlib.crc32(struct.pack("<HQ", 1, len(compressed))))
+    return struct.pack("<4sHIQ", b"YMTR", 1, checksum, len(compressed)) + compressed
+
+
+def change_records(run: Path, change: Callable[[bytes], bytes]) -> None:
+    """Every other one of 16."""
+    with lmdb.open(str(run / "replay"), max_dbs=5) as environment:
+        table = environment.open_db(b"records")
+        with environment.begin(table, write=True) as transaction:
+            for key in (number.to_bytes(8, "big") for number in range(0, 16, 2)):
+                transaction.put(key, change(transaction.get(key)))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_records(wrapped: bool, run: Path, payload: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    change_records(run, lambda _: record(payload) if wrapped else payload)
+    results = outcomes(capsys)
+    assert {name: code for name, (code, _) in results.items()} == {**dict.fromkeys(COMMANDS, 0), "verify": 1}
+    assert main(["data", "verify", "run", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["damaged"]) + len(found["set_aside"]) == 8
+
+
+def forged(genuine: bytes, **facts: Any) -> bytes:
+    """A record with other facts beside its arrays."""
+    raw = zstandard.ZstdDecompressor().decompress(genuine[18:])
+    with_header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    known = json.loads(with_header["__metadata__"]["trajectory"])
+    return record(save_safetensors(load_safetensors(raw), {"trajectory": json.dumps({**known, **facts})}))
+
+
+@pytest.mark.parametrize("horizon", ["long", float("inf")])
+def test_records_that_say_what_cannot_be(horizon: object, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change_records(run, lambda genuine: forged(genuine, horizon=horizon, policy_version=horizon))
+    assert {name: code for name, (code, _) in outcomes(capsys).items()} == {**dict.fromkeys(COMMANDS, 0), "verify": 1}
+
+
+def test_what_a_forged_record_is_made_of_is_sound(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change_records(run, lambda genuine: forged(genuine, horizon=5))
+    assert outcomes(capsys) == dict.fromkeys(COMMANDS, (0, ""))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os:system",
+        "subprocess:Popen",
+        "builtins:eval",
+        "posix:system",
+        "yamame.cli:os.system",
+        "yamame.cli:main.__call__",
+    ],
+)
+@pytest.mark.parametrize("key", ["type", "callable"])
+@pytest.mark.parametrize("place", ["", "env", "env.factory"])
+def test_configs_that_name_what_they_should_not(
+    name: str, key: str, place: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((run / "config.json").read_text())
+    if place == "env.factory":
+        config["env"] = {"type": "yamame.environments.factory:FactoryConfig", "factory": {key: name}, "horizon": 3}
+    else:
+        (config[place] if place else config)[key] = name
+    (run / "config.json").write_text(json.dumps(config))
+    acting = {"eval", "play", "resume"}  # what needs the function, not only the settings beside it
+    assert refusing(outcomes(capsys)) == (acting if (place, key) == ("env.factory", "type") else set(COMMANDS))
