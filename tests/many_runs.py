@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from yamame.cli import main
-from yamame.run.local import LocalRun
+from yamame.run.round import Round
 
 _SMALL = (
     "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 "
@@ -46,11 +46,11 @@ def snapshot(folder: Path) -> dict[str, int]:
 
 def interrupt_in_round(patch: pytest.MonkeyPatch, number: int) -> None:
     """Let SIGINT come while the next run is in its round of this number."""
-    original, rounds = LocalRun._round, itertools.count(1)
+    original, rounds = Round.go_on, itertools.count(1)
 
-    def interrupted(self: LocalRun, *args: Any) -> Any:
+    def interrupted(self: Round, *args: Any) -> Any:
         if next(rounds) == number:
             signal.raise_signal(signal.SIGINT)
         return original(self, *args)
 
-    patch.setattr(LocalRun, "_round", interrupted)
+    patch.setattr(Round, "go_on", interrupted)

@@ -109,7 +109,6 @@ def _types_unchecked() -> Iterator[None]:
         ({"goals": goals(3, 2)}, "achieved goals"),
         (observed(observation=np.zeros((4, 1), np.float32)), "at 4 transitions"),
         (observed(observation=np.full((5, 1), np.inf, np.float32)), "no finite number"),
-        (observed(), "no observation"),
     ],
 )
 def test_arrays_that_do_not_fit_together(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:

@@ -79,8 +79,6 @@ def _inconsistencies(trajectory: Trajectory) -> Iterator[str]:
         yield f"its episode_start is {_described(start)}, not bool [{length + 1}]"
     if trajectory.action.shape[:1] != (length,):
         yield f"its action is {_described(trajectory.action)} at {length} transitions"
-    if not trajectory.observation and not trajectory.on_demand:
-        yield "it has no observation"
     leaves: dict[str, np.ndarray | RowsOnDemand] = {**trajectory.observation, **trajectory.on_demand}
     for name, leaf in leaves.items():
         if leaf.shape[:1] != (length + 1,):

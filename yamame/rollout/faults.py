@@ -85,7 +85,8 @@ class Faults:
         print(f"{fault.message} (begun anew; restart {self._counts.total()})", file=sys.stderr)
 
     def _too_many(self, fault: Fault) -> UserError:
-        print(fault.trace, file=sys.stderr)
+        if fault.trace:
+            print(fault.trace, file=sys.stderr)
         why = (
             f"fault {self._counts.total()} of this run, with too few whole trials between them: mend the environment, "
             f"or raise faults.max_restarts ({self.config.max_restarts})"

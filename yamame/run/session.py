@@ -252,6 +252,9 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
     """The JSON object in a file of a run; what goes wrong in reading or using it is a `UserError`."""
     try:
-        yield json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise TypeError("it holds no JSON object")
+        yield found
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise UserError(f"{path} cannot be read ({problem}): the run directory is damaged") from problem
