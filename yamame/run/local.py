@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from yamame.learning.checkpoint import copy_checkpoint, load_checkpoint, save_checkpoint
+from yamame.learning.checkpoint import Checkpoint, copy_checkpoint, load_checkpoint, save_checkpoint
 from yamame.records.errors import UserError
 from yamame.run.build import build
 from yamame.run.config import RunConfig
@@ -29,7 +29,7 @@ class LocalRun:
     def __init__(self, config: RunConfig, directory: Path, *, resume: bool = False) -> None:
         self.config, self.directory = config, directory
         checkpoint = load_checkpoint(directory / CHECKPOINTS) if resume else None
-        self.standing = Standing(**checkpoint.state["standing"]) if checkpoint else Standing()
+        self.standing = _standing_of(checkpoint, directory) if checkpoint else Standing()
         self.standing.restarts += bool(checkpoint)
         self.fallback_from = checkpoint.fallback_from if checkpoint else ()
         self.parts = build(config, directory / REPLAY, restarts=self.standing.restarts)
@@ -40,7 +40,7 @@ class LocalRun:
         if checkpoint:
             try:
                 self.not_restored = restore(checkpoint, self.parts, self.round, self.metrics)
-            except RuntimeError as error:
+            except (RuntimeError, KeyError, TypeError, ValueError) as error:
                 self.close()
                 raise misfit(directory) from error
 
@@ -143,6 +143,13 @@ class LocalRun:
         if due:
             self.save()
         return due
+
+
+def _standing_of(checkpoint: Checkpoint, directory: Path) -> Standing:
+    try:
+        return Standing(**checkpoint.state["standing"])
+    except (KeyError, TypeError) as error:
+        raise misfit(directory) from error
 
 
 def misfit(directory: Path) -> UserError:

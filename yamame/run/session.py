@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -82,8 +82,7 @@ def go_on(directory: Path, *, env_steps: int | None, quiet: bool) -> Summary:
         config = replace(config, env_steps=env_steps)
     with lock(directory):
         run = LocalRun(config, directory, resume=True)
-        for damaged in run.fallback_from:
-            print(f"checkpoint {damaged} is damaged: going on from an older one", file=sys.stderr)
+        _tell_of_damaged(run.fallback_from)
         for sentence in run.not_restored:
             print(sentence, file=sys.stderr)
         if not run.finished:
@@ -158,11 +157,17 @@ def load_agent(directory: Path, which: str = NEWEST) -> tuple[Agent, Checkpoint]
     action_space = policy_action_space(of_task["action_space"])
     agent = new_agent(config, of_task["observation_space"], action_space, of_task["horizon"], seed=0)
     checkpoint = _checkpoint(directory, which)
+    _tell_of_damaged(checkpoint.fallback_from)
     try:
         agent.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"])["agent"])
-    except RuntimeError as error:
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise misfit(directory) from error
     return agent, checkpoint
+
+
+def _tell_of_damaged(checkpoints: Sequence[str]) -> None:
+    for damaged in checkpoints:
+        print(f"checkpoint {damaged} is damaged: taking an older one", file=sys.stderr)
 
 
 def _checkpoint(directory: Path, which: str) -> Checkpoint:
