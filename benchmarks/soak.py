@@ -144,6 +144,8 @@ class Soak:
 
     def go_on(self) -> None:
         """One look at the child, and what is due to happen to it."""
+        if self.child.poll() == -signal.SIGTERM:  # it came where no run was listening: between two, in the same process
+            self._begin()
         if self.child.poll() is not None:
             raise RuntimeError(f"the run ended with exit code {self.child.returncode}")
         begun = (self.directory / "config.json").exists()
