@@ -112,7 +112,7 @@ class _Layout:
             [window.trajectory.rows(name, window.start, window.start + window.length + 1) for window in self.windows]
         )
 
-    def _end_to_end(self, parts: Sequence[Shaped[np.ndarray, "slots ..."]]) -> Shaped[np.ndarray, "N ..."]:
+    def _end_to_end(self, parts: Sequence[Shaped[np.ndarray, "_ ..."]]) -> Shaped[np.ndarray, "N ..."]:
         flat = np.empty((len(self.valid_N), *parts[0].shape[1:]), parts[0].dtype)
         np.concatenate(parts, out=flat[: self.used])
         flat[self.used :] = 0
