@@ -277,6 +277,8 @@ def _read_whole(path: Path, damaged: tuple[str, ...]) -> Checkpoint:
             raise ValueError(f"{name} does not match its checksum")
     tensors = _parse(TENSORS, contents[TENSORS], safetensors.torch.load)
     state = _parse(STATE, contents[STATE], json.loads)
+    if not isinstance(state, dict):
+        raise ValueError(f"{STATE} holds no JSON object")
     return Checkpoint(tensors=tensors, state=state, step=step, path=path, fallback_from=damaged)
 
 
