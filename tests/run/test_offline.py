@@ -63,7 +63,7 @@ def test_no_environment_is_stepped_and_the_length_is_in_updates(
     before = content(source / "replay")
     monkeypatch.setattr(Trials, "step", lambda *_: pytest.fail("an environment was stepped"))
     monkeypatch.setattr(LocalRun, "_judge_random", lambda _: {})
-    monkeypatch.setattr(LocalRun, "_evaluate_if_due", lambda *_: {})
+    monkeypatch.setattr(LocalRun, "_evaluate_if_due", lambda *_: False)
     run = trained(tmp_path / "run", **offline(source))
     assert run.parts.learner.updates == run.config.updates == 40
     assert content(source / "replay") == before and not (source / "offline").exists()
