@@ -22,9 +22,6 @@ from yamame.records.errors import UserError
 from yamame.records.fault import Fault
 from yamame.records.step import EpisodeStep
 
-_Answer = tuple[Any, Any, Any, Any, Any]
-"""Observation, reward, terminated, truncated and info of one environment."""
-
 
 class SerialEnvironments:
     """E single environments as `Environments`: the fastest shape for environments under ~30 microseconds a step.
@@ -133,9 +130,9 @@ class SerialEnvironments:
             raise UserError("the environment's reset does not return (observation, info): is it made for old Gym?")
         return answer
 
-    def _answers(self, choices: Sequence[Any]) -> list[_Answer]:
-        """What the environments answer to an action each; in place of one that raises, what has been begun for it."""
-        answers: list[_Answer] = []
+    def _answers(self, choices: Sequence[Any]) -> list[Any]:
+        """What the environments answer to an action each, unread; in place of one that raises, what has been begun."""
+        answers: list[Any] = []
         while (row := len(answers)) < self.num_envs:
             try:
                 for environment, choice in zip(self._environments[row:], choices[row:], strict=True):
@@ -144,7 +141,7 @@ class SerialEnvironments:
                 answers.append(self._restarted(len(answers), error))
         return answers
 
-    def _read(self, answers: Sequence[_Answer]) -> EpisodeStep:
+    def _read(self, answers: Sequence[Any]) -> EpisodeStep:
         """The step that all environments have answered. Raises `UnsoundError` for what nobody can use."""
         try:
             observations, rewards, terminated, truncated, infos = zip(*answers, strict=True)
@@ -173,7 +170,7 @@ class SerialEnvironments:
         faults, self._faults, self._failed = tuple(self._faults), [], []
         return replace(step, live=~failed, failed=failed, faults=faults)
 
-    def _mended(self, answers: Sequence[_Answer]) -> list[_Answer]:
+    def _mended(self, answers: Sequence[Any]) -> list[Any]:
         """`answers`, with what has been begun anew in place of those that nobody can use."""
         mended = list(answers)
         for row, (observation, reward, *_) in enumerate(answers):
@@ -205,7 +202,7 @@ class SerialEnvironments:
         self._environments[row] = BrokenEnv(self._environments[row], error)
         self._ended[row] = True
 
-    def _restarted(self, row: int, error: Exception) -> _Answer:
+    def _restarted(self, row: int, error: Exception) -> tuple[Any, Any, Any, Any, Any]:
         """What an environment begun in place of one that has failed answers first."""
         if self._make is None or not is_survived(error):
             raise error
