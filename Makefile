@@ -1,6 +1,6 @@
 # Everything lives in .venv; each target sets up what it needs.
 PYTHON ?= python3
-SUITES := popgym,mujoco,box2d,minigrid,metaworld,jax,crafter,video,minari
+SUITES := popgym,mujoco,box2d,minigrid,metaworld,jax,crafter,video,minari,view,docs
 EXTRAS ?=
 BIN := .venv/bin
 comma := ,
@@ -19,18 +19,23 @@ install: .venv/installed
 demo: install
 	$(BIN)/python examples/demo.py
 
-test: install
+# The viewer is tested in a real browser: Debian's, installed where it is missing and may be.
+.venv/browser: | .venv/installed
+	which chromium chromedriver >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; }
+	touch $@
+
+test: install .venv/browser
 	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults'
 
 test-faults: install
 	$(BIN)/python -m pytest -o addopts= -s -m faults tests/faults
 
-test-all: install
+test-all: install .venv/browser
 	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults'
 	$(MAKE) test-faults
 	$(BIN)/python -m pytest -n 0 -m learning
 
-check: install
+check: install .venv/browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
