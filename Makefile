@@ -24,12 +24,15 @@ demo: install
 	which chromium chromedriver >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; }
 	touch $@
 
+# Parts with shapes and types checked at run time; then whole runs at their real speed.
 test: install .venv/browser
-	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults'
+	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults and not slow'
+	$(BIN)/python -m pytest -n 2 -m 'slow and not learning and not faults' -o addopts='-ra --strict-markers --strict-config'
 
 test-faults: install
 	$(BIN)/python -m pytest -o addopts= -s -m faults tests/faults
 
+# Whole runs have their types checked, too.
 test-all: install .venv/browser
 	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults'
 	$(MAKE) test-faults

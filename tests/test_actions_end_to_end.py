@@ -24,6 +24,8 @@ from tiny_network import TINY_NETWORK
 import yamame
 from yamame.records.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 TINY: dict[str, Any] = {
     "env_steps": 240,
     "num_envs": 4,

@@ -21,6 +21,8 @@ from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer, NoExploration
 from yamame.run.session import load_agent, read_config
 
+pytestmark = pytest.mark.slow
+
 SMALL: dict[str, Any] = {
     "num_envs": 4,
     "replay.batch_size": 2,

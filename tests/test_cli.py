@@ -17,6 +17,8 @@ import pytest
 from yamame.cli import main
 from yamame.run.metrics import read_metrics
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent
 _SMALL = (
     "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 "

@@ -17,6 +17,8 @@ from yamame.bench.command import parse_bench
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = sorted(path.name for path in ROOT.glob("*.md"))
 SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 200, "num_envs": 4}
 

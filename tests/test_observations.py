@@ -29,6 +29,8 @@ from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
 from yamame.replay.store import LMDBStore
 
+pytestmark = pytest.mark.slow
+
 every_kind = pytest.mark.parametrize("kind", ALL)
 
 

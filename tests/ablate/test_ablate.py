@@ -14,6 +14,8 @@ from yamame.learning.checkpoint import load_checkpoint
 from yamame.run.metrics import read_metrics
 from yamame.run.session import read_config
 
+pytestmark = pytest.mark.slow
+
 TASK = ["passive-tmaze", "--env.horizon", "3", "--env-steps", "128", "--evaluation.every-env-steps", "60", *SMALL]
 RUNS = Path("ablations/passive-tmaze")
 RESULTS = {"results.csv", "results.md", "results.png"}

@@ -13,6 +13,8 @@ from yamame import api, cli
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 
+pytestmark = pytest.mark.slow
+
 DOCS = ROOT / "docs"
 GUIDES = sorted(path.name for path in DOCS.glob("*.md"))
 SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}

@@ -22,6 +22,8 @@ from yamame.run.whole_state import state_of_run
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
+pytestmark = pytest.mark.slow
+
 SHORT: dict[str, Any] = {
     **TINY_NETWORK,
     "env_steps": 400,

@@ -26,6 +26,8 @@ from yamame.records.trajectory import Trajectory
 from yamame.replay.examine import examine, good_trajectories
 from yamame.run.session import evaluate_run, go_on, load_agent, read_config
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 HASHES = GOLDEN / "hashes.json"
 RUNS = sorted(path.name for path in GOLDEN.glob("run-*"))

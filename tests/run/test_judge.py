@@ -14,6 +14,8 @@ from yamame.records.interfaces import TrialEnvironments
 from yamame.run.metrics import read_metrics
 from yamame.run.session import About, evaluate_run, go_on, read_result, start
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitMazeConfig(PassiveTMazeConfig):

@@ -24,6 +24,8 @@ from yamame.run.session import About, go_on, start
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
+pytestmark = pytest.mark.slow
+
 
 def weights_of(run: LocalRun) -> torch.Tensor:
     return torch.cat([value.flatten().double() for value in run.parts.learner.agent.state_dict().values()])

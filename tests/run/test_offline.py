@@ -18,6 +18,8 @@ from yamame.run.offline import with_length
 from yamame.run.progress import Progress
 from yamame.run.session import About, evaluate_run, go_on, start
 
+pytestmark = pytest.mark.slow
+
 ABOUT = About(recipe="passive-tmaze")
 
 
@@ -70,7 +72,6 @@ def test_no_environment_is_stepped_and_the_length_is_in_updates(
     assert {line["updates"] for line in read_metrics(run.directory)} > {40}
 
 
-@pytest.mark.slow
 def test_same_seed_same_run_to_the_bit(tmp_path: Path, source: Path) -> None:
     first, second = (trained(tmp_path / name, **offline(source)) for name in "ab")
     other = trained(tmp_path / "c", **offline(source, seed=1))
@@ -78,7 +79,6 @@ def test_same_seed_same_run_to_the_bit(tmp_path: Path, source: Path) -> None:
     assert not torch.equal(weights_of(first), weights_of(other))
 
 
-@pytest.mark.slow
 def test_it_goes_on_without_its_source_and_counts_no_environment_steps(tmp_path: Path, source: Path) -> None:
     moved = tmp_path / "moved"
     start(tiny_config(), ABOUT, run_dir=moved, quiet=True)
@@ -115,7 +115,6 @@ def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path)
     assert run.parts.collector.env_steps == 400 and len(from_data) == 8 * run.parts.learner.updates
 
 
-@pytest.mark.slow
 def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> None:
     pytest.importorskip("minari")
     from yamame.data.exchange import export_run

@@ -18,6 +18,8 @@ from yamame.run.metrics import read_metrics
 from yamame.run.run_directory import lock
 from yamame.suite.results import collect_results
 
+pytestmark = pytest.mark.slow
+
 SUITE = ["suite", "popgym", "--names", "MineSweeperEasy,HigherLowerEasy", "--env-steps", "256", *SMALL]
 SUITE += ["--env.workers", "0", "--evaluation.every-env-steps", "100", "--context-length", "8"]
 RESULTS = {"results.csv", "results.md", "results.png"}
@@ -152,7 +154,6 @@ def test_a_signal_ends_the_suite_and_the_same_command_goes_on(
     assert read_metrics(run)[-1]["env_steps"] == reached + 64
 
 
-@pytest.mark.slow
 def test_after_kill_9_the_same_command_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     command = [*SUITE, "--env-steps", "1600", "--checkpoint-every-seconds", "0", "--quiet"]
     program = str(Path(sys.executable).with_name("yamame"))

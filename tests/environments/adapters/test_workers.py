@@ -213,6 +213,7 @@ environments.reset(everywhere, everywhere)
 environments.step(np.zeros(4, int))
 print("ready", flush=True)
 how = sys.argv[1]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 if how == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 if how == "interrupt":
