@@ -78,8 +78,18 @@ def test_messages_say_what_is_wrong() -> None:
         decode(record[:4] + struct.pack("<H", SCHEMA_VERSION + 1) + record[6:])
 
 
+def record_of(payload: bytes, *, version: int) -> bytes:
+    checksum = zlib.crc32(struct.pack("<HQ", version, len(payload)) + payload)
+    return struct.pack("<4sHIQ", MAGIC, version, checksum, len(payload)) + payload
+
+
 def test_a_good_checksum_over_something_else_is_noticed() -> None:
-    payload = b"not compressed at all"
-    checksum = zlib.crc32(struct.pack("<HQ", SCHEMA_VERSION, len(payload)) + payload)
     with pytest.raises(DamagedRecordError, match="no trajectory inside"):
-        decode(struct.pack("<4sHIQ", MAGIC, SCHEMA_VERSION, checksum, len(payload)) + payload)
+        decode(record_of(b"not compressed at all", version=SCHEMA_VERSION))
+
+
+@pytest.mark.parametrize("announced", [1 << 50, (1 << 64) - 1])
+def test_a_few_bytes_that_announce_more_than_there_is_memory_are_refused(announced: int) -> None:
+    bomb = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", announced) + b"\x01\0\0"
+    with pytest.raises(DamagedRecordError, match="it would take"):
+        decode(record_of(bomb, version=1))

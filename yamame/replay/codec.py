@@ -10,6 +10,7 @@ The checksum covers everything behind the magic but itself. Numbers are little-e
 
 import itertools
 import json
+import math
 import struct
 import zlib
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ from yamame.replay.packed_rows import PackedRows, frames_of, pays
 
 MAGIC = b"YMTR"
 SCHEMA_VERSION = 2
+LARGEST_BYTES = 4 << 30
+"""A record of more, decompressed, is none of ours: a few hostile bytes can announce any number."""
 
 _HEADER = struct.Struct("<4sHIQ")
 _CHECKED = struct.Struct("<HQ")
@@ -82,10 +85,11 @@ def decode(data: bytes, *, on_demand: bool = False) -> Trajectory:
     version, payload = _checked_payload(data)
     try:
         head, frames = _divided(payload) if version == 2 else (payload, b"")
-        raw = zstandard.ZstdDecompressor().decompress(head)
+        raw = _decompressed(head)
         arrays = load_safetensors(raw)
         facts = json.loads(_safetensors_metadata(raw)["trajectory"])
         packed = _packed(facts.get("packed", {}), frames)
+        _check_size(sum(math.prod(leaf.shape) for leaf in packed.values()))
         if not on_demand:
             arrays |= {_LEAF + name: leaf.read(0, leaf.shape[0]) for name, leaf in packed.items()}
             packed = {}
@@ -140,6 +144,16 @@ def _checked_payload(data: bytes) -> tuple[int, bytes]:
 
 def _checksum(version: int, payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(_CHECKED.pack(version, len(payload))))
+
+
+def _decompressed(frame: bytes) -> bytes:
+    _check_size(zstandard.frame_content_size(frame))
+    return zstandard.ZstdDecompressor().decompress(frame)
+
+
+def _check_size(size: int) -> None:
+    if not 0 <= size <= LARGEST_BYTES:
+        raise ValueError(f"it would take {size} bytes")
 
 
 def _safetensors_metadata(raw: bytes) -> dict[str, str]:
