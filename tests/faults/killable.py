@@ -116,7 +116,9 @@ def _write_half(path: Path, content: bytes) -> None:
     path.write_bytes(content[: len(content) // 2])
 
 
-def _write_without_commit(database: Database, work: Callable[[lmdb.Transaction], Any]) -> None:
+def _write_without_commit(
+    database: Database, work: Callable[[lmdb.Transaction], Any], *, freeing: bool = False
+) -> None:
     with database._environment.begin(write=True) as transaction:
         work(transaction)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -13,7 +13,7 @@ from yamame.environments.adapters.actions import policy_action_space
 from yamame.environments.goal_config import told
 from yamame.learning.checkpoint import Checkpoint, load_checkpoint, read_checkpoint, unflatten_tensors
 from yamame.model.agent import Agent
-from yamame.records.errors import UserError
+from yamame.records.errors import UserError, explained
 from yamame.records.spaces import space_from_json, space_to_json
 from yamame.run.build import new_agent
 from yamame.run.config import RunConfig
@@ -249,8 +249,9 @@ def _describe(directory: Path, config: RunConfig, about: About, run: LocalRun) -
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     """Whole or not at all, whenever the process is killed."""
     aside = path.with_suffix(".partial")
-    aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    aside.replace(path)
+    with explained(path):
+        aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        aside.replace(path)
 
 
 @contextmanager
