@@ -1,28 +1,24 @@
 // Which past moments each layer and head looks at from the present one: a strip of time for each.
 import { h } from "./dom.js";
 import { percent } from "./rollout_data.js";
-import { LEFT, RIGHT, padding } from "./rollout_timelines.js";
+import { LEFT, RIGHT } from "./rollout_timelines.js";
 
 const STRIP = 15, TOP = 6;
 
-export function attentionPanel(clock) {
+/** A strip for each layer and head, below the other timelines. */
+export function attentionStrips(clock) {
   const { trial } = clock;
   if (!trial.attention) {
-    return { element: h("section", { class: "card r-attention" }, h("h2", {}, "Attention"),
-      h("p", { class: "notice" }, "This run's sequence model has no attention: it remembers in another way.")) };
+    return { element: h("p", { class: "soft" }, "This run's sequence model has no attention: it remembers in another way.") };
   }
   const rows = headsOf(trial).map(([layer, head]) => strip(clock, layer, head));
-  const top = h("ol", { class: "r-tops" });
-  const element = h("section", { class: "card r-attention" },
-    h("h2", {}, "Attention from the present step", h("small", {}, "darker: more · point at a step to see it, click to keep it")),
-    h("div", { class: "r-strips" }, rows.map((row) => row.element)), h("h2", {}, "Most looked at"), top);
+  const element = h("div", { class: "r-strips" }, rows.map((row) => row.element));
 
   function draw(moment, pinned) {
-    const width = Math.max(40, element.clientWidth - padding(element) - LEFT - RIGHT);
+    const width = Math.max(40, element.clientWidth - LEFT - RIGHT);
     const looks = rows.map((row) => trial.looked(row.layer, row.head, moment));
     const heaviest = Math.max(...looks.map((look) => look[0]?.weight ?? 0), 1e-9);
     rows.forEach((row, place) => row.draw(looks[place], heaviest, width, moment, pinned));
-    top.replaceChildren(...mostLookedSteps(trial, moment).map((past) => thumbnail(clock, past, pinned)));
   }
 
   const watch = new ResizeObserver(() => draw(clock.moment, clock.pinned));
@@ -33,16 +29,30 @@ export function attentionPanel(clock) {
   return { element, end: () => { watch.disconnect(); removeEventListener("themechange", themed); } };
 }
 
-/** The moment that gets the most from any head, itself included only where there is no other: {step, weight, by}. */
+/** The past moments that get most, with their pictures. */
+export function mostLookedPanel(clock) {
+  const { trial } = clock;
+  const list = h("ol", { class: "r-tops" }), none = h("p", { class: "soft" }, "Nothing yet: the trial begins here.");
+  const element = h("section", { class: "card r-attention" },
+    h("h2", {}, "Most looked at from here", h("small", {}, "the most that any head gives · click to keep it beside the present one")), none, list);
+  clock.onChange((moment, pinned) => {
+    const looked = moment ? mostLookedSteps(trial, moment) : [];
+    none.hidden = looked.length > 0;
+    list.replaceChildren(...looked.map((past) => thumbnail(clock, past, pinned)));
+  });
+  return { element };
+}
+
+/** The past moment that gets the most from any head: {step, weight, by}; null where there is none. */
 export function mostLooked(trial, moment) {
-  return trial.attention ? mostLookedSteps(trial, moment)[0] ?? null : null;
+  return trial.attention && moment ? mostLookedSteps(trial, moment)[0] ?? null : null;
 }
 
 function mostLookedSteps(trial, moment) {
   const best = new Map();
   for (const [layer, head] of headsOf(trial)) {
     for (const { step, weight } of trial.looked(layer, head, moment)) {
-      if (step === moment && moment > 0) continue;
+      if (step === moment) continue;
       if (!(best.get(step)?.weight >= weight)) best.set(step, { step, weight, by: label(layer, head) });
     }
   }

@@ -7,7 +7,7 @@ export class Trial {
     if (told.pictures.sizes.length) {
       const answer = await fetch(picturesAt);
       if (!answer.ok) throw new Error("The pictures are not there any more: play the trial again.");
-      trial.cut(await answer.blob());
+      trial.unpack(await answer.blob());
     }
     return trial;
   }
@@ -25,7 +25,7 @@ export class Trial {
     }
   }
 
-  cut(blob) {
+  unpack(blob) {
     let begin = 0;
     for (const size of this.pictures.sizes) {
       this.urls.push(URL.createObjectURL(blob.slice(begin, begin + size, "image/png")));

@@ -14,10 +14,12 @@ export function stagePanel(clock) {
   const speed = h("select", { "aria-label": "Steps a second" }, SPEEDS.map((one) =>
     h("option", { value: one, selected: one === pace(trial.steps) }, `${one} / s`)));
   const place = h("output", { class: "r-place" });
-  const element = h("section", { class: "card r-stage" }, h("div", { class: "r-views" }, now.figure, past.figure),
+  const views = h("div", { class: "r-views" }, now.figure, past.figure);
+  now.image.addEventListener("load", () => views.classList.toggle("wide", now.image.naturalWidth > 2.2 * now.image.naturalHeight));
+  const element = h("section", { class: "card r-stage" }, views,
     h("div", { class: "r-transport" },
-      to("⏮", "To the beginning (Home)", () => clock.go(0)), to("◀", "A step back (left arrow)", () => clock.go(clock.moment - 1)), button,
-      to("▶", "A step on (right arrow)", () => clock.go(clock.moment + 1)), to("⏭", "To the end (End)", () => clock.go(trial.steps)),
+      to("|◀", "To the beginning (Home)", () => clock.go(0)), to("‹", "A step back (left arrow)", () => clock.go(clock.moment - 1)), button,
+      to("›", "A step on (right arrow)", () => clock.go(clock.moment + 1)), to("▶|", "To the end (End)", () => clock.go(trial.steps)),
       speed, place));
   let timer = 0, playing = false, between = null;
 
@@ -86,11 +88,12 @@ export function stagePanel(clock) {
 /** One picture with a line above it, and what the agent saw below. */
 function view(kind) {
   const image = h("img", { alt: "", draggable: "false" });
+  image.addEventListener("load", () => image.classList.toggle("small", 2 * image.naturalWidth < image.clientWidth || 2 * image.naturalHeight < image.clientHeight));
   const title = h("b", {}), note = h("span", {}), seen = h("code", { class: "r-seen" });
   const blank = h("div", { class: "r-blank" });
   const figure = h("figure", { class: `r-view ${kind}` }, h("figcaption", {}, title, note), h("div", { class: "r-frame" }, image, blank), seen);
   return {
-    figure,
+    figure, image,
     show(url, heading, text, what = null) {
       image.hidden = !url;
       blank.hidden = Boolean(url);

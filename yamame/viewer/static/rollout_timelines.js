@@ -6,7 +6,8 @@ export const LEFT = 64, RIGHT = 52;
 /* Pixels beside every timeline, for its labels; the same for all, so that moments lie below each other. */
 const Q_HEIGHT = 190, THUMB = 16;
 
-export function timelines(clock) {
+/** All timelines; `strips` are the attention's. */
+export function timelines(clock, strips) {
   const { trial } = clock;
   const slider = h("input", { type: "range", class: "r-slider", min: 0, max: trial.steps, step: 1, value: 0, "aria-label": "Step",
     oninput: () => clock.go(Number(slider.value)) });
@@ -20,7 +21,8 @@ export function timelines(clock) {
     h("div", { class: "r-row" }, h("span", { class: "r-label" }, "step"), slider),
     lanes.map((lane) => h("div", { class: "r-row" }, h("span", { class: "r-label" }, lane.label), lane.holder)),
     h("h2", {}, "Q of the action taken, by discount", h("small", {}, "in units of reward · the acting discount is drawn bold")),
-    chart, h("ul", { class: "r-legend" }, legend.map((one) => one.element)));
+    chart, h("ul", { class: "r-legend" }, legend.map((one) => one.element)),
+    h("h2", {}, "Attention from the present step", h("small", {}, "darker: more · right: the most · point at a step to see it, click to keep it")), strips);
   let marks = [];
 
   function draw() {

@@ -1,7 +1,7 @@
 // The Rollouts view: a checkpoint plays a trial; the page shows what it saw, did, expected and remembered.
 import { ask, h, notice } from "./dom.js";
 import { adaptationCard } from "./rollout_adaptation.js";
-import { attentionPanel } from "./rollout_attention.js";
+import { attentionStrips, mostLookedPanel } from "./rollout_attention.js";
 import { Clock, Trial } from "./rollout_data.js";
 import { actionPanel, factPanel } from "./rollout_moment.js";
 import { stagePanel } from "./rollout_stage.js";
@@ -53,15 +53,18 @@ export async function mount(element, runId) {
 /** Everything about one trial; returns how to end it. */
 function show(scene, trial, offer, path, form) {
   const clock = new Clock(trial);
+  const strips = attentionStrips(clock);
   const parts = [
-    stagePanel(clock), actionPanel(clock), factPanel(clock), timelines(clock), attentionPanel(clock),
+    stagePanel(clock), actionPanel(clock), factPanel(clock), timelines(clock, strips.element),
     adaptationCard(trial, offer, () => ask(`${path}/adaptation`, form.wish())),
   ];
-  const [stage, actions, facts, lines, attention, adaptation] = parts.map((part) => part.element);
+  const [stage, actions, facts, lines, adaptation] = parts.map((part) => part.element);
+  const looked = trial.attention ? mostLookedPanel(clock).element : null;
   scene.replaceChildren(
-    h("div", { class: "r-top" }, stage, h("div", { class: "r-side" }, facts, actions)),
-    lines, h("div", { class: "r-bottom" }, attention, adaptation),
+    h("div", { class: "r-top" }, stage, h("div", { class: "r-side" }, facts, actions)), lines,
+    h("div", { class: looked ? "r-bottom" : "r-bottom alone" }, looked, adaptation),
   );
+  parts.push(strips);
   clock.begin();
   return () => {
     for (const part of parts) part.end?.();
