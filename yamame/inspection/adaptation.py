@@ -53,7 +53,9 @@ def _adaptation(found: Mapping[str, Any], source: str, directory: Path) -> Adapt
             success_ci95=None if success_ci95 is None else _pairs(success_ci95),
         )
     except (KeyError, TypeError, ValueError) as problem:
-        raise UserError(f"the result of {directory} cannot be read ({problem!r}): the run directory is damaged") from None
+        raise UserError(
+            f"the result of {directory} cannot be read ({problem!r}): the run directory is damaged"
+        ) from None
 
 
 def _pairs(pairs: Any) -> Pairs:

@@ -11,7 +11,7 @@ from jaxtyping import Int64, Shaped
 from yamame.environments.config import EnvironmentConfig
 from yamame.environments.goal_config import GoalEnvironmentConfig, told
 from yamame.environments.trials import Trials
-from yamame.inspection.insight import KEEP, insight
+from yamame.inspection.insight import insight
 from yamame.inspection.pictures import Pictures
 from yamame.inspection.recording import Recording
 from yamame.inspection.seeing import seen
@@ -40,15 +40,15 @@ def record(
     instruction: str = "",
     deterministic: bool | None = None,
     pictures: bool = True,
-    keep: int = KEEP,
+    keep: int | None = None,
     longest: int = LONGEST,
     config: RunConfig | None = None,
 ) -> Recording:
     """One trial of what the run is judged on, begun from `seed` (evaluations' own if None).
 
     `checkpoint` and `config` are as in `evaluate_run`, `instruction` is what to do instead of what the task would draw,
-    `deterministic` whether the most likely action is taken (None: as the run's evaluations do). `keep` attention weights
-    are kept of each moment. Raises `UserError` where there is no such checkpoint, and for an instruction that nobody can
+    `deterministic` whether the most likely action is taken (None: as the run's evaluations do). `keep` is as of
+    `insight`. Raises `UserError` where there is no such checkpoint, and for an instruction that nobody can
     follow there.
     """
     if longest < 1:
@@ -103,7 +103,9 @@ def _first_trial(agent: Agent, trials: Trials, faults: FaultConfig, *, seed: int
                 return trajectory
 
 
-def _instruction(env: EnvironmentConfig, trajectory: Trajectory) -> tuple[tuple[str, ...], Int64[np.ndarray, "moments"]]:
+def _instruction(
+    env: EnvironmentConfig, trajectory: Trajectory
+) -> tuple[tuple[str, ...], Int64[np.ndarray, "moments"]]:
     """The sub-goals for people to read, and how many of them were completed at each moment."""
     shown: Shaped[np.ndarray, "moments slots goal"] | None = trajectory.observation.get(INSTRUCTION_LEAF)
     if shown is None or trajectory.goals is None:

@@ -4,6 +4,8 @@ import { short, percent } from "./rollout_data.js";
 import { padding, steps } from "./rollout_timelines.js";
 
 const HEIGHT = 170, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 30;
+const NARROWEST = 340, GAP = 24;
+/* As in rollouts.css: two charts stand side by side where there is room. */
 
 export function adaptationCard(trial, offer, measure) {
   const body = h("div", { class: "r-adaptation-body" });
@@ -26,7 +28,8 @@ export function adaptationCard(trial, offer, measure) {
   }
 
   function draw() {
-    const width = Math.max(160, element.clientWidth - padding(element));
+    const whole = Math.max(160, element.clientWidth - padding(element));
+    const width = found?.success_per_attempt && whole >= 2 * NARROWEST + GAP ? (whole - GAP) / 2 : whole;
     const mine = ownReturns(trial);
     if (!found) {
       body.replaceChildren(h("p", { class: "soft" }, "This run has not come to its end: its adaptation is not measured yet."));
@@ -35,10 +38,7 @@ export function adaptationCard(trial, offer, measure) {
       body.replaceChildren(
         h("p", { class: "soft" }, `${found.trials} trials at ${found.source}; mean and 95 % interval.`,
           one ? "" : " Hollow: the trial shown."),
-        one ? facts(found) : [
-          chart("Return of each attempt", found.return_per_attempt, found.return_ci95, mine, width),
-          found.success_per_attempt ? chart("Success of each attempt", found.success_per_attempt, found.success_ci95, null, width, [0, 1]) : null,
-        ].filter(Boolean));
+        one ? facts(found) : h("div", { class: "r-curves" }, charts(found, mine, width)));
     }
     if (said) body.append(h("p", { class: "bad" }, said));
   }
@@ -54,6 +54,12 @@ function facts(found) {
     h("div", {}, h("dt", {}, "return"), h("dd", {}, short(found.return_per_attempt[0])), h("small", {}, between(found.return_ci95[0], short))),
     found.success_per_attempt && h("div", {}, h("dt", {}, "success"), h("dd", {}, percent(found.success_per_attempt[0])),
       h("small", {}, between(found.success_ci95[0], percent))));
+}
+
+function charts(found, mine, width) {
+  const returns = chart("Return of each attempt", found.return_per_attempt, found.return_ci95, mine, width);
+  if (!found.success_per_attempt) return [returns];
+  return [returns, chart("Success of each attempt", found.success_per_attempt, found.success_ci95, null, width, [0, 1])];
 }
 
 function chart(title, means, intervals, mine, width, range = null) {

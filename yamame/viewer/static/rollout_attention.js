@@ -3,7 +3,7 @@ import { h } from "./dom.js";
 import { percent } from "./rollout_data.js";
 import { LEFT, RIGHT } from "./rollout_timelines.js";
 
-const STRIP = 15, TOP = 6;
+const STRIP = 15, TOP = 8;
 
 /** A strip for each layer and head, below the other timelines. */
 export function attentionStrips(clock) {

@@ -22,7 +22,7 @@ export function timelines(clock, strips) {
     lanes.map((lane) => h("div", { class: "r-row" }, h("span", { class: "r-label" }, lane.label), lane.holder)),
     h("h2", {}, "Q of the action taken, by discount", h("small", {}, "in units of reward · the acting discount is drawn bold")),
     chart, h("ul", { class: "r-legend" }, legend.map((one) => one.element)),
-    h("h2", {}, "Attention from the present step", h("small", {}, "darker: more · right: the most · point at a step to see it, click to keep it")), strips);
+    h("h2", {}, "Attention from the present step", h("small", {}, "stronger: more · on the right, the most · point at a step to see it, click to keep it")), strips);
   let marks = [];
 
   function draw() {

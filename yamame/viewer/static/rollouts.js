@@ -61,9 +61,7 @@ function show(scene, trial, offer, path, form) {
   const [stage, actions, facts, lines, adaptation] = parts.map((part) => part.element);
   const looked = trial.attention ? mostLookedPanel(clock).element : null;
   scene.replaceChildren(
-    h("div", { class: "r-top" }, stage, h("div", { class: "r-side" }, facts, actions)), lines,
-    h("div", { class: looked ? "r-bottom" : "r-bottom alone" }, looked, adaptation),
-  );
+    h("div", { class: "r-top" }, stage, h("div", { class: "r-side" }, facts, actions)), lines, ...(looked ? [looked] : []), adaptation);
   parts.push(strips);
   clock.begin();
   return () => {
@@ -75,7 +73,7 @@ function show(scene, trial, offer, path, form) {
 /** What can be chosen before a trial is played. */
 function choices(offer, play) {
   const checkpoint = h("select", { name: "checkpoint" }, offer.checkpoints.map((one) =>
-    h("option", { value: one.name }, `${one.name.split("-")[0]} (update ${one.updates.toLocaleString("en")})`)));
+    h("option", { value: one.name }, `${one.name.split("-")[0]} · ${one.updates.toLocaleString("en")}`)));
   const seed = h("input", { name: "seed", type: "number", min: 0, max: 999999999, step: 1, value: offer.seed, required: true });
   const manner = h("select", { name: "manner" },
     h("option", { value: "likely", selected: offer.deterministic }, "most likely action"),
@@ -90,7 +88,7 @@ function choices(offer, play) {
   const labelled = (text, control, wide = false) =>
     control && h("label", { class: wide ? "wide" : null }, h("span", {}, text), control);
   const element = h("form", { class: "r-form card", onsubmit: (event) => { event.preventDefault(); play(); } },
-    labelled("checkpoint", checkpoint), labelled("seed", seed), labelled("acts by", manner),
+    labelled("checkpoint · update", checkpoint), labelled("seed", seed), labelled("acts by", manner),
     labelled("instruction", instruction, true), h("div", { class: "r-go" }, go, next));
   return {
     element,
