@@ -41,7 +41,12 @@ def test_the_states_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert (row(asking, "broken")["state"], row(asking, "broken")["why"]) == ("running", "")
     assert snapshot(runs) == before
     result = json.loads((finished / "result.json").read_text())
-    assert (done["state"], done["recipe"], done["task"], done["seed"]) == ("finished", "passive-tmaze", "TMaze", 0)
+    assert (done["state"], done["recipe"], done["task"], done["seed"]) == (
+        "finished",
+        "passive-tmaze",
+        "PassiveTMaze",
+        0,
+    )
     assert (done["env_steps"], done["planned_env_steps"], done["updates"]) == (512, 512, result["updates"])
     assert (done["return_mean"], done["return_from"]) == (result["return_mean"], "final evaluation")
     assert (done["success_rate"], done["seconds_left"]) == (result["success_rate"], None)
