@@ -35,8 +35,8 @@ class _Content:
     stride: int = 1
     unread: int = 0
     further_keys: bool = False
-    axes: dict[str, array[float]] = field(default_factory=lambda: {axis: array("d") for axis in AXES})
-    values: dict[str, array[float]] = field(default_factory=dict)
+    axes: dict[str, array] = field(default_factory=lambda: {axis: array("d") for axis in AXES})
+    values: dict[str, array] = field(default_factory=dict)
     """A column is as long as the last line that has its key."""
 
     @property
@@ -62,7 +62,7 @@ class _Content:
         if (row + 1) * (len(AXES) + len(self.values)) >= MOST_NUMBERS:
             self._thin()
 
-    def _column(self, key: str) -> "array[float] | None":
+    def _column(self, key: str) -> array | None:
         if key not in self.values and len(self.values) == MOST_KEYS:
             self.further_keys = True
             return None

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from yamame.records.errors import UserError
 from yamame.viewer.catalogue import Catalogue
-from yamame.viewer.columns import ColumnsCache
+from yamame.viewer.columns import MOST_KEYS, ColumnsCache
 from yamame.viewer.lines import AXES
 from yamame.viewer.panels import interval_of, sections
 from yamame.viewer.reduce import Curve, mean_band, shorten
@@ -27,7 +27,7 @@ _DIGITS = 6
 
 
 def routes(catalogue: Catalogue) -> list[Route]:
-    """`/api/curves/panels`, `/api/curves` and `/api/curves.csv`, each with `runs=ID,ID`."""
+    """`/api/curves/panels`, `/api/curves`, `/api/curves.csv`: of `runs=ID,ID`, the latter two of each `key=METRIC`."""
     cache, summaries = ColumnsCache(), Summaries(catalogue)
 
     def chosen(request: Request) -> Selection:
@@ -59,12 +59,12 @@ def routes(catalogue: Catalogue) -> list[Route]:
                     for line in lines
                     if (series := _series(line, axis, key, points, smoothing)) is not None
                 ]
-                for key in _list(request, "keys")
+                for key in _keys(request)
             }
         return JSONResponse({"version": selection.version, "curves": drawn})
 
     def csv(request: Request) -> Response:
-        selection, keys = chosen(request), _list(request, "keys")
+        selection, keys = chosen(request), _keys(request)
         headers = {"content-disposition": 'attachment; filename="yamame.csv"'}
         return StreamingResponse(_csv(selection, keys), media_type="text/csv; charset=utf-8", headers=headers)
 
@@ -114,7 +114,10 @@ def _interval(run: Chosen, axis: str, key: str, curve: Curve) -> Curve | None:
 
 
 def _rounded(curve: Curve) -> dict[str, list[float | None]]:
-    return {name: _plain(values) for name, values in vars(curve).items()}
+    """Without `low` and `high` where they are the line."""
+    is_line = curve.low is curve.line and curve.high is curve.line
+    drawn = {"x": curve.x, "line": curve.line} | ({} if is_line else {"low": curve.low, "high": curve.high})
+    return {name: _plain(values) for name, values in drawn.items()}
 
 
 def _plain(values: Float[np.ndarray, "n"]) -> list[float | None]:
@@ -140,6 +143,11 @@ def _cell(text: str) -> str:
 
 def _list(request: Request, name: str) -> list[str]:
     return [part for part in request.query_params.get(name, "").split(",") if part]
+
+
+def _keys(request: Request) -> list[str]:
+    """`key=A&key=B`: metrics may have commas in their names."""
+    return request.query_params.getlist("key")[:MOST_KEYS]
 
 
 def _flag(request: Request, name: str) -> bool:

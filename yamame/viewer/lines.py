@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from yamame.viewer.files import open_regular
+from yamame.viewer.files import open_regular, printable
 
 AXES = ("env_steps", "updates", "wall_seconds")
 """What every line counts."""
@@ -32,7 +32,8 @@ def parse_line(line: bytes) -> dict[str, float] | None:
     numbers = {key: number for key, value in parsed.items() if (number := _number(value)) is not None}
     if any(not math.isfinite(numbers.get(axis, math.nan)) for axis in AXES):
         return None
-    return numbers if all(len(key) <= LONGEST_KEY for key in numbers) else _with_short_keys(numbers)
+    sound = all(len(key) <= LONGEST_KEY and key.isprintable() for key in numbers)
+    return numbers if sound else _with_sound_keys(numbers)
 
 
 def read_tail(path: Path) -> list[dict[str, float]]:
@@ -63,5 +64,5 @@ def _number(value: Any) -> float | None:
         return math.nan
 
 
-def _with_short_keys(numbers: dict[str, float]) -> dict[str, float]:
-    return {key: value for key, value in numbers.items() if len(key) <= LONGEST_KEY}
+def _with_sound_keys(numbers: dict[str, float]) -> dict[str, float]:
+    return {printable(key): value for key, value in numbers.items() if len(key) <= LONGEST_KEY}
