@@ -90,7 +90,7 @@ def test_the_road_shows_forks_and_where_they_lead() -> None:
     picture, side = roads.picture(0), 480 // 12
     assert has(picture, AGENT) and has(picture, GOAL)
     for fork in np.flatnonzero(roads.right_side[0] >= 0):
-        left, top = (fork % 10 + 1) * side, (3 * (fork // 10) + 1 + 1 - 1) * side
+        left, top = (fork % 10 + 1) * side, (3 * (fork // 10) + 1) * side
         above, below = (
             picture[top - side : top, left : left + side],
             picture[top + side : top + 2 * side, left : left + side],

@@ -270,7 +270,9 @@ def colors(mazes):
     shown = {}
     for number, cell in enumerate(cells):
         colors = {tuple(color) for color in cell.tolist()}
-        shown |= {number: color for color in (WALL, GOAL, AGENT) if color in colors}
+        for color in (WALL, GOAL, AGENT):
+            if color in colors:
+                shown[number] = color
     return shown
 
 

@@ -83,7 +83,7 @@ class Board:
 
 
 class Plane:
-    """A picture of a part of the plane, x to the right and y upwards, smooth; what lies outside is drawn at its edge."""
+    """A smooth picture of a part of the plane, x to the right and y upwards; what lies outside is drawn at its edge."""
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], color: Color) -> None:
         self._low, high = np.array([x[0], y[0]]), np.array([x[1], y[1]])

@@ -93,7 +93,7 @@ class WindVectorEnv(BatchedEnv):
         return observation, arrived.astype(np.float64), np.zeros_like(arrived), out_of_time, {"success": arrived}
 
     def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
-        """What one point looks like: the goal green, the point red, where its wind blows grey; far outside, at the edge."""
+        """What one plane looks like: the goal green, the point red (at the edge if it is outside), its wind grey."""
         plane = Plane((-0.75, 0.75), (-0.25, 1.25), FLOOR)
         wind = np.nan_to_num(self.wind[row])
         for x in np.arange(-0.6, 0.7, 0.3):

@@ -12,7 +12,6 @@ from yamame.environments.window import Window
 from yamame.records.errors import UserError
 from yamame.records.resumable import State, set_attributes
 
-
 RENDER_MODES = ("rgb_array", "human")
 FRAMES_PER_SECOND = 10
 
