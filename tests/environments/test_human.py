@@ -128,6 +128,6 @@ def test_shapes_are_smooth_and_where_they_belong() -> None:
     tiny.text(0, 0, "1", AGENT)
     tiny.disc(1, 1, AGENT, share=0.5)
     assert not has(tiny.picture[-1:, :1], AGENT)
-    plane = Plane((0, 2), (0, 1), FLOOR)
+    plane = Plane((0.0, 2.0), (0.0, 1.0), FLOOR)
     plane.arrow(np.zeros(2), np.zeros(2), AGENT)
     assert plane.picture().shape == (240, 480, 3) and not has(plane.picture(), AGENT)

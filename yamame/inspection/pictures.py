@@ -77,9 +77,10 @@ class Pictures:
 
 
 def png(picture: UInt8[np.ndarray, "height width 3"]) -> bytes:
-    """A picture as a PNG; one of few colours takes little more than a kilobyte."""
+    """A picture as a PNG: of few colours small, of many quickly made."""
     image = Image.fromarray(picture)
-    few = image.convert("P", palette=Image.Palette.ADAPTIVE, colors=256) if image.getcolors(256) else image
+    few = image.getcolors(256) is not None
+    drawn = image.convert("P", palette=Image.Palette.ADAPTIVE, colors=256) if few else image
     file = BytesIO()
-    few.save(file, "PNG")
+    drawn.save(file, "PNG", compress_level=6 if few else 1)
     return file.getvalue()

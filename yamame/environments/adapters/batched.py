@@ -13,7 +13,7 @@ from yamame.records.errors import UserError
 from yamame.records.resumable import State, set_attributes
 
 RENDER_MODES = ("rgb_array", "human")
-FRAMES_PER_SECOND = 10
+FRAMES_PER_SECOND = 10.0
 
 
 class BatchedEnv(VectorEnv, ABC):
