@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
 from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.config import EnvironmentConfig
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
+from yamame.environments.drawing import AGENT, GOAL, HINT, Board
 from yamame.environments.trials import Trials
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
@@ -100,9 +100,7 @@ class DarkKeyToDoorVectorEnv(BatchedEnv):
 
     def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
         """What one room looks like: the door green, the key (until it is found) yellow, the agent red."""
-        board = Board(self.size, self.size, WALL)
-        for cell in range(self.size**2):
-            board.fill(*divmod(cell, self.size), FLOOR)
+        board = Board.of_floor(self.size, self.size)
         board.fill(*divmod(int(self.door[row]), self.size), GOAL)
         if not self._has_key[row]:
             board.square(*divmod(int(self.key[row]), self.size), HINT, share=0.7)

@@ -34,6 +34,15 @@ class Board:
         self.picture[:] = color
         self._height = height
 
+    @staticmethod
+    def of_floor(width: int, height: int) -> "Board":
+        """A board all of whose cells are floor."""
+        board = Board(width, height, FLOOR)
+        if board.pixels >= SMALLEST_LINED:
+            board.picture[board.pixels - 1 :: board.pixels] = LINE
+            board.picture[:, board.pixels - 1 :: board.pixels] = LINE
+        return board
+
     def fill(self, x: int, y: int, color: Color) -> None:
         """Paint one cell."""
         cell = self._cell(x, y)
