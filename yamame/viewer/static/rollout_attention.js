@@ -18,7 +18,9 @@ export function attentionStrips(clock) {
     const width = Math.max(40, element.clientWidth - LEFT - RIGHT);
     const looks = rows.map((row) => trial.looked(row.layer, row.head, moment));
     const heaviest = Math.max(...looks.map((look) => look[0]?.weight ?? 0), 1e-9);
-    rows.forEach((row, place) => row.draw(looks[place], heaviest, width, moment, pinned));
+    const style = getComputedStyle(element);
+    const colors = Object.fromEntries(["--r-ground", "--accent", "--text", "--warn"].map((name) => [name, style.getPropertyValue(name)]));
+    rows.forEach((row, place) => row.draw(looks[place], heaviest, width, moment, pinned, colors));
   }
 
   const watch = new ResizeObserver(() => draw(clock.moment, clock.pinned));
@@ -79,29 +81,39 @@ function strip(clock, layer, head) {
 
   return {
     element, layer, head,
-    draw(look, heaviest, width, moment, pinned) {
+    draw(look, heaviest, width, moment, pinned, colors) {
       column = width / trial.moments;
       weights = new Map(look.map(({ step, weight }) => [step, weight]));
-      const style = getComputedStyle(element);
       const scale = devicePixelRatio || 1;
-      canvas.width = width * scale;
-      canvas.height = STRIP * scale;
-      canvas.style.setProperty("width", `${width}px`);
-      canvas.style.setProperty("height", `${STRIP}px`);
+      if (canvas.width !== Math.round(width * scale)) {
+        canvas.width = Math.round(width * scale);
+        canvas.height = STRIP * scale;
+        canvas.style.setProperty("width", `${width}px`);
+        canvas.style.setProperty("height", `${STRIP}px`);
+      }
       const pen = canvas.getContext("2d");
-      pen.scale(scale, scale);
-      const first = Math.max(0, moment + 1 - trial.attention.memory_length);
-      pen.fillStyle = style.getPropertyValue("--r-ground");
-      pen.fillRect(first * column, 0, (moment + 1 - first) * column, STRIP);
-      pen.fillStyle = style.getPropertyValue("--accent");
-      const gap = column > 5 ? 1 : 0;
-      for (const { step, weight } of look) {
+      pen.setTransform(scale, 0, 0, scale, 0, 0);
+      pen.clearRect(0, 0, width, STRIP);
+      const first = Math.max(0, moment + 1 - trial.attention.memory_length), seen = moment + 1 - first;
+      const gap = column > 12 ? 1 : 0;
+      const paint = (begin, wide, weight) => {
+        pen.globalAlpha = 1;
+        pen.fillStyle = colors["--r-ground"];
+        pen.fillRect(begin, 0, wide, STRIP);
         pen.globalAlpha = Math.sqrt(weight / heaviest);
-        pen.fillRect(step * column, 0, Math.max(column - gap, 1), STRIP);
+        pen.fillStyle = colors["--accent"];
+        pen.fillRect(begin, 0, wide, STRIP);
+      };
+      // what was not kept of many small weights, as if it were spread evenly
+      const rest = 1 - look.reduce((sum, { weight }) => sum + weight, 0);
+      paint(first * column, seen * column, seen > look.length ? Math.max(0, rest) / (seen - look.length) : 0);
+      for (const { step, weight } of look.toReversed()) { // the heaviest last, on whole pixels
+        const begin = Math.floor(step * column);
+        paint(begin, Math.max(Math.round((step + 1) * column) - begin - gap, 1), weight);
       }
       pen.globalAlpha = 1;
-      outline(pen, moment, column, style.getPropertyValue("--text"));
-      if (pinned) outline(pen, pinned.step, column, style.getPropertyValue("--warn"));
+      outline(pen, moment, column, colors["--text"]);
+      if (pinned) outline(pen, pinned.step, column, colors["--warn"]);
       share.textContent = look.length ? percent(look[0].weight) : "";
       element.dataset.peak = look[0]?.step ?? "";
       element.dataset.weight = look[0]?.weight.toFixed(4) ?? "";
