@@ -71,7 +71,7 @@ class Pictures:
         except UserError:
             self._wanted = False
             return None
-        digest = blake2b(np.ascontiguousarray(picture), digest_size=16).digest()
+        digest = blake2b(picture.tobytes(), digest_size=16).digest()
         if digest not in self._drawn:
             self._drawn[digest] = png(picture)
         return self._drawn[digest]
