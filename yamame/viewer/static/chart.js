@@ -38,6 +38,7 @@ function axes(x, y, area, axis, colours) {
 
 function lineOf({ x: places, line, colour }, x, y, log) {
   const known = places.map((place, i) => [place, line[i]]).filter(([, value]) => drawable(value, log));
+  if (!known.length) return null;
   if (known.length === 1) return svg("circle", { cx: round(x.place(known[0][0])), cy: round(y.place(known[0][1])), r: 3, fill: colour });
   return svg("path", { class: "line", d: path(known, x, y), stroke: colour, "stroke-width": 1.75 });
 }
