@@ -24,7 +24,7 @@ export class Panel {
           tool("PNG", () => savePng(this.picture.element, this.spec.title, this.named(), theme())),
           tool("SVG", () => saveSvg(this.picture.element, this.spec.title, this.named(), theme())),
           tool("CSV", () => saveCsv(this.spec.title, queryOf({ runs: this.context.runs.join(","), key: spec.keys }))))),
-      h("p", { class: "about", title: spec.about }, spec.about || " "),
+      h("p", { class: "about", title: spec.about }, spec.about || "\u00a0"),
       h("div", { class: "stage" }, this.body, this.pointer, this.readout), this.legend);
     this.body.addEventListener("pointermove", (event) => this.read(event));
     this.body.addEventListener("pointerleave", () => this.unread());
@@ -69,7 +69,7 @@ export class Panel {
     const found = this.series.map((one) => ({ one, ...at(one, place) })).filter(({ value }) => value !== undefined);
     found.sort((a, b) => b.value - a.value);
     const rows = found.slice(0, MOST_READ).map(({ one, value, low, high, seeds }) =>
-      h("tr", {}, h("td", {}, swatch(one.colour)), h("td", { class: "who" }, short(one.label, 26)), h("td", { class: "value" }, this.says(value)),
+      h("tr", {}, h("td", {}, swatch(one.colour)), h("td", { class: "who" }, short(one.label, Math.max(16, Math.floor((box.width - 150) / 6.2)))), h("td", { class: "value" }, this.says(value)),
         h("td", { class: "spread" }, this.spread(one.kind, value, low, high, seeds))));
     const at_ = found.length ? nearest(found, place) : place;
     this.readout.replaceChildren(
