@@ -1,150 +1,152 @@
-"""How fast `yamame view` shows many runs, in how much memory, and what it costs a training run that is looked at.
+"""How fast `yamame view` shows many runs, in how much memory, and what it costs the machine while a run goes on.
 
-    python benchmarks/viewer.py                       # 200 runs, 2,000,000 logged numbers
-    python benchmarks/viewer.py --lines 10000         # 200 runs, 2,000,000 lines of 25 numbers each
+    python benchmarks/viewer.py                       # 200 runs with 2,000,000 logged numbers
+    python benchmarks/viewer.py --lines 10000         # 200 runs with 2,000,000 lines of 30 numbers each: 3 GB
     python benchmarks/viewer.py --only-make runs      # leave such runs in a folder, to look at them
 
-The runs are synthetic: configs of real recipes, metrics drawn at random. Prints JSON.
+The runs are synthetic (synthetic_runs.py); the server is the command in a process of its own, the browser a headless
+Chromium. Each view is the first of a server just started. Prints JSON: times in seconds, memory in MiB.
 """
 
 import argparse
 import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from selenium import webdriver
+from synthetic_runs import make_runs
 
-from yamame.run.config_json import to_json
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_overrides
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "viewer"))
+from browser import chromium, wait_for
 
-RECIPES = ("dark-key-to-door", "passive-tmaze", "maze-runner", "package-delivery", "half-cheetah-velocity")
-SEEDS = 4
-SIZES = (128, 256, 64)
-DISCOUNTS = (0.9, 0.95, 0.99, 0.993, 0.996)
-
-
-def make_runs(folder: Path, *, runs: int, lines: int) -> None:
-    """Runs of several recipes and widths with four seeds each; a few stopped or failed, most finished."""
-    for number in range(runs):
-        recipe = RECIPES[number // SEEDS % len(RECIPES)]
-        width = SIZES[number // SEEDS // len(RECIPES) % len(SIZES)]
-        seed, repeat = number % SEEDS, number // (SEEDS * len(RECIPES) * len(SIZES))
-        run = folder / f"{recipe}-width-{width}{f'-{repeat}' if repeat else ''}-seed-{seed}"
-        run.mkdir(parents=True)
-        overrides = {"seed": seed, "agent.trajectory_encoder.width": width, "checkpoint_every_seconds": 60.0 + repeat}
-        config = to_json(settings_from_overrides(load_recipe(recipe), [], overrides))
-        _write(run / "config.json", config)
-        _write(run / "about.json", {"recipe": recipe, "expected": ""})
-        rng = np.random.default_rng(number)
-        share = 1.0 if number % 7 else 0.35 + 0.1 * seed
-        last = _write_metrics(
-            run / "metrics.jsonl", rng, lines=lines, env_steps=config["env_steps"], share=share, width=width
-        )
-        if share == 1.0:
-            _write(
-                run / "result.json",
-                {
-                    **last,
-                    "return_mean": last["evaluate/return_mean"],
-                    "success_rate": last["evaluate/success_rate"],
-                    "env_steps_per_second": 2100.0,
-                    "updates_per_second": 35.0,
-                    "return_per_attempt": [],
-                    "trials": 256,
-                },
-            )
-        elif seed % 2:
-            _write(
-                run / "ending.json",
-                {
-                    "how": "failed",
-                    "why": "environment 3 gave an observation that is not finite (fault 101 of this run: mend it)",
-                },
-            )
-        else:
-            _write(run / "ending.json", {"how": "stopped", "why": "SIGINT"})
+COMMAND = "import sys; from yamame.cli import main; sys.exit(main(sys.argv[1:]))"
+WATCH_SECONDS = 30.0
+NOTE_WHEN = """
+new MutationObserver(() => {
+  globalThis.shown ??= document.querySelectorAll("%s").length >= %d ? performance.now() / 1000 : undefined;
+}).observe(document, {childList: true, subtree: true});
+"""
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
+@contextmanager
+def server(folder: Path) -> Iterator[tuple[int, str]]:
+    """`yamame view` in a process of its own: its number and its address."""
+    arguments = [sys.executable, "-c", COMMAND, "view", str(folder), "--no-browser"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = next(word for word in process.stdout.readline().split() if word.startswith("http"))
+        yield process.pid, address
+    finally:
+        process.terminate()
+        process.communicate()
 
 
-def _write_metrics(
-    path: Path, rng: np.random.Generator, *, lines: int, env_steps: int, share: float, width: int
-) -> dict[str, Any]:
-    """About 25 numbers a line; an evaluation every tenth line. The last evaluation, and what the last line counts."""
-    time_T = np.linspace(0, share, lines)
-    begin, slope = rng.uniform(0.25, 0.45), rng.uniform(9, 14)
-    best = 0.7 + 0.25 * (width / 256) + rng.normal(0, 0.02)
-    skill = best / (1 + np.exp(-slope * (time_T - begin)))
-    speed = 2000 + 400 * rng.normal(size=lines).cumsum() / np.sqrt(lines) + rng.normal(0, 90, lines)
-    columns: dict[str, np.ndarray] = {
-        "collect/trials": np.floor(time_T * 20_000),
-        "collect/return_mean": 10 * skill * 0.92 + rng.normal(0, 0.25, lines),
-        "collect/trial_length_mean": 200 - 120 * skill + rng.normal(0, 3, lines),
-        "collect/success_rate": np.clip(skill * 0.92 + rng.normal(0, 0.03, lines), 0, 1),
-        **{
-            f"collect/return_attempt_{i}": 10 * skill * (1 - np.exp(-i * (0.15 + skill))) / 5
-            + rng.normal(0, 0.04, lines)
-            for i in range(1, 6)
-        },
-        "faults/restarts": np.floor(time_T * 3 * rng.random()),
-        "speed/collect_seconds": 1000 / np.maximum(speed, 100),
-        "speed/update_seconds": np.abs(rng.normal(3.4, 0.2, lines)),
-        "replay/trajectories": np.minimum(20_000, time_T * 30_000).round(),
-        "replay/age_updates": 4000 * np.minimum(time_T, 0.6) + rng.normal(0, 20, lines),
-        "replay/damaged": np.zeros(lines),
-        "replay/wait_fraction": np.abs(rng.normal(0.04, 0.02, lines)),
-        "loss/skipped_updates": np.zeros(lines),
-        "loss/td": 3 * np.exp(-3 * time_T) + np.abs(rng.normal(0.2, 0.08, lines)),
-        "loss/td_error": 0.8 * np.exp(-2 * time_T) + np.abs(rng.normal(0.2, 0.03, lines)),
-        "loss/q_normalized": skill * 1.5 + rng.normal(0, 0.05, lines),
-        "loss/q_spread": 0.6 * np.exp(-2 * time_T) + np.abs(rng.normal(0.1, 0.01, lines)),
-        "loss/policy_gradient": 0.6 - 1.4 * skill + rng.normal(0, 0.05, lines),
-        "loss/entropy": 1.4 - 1.1 * skill + rng.normal(0, 0.02, lines),
-        "loss/imitation": 1.1 - 0.7 * skill + rng.normal(0, 0.02, lines),
-        "loss/imitated_fraction": 0.5 + 0.1 * np.sin(5 * time_T) + rng.normal(0, 0.02, lines),
-        "loss/gradient_norm": np.exp(rng.normal(2.5 - 2 * time_T, 0.5)),
-        "value/target_mean": 7 * skill + rng.normal(0, 0.1, lines),
-        "value/popart_deviation": 1 + 3 * skill,
-        **{
-            f"value/target_mean_discount_{discount}": 7 * skill * (1 - np.exp(-0.012 / (1 - discount)))
-            for discount in DISCOUNTS
-        },
-        "speed/env_steps_per_second": speed,
-        "speed/updates_per_second": speed / 60,
+def memory(pid: int) -> int:
+    """MiB that a process holds."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) >> 10
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def answer(url: str) -> tuple[float, bytes]:
+    """How long a question takes, and what is said."""
+    began = time.perf_counter()
+    with urllib.request.urlopen(url, timeout=600) as response:
+        content: bytes = response.read()
+    return time.perf_counter() - began, content
+
+
+def view(driver: webdriver.Chrome, url: str, selector: str, count: int) -> float:
+    """Seconds from asking for the page to when so many of these elements are there."""
+    driver.get("about:blank")
+    noted = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": NOTE_WHEN % (selector, count)})
+    driver.get(url)
+    seconds = wait_for(lambda: driver.execute_script("return globalThis.shown"), f"{count} of {selector}", 600)
+    driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", noted)
+    return round(float(seconds), 3)
+
+
+def measure(folder: Path, profile: Path) -> dict[str, Any]:
+    """All figures."""
+    files = list(folder.glob("*/metrics.jsonl"))
+    found: dict[str, Any] = {
+        "runs": len(files),
+        "megabytes_of_metrics": round(sum(path.stat().st_size for path in files) / 1e6),
+        "load_of_the_machine": os.getloadavg()[0],
     }
-    steps = np.round(time_T * env_steps).astype(int)
-    line: dict[str, Any] = {}
-    evaluation: dict[str, float] = {}
-    with path.open("w") as file:
-        for at in range(lines):
-            counts = {
-                "env_steps": int(steps[at]),
-                "updates": int(steps[at] / 60),
-                "wall_seconds": round(float(time_T[at]) * 9000, 3),
-            }
-            if at % 10 == 0 or at == lines - 1:
-                mean, half = float(10 * skill[at] + rng.normal(0, 0.2)), 0.5
-                evaluation = {
-                    "evaluate/return_mean": mean,
-                    "evaluate/return_ci95_low": mean - half,
-                    "evaluate/return_ci95_high": mean + half,
-                    "evaluate/success_rate": float(np.clip(skill[at], 0, 1)),
-                }
-                line = counts | {key: float(column[at]) for key, column in columns.items()} | evaluation
-            else:
-                line = counts | {key: float(column[at]) for key, column in columns.items()}
-            file.write(json.dumps(line) + "\n")
-    return line | evaluation
+    with server(folder) as (pid, address):
+        found["memory_idle"] = memory(pid)
+        seconds, content = answer(f"{address}api/runs")
+        found["runs_server_first"] = round(seconds, 3)
+        found["runs_server_again"] = round(answer(f"{address}api/runs")[0], 3)
+        found["memory_after_runs"] = memory(pid)
+    ids = [run["id"] for run in json.loads(content)["runs"]]
+    with chromium(profile) as driver:
+        driver.set_page_load_timeout(600)
+        with server(folder) as (_, address):
+            view(driver, f"{address}static/icon.svg", "path", 1)  # Chromium itself is warm
+            found["runs_browser_first"] = view(driver, f"{address}#/runs", "[data-run]", len(ids))
+        for count in (1, 20, len(ids)):
+            with server(folder) as (pid, address):
+                chosen = f"{address}#/curves/{','.join(ids[:count])}"
+                found[f"curves_of_{count}_browser_first"] = view(driver, chosen, "path.line", 1)
+                if count == len(ids):
+                    for key in ("loss/td", "loss/entropy", "speed/env_steps_per_second"):
+                        answer(f"{address}api/curves?runs={','.join(ids)}&key={key}")
+                    found[f"memory_after_curves_of_{count}"] = memory(pid)
+        with server(folder) as (pid, address):
+            for name, url in (("runs", "#/runs"), ("curves_of_10", f"#/curves/{','.join(ids[:10])}")):
+                view(driver, f"{address}{url}", "[data-run], path.line", 1)
+                found[f"cpu_percent_while_{name}_is_looked_at"] = watched(pid, files[:2])
+    return found
+
+
+def watched(pid: int, growing: list[Path]) -> float:
+    """Percent of one core that the server takes while two runs log a line a second each."""
+    stop = threading.Event()
+
+    def log() -> None:
+        lines = [path.read_bytes().splitlines(keepends=True)[-1] for path in growing]
+        while not stop.wait(1.0):
+            for path, line in zip(growing, lines, strict=True):
+                with path.open("ab") as file:
+                    file.write(line)
+
+    logging = threading.Thread(target=log)
+    logging.start()
+    time.sleep(5)
+    before = cpu_seconds(pid)
+    time.sleep(WATCH_SECONDS)
+    used = cpu_seconds(pid) - before
+    stop.set()
+    logging.join()
+    return round(100 * used / WATCH_SECONDS, 2)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--lines", type=int, default=360)
+    parser.add_argument("--lines", type=int, default=300)
     parser.add_argument("--only-make", type=Path)
     options = parser.parse_args()
     if options.only_make:
         make_runs(options.only_make, runs=options.runs, lines=options.lines)
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            make_runs(Path(scratch) / "runs", runs=options.runs, lines=options.lines)
+            figures = measure(Path(scratch) / "runs", Path(scratch) / "profile")
+            print(json.dumps({"lines_a_run": options.lines, **figures}, indent=2))

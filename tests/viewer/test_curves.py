@@ -182,7 +182,10 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
     with client(tmp_path) as asking:
         (one,) = ids(asking).values()
         answer = asking.get("/api/curves/panels", params={"runs": one}).json()
-        assert answer["problems"] == ["one: 7 lines were passed over: damaged, or not a run's"]
+        assert answer["problems"] == [
+            "one: 7 lines were passed over: damaged, or not a run's",
+            "one: some metrics are not shown: more than 500, or no names to print",
+        ]
         shown = [key for section in answer["sections"] for panel in section["panels"] for key in panel["keys"]]
         drawn = curves(asking, one, "loss/td", "loss/a,b", "loss/entropy", smoothing=0.5)
         assert asking.get("/api/curves.csv", params={"runs": one, "key": shown}).status_code == 200
@@ -207,7 +210,7 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert 100 < len(x) < 400 and (x == y).all() and x[0] == 0 and x[-1] > 4_900 and len(set(np.diff(x))) == 1
     assert found[0].problems == [
         "of very many lines, one in 16 is shown",
-        "more than 3 metrics: the others are not shown",
+        "some metrics are not shown: more than 3, or no names to print",
     ]
 
 

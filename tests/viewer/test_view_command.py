@@ -56,7 +56,7 @@ def test_it_shows_what_lies_in_runs_writes_nothing_and_ends_with_ctrl_c(tmp_path
         assert '"one"' in runs and '"popgym/two"' in runs
         assert "Yamame" in answer(address) and answer(f"{address}static/app.js")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=20)
         assert (process.returncode, err) == (0, "")
     assert snapshot(tmp_path) == before
 

@@ -15,7 +15,7 @@ DEEPEST = 4
 """Folders between a root and a run in it."""
 MOST_FOLDERS = 20_000
 """Looked into at once; what lies beyond is not found, and the page says so."""
-FRESH_SECONDS = 1.0
+FRESH_SECONDS = 2.5
 """So long the same list is given again."""
 
 

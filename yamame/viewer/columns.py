@@ -19,6 +19,7 @@ from yamame.viewer.lines import AXES, parse_line
 MOST_NUMBERS = 8_000_000
 """Of one run in memory; where a file holds more, every second, fourth, ... line is kept."""
 MOST_KEYS = 500
+LONGEST_KEY = 200
 READ_BYTES = 4 << 20
 MARK_BYTES = 64
 
@@ -56,14 +57,17 @@ class _Content:
         for axis in AXES:
             self.axes[axis].append(numbers.pop(axis))
         for key, value in numbers.items():
-            if (column := self._column(key)) is not None:
+            column = self.values.get(key)
+            if column is None and (column := self._new_column(key)) is None:
+                continue
+            if len(column) < row:
                 column.extend([math.nan] * (row - len(column)))
-                column.append(value)
+            column.append(value)
         if (row + 1) * (len(AXES) + len(self.values)) >= MOST_NUMBERS:
             self._thin()
 
-    def _column(self, key: str) -> array | None:
-        if key not in self.values and len(self.values) == MOST_KEYS:
+    def _new_column(self, key: str) -> array | None:
+        if len(self.values) == MOST_KEYS or len(key) > LONGEST_KEY or not key.isprintable():
             self.further_keys = True
             return None
         return self.values.setdefault(key, array("d"))
@@ -117,7 +121,7 @@ class Columns:
             if content.stride > 1:
                 problems.append(f"of very many lines, one in {content.stride} is shown")
             if content.further_keys:
-                problems.append(f"more than {MOST_KEYS} metrics: the others are not shown")
+                problems.append(f"some metrics are not shown: more than {MOST_KEYS}, or no names to print")
             return problems
 
     def refresh(self) -> None:

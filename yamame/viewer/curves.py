@@ -21,7 +21,7 @@ from yamame.viewer.selection import Chosen, Line, Selection, select
 from yamame.viewer.summary import Summaries
 
 BAND_POINTS = 200
-LEAST_POINTS, MOST_POINTS = 10, 2000
+USUAL_POINTS, LEAST_POINTS, MOST_POINTS = 400.0, 10.0, 2000.0
 LARGEST_SMOOTHING = 0.5
 _DIGITS = 6
 
@@ -50,7 +50,7 @@ def routes(catalogue: Catalogue) -> list[Route]:
     def curves(request: Request) -> Response:
         selection = chosen(request)
         axis, smoothing = _axis(request), _number(request, "smoothing", 0.0, 0.0, LARGEST_SMOOTHING)
-        points = int(_number(request, "points", 400, LEAST_POINTS, MOST_POINTS))
+        points = int(_number(request, "points", USUAL_POINTS, LEAST_POINTS, MOST_POINTS))
         lines = selection.lines(grouped=_flag(request, "grouped"))
         with np.errstate(all="ignore"):  # files may hold any numbers
             drawn = {
@@ -93,7 +93,7 @@ def _series(line: Line, axis: str, key: str, points: int, smoothing: float) -> d
     if len(curves) > 1:
         band, seeds = mean_band(curves, min(points, BAND_POINTS))
         return {"kind": "seeds", **_rounded(band), "seeds": seeds.astype(int).tolist()}
-    interval = _interval(line.runs[0], axis, key, curves[0]) if len(line.runs) == 1 and not smoothing else None
+    interval = _interval(line.runs[0], axis, key, curves[0]) if len(line.runs) == 1 else None
     return {"kind": "interval", **_rounded(interval)} if interval else {"kind": "range", **_rounded(curves[0])}
 
 

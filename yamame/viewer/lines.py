@@ -4,22 +4,20 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any
 
-from yamame.viewer.files import open_regular, printable
+from yamame.viewer.files import open_regular
 
 AXES = ("env_steps", "updates", "wall_seconds")
 """What every line counts."""
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line is passed over."""
-LONGEST_KEY = 200
 TAIL_BYTES = 16 << 10
 
 
 def parse_line(line: bytes) -> dict[str, float] | None:
     """The numbers of a line by key; null, NaN and infinity are NaN. None for a line that is not one of a run's.
 
-    What is no number is left out, as are keys longer than `LONGEST_KEY`.
+    What is no number is left out.
     """
     if len(line) > LONGEST_LINE:
         return None
@@ -29,11 +27,13 @@ def parse_line(line: bytes) -> dict[str, float] | None:
         return None
     if not isinstance(parsed, dict):
         return None
-    numbers = {key: number for key, value in parsed.items() if (number := _number(value)) is not None}
-    if any(not math.isfinite(numbers.get(axis, math.nan)) for axis in AXES):
-        return None
-    sound = all(len(key) <= LONGEST_KEY and key.isprintable() for key in numbers)
-    return numbers if sound else _with_sound_keys(numbers)
+    numbers: dict[str, float] = {}
+    for key, value in parsed.items():  # a few hundred thousand lines may be read at once
+        if type(value) is float:
+            numbers[key] = value if value - value == 0.0 else math.nan
+        elif type(value) is int or value is None:
+            numbers[key] = _number(value)
+    return numbers if all(math.isfinite(numbers.get(axis, math.nan)) for axis in AXES) else None
 
 
 def read_tail(path: Path) -> list[dict[str, float]]:
@@ -53,16 +53,8 @@ def read_tail(path: Path) -> list[dict[str, float]]:
     return [parsed for line in lines if (parsed := parse_line(line)) is not None]
 
 
-def _number(value: Any) -> float | None:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
+def _number(value: int | None) -> float:
     try:
-        return float(value) if math.isfinite(value) else math.nan
+        return math.nan if value is None else float(value)
     except OverflowError:
         return math.nan
-
-
-def _with_sound_keys(numbers: dict[str, float]) -> dict[str, float]:
-    return {printable(key): value for key, value in numbers.items() if len(key) <= LONGEST_KEY}

@@ -36,7 +36,7 @@ def shorten(x: Numbers, y: Numbers, *, points: int, smoothing: float) -> Curve:
         low, high = np.minimum.reduceat(y, begins), np.maximum.reduceat(y, begins)
     else:
         places, means, low, high = x, y, y, y
-    line = _window_mean(x, y, places, smoothing * (x[-1] - x[0])) if smoothing and len(x) > 2 else means
+    line = _window_mean(x, y, places, smoothing * float(x[-1] - x[0])) if smoothing and len(x) > 2 else means
     return Curve(x=places, line=line, low=low, high=high)
 
 
@@ -63,7 +63,7 @@ def _first_of_parts(x: Numbers, parts: int) -> np.ndarray:
     return np.unique(begins[begins < len(x)])
 
 
-def _window_mean(x: Numbers, y: Numbers, places: Numbers, width: float) -> Numbers:
+def _window_mean(x: Numbers, y: Numbers, places: Float[np.ndarray, "m"], width: float) -> Float[np.ndarray, "m"]:
     """The mean of y over windows about places; the nearest y where a window holds none."""
     sums = np.concatenate([[0.0], np.cumsum(y)])
     begin = np.searchsorted(x, places - width / 2, side="left")

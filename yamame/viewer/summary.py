@@ -87,7 +87,7 @@ class Summaries:
             return [_summary(entry, self._read[entry.run_id]) for entry in entries]
 
     def _reread(self, entry: Entry) -> _Read:
-        signatures = tuple(signature(entry.path / name) for name in _FILES)
+        signatures = tuple(signature(f"{entry.path}/{name}") for name in _FILES)
         before = self._read.get(entry.run_id)
         if before is not None and before.signatures == signatures:
             return before

@@ -38,6 +38,7 @@ function axes(x, y, area, axis, colours) {
 
 function lineOf({ x: places, line, colour }, x, y, log) {
   const known = places.map((place, i) => [place, line[i]]).filter(([, value]) => drawable(value, log));
+  if (!known.length) return null;
   if (known.length === 1) return svg("circle", { cx: round(x.place(known[0][0])), cy: round(y.place(known[0][1])), r: 3, fill: colour });
   return svg("path", { class: "line", d: path(known, x, y), stroke: colour, "stroke-width": 1.75 });
 }
@@ -70,7 +71,8 @@ function yScale(series, domain, log, range) {
     const wide = [Math.min(low, ranges?.[0] ?? low), Math.max(high, ranges?.[1] ?? high)];
     if (wide[0] < wide[1]) return scales.logarithmic([Math.max(wide[0], low / 30) * 0.9, Math.min(wide[1], high * 30) * 1.1], range, 5);
   }
-  if (!domain) {
+  if (low === 0 && high === 0) high = 1;
+  else if (!domain) {
     const room = high > low ? high - low : Math.abs(low) || 1;
     if (ranges) [low, high] = [Math.max(Math.min(low, ranges[0]), low - 0.6 * room), Math.min(Math.max(high, ranges[1]), high + 0.6 * room)];
     if (low > 0 && low < 0.4 * high) low = 0;

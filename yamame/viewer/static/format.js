@@ -35,3 +35,9 @@ export function ago(time) {
   const seconds = Math.max(0, Date.now() / 1000 - time);
   return seconds < 5 ? "just now" : `${duration(seconds).replace(/ h .*/, " h")} ago`;
 }
+
+/** A long name with its beginning and its end, which is where names differ. */
+export function short(text, most) {
+  const half = Math.floor((most - 1) / 2);
+  return text.length > most ? `${text.slice(0, half)}…${text.slice(-half)}` : text;
+}

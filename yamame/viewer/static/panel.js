@@ -2,7 +2,7 @@
 import { at, draw } from "./chart.js";
 import { theme } from "./colours.js";
 import { h, queryOf } from "./dom.js";
-import { duration, number, percent, whole } from "./format.js";
+import { duration, number, percent, short, whole } from "./format.js";
 import { saveCsv, savePng, saveSvg } from "./save.js";
 
 const HEIGHT = 232, MOST_READ = 12;
@@ -24,7 +24,7 @@ export class Panel {
           tool("PNG", () => savePng(this.picture.element, this.spec.title, this.named(), theme())),
           tool("SVG", () => saveSvg(this.picture.element, this.spec.title, this.named(), theme())),
           tool("CSV", () => saveCsv(this.spec.title, queryOf({ runs: this.context.runs.join(","), key: spec.keys }))))),
-      h("p", { class: "about", title: spec.about }, spec.about || " "),
+      h("p", { class: "about", title: spec.about }, spec.about || "\u00a0"),
       h("div", { class: "stage" }, this.body, this.pointer, this.readout), this.legend);
     this.body.addEventListener("pointermove", (event) => this.read(event));
     this.body.addEventListener("pointerleave", () => this.unread());
@@ -69,8 +69,8 @@ export class Panel {
     const found = this.series.map((one) => ({ one, ...at(one, place) })).filter(({ value }) => value !== undefined);
     found.sort((a, b) => b.value - a.value);
     const rows = found.slice(0, MOST_READ).map(({ one, value, low, high, seeds }) =>
-      h("tr", {}, h("td", {}, swatch(one.colour)), h("td", { class: "who" }, one.label), h("td", { class: "value" }, this.says(value)),
-        h("td", { class: "spread" }, low !== null && one.kind !== "range" ? `${this.says(low)} … ${this.says(high)}` : "", seeds > 1 ? ` n ${seeds}` : "")));
+      h("tr", {}, h("td", {}, swatch(one.colour)), h("td", { class: "who" }, short(one.label, Math.max(16, Math.floor((box.width - 150) / 6.2)))), h("td", { class: "value" }, this.says(value)),
+        h("td", { class: "spread" }, this.spread(one.kind, value, low, high, seeds))));
     const at_ = found.length ? nearest(found, place) : place;
     this.readout.replaceChildren(
       h("p", {}, this.context.axis.kind === "seconds" ? duration(at_) : `${whole(at_)} ${this.context.axis.name}`),
@@ -81,8 +81,14 @@ export class Panel {
     this.readout.style.left = `${Math.min(left, Math.max(0, box.width - width))}px`;
   }
 
-  says(value) {
-    return this.spec.keys.every((key) => key.endsWith("success_rate")) ? percent(value) : number(value, 4);
+  says(value, digits = 4) {
+    return this.spec.keys.every((key) => key.endsWith("success_rate")) ? percent(value) : number(value, digits);
+  }
+
+  /** The 95 % interval, where there is one. */
+  spread(kind, value, low, high, seeds) {
+    if (kind === "seeds") return seeds > 1 ? `± ${this.says(high - value, 2)} (${seeds})` : "(1)";
+    return kind === "interval" && low !== null ? `${this.says(low, 3)} … ${this.says(high, 3)}` : "";
   }
 
   mark(place, axis) {

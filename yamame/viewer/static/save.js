@@ -1,5 +1,6 @@
 // Drawings as files.
 import { svg } from "./dom.js";
+import { short } from "./format.js";
 
 const HEAD = 30, ROW = 18;
 
@@ -16,7 +17,7 @@ function framed(picture, title, legend, colours) {
     inner,
     legend.map(({ label, colour }, index) => {
       const x = 16 + (index % columns) * ((width - 24) / columns), y = HEAD + height + 10 + Math.floor(index / columns) * ROW;
-      return [svg("rect", { x, width: 12, height: 4, y: y - 5, rx: 2, fill: colour }), svg("text", { x: x + 18, y, fill: colours.soft }, short(label))];
+      return [svg("rect", { x, width: 12, height: 4, y: y - 5, rx: 2, fill: colour }), svg("text", { x: x + 18, y, fill: colours.soft }, short(label, 31))];
     }));
 }
 
@@ -58,4 +59,3 @@ function save(blob, name) {
 }
 
 const fileName = (title) => title.toLowerCase().replace(/[^a-z0-9]+/g, "_").replace(/^_|_$/g, "") || "curve";
-const short = (label) => (label.length > 32 ? `${label.slice(0, 15)}…${label.slice(-15)}` : label);
