@@ -1,6 +1,7 @@
 """Recordings of real runs: what happened, what it looked like, and that nothing is refused with more than a line."""
 
 import io
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,17 @@ def test_long_trials_are_cut(tmp_path: Path) -> None:
         record(run, seed=-1)
     with pytest.raises(UserError, match="no whole checkpoint"):
         record(run, checkpoint=str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("package", "recipe", "env"),
+    [("crafter", "crafter", {"workers": 0}), ("minigrid", "minigrid", {"workers": 0})],
+)
+def test_actions_of_others_have_their_names(package: str, recipe: str, env: dict[str, Any]) -> None:
+    pytest.importorskip(package)
+    config = settings_from_overrides(load_recipe(recipe), [], {"env": env})
+    with closing(config.env.build(1, 0)) as environments:
+        assert len(config.env.action_names) == environments.action_space.n  # type: ignore[union-attr]
 
 
 class Counter(gymnasium.Env[np.ndarray, int]):
