@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data`."""
+"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data | view`."""
 
 import argparse
 import json
@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from yamame.data.command import add_data
 from yamame.records.errors import UserError
+from yamame.viewer.command import add_view
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_ablate(commands)
     _add_bench(commands)
     add_data(commands)
+    add_view(commands)
     return parser
 
 

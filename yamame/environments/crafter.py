@@ -94,6 +94,13 @@ class CrafterConfig(GoalEnvironmentConfig, SinglesConfig):
         first, second, third = (int(token) for token in goal)
         return goal_text((first, second, third))
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """See `EnvironmentConfig.action_names`; Crafter's own, so that it must be installed."""
+        from yamame.environments.crafter_game import ACTIONS
+
+        return tuple(name.replace("_", " ") for name in ACTIONS)
+
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`."""
         if self.undirected:

@@ -128,6 +128,11 @@ class MinigridConfig(SinglesConfig):
         """The horizon."""
         return self.horizon
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """See `EnvironmentConfig.action_names`."""
+        return ("left", "right", "forward", "pick up", "drop", "toggle", "done")
+
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`; `UserError` for an unknown id names the nearest one."""
         make = partial(make_minigrid, self.name, mission_words=self.mission_words)
