@@ -10,12 +10,12 @@ import pytest
 
 from yamame.ablate.arms import Arm
 from yamame.ablate.curves import MOST_POINTS, RunCurve, mean_curve, run_curve
-from yamame.ablate.figure import COLORS, draw_curves
+from yamame.ablate.figure import draw_curves
 from yamame.ablate.results import AblationResults, ArmResult, FinishedRun
 from yamame.ablate.statistic import mean_of
 from yamame.environments.tmaze import PassiveTMazeConfig
 from yamame.run.config import EvaluationConfig, RunConfig
-from yamame.run.figures import RANDOM_COLOR
+from yamame.run.drawing import COLORS, RANDOM_COLOR
 from yamame.run.metrics import EVALUATION_RETURN, RETURN, MetricWriter
 
 
