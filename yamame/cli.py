@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data`."""
+"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data | figure`."""
 
 import argparse
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from yamame.data.command import add_data
+from yamame.figures.command import add_figure
 from yamame.records.errors import UserError
 
 
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_ablate(commands)
     _add_bench(commands)
     add_data(commands)
+    add_figure(commands)
     return parser
 
 

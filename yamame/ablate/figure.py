@@ -12,7 +12,7 @@ def draw_curves(path: Path, results: AblationResults) -> None:
     labels = [name for name, _ in arms] + [RANDOM] * (results.random_return is not None)
     with axes_in(path, height=HEIGHT + legend_height(labels)) as axes:
         for number, (name, curve) in enumerate(arms):
-            draw_band(axes, curve.env_steps, curve.mean, curve.ci95, label=name, number=number, ended=curve.solved)
+            draw_band(axes, curve.x, curve.mean, curve.ci95, label=name, number=number, ended=curve.solved)
         draw_random(axes, results.random_return)
         axes.set(xlabel="environment steps", ylabel="mean return of an evaluation", title=results.recipe)
         axes.set_xlim(left=0)

@@ -147,6 +147,15 @@ def read_result(directory: Path) -> Summary | None:
         return result
 
 
+def random_return(directory: Path) -> float | None:
+    """Mean return of random actions, which a run finds out before it begins; None where no checkpoint tells."""
+    try:
+        random_actions = load_checkpoint(directory / CHECKPOINTS).state["standing"]["random_actions"]
+    except (UserError, KeyError):
+        return None
+    return random_actions and random_actions["return_mean"]
+
+
 def load_agent(directory: Path, which: str = NEWEST) -> tuple[Agent, Checkpoint]:
     """The agent of a run's checkpoint, without its environments.
 
