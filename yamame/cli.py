@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data | figure`."""
+"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data | view | figure`."""
 
 import argparse
 import json
@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from yamame.data.command import add_data
 from yamame.figures.command import add_figure
 from yamame.records.errors import UserError
+from yamame.viewer.command import add_view
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -51,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_ablate(commands)
     _add_bench(commands)
     add_data(commands)
+    add_view(commands)
     add_figure(commands)
     return parser
 

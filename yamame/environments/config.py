@@ -37,6 +37,11 @@ class EnvironmentConfig(ABC):
         """What the environments call their action mask: a leaf of the observation, or else an entry of info."""
         return MASK_LEAF
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """What each discrete action, or dimension of a continuous one, is called; empty: nobody has named them."""
+        return ()
+
     def for_evaluation(self) -> "EnvironmentConfig":
         """What agents of this task are judged on: itself, unless the benchmark keeps test tasks apart."""
         return self

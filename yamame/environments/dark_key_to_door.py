@@ -146,6 +146,11 @@ class DarkKeyToDoorConfig(EnvironmentConfig):
         """The horizon."""
         return self.horizon
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """See `EnvironmentConfig.action_names`."""
+        return ("down", "left", "up", "right", "stay")
+
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`."""
         rooms = DarkKeyToDoorVectorEnv(

@@ -221,6 +221,11 @@ class MazeRunnerConfig(GoalEnvironmentConfig):
         """The horizon."""
         return self.horizon or 400 + 75 * ((maze_side(self.size) - 15) // 2)
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """See `EnvironmentConfig.action_names`."""
+        return ("down", "right") if self.actions == "continuous" else ("west", "north", "east", "south", "stay")
+
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`."""
         mazes = MazeRunnerVectorEnv(

@@ -172,6 +172,11 @@ class PackageDeliveryConfig(GoalEnvironmentConfig):
         """The horizon."""
         return self.horizon
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """See `EnvironmentConfig.action_names`."""
+        return ("forward", "left", "right", *(f"drop {way}" for way in range(1, DROPS + 1)), "nothing")
+
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`."""
         roads = PackageDeliveryVectorEnv(

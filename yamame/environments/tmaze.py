@@ -19,6 +19,7 @@ from yamame.records.interfaces import TrialEnvironments
 from yamame.records.limits import check_limits
 
 RIGHT, UP, LEFT, DOWN = range(4)
+_ACTION_NAMES = ("right", "up", "left", "down")
 _MOVE_X = np.array([1, 0, -1, 0])
 _MOVE_Y = np.array([0, 1, 0, -1])
 
@@ -144,6 +145,11 @@ class PassiveTMazeConfig(EnvironmentConfig):
         """Steps of the one episode."""
         return tmaze_episode_length(self.horizon, passive=True)
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """See `EnvironmentConfig.action_names`."""
+        return _ACTION_NAMES
+
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`."""
         mazes = TMazeVectorEnv(num_envs, horizon=self.horizon, passive=True)
@@ -169,6 +175,11 @@ class ActiveTMazeConfig(EnvironmentConfig):
     def trial_length(self) -> int:
         """Steps of the one episode."""
         return tmaze_episode_length(self.horizon, passive=False)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """See `EnvironmentConfig.action_names`."""
+        return _ACTION_NAMES
 
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`."""

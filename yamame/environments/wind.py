@@ -123,6 +123,11 @@ class WindConfig(EnvironmentConfig):
         """The held-out tasks."""
         return replace(self, held_out=True)
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """See `EnvironmentConfig.action_names`."""
+        return ("x", "y")
+
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`."""
         points = WindVectorEnv(num_envs, horizon=self.horizon, held_out=self.held_out)

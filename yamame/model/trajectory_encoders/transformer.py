@@ -11,6 +11,7 @@ from yamame.model.blocks.mlp import Activation, activation_function
 from yamame.model.blocks.sigma_linear import SigmaLinear
 from yamame.model.trajectory_encoders.attention import attend
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
+from yamame.model.trajectory_encoders.explanation import Attention, Explanation, largest, look_and_tell
 from yamame.model.trajectory_encoders.kv_cache import KVCache
 from yamame.model.trajectory_encoders.positions import PositionEmbedding, Positions, rotate
 from yamame.records.batch import Batch
@@ -86,6 +87,27 @@ class Transformer(nn.Module):
             x_ND = block.finish(x_ND, attend(query, key, value, batch, self.memory_length))
         return self.norm(x_ND)
 
+    @torch.no_grad()
+    def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int) -> Explanation:
+        """See `ExplainedEncoder`: the same blocks, with attention as plain products whose weights can be read."""
+        x_TD = self.embed(timestep_TD) + self.position(batch.time)
+        weights, keys, magnitudes = [], [], []
+        for block in self.blocks:
+            query, key, value = block.project(x_TD, batch.time)
+            found, weight_HTS, key_HTS = look_and_tell(query, key, value, memory_length=self.memory_length, keep=keep)
+            with_found_TD = block.take_in(x_TD, found)
+            x_TD = block.feed_forward(with_found_TD)
+            weights.append(weight_HTS)
+            keys.append(key_HTS)
+            magnitudes.append(torch.stack([largest(x) for x in (query, key, value, with_found_TD, x_TD)]))
+        return Explanation(
+            state_TD=self.norm(x_TD),
+            attention=Attention(
+                weight_LHTS=np.stack(weights), key_LHTS=np.stack(keys), memory_length=self.memory_length
+            ),
+            largest_LPT=torch.stack(magnitudes).numpy(),
+        )
+
     def initial_state(self, num_envs: int) -> KVCache:
         """An empty cache."""
         config = self.config
@@ -141,9 +163,16 @@ class Block(nn.Module):
 
     def finish(self, x_ND: Float[Tensor, "N D"], attended_NHF: Float[Tensor, "N H F"]) -> Float[Tensor, "N D"]:
         """The block's output, given what attention found."""
+        return self.feed_forward(self.take_in(x_ND, attended_NHF))
+
+    def take_in(self, x_ND: Float[Tensor, "N D"], attended_NHF: Float[Tensor, "N H F"]) -> Float[Tensor, "N D"]:
+        """The residual stream with what attention found."""
         if self.head_scale is not None:
             attended_NHF = attended_NHF * self.head_scale
-        x_ND = x_ND + self.norm_attention(self.attention_out(attended_NHF.flatten(1)))
+        return x_ND + self.norm_attention(self.attention_out(attended_NHF.flatten(1)))
+
+    def feed_forward(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
+        """The residual stream with what the feed-forward layers make of it."""
         hidden = self.norm_hidden(self.activation(self.feedforward_in(self.norm_feedforward(x_ND))))
         return x_ND + self.dropout(self.feedforward_out(hidden))
 

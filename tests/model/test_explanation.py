@@ -1,0 +1,81 @@
+"""Where tokens looked: weights that are weights, causal, and those by which the layer's own output comes about."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_agents import double_batch, random_windows, shake
+from torch import Tensor
+
+from yamame.model.trajectory_encoders.attention import attend
+from yamame.model.trajectory_encoders.explanation import PLACES, ExplainedEncoder, look_and_tell
+from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
+from yamame.model.trajectory_encoders.gru import GRUConfig
+from yamame.model.trajectory_encoders.transformer import Transformer, TransformerConfig
+
+HEADS, WIDTH, LENGTH = 2, 4, 300
+every_memory = pytest.mark.parametrize("memory_length", [1, 5, 150, 1000])
+
+
+def looks(memory_length: int, keep: int = LENGTH) -> tuple[list[Tensor], Tensor, np.ndarray, np.ndarray]:
+    """Queries, keys and values of one window, and what `look_and_tell` says of them."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = [3 * torch.randn(LENGTH, HEADS, WIDTH, generator=generator, dtype=torch.float64) for _ in range(3)]
+    return inputs, *look_and_tell(*inputs, memory_length=memory_length, keep=keep)
+
+
+@every_memory
+def test_the_weights_are_those_of_the_layers_own_output(memory_length: int) -> None:
+    inputs, found, weight_HTS, key_HTS = looks(memory_length)
+    batch = double_batch(random_windows(0, [LENGTH - 1]))
+    torch.testing.assert_close(found, attend(*inputs, batch, memory_length), rtol=0, atol=1e-12)
+    value = inputs[2].numpy()
+    for head in range(HEADS):
+        by_weights = np.einsum("ts,tsf->tf", weight_HTS[head], value[key_HTS[head], head])
+        np.testing.assert_allclose(by_weights, found[:, head], atol=1e-5)
+
+
+@every_memory
+def test_weights_sum_to_one_and_see_neither_the_future_nor_what_is_forgotten(memory_length: int) -> None:
+    _, _, weight_HTS, key_HTS = looks(memory_length)
+    np.testing.assert_allclose(weight_HTS.sum(2), 1.0, atol=1e-5)
+    distance = np.broadcast_to(np.arange(LENGTH)[None, :, None], key_HTS.shape) - key_HTS
+    looked = weight_HTS > 0
+    assert (distance[looked] >= 0).all() and (distance[looked] < memory_length).all()
+    assert looked[:, -1].sum() == HEADS * min(memory_length, LENGTH)
+
+
+def test_the_heaviest_are_kept() -> None:
+    _, _, weight_HTS, key_HTS = looks(1000)
+    _, _, kept_HTS, kept_key_HTS = looks(1000, keep=7)
+    assert kept_HTS.shape == (HEADS, LENGTH, 7)
+    np.testing.assert_array_equal(kept_HTS, weight_HTS[:, :, :7])
+    assert (np.diff(weight_HTS, axis=2) <= 0).all()
+    np.testing.assert_array_equal(kept_key_HTS[:, 10:], key_HTS[:, 10:, :7])
+
+
+@torch.no_grad()
+def test_explaining_is_the_forward_and_matrices_are_its_weights() -> None:
+    encoder = TransformerConfig(width=16, layers=2, heads=2, feedforward=32, positions="rotary").build(
+        inputs=6, memory_length=9, max_time=40
+    )
+    assert isinstance(encoder, Transformer)
+    shake(encoder)
+    encoder.double().eval()
+    batch = double_batch(random_windows(0, [24]))
+    x_ND = torch.randn(25, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    told = encoder.explain(x_ND, batch, keep=25)
+    torch.testing.assert_close(told.state_TD, encoder(x_ND, batch), rtol=0, atol=1e-12)
+    dense = told.attention.dense()
+    assert dense.shape == (2, 2, 25, 25)
+    np.testing.assert_allclose(dense.sum(3), 1.0, atol=1e-5)
+    assert not np.triu(dense, 1).any() and not np.tril(dense, -9).any()
+    np.testing.assert_array_equal(told.attention.of_query(20), dense[:, :, 20, :21])
+    assert told.largest_LPT.shape == (2, len(PLACES), 25)
+    query, _, value = encoder.blocks[0].project(encoder.embed(x_ND) + encoder.position(batch.time), batch.time)
+    for place, x in ((0, query), (2, value)):
+        np.testing.assert_allclose(told.largest_LPT[0, place], x.flatten(1).abs().amax(1), rtol=1e-6)
+
+
+def test_models_without_attention_tell_nothing() -> None:
+    for config in (GRUConfig(width=8), FeedForwardConfig(width=8, layers=1)):
+        assert not isinstance(config.build(inputs=4, memory_length=5, max_time=9), ExplainedEncoder)

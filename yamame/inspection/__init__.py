@@ -1,0 +1,1 @@
+"""What an agent saw, did, expected and remembered in one trial, step by step."""

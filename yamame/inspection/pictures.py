@@ -1,0 +1,85 @@
+"""`Pictures`: stands between a trial and its environment, and keeps what that looks like at every moment."""
+
+from collections.abc import Mapping
+from io import BytesIO
+
+import numpy as np
+from jaxtyping import Bool, Shaped, UInt8
+from PIL import Image
+
+from yamame.records.errors import UserError
+from yamame.records.interfaces import Environments, RenderedEnvironments
+from yamame.records.step import EpisodeStep
+
+
+class Pictures:
+    """`Environments` that behave as those behind it, and keep PNGs of the first one until its first trial is over.
+
+    `frames` are those of the moments at which an action is chosen, then that of the end; `ends` those of transitions
+    that ended an attempt, by the number of the transition. A trial that breaks off since its environment failed is
+    forgotten: what follows it is kept.
+    """
+
+    def __init__(self, environments: Environments, *, wanted: bool = True) -> None:
+        self._environments = environments
+        self.num_envs = environments.num_envs
+        self.observation_space = environments.observation_space
+        self.action_space = environments.action_space
+        self.native_action_space = environments.native_action_space
+        self.frames: list[bytes | None] = []
+        self.ends: dict[int, bytes] = {}
+        self._wanted = wanted and isinstance(environments, RenderedEnvironments)
+        self._over = False
+        self._last: tuple[bytes, bytes] | None = None
+
+    def reset(
+        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+    ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """See `Environments.reset`."""
+        observation = self._environments.reset(mask, new_task)
+        self._over |= bool(new_task[0] and self.frames)
+        if mask[0] and not self._over:
+            end = self.frames.pop() if self.frames else None
+            if end is not None:
+                self.ends[len(self.frames) - 1] = end
+            self.frames.append(self._picture())
+        return observation
+
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
+        """See `Environments.step`."""
+        answer = self._environments.step(action)
+        if self._over:
+            return answer
+        if answer.failed is not None and answer.failed[0]:
+            self.frames.clear()
+            self.ends.clear()
+        elif not answer.live[0] and self.frames:
+            self.frames.pop()  # the attempt begins only now
+        self.frames.append(self._picture())
+        return answer
+
+    def close(self) -> None:
+        """Close what is behind."""
+        self._environments.close()
+
+    def _picture(self) -> bytes | None:
+        if not self._wanted or not isinstance(self._environments, RenderedEnvironments):
+            return None
+        try:
+            picture = self._environments.render()
+        except UserError:
+            self._wanted = False
+            return None
+        pixels = picture.tobytes()
+        if self._last is None or self._last[0] != pixels:
+            self._last = pixels, png(picture)
+        return self._last[1]
+
+
+def png(picture: UInt8[np.ndarray, "height width 3"]) -> bytes:
+    """A picture as a PNG; one of few colours takes little more than a kilobyte."""
+    image = Image.fromarray(picture)
+    few = image.convert("P", palette=Image.Palette.ADAPTIVE, colors=256) if image.getcolors(256) else image
+    file = BytesIO()
+    few.save(file, "PNG")
+    return file.getvalue()
