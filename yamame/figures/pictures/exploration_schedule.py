@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -46,22 +46,22 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         raise UserError(f"{run} does not explore: exploration-schedule needs a run that does")
     horizon: int = task["horizon"]
     multipliers = config.exploration.draw_multiplier(np.random.default_rng(0), DRAWS)
-    scale, (low, high) = multipliers.max() if np.ptp(multipliers) == 0 else 1.0, np.quantile(multipliers, [0.1, 0.9])
+    low, high = np.quantile(multipliers, [0.1, 0.9])
     varies = bool(np.ptp(multipliers))
+    scale = 1.0 if varies else float(multipliers[0])
 
     figure, (over_trial, over_training) = new_figure(columns=2, width=10.4, height=4.4, sharey=True)
     time = np.arange(horizon)
-    for stage, shade in zip(
-        np.linspace(0, config.env_steps, options.stages), np.linspace(0.05, 0.85, options.stages), strict=True
-    ):
-        level = epsilon(config.exploration, time, horizon, np.array([int(stage)]), scale)[:, 0]
-        label = f"after {compact(int(stage))} steps"
-        over_trial.plot(time, level, color=colormaps["viridis"](shade), linewidth=2, label=label)
+    for stage in _stages(config.exploration, time, config.env_steps, scale, options.stages):
+        over_trial.plot(
+            time, stage.level, color=colormaps["viridis"](0.05 + 0.8 * stage.progress), linewidth=2, label=stage.label,
+            drawstyle="steps-mid",
+        )  # fmt: skip
     env_steps = np.linspace(0, config.env_steps, POINTS).astype(np.int64)
     moments = {"first step": 0, "middle": horizon // 2, "last step": horizon - 1}
     for number, (label, moment) in enumerate(moments.items()):
         level = epsilon(config.exploration, np.array([moment]), horizon, env_steps, scale)[0]
-        shown = {"color": ("#4477aa", "#cc3311", "#228833")[number], "label": f"{label} of a trial"}
+        shown: dict[str, Any] = {"color": ("#4477aa", "#cc3311", "#228833")[number], "label": f"{label} of a trial"}
         over_training.plot(env_steps, level, linewidth=2, linestyle=("-", "--", ":")[number], **shown)
         if varies and number == 0:
             over_training.fill_between(
@@ -78,6 +78,34 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     for axes in (over_trial, over_training):
         axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return finish(figure)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Moments of training, one after the other, at which the schedule of a trial is the same."""
+
+    progress: float
+    """Of training, 0 to 1, at the first of them."""
+    label: str
+    level: Float64[np.ndarray, "T"]
+
+
+def _stages(
+    exploration: ExplorationConfig, time: Int64[np.ndarray, "T"], env_steps: int, multiplier: float, count: int
+) -> list[_Stage]:
+    moments = np.linspace(0, env_steps, count).astype(np.int64)
+    levels = epsilon(exploration, time, len(time), moments, multiplier).T
+    changes = [0, *(at for at in range(1, count) if not np.array_equal(levels[at], levels[at - 1]))]
+    ends = [*(at - 1 for at in changes[1:]), count - 1]
+
+    def label(first: int, last: int) -> str:
+        until = f" to {compact(int(moments[last]))}" if last > first else ""
+        return f"after {compact(int(moments[first]))}{until} steps"
+
+    return [
+        _Stage(first / (count - 1), label(first, last), levels[first])
+        for first, last in zip(changes, ends, strict=True)
+    ]
 
 
 def epsilon(
