@@ -79,7 +79,7 @@ def account_of(
         Section(title="How it was made", facts=list(_origin(directory, evaluation))),
         Section(
             title="Changed from the recipe",
-            intro="Beside its task, which the recipe's other settings follow from.",
+            intro="The task: from the recipe's own. The rest: from what the recipe makes of this task.",
             facts=list(_changes(directory)),
             is_code=True,
         ),

@@ -65,10 +65,11 @@ def finish(figure: "Figure") -> "Figure":
 
 
 @contextlib.contextmanager
-def axes_in(path: Path, *, columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
-    """Axes of a new figure (an array of them for several columns), which is saved on leaving."""
-    figure, panels = new_figure(columns=columns, width=WIDTH if columns == 1 else 5.2 * columns, height=height)
-    yield panels[0] if columns == 1 else np.array(panels)
+def axes_in(path: Path, *, rows: int = 1, columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
+    """Axes of a new figure (an array of them, row by row, if there are several), which is saved on leaving."""
+    width = WIDTH if columns == 1 else 5.2 * columns
+    figure, panels = new_figure(rows=rows, columns=columns, width=width, height=height)
+    yield panels[0] if len(panels) == 1 else np.array(panels)
     finish(figure).savefig(path, dpi=150)
 
 

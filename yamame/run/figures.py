@@ -43,7 +43,7 @@ def draw_adaptation(path: Path, evaluation: Mapping[str, Any], random_actions: M
         with axes_in(path) as axes:
             _draw_one_attempt(axes, evaluation, random_actions["return_mean"] if random_actions else None)
         return
-    with axes_in(path, columns=1 if success is None else 2) as axes:
+    with axes_in(path, rows=1 if success is None else 2, height=4.2 if success is None else 6.6) as axes:
         of_return = axes if success is None else axes[0]
         _draw_band(of_return, returns, evaluation["return_per_attempt_ci95"], TRAINING_COLOR)
         share = float(np.mean(random_actions["return_per_attempt"])) if random_actions else None

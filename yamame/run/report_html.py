@@ -21,10 +21,9 @@ body { margin: 0 auto; max-width: 60rem; padding: 1.5rem clamp(0.8rem, 4vw, 2rem
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0; }
 h2 { font-size: 1.1rem; margin: 2.2rem 0 0.6rem; }
 p { margin: 0.3rem 0 1rem; color: var(--soft); }
-.pictures { display: grid; gap: 1rem; margin: 2rem 0 0;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
-figure { margin: 0; border: 1px solid var(--line); border-radius: 8px; overflow: hidden; background: var(--page); }
-img { display: block; width: 100%; height: auto; }
+.pictures { display: grid; gap: 1rem; margin: 2rem 0 0; max-width: 46rem; }
+figure { margin: 0; border: 1px solid var(--line); border-radius: 8px; overflow-x: auto; }
+img { display: block; width: 100%; min-width: 30rem; height: auto; }
 table { width: 100%; border-collapse: collapse; font-size: 0.95rem; }
 th, td { padding: 0.35rem 0.6rem 0.35rem 0; border-bottom: 1px solid var(--line); text-align: left;
   vertical-align: top; font-weight: normal; }

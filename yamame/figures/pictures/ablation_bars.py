@@ -1,4 +1,4 @@
-"""What each variant reached: bars of the final return and success, or of success at instructions of yours (figs 9, 25).
+"""What each variant reached: final return and success, or success at instructions (figs 9, 25).
 
 Intervals are over seeds where there are several, else over the trials of the one run.
 """

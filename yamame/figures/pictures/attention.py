@@ -1,4 +1,4 @@
-"""Where every layer and head looks back to at one step of a trial (fig. 15), with what was seen at those steps."""
+"""Where each layer and head looks back to at a step of a trial (fig. 15), and what was to be seen there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+WIDTH = 8.2
+"""Inches."""
 KEEP = 256
 """Attention weights of a head that are looked at; of longer memories the lightest are left white."""
 
@@ -60,13 +62,13 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     pictures = {moment: picture for moment in seen if (picture := _picture(played, moment)) is not None}
 
     layers, heads, _ = weight_LHT.shape
-    height = 1.5 + max(1.6, 0.16 * layers * heads)
+    height = 1.2 + max(1.6, 0.16 * layers * heads)
+    heights = [height, _height_of_frames(list(pictures.values()))] if pictures else [height]
     figure, panels = new_figure(
-        rows=1 + bool(pictures), width=8.2, height=height + 2.3 * bool(pictures),
-        gridspec_kw={"height_ratios": [height, 2.0][: 1 + bool(pictures)]},
-    )  # fmt: skip
+        rows=len(heights), width=WIDTH, height=sum(heights) + 0.3, gridspec_kw={"height_ratios": heights}
+    )
     _heatmap(panels[0], weight_LHT, seen)
-    about = f"{played.task}, step {step} of {len(played)}, after {played.updates:,} updates"
+    about = f"{played.task}, step {step} of 0 to {len(played) - 1}, after {played.updates:,} updates"
     panels[0].set_title(f"Attention: {about}")
     if pictures:
         _frames(panels[1], pictures, weight_LHT, now=step)
@@ -101,6 +103,11 @@ def _layer_names(layers: int) -> list[str]:
     return [f"layer {layer + 1}" for layer in range(layers)]
 
 
+def _height_of_frames(pictures: Sequence[UInt8[np.ndarray, "height width 3"]]) -> float:
+    """Inches that pictures side by side take, with their titles."""
+    return 0.4 + 0.85 * WIDTH / len(pictures) * max(picture.shape[0] / picture.shape[1] for picture in pictures)
+
+
 def _frames(
     axes: "Axes", pictures: dict[int, UInt8[np.ndarray, "height width 3"]], weight_LHT: np.ndarray, *, now: int
 ) -> None:
@@ -108,7 +115,7 @@ def _frames(
     axes.set_axis_off()
     weight_T = weight_LHT.mean(axis=(0, 1))
     for place, (moment, picture) in enumerate(pictures.items()):
-        inset = axes.inset_axes((place / len(pictures), 0.0, 0.94 / len(pictures), 0.8))
+        inset = axes.inset_axes((place / len(pictures), 0.0, 0.94 / len(pictures), 0.84))
         inset.imshow(picture, interpolation="nearest")
         inset.set_xticks([])
         inset.set_yticks([])

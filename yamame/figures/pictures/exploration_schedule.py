@@ -1,4 +1,4 @@
-"""How much noise explores, over the steps of a trial and over training (fig. 13), from the code that explores."""
+"""How much noise explores, over the steps of a trial and over training (fig. 13)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,8 +70,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
             )  # fmt: skip
     share = isinstance(task["action_space"], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
     unit = "chance of a random action" if share else "deviation of the noise"
-    most = ", largest" if varies else ""
-    over_trial.set(xlabel="step of a trial", ylabel=f"{unit}{most}", title="Over a trial")
+    over_trial.set(xlabel="step of a trial", ylabel=f"largest {unit}" if varies else unit, title="Over a trial")
     over_training.set(xlabel="environment steps of training", title="Over training")
     over_training.xaxis.set_major_formatter(compact)
     over_trial.set_ylim(bottom=0)

@@ -1,4 +1,4 @@
-"""Return against environment steps: a line for each experiment, the mean over its seeds, with 95 % bands."""
+"""Return against environment steps: the mean over the seeds of each experiment, with 95 % bands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

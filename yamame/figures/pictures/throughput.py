@@ -1,6 +1,7 @@
-"""Updates a second against context (fig. 29), from files of `yamame bench learner --json` or measured here and now.
+"""Updates a second against context (fig. 29), from answers of `yamame bench`, or measured here.
 
-Any JSON will do that has such objects in it, one or many: the table that `make bench` writes too.
+Files hold what `yamame bench learner --json` prints. Any JSON will do that has such objects in it, one or many: that of
+`make bench` too.
 """
 
 import json
