@@ -1,4 +1,4 @@
-"""How large numbers grow inside the Transformer's blocks (fig. 14): through training, or in one checkpoint.
+"""How large numbers grow inside the Transformer (fig. 14): through training, or in one checkpoint.
 
 The largest absolute number of queries, keys, values and of the residual stream, layer by layer, along a trial that each
 kept checkpoint plays from the same seed.

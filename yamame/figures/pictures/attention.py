@@ -1,4 +1,4 @@
-"""Where each layer and head looks back to at a step of a trial (fig. 15), and what was to be seen there."""
+"""Where each layer and head looks back to at a step of a trial (fig. 15), and what was seen there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
