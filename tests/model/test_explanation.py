@@ -6,6 +6,7 @@ import torch
 from tiny_agents import double_batch, random_windows, shake
 from torch import Tensor
 
+from yamame.model.trajectory_encoders import explanation
 from yamame.model.trajectory_encoders.attention import attend
 from yamame.model.trajectory_encoders.explanation import PLACES, ExplainedEncoder, look_and_tell
 from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
@@ -74,6 +75,18 @@ def test_explaining_is_the_forward_and_matrices_are_its_weights() -> None:
     query, _, value = encoder.blocks[0].project(encoder.embed(x_ND) + encoder.position(batch.time), batch.time)
     for place, x in ((0, query), (2, value)):
         np.testing.assert_allclose(told.largest_LPT[0, place], x.flatten(1).abs().amax(1), rtol=1e-6)
+
+
+@torch.no_grad()
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explanation, "MOST_WEIGHTS", 5000)
+    encoder = TransformerConfig(width=8, layers=2, heads=2, feedforward=8).build(
+        inputs=6, memory_length=400, max_time=400
+    )
+    for length, kept in ((20, 20), (60, 20), (300, 16)):
+        batch = double_batch(random_windows(0, [length - 1]))
+        told = encoder.eval().explain(torch.zeros(length, 6), batch, keep=None)
+        assert told.attention.weight_LHTS.shape == (2, 2, length, kept)
 
 
 def test_models_without_attention_tell_nothing() -> None:

@@ -17,16 +17,13 @@ from yamame.model.trajectory_encoders.explanation import ExplainedEncoder
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
 
-KEEP = 32
-"""Attention weights kept of each moment: a trial of 1,000 steps takes some megabytes."""
-
 
 @torch.no_grad()
-def insight(agent: Agent, trajectory: Trajectory, *, reward_scale: float, keep: int = KEEP) -> Insight:
+def insight(agent: Agent, trajectory: Trajectory, *, reward_scale: float, keep: int | None = None) -> Insight:
     """What the agent makes of the trajectory; equal to what the policy saw while acting (tests/contracts).
 
     `reward_scale` is the learner's, so that values are in units of the task's reward. `keep` attention weights are kept
-    of each moment. Leaves the agent in evaluation mode.
+    of each moment (None: as many as take a few megabytes). Leaves the agent in evaluation mode.
     """
     agent.eval()
     window = Window(trajectory=trajectory, start=0, length=len(trajectory))

@@ -11,7 +11,7 @@ from jaxtyping import Int64, Shaped
 from yamame.environments.config import EnvironmentConfig
 from yamame.environments.goal_config import GoalEnvironmentConfig, told
 from yamame.environments.trials import Trials
-from yamame.inspection.insight import KEEP, insight
+from yamame.inspection.insight import insight
 from yamame.inspection.pictures import Pictures
 from yamame.inspection.recording import Recording
 from yamame.inspection.seeing import seen
@@ -40,15 +40,15 @@ def record(
     instruction: str = "",
     deterministic: bool | None = None,
     pictures: bool = True,
-    keep: int = KEEP,
+    keep: int | None = None,
     longest: int = LONGEST,
     config: RunConfig | None = None,
 ) -> Recording:
     """One trial of what the run is judged on, begun from `seed` (evaluations' own if None).
 
     `checkpoint` and `config` are as in `evaluate_run`, `instruction` is what to do instead of what the task would draw,
-    `deterministic` whether the most likely action is taken (None: as the run's evaluations do). `keep` attention weights
-    are kept of each moment. Raises `UserError` where there is no such checkpoint, and for an instruction that nobody can
+    `deterministic` whether the most likely action is taken (None: as the run's evaluations do). `keep` is as of
+    `insight`. Raises `UserError` where there is no such checkpoint, and for an instruction that nobody can
     follow there.
     """
     if longest < 1:

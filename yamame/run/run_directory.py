@@ -7,11 +7,13 @@ runs/<recipe>-<time>/
   replay/          what was experienced      result.json     the same for programs, once the run is over
   offline/         what others experienced, where the run learns from that
   about.json       where it came from        lock            held by the process that trains here
+  ending.json      how the last process stopped or failed, where the run is not over
 """
 
 import contextlib
 import difflib
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +36,9 @@ REPORT, REPORT_HTML = "report.md", "report.html"
 RESULT = "result.json"
 ABOUT = "about.json"
 LOCK = "lock"
+ENDING = "ending.json"
+
+_TRIES, _SECONDS_BETWEEN = 10, 0.02
 
 
 class InUseError(UserError):
@@ -65,13 +70,34 @@ def require_run(path: Path) -> Path:
 def lock(directory: Path) -> Iterator[None]:
     """Hold a run's folder while training in it; `InUseError` if another process does. A killed process lets go."""
     with (directory / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as held:
-            raise InUseError(
-                f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
-            ) from held
+        for left in reversed(range(_TRIES)):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as held:
+                if not left:
+                    raise InUseError(
+                        f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
+                    ) from held
+                time.sleep(_SECONDS_BETWEEN)  # `is_locked` may be looking
         yield
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether a process trains in a run's folder. Writes nothing, and holds the lock for an instant if nobody does."""
+    try:
+        handle = os.open(directory / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False
 
 
 def _given(run_dir: Path) -> Path:

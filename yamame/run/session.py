@@ -18,6 +18,7 @@ from yamame.records.spaces import space_from_json, space_to_json
 from yamame.run.build import new_agent
 from yamame.run.config import RunConfig
 from yamame.run.config_json import from_json, to_json
+from yamame.run.ending import note_ending, telling_of_failure
 from yamame.run.judge import EVALUATION_SEED, judge_agent
 from yamame.run.local import LocalRun, misfit
 from yamame.run.offline import with_length
@@ -64,7 +65,7 @@ def start(config: RunConfig, about: About, *, run_dir: Path | None, quiet: bool)
     config = with_length(config)
     _ = config.context, to_json(config)  # raise for what no run can have, before anything is made
     directory = create(run_dir, about.recipe)
-    with lock(directory):
+    with lock(directory), telling_of_failure(directory):
         try:
             run = LocalRun(config, directory)
             _describe(directory, config, about, run)
@@ -84,7 +85,7 @@ def go_on(directory: Path, *, env_steps: int | None, quiet: bool) -> Summary:
     config, about = read_config(directory), read_about(directory)
     if env_steps is not None:
         config = replace(config, env_steps=env_steps)
-    with lock(directory):
+    with lock(directory), telling_of_failure(directory):
         run = LocalRun(config, directory, resume=True)
         _tell_of_damaged(run.fallback_from)
         for sentence in run.not_restored:
@@ -209,6 +210,7 @@ def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
             "seed": run.config.seed,
         }
         if evaluation is None:
+            note_ending(run.directory, "stopped", stopped_by)
             print(f"stopped by {stopped_by}; yamame resume {run.directory} goes on", file=sys.stderr)
             return {**NOT_EVALUATED, **counters, **_speeds(run), "stopped_by": stopped_by}
         summary = {**evaluation, **counters, **_speeds(run)}

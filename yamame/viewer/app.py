@@ -15,14 +15,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from yamame.records.errors import UserError
-from yamame.viewer import curves, runs
+from yamame.viewer import curves, rollouts, runs
 from yamame.viewer.catalogue import Catalogue, UnknownRunError
 from yamame.viewer.files import UnreadableError
 from yamame.viewer.security import Access, Guard
 
 Topic = Callable[[Catalogue], Sequence[Route]]
 
-TOPICS: Sequence[Topic] = (runs.routes, curves.routes)
+TOPICS: Sequence[Topic] = (runs.routes, curves.routes, rollouts.routes)
 STATIC = Path(__file__).parent / "static"
 
 

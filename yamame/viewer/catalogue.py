@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from yamame.run.run_directory import CONFIG, METRICS
+from yamame.viewer.files import printable
 
 DEEPEST = 4
 """Folders between a root and a run in it."""
@@ -89,27 +90,27 @@ class Catalogue:
             for path in _runs_below(root, problems):
                 run_id = _id_of(path)
                 name = root.name if path == root else path.relative_to(root).as_posix()
-                entries.setdefault(run_id, Entry(run_id=run_id, path=path, name=_printable(name)))
+                entries.setdefault(run_id, Entry(run_id=run_id, path=path, name=printable(name)))
         return Found(entries=entries, problems=problems)
 
 
 def _runs_below(root: Path, problems: list[str]) -> Iterator[Path]:
     """Every run in a folder, or the folder itself where it is one; inside a run is none."""
     if not root.is_dir():
-        problems.append(f"{_printable(root.name)} is not there any more")
+        problems.append(f"{printable(root.name)} is not there any more")
         return
     waiting, looked_into = [(root, 0)], 0
     while waiting:
         folder, depth = waiting.pop()
         looked_into += 1
         if looked_into > MOST_FOLDERS:
-            problems.append(f"{_printable(root.name)} has more than {MOST_FOLDERS:,} folders: the rest is not shown")
+            problems.append(f"{printable(root.name)} has more than {MOST_FOLDERS:,} folders: the rest is not shown")
             return
         try:
             with os.scandir(folder) as listing:
                 inside = sorted(listing, key=lambda entry: entry.name)
         except OSError as problem:
-            problems.append(f"{_printable(folder.name)} cannot be looked into ({problem.strerror})")
+            problems.append(f"{printable(folder.name)} cannot be looked into ({problem.strerror})")
             continue
         if any(entry.name in (CONFIG, METRICS) for entry in inside):
             yield folder
@@ -122,7 +123,7 @@ def _runs_below(root: Path, problems: list[str]) -> Iterator[Path]:
                 target = Path(entry.path).resolve()
                 if target.is_dir() and not target.is_relative_to(root):
                     problems.append(
-                        f"{_printable(entry.name)} is a link that leads out of {_printable(root.name)}: "
+                        f"{printable(entry.name)} is a link that leads out of {printable(root.name)}: "
                         "not followed (name the folder it leads to on the command line)"
                     )
             elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
@@ -132,10 +133,3 @@ def _runs_below(root: Path, problems: list[str]) -> Iterator[Path]:
 
 def _id_of(path: Path) -> str:
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
-
-
-def _printable(name: str) -> str:
-    """A file name as text that JSON and pages can hold: no lone surrogates, no control characters."""
-    return "".join(
-        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name.encode(errors="replace").decode()
-    )

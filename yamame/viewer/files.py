@@ -65,3 +65,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise UnreadableError(f"{path.name} holds no JSON object")
     return found
+
+
+def printable(text: str) -> str:
+    """The text as JSON and pages can hold it: no lone surrogates, no control characters."""
+    sound = text.encode(errors="replace").decode()
+    return (
+        sound
+        if sound.isprintable()
+        else "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in sound)
+    )

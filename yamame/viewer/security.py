@@ -74,7 +74,7 @@ class Guard:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if self._is_token(value for name, value in query if name == TOKEN):
             rest = urlencode([(name, value) for name, value in query if name != TOKEN])
-            answer = RedirectResponse(scope["path"] + (f"?{rest}" if rest else ""), status_code=303)
+            answer = RedirectResponse("/" + scope["path"].lstrip("/\\") + (f"?{rest}" if rest else ""), status_code=303)
             answer.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="lax")
             return answer
         if self._is_token(_cookies(headers, self._access.cookie)):

@@ -18,6 +18,8 @@ PLACES = ("query", "key", "value", "after attention", "after feed-forward")
 """Where a block is looked into: its three projections, and the residual stream behind each of its two halves."""
 PIECE = 128
 """Queries that look at once, so that memory grows with the length and not with its square."""
+MOST_WEIGHTS = 1_000_000
+"""Kept where nobody says how many of each token: all of them in short trials, a few megabytes in long ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +56,17 @@ class Explanation:
 class ExplainedEncoder(Protocol):
     """A trajectory encoder that can tell where it looked. Others, such as recurrent ones, have no `explain`."""
 
-    def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int) -> Explanation:
-        """`forward` of a batch that is one window without filling; `keep` weights of each token are told."""
+    def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int | None) -> Explanation:
+        """`forward` of a batch that is one window without filling.
+
+        `keep` weights are told of each token; None: as many as `MOST_WEIGHTS` allows.
+        """
         ...
+
+
+def affordable(tokens: int, *, heads: int) -> int:
+    """Weights of each token that can be kept of so many heads in all."""
+    return max(16, MOST_WEIGHTS // (tokens * heads))
 
 
 def look_and_tell(

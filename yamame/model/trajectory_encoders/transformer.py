@@ -11,7 +11,7 @@ from yamame.model.blocks.mlp import Activation, activation_function
 from yamame.model.blocks.sigma_linear import SigmaLinear
 from yamame.model.trajectory_encoders.attention import attend
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
-from yamame.model.trajectory_encoders.explanation import Attention, Explanation, largest, look_and_tell
+from yamame.model.trajectory_encoders.explanation import Attention, Explanation, affordable, largest, look_and_tell
 from yamame.model.trajectory_encoders.kv_cache import KVCache
 from yamame.model.trajectory_encoders.positions import PositionEmbedding, Positions, rotate
 from yamame.records.batch import Batch
@@ -88,8 +88,9 @@ class Transformer(nn.Module):
         return self.norm(x_ND)
 
     @torch.no_grad()
-    def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int) -> Explanation:
+    def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int | None) -> Explanation:
         """See `ExplainedEncoder`: the same blocks, with attention as plain products whose weights can be read."""
+        keep = keep or affordable(len(timestep_TD), heads=len(self.blocks) * self.config.heads)
         x_TD = self.embed(timestep_TD) + self.position(batch.time)
         weights, keys, magnitudes = [], [], []
         for block in self.blocks:

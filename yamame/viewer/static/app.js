@@ -2,7 +2,7 @@
 // a function that ends it; addresses are #/view/argument.
 import { ask, h, notice } from "./dom.js";
 
-const TITLES = { runs: "Runs", curves: "Curves", rollouts: "Rollouts" };
+const TITLES = { runs: "Runs", curves: "Curves", rollouts: "Rollouts", differences: "Differences" };
 let end = null, turn = 0;
 
 async function show() {

@@ -1,6 +1,202 @@
-// The Curves view.
-import { notice } from "./dom.js";
+// The Curves view: what some runs measured, live.
+import { colour, shade, theme } from "./colours.js";
+import { ask, h, notice, repeat } from "./dom.js";
+import { Panel, swatch } from "./panel.js";
 
-export async function mount(element) {
-  element.append(notice("Not yet."));
+const EVERY_SECONDS = 2, MOST_FAMILIES = 6;
+const AXES = {
+  env_steps: { name: "environment steps", short: "Steps", kind: "count" },
+  updates: { name: "updates", short: "Updates", kind: "count" },
+  wall_seconds: { name: "wall time", short: "Time", kind: "seconds" },
+};
+const SMOOTHING = [0, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2];
+
+export async function mount(element, argument) {
+  const runs = argument ? argument.split(",") : await newest();
+  if (!runs.length) { element.append(h("h1", {}, "Curves"), notice("There are no runs yet.")); return undefined; }
+  const view = new Curves(element, runs);
+  await view.begin();
+  return () => view.end();
+}
+
+/** The runs that go on, or else the one that was written to last. */
+async function newest() {
+  const { runs } = await ask("/api/runs");
+  const running = runs.filter(({ state }) => state === "running");
+  const last = runs.reduce((best, run) => (!best || run.changed > best.changed ? run : best), null);
+  return (running.length ? running.slice(0, 10) : last ? [last] : []).map(({ id }) => id);
+}
+
+class Curves {
+  constructor(element, runs) {
+    this.element = element;
+    this.runs = runs;
+    this.settings = remembered();
+    this.version = "";
+    this.structure = "";
+    this.lines = [];
+    this.hidden = new Set();
+    this.panels = [];
+    this.requests = 0;
+    this.wanted = new Set();
+  }
+
+  async begin() {
+    this.legend = h("div", { class: "lines" });
+    this.problems = h("div", { class: "problems", hidden: true });
+    this.sections = h("div", { class: "sections" });
+    this.live = h("span", { class: "live", hidden: true }, "live");
+    this.element.append(
+      h("div", { class: "head" }, h("h1", {}, "Curves"), this.live, this.controls()), this.legend, this.problems, this.sections);
+    this.watch = new IntersectionObserver((entries) => this.seen(entries), { rootMargin: "250px" });
+    this.resize = new ResizeObserver(() => this.redraw());
+    this.resize.observe(this.sections);
+    this.onTheme = () => { this.showLegend(); this.refill(); };
+    addEventListener("themechange", this.onTheme);
+    await this.look();
+    this.stop = repeat(EVERY_SECONDS, () => this.look());
+  }
+
+  end() {
+    this.stop?.();
+    this.watch.disconnect();
+    this.resize.disconnect();
+    removeEventListener("themechange", this.onTheme);
+    for (const panel of this.panels) panel.forget();
+  }
+
+  controls() {
+    const { settings } = this;
+    const axis = h("div", { class: "segmented", role: "group", "aria-label": "Horizontal axis" },
+      Object.entries(AXES).map(([name, { short }]) => h("button", {
+        type: "button", "data-axis": name, "aria-pressed": String(settings.axis === name),
+        onclick: ({ currentTarget }) => {
+          for (const button of axis.children) button.setAttribute("aria-pressed", String(button === currentTarget));
+          this.change({ axis: name });
+        } }, short)));
+    const smoothing = h("input", { type: "range", id: "smoothing", min: 0, max: SMOOTHING.length - 1, step: 1, value: settings.smoothing,
+      oninput: ({ target }) => this.change({ smoothing: +target.value }) });
+    const box = (name, text) => h("label", {}, h("input", { type: "checkbox", id: name, checked: settings[name], onchange: ({ target }) => this.change({ [name]: target.checked }) }), text);
+    return h("div", { class: "controls" }, axis, h("label", {}, "Smooth", smoothing), box("grouped", "Mean over seeds"), box("log", "Log scale"),
+      h("a", { class: "button", href: "#/runs" }, "Choose runs"));
+  }
+
+  change(settings) {
+    Object.assign(this.settings, settings);
+    remember(this.settings);
+    if ("grouped" in settings) { this.version = ""; this.look().catch(() => {}); } else this.refill();
+  }
+
+  /** Ask whether there is something new, and show it. */
+  async look() {
+    const answer = await ask("/api/curves/panels", { runs: this.runs.join(","), grouped: +this.settings.grouped, known: this.version });
+    this.problems.hidden = !answer.problems.length;
+    this.problems.replaceChildren(...answer.problems.slice(0, 12).map((problem) => h("p", {}, problem)));
+    if (!answer.lines) return;
+    this.version = answer.version;
+    this.lines = answer.lines;
+    this.live.hidden = !answer.lines.some(({ running }) => running);
+    this.showLegend();
+    const structure = JSON.stringify([answer.sections, answer.lines.map(({ who }) => who)]);
+    if (structure !== this.structure) { this.structure = structure; this.build(answer.sections); } else this.refill();
+  }
+
+  showLegend() {
+    const { dark } = theme();
+    this.colours = new Map(this.lines.map(({ who }, index) => [who, colour(index, dark)]));
+    this.legend.replaceChildren(...this.lines.map(({ who, label, runs, running }) => h("span", { class: "chip" + (this.hidden.has(who) ? " off" : "") },
+      h("button", { type: "button", title: `${runs.map(({ name, state }) => `${name}: ${state}`).join("\n")}\n\nshow or hide`, onclick: () => {
+        if (!this.hidden.delete(who)) this.hidden.add(who);
+        this.showLegend();
+        this.refill();
+      } }, swatch(this.colours.get(who)), h("span", { class: "name" }, label), running ? h("i", { class: "dot running", title: "running" }) : null),
+      this.lines.length > 1 ? h("button", { type: "button", class: "away", title: "leave out", "aria-label": `leave out ${label}`, onclick: () => {
+        const gone = new Set(runs.map(({ id }) => id));
+        location.hash = `#/curves/${this.runs.filter((id) => !gone.has(id)).join(",")}`;
+      } }, "×") : null)));
+  }
+
+  build(sections) {
+    for (const panel of this.panels) { panel.forget(); this.watch.unobserve(panel.element); }
+    this.wanted.clear();
+    this.panels = [];
+    const cards = sections.map(({ title, panels }) => h("section", {}, h("h2", {}, title),
+      h("div", { class: "panels" }, panels.flatMap((spec) => this.cardsOf(spec)).map((panel) => { this.panels.push(panel); return panel.element; }))));
+    this.sections.replaceChildren(...(cards.length ? cards : [notice("Nothing was measured yet.")]));
+    for (const panel of this.panels) this.watch.observe(panel.element);
+  }
+
+  /** A card; of a family one for each line, since there its colours are its members'. */
+  cardsOf(spec) {
+    if (spec.keys.length === 1) return [new Panel(spec)];
+    return this.lines.slice(0, MOST_FAMILIES).map(({ who, label }) =>
+      new Panel({ ...spec, who, legend: true, about: this.lines.length > 1 ? label : spec.about }));
+  }
+
+  seen(entries) {
+    for (const { target, isIntersecting } of entries) {
+      const panel = this.panels.find(({ element }) => element === target);
+      if (!panel) continue;
+      panel.visible = isIntersecting;
+      if (isIntersecting && panel.filled !== this.state()) this.want(panel);
+    }
+  }
+
+  /** What a panel's picture depends on. */
+  state() {
+    const { axis, smoothing, log, grouped } = this.settings;
+    return [this.version, axis, smoothing, log, grouped, theme().dark, [...this.hidden]].join("|");
+  }
+
+  refill() {
+    for (const panel of this.panels) if (panel.visible) this.want(panel);
+  }
+
+  /** Ask for all panels that are wanted at this moment in one request; when it is answered, for those wanted since. */
+  want(panel) {
+    this.wanted.add(panel);
+    if (this.asking) return;
+    this.asking = true;
+    queueMicrotask(async () => {
+      try {
+        while (this.wanted.size) await this.fill([...this.wanted]);
+      } catch { /* the next look tells */ } finally { this.asking = false; }
+    });
+  }
+
+  async fill(panels) {
+    this.wanted.clear();
+    const { settings } = this, state = this.state(), { dark } = theme();
+    const keys = [...new Set(panels.flatMap(({ spec }) => spec.keys))];
+    const { curves } = await ask("/api/curves", {
+      runs: this.runs.join(","), key: keys, x: settings.axis, smoothing: SMOOTHING[settings.smoothing], grouped: +settings.grouped, points: 400 });
+    const context = { axis: AXES[settings.axis], log: settings.log, runs: this.runs };
+    const labels = new Map(this.lines.map(({ who, label }) => [who, label]));
+    for (const panel of panels) {
+      panel.filled = state;
+      const { keys: own, who } = panel.spec;
+      const series = own.length === 1
+        ? curves[own[0]].filter((one) => !this.hidden.has(one.who)).map((one) => ({ ...one, label: labels.get(one.who), colour: this.colours.get(one.who) }))
+        : own.flatMap((key, index) => curves[key].filter((one) => one.who === who).map((one) => ({ ...one, low: null, high: null, label: memberOf(key), colour: shade(index / (own.length - 1), dark) })));
+      panel.show(series, context);
+    }
+  }
+
+  redraw() {
+    for (const panel of this.panels) if (panel.visible) panel.redraw();
+  }
+}
+
+const memberOf = (key) => key.replace(/^.*_(attempt|discount)_/, (_, kind) => (kind === "attempt" ? "attempt " : "γ "));
+
+function remembered() {
+  const usual = { axis: "env_steps", smoothing: 0, grouped: true, log: false };
+  try {
+    const found = { ...usual, ...JSON.parse(localStorage.getItem("yamame-curves") ?? "{}") };
+    return found.axis in AXES && found.smoothing in SMOOTHING ? found : usual;
+  } catch { return usual; }
+}
+
+function remember(settings) {
+  try { localStorage.setItem("yamame-curves", JSON.stringify(settings)); } catch { /* private window */ }
 }

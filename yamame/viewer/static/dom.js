@@ -21,9 +21,14 @@ function fill(element, attributes, children) {
   return element;
 }
 
+/** Parameters of an address; a list is a parameter that is there several times. */
+export function queryOf(parameters) {
+  return new URLSearchParams(Object.entries(parameters).flatMap(([name, value]) => [value].flat().map((part) => [name, part])));
+}
+
 /** What the server says to a GET: an object. Throws an Error whose message is for the page. */
 export async function ask(path, parameters = {}, signal = undefined) {
-  const query = new URLSearchParams(parameters).toString();
+  const query = queryOf(parameters).toString();
   let answer;
   try {
     answer = await fetch(query ? `${path}?${query}` : path, { signal });

@@ -1,7 +1,163 @@
-// The Runs view.
-import { ask, h, notice } from "./dom.js";
+// The Runs view: how every run stands.
+import { ask, h, notice, repeat } from "./dom.js";
+import { ago, duration, number, percent, whole } from "./format.js";
+
+const EVERY_SECONDS = 3;
+const ORDER = { running: 0, failed: 1, damaged: 2, stopped: 3, finished: 4 };
+const COLUMNS = [
+  { title: "Run", sort: (run) => run.name },
+  { title: "State", sort: (run) => ORDER[run.state] },
+  { title: "Steps", sort: (run) => -(run.env_steps ?? -1) },
+  { title: "Return", sort: (run) => -(run.return_mean ?? -Infinity), numeric: true },
+  { title: "Success", sort: (run) => -(run.success_rate ?? -1), numeric: true },
+  { title: "Steps/s", sort: (run) => -(run.env_steps_per_second ?? -1), numeric: true },
+  { title: "Updates/s", sort: (run) => -(run.updates_per_second ?? -1), numeric: true },
+  { title: "Left", sort: (run) => run.seconds_left ?? Infinity, numeric: true },
+  { title: "Changed", sort: (run) => -run.changed, numeric: true },
+];
+const chosen = new Set(); // stays as one goes to the curves and back
 
 export async function mount(element) {
-  const { runs } = await ask("/api/runs");
-  element.append(h("h1", {}, "Runs"), runs.length ? h("ul", {}, runs.map((run) => h("li", {}, run.name))) : notice("There are no runs yet."));
+  const view = new Runs(element);
+  const stop = repeat(EVERY_SECONDS, () => view.look());
+  return stop;
 }
+
+class Runs {
+  constructor(element) {
+    this.runs = null;
+    this.rows = new Map();
+    this.order = { column: COLUMNS[8], backwards: false };
+    this.filter = h("input", { type: "search", id: "filter", placeholder: "Filter: name, recipe, state …", "aria-label": "Filter", oninput: () => this.show() });
+    this.grouped = h("input", { type: "checkbox", id: "by-recipe", onchange: () => this.show() });
+    this.count = h("span", { class: "soft", id: "count" });
+    this.actions = h("div", { class: "actions", hidden: true });
+    this.problems = h("div", { class: "problems", hidden: true });
+    this.all = h("input", { type: "checkbox", "aria-label": "Choose all that are shown", onchange: () => this.chooseAll() });
+    this.heads = COLUMNS.map((column) => h("th", { class: column.numeric ? "numeric" : null, scope: "col" },
+      h("button", { type: "button", onclick: () => this.sort(column) }, column.title)));
+    this.table = h("table", { class: "runs-table", hidden: true }, h("thead", {}, h("tr", {}, h("th", { class: "tick" }, this.all), this.heads)));
+    this.nothing = h("div", {});
+    element.append(
+      h("div", { class: "head" }, h("h1", {}, "Runs"), this.count, h("div", { class: "controls" }, this.filter, h("label", {}, this.grouped, "Group by recipe"))),
+      this.problems, this.actions, h("div", { class: "card" }, this.table), this.nothing);
+  }
+
+  async look() {
+    let answer;
+    try {
+      answer = await ask("/api/runs");
+    } catch (problem) {
+      if (!this.runs) this.nothing.replaceChildren(notice(problem.message));
+      throw problem;
+    }
+    this.runs = answer.runs;
+    for (const id of chosen) if (!answer.runs.some((run) => run.id === id)) chosen.delete(id);
+    this.problems.hidden = !answer.problems.length;
+    this.problems.replaceChildren(...answer.problems.map((problem) => h("p", {}, problem)));
+    this.show();
+  }
+
+  sort(column) {
+    this.order = { column, backwards: this.order.column === column && !this.order.backwards };
+    this.show();
+  }
+
+  shown() {
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const text = (run) => [run.name, run.recipe, run.task, run.state, run.why].join(" ").toLowerCase();
+    const { column, backwards } = this.order;
+    const runs = this.runs.filter((run) => words.every((word) => text(run).includes(word)));
+    return runs.sort((a, b) => (backwards ? -1 : 1) * compare(column.sort(a), column.sort(b)) || compare(a.name, b.name));
+  }
+
+  show() {
+    if (!this.runs) return;
+    const runs = this.shown(), running = this.runs.filter(({ state }) => state === "running").length;
+    this.count.textContent = `${runs.length === this.runs.length ? "" : `${runs.length} of `}${this.runs.length}${running ? `, ${running} running` : ""}`;
+    this.table.hidden = !runs.length;
+    this.nothing.replaceChildren(...(runs.length ? [] : [notice(this.runs.length ? "No run is like this." : "There are no runs yet.")]));
+    this.heads.forEach((head, index) => head.setAttribute("aria-sort", COLUMNS[index] !== this.order.column ? "none" : this.order.backwards ? "descending" : "ascending"));
+    for (const body of [...this.table.tBodies]) body.remove();
+    if (this.grouped.checked) {
+      const groups = Map.groupBy(runs, ({ recipe }) => recipe);
+      for (const [recipe, members] of [...groups].sort(([a], [b]) => compare(a, b))) this.table.append(h("tbody", {}, this.heading(recipe, members), members.map((run) => this.row(run))));
+    } else this.table.append(h("tbody", {}, runs.map((run) => this.row(run))));
+    const ids = new Set(this.runs.map(({ id }) => id));
+    for (const id of this.rows.keys()) if (!ids.has(id)) this.rows.delete(id);
+    this.all.checked = runs.length > 0 && runs.every(({ id }) => chosen.has(id));
+    this.showActions();
+  }
+
+  heading(recipe, members) {
+    const known = members.map((run) => run.return_mean).filter((value) => value !== null);
+    const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
+    const all = members.every(({ id }) => chosen.has(id));
+    return h("tr", { class: "group" },
+      h("td", { class: "tick" }, h("input", { type: "checkbox", checked: all, "aria-label": `Choose all of ${recipe}`, onchange: ({ target }) => {
+        for (const { id } of members) if (target.checked) chosen.add(id); else chosen.delete(id);
+        this.show();
+      } })),
+      h("th", { colspan: COLUMNS.length, scope: "rowgroup" }, recipe || "no recipe known", h("span", { class: "soft" }, ` ${members.length} ${members.length === 1 ? "run" : "runs"}`, known.length > 1 ? `, mean return ${number(mean)}` : "")));
+  }
+
+  /** The row of a run: the same element as long as the run looks the same. */
+  row(run) {
+    const looks = JSON.stringify(run), before = this.rows.get(run.id);
+    if (before?.looks === looks) {
+      before.tick.checked = chosen.has(run.id);
+      before.changed.textContent = ago(run.changed);
+      return before.row;
+    }
+    const tick = h("input", { type: "checkbox", checked: chosen.has(run.id), "aria-label": `Choose ${run.name}`, onchange: () => {
+      if (tick.checked) chosen.add(run.id); else chosen.delete(run.id);
+      this.show();
+    } });
+    const changed = h("td", { class: "numeric soft", "data-title": "Changed" }, ago(run.changed));
+    const cell = (title, text, about = null) => h("td", { class: "numeric", "data-title": title, title: about }, text);
+    const row = h("tr", { "data-run": run.id },
+      h("td", { class: "tick" }, tick),
+      h("td", { class: "name" }, h("a", { href: `#/curves/${run.id}`, title: "Curves" }, run.name),
+        h("div", { class: "soft" }, [run.recipe, plain(run.task) === plain(run.recipe) ? "" : run.task, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "),
+          " ", h("a", { class: "aside", href: `#/rollouts/${run.id}` }, "rollouts")),
+        run.problems.map((problem) => h("div", { class: "problem" }, problem))),
+      h("td", { class: "state" }, h("span", { class: `pill ${run.state}` }, run.state), run.why ? h("div", { class: "why", title: run.why }, run.why) : null),
+      h("td", { class: "steps" }, progress(run)),
+      cell("Return", number(run.return_mean), run.return_mean === null ? null : run.return_from === "training" ? "mean of the last training trials" : run.return_from),
+      cell("Success", percent(run.success_rate)),
+      cell("Steps/s", number(run.env_steps_per_second)),
+      cell("Updates/s", number(run.updates_per_second)),
+      cell("Left", run.seconds_left === null ? "–" : duration(run.seconds_left)),
+      changed);
+    this.rows.set(run.id, { looks, row, tick, changed });
+    return row;
+  }
+
+  chooseAll() {
+    for (const { id } of this.shown()) if (this.all.checked) chosen.add(id); else chosen.delete(id);
+    this.show();
+  }
+
+  showActions() {
+    const ids = [...chosen].join(",");
+    this.actions.hidden = !chosen.size;
+    this.actions.replaceChildren(
+      h("span", {}, `${chosen.size} chosen`),
+      h("a", { class: "button main", id: "to-curves", href: `#/curves/${ids}` }, "Curves"),
+      chosen.size >= 2 && chosen.size <= 8 ? h("a", { class: "button", id: "to-differences", href: `#/differences/${ids}` }, "Differences of configs") : "",
+      h("button", { type: "button", class: "button", onclick: () => { chosen.clear(); this.show(); } }, "Clear"));
+  }
+}
+
+function progress(run) {
+  if (run.env_steps === null) return h("span", { class: "soft" }, "no steps yet");
+  const share = run.planned_env_steps ? Math.min(1, run.env_steps / run.planned_env_steps) : null;
+  return [
+    h("div", { class: "numbers", title: `${whole(run.env_steps)} of ${whole(run.planned_env_steps)} environment steps, ${whole(run.updates)} updates` },
+      number(run.env_steps), h("span", { class: "soft" }, run.planned_env_steps ? ` / ${number(run.planned_env_steps)}` : "")),
+    share === null ? null : h("div", { class: "progress" }, h("i", { class: run.state, style: { width: `${100 * share}%` } })),
+  ];
+}
+
+const plain = (text) => text.toLowerCase().replace(/[^a-z0-9]/g, "");
+const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);

@@ -1,0 +1,150 @@
+"""How fast `yamame view` shows many runs, in how much memory, and what it costs a training run that is looked at.
+
+    python benchmarks/viewer.py                       # 200 runs, 2,000,000 logged numbers
+    python benchmarks/viewer.py --lines 10000         # 200 runs, 2,000,000 lines of 25 numbers each
+    python benchmarks/viewer.py --only-make runs      # leave such runs in a folder, to look at them
+
+The runs are synthetic: configs of real recipes, metrics drawn at random. Prints JSON.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from yamame.run.config_json import to_json
+from yamame.settings.catalogue import load_recipe
+from yamame.settings.resolve import settings_from_overrides
+
+RECIPES = ("dark-key-to-door", "passive-tmaze", "maze-runner", "package-delivery", "half-cheetah-velocity")
+SEEDS = 4
+SIZES = (128, 256, 64)
+DISCOUNTS = (0.9, 0.95, 0.99, 0.993, 0.996)
+
+
+def make_runs(folder: Path, *, runs: int, lines: int) -> None:
+    """Runs of several recipes and widths with four seeds each; a few running (nobody holds their lock), most finished."""
+    for number in range(runs):
+        recipe = RECIPES[number // SEEDS % len(RECIPES)]
+        width = SIZES[number // SEEDS // len(RECIPES) % len(SIZES)]
+        seed, repeat = number % SEEDS, number // (SEEDS * len(RECIPES) * len(SIZES))
+        run = folder / f"{recipe}-width-{width}{f'-{repeat}' if repeat else ''}-seed-{seed}"
+        run.mkdir(parents=True)
+        overrides = {"seed": seed, "agent.trajectory_encoder.width": width, "checkpoint_every_seconds": 60.0 + repeat}
+        config = to_json(settings_from_overrides(load_recipe(recipe), [], overrides))
+        _write(run / "config.json", config)
+        _write(run / "about.json", {"recipe": recipe, "expected": ""})
+        rng = np.random.default_rng(number)
+        share = 1.0 if number % 7 else 0.35 + 0.1 * seed
+        last = _write_metrics(
+            run / "metrics.jsonl", rng, lines=lines, env_steps=config["env_steps"], share=share, width=width
+        )
+        if share == 1.0:
+            _write(
+                run / "result.json",
+                {
+                    **last,
+                    "return_mean": last["evaluate/return_mean"],
+                    "success_rate": last["evaluate/success_rate"],
+                    "env_steps_per_second": 2100.0,
+                    "updates_per_second": 35.0,
+                    "return_per_attempt": [],
+                    "trials": 256,
+                },
+            )
+        elif seed % 2:
+            _write(
+                run / "ending.json",
+                {
+                    "how": "failed",
+                    "why": "environment 3 gave an observation that is not finite (no environment has made a sound step: mend it)",
+                },
+            )
+        else:
+            _write(run / "ending.json", {"how": "stopped", "why": "SIGINT"})
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _write_metrics(
+    path: Path, rng: np.random.Generator, *, lines: int, env_steps: int, share: float, width: int
+) -> dict[str, Any]:
+    """About 25 numbers a line; an evaluation every tenth line. The last evaluation, and what the last line counts."""
+    time_T = np.linspace(0, share, lines)
+    begin, slope = rng.uniform(0.25, 0.45), rng.uniform(9, 14)
+    best = 0.7 + 0.25 * (width / 256) + rng.normal(0, 0.02)
+    skill = best / (1 + np.exp(-slope * (time_T - begin)))
+    speed = 2000 + 400 * rng.normal(size=lines).cumsum() / np.sqrt(lines) + rng.normal(0, 90, lines)
+    columns: dict[str, np.ndarray] = {
+        "collect/trials": np.floor(time_T * 20_000),
+        "collect/return_mean": 10 * skill * 0.92 + rng.normal(0, 0.25, lines),
+        "collect/trial_length_mean": 200 - 120 * skill + rng.normal(0, 3, lines),
+        "collect/success_rate": np.clip(skill * 0.92 + rng.normal(0, 0.03, lines), 0, 1),
+        **{
+            f"collect/return_attempt_{i}": 10 * skill * (1 - np.exp(-i * (0.15 + skill))) / 5
+            + rng.normal(0, 0.04, lines)
+            for i in range(1, 6)
+        },
+        "faults/restarts": np.floor(time_T * 3 * rng.random()),
+        "speed/collect_seconds": 1000 / np.maximum(speed, 100),
+        "speed/update_seconds": np.abs(rng.normal(3.4, 0.2, lines)),
+        "replay/trajectories": np.minimum(20_000, time_T * 30_000).round(),
+        "replay/age_updates": 4000 * np.minimum(time_T, 0.6) + rng.normal(0, 20, lines),
+        "replay/damaged": np.zeros(lines),
+        "replay/wait_fraction": np.abs(rng.normal(0.04, 0.02, lines)),
+        "loss/skipped_updates": np.zeros(lines),
+        "loss/td": 3 * np.exp(-3 * time_T) + np.abs(rng.normal(0.2, 0.08, lines)),
+        "loss/td_error": 0.8 * np.exp(-2 * time_T) + np.abs(rng.normal(0.2, 0.03, lines)),
+        "loss/q_normalized": skill * 1.5 + rng.normal(0, 0.05, lines),
+        "loss/q_spread": 0.6 * np.exp(-2 * time_T) + np.abs(rng.normal(0.1, 0.01, lines)),
+        "loss/policy_gradient": 0.6 - 1.4 * skill + rng.normal(0, 0.05, lines),
+        "loss/entropy": 1.4 - 1.1 * skill + rng.normal(0, 0.02, lines),
+        "loss/imitation": 1.1 - 0.7 * skill + rng.normal(0, 0.02, lines),
+        "loss/imitated_fraction": 0.5 + 0.1 * np.sin(5 * time_T) + rng.normal(0, 0.02, lines),
+        "loss/gradient_norm": np.exp(rng.normal(2.5 - 2 * time_T, 0.5)),
+        "value/target_mean": 7 * skill + rng.normal(0, 0.1, lines),
+        "value/popart_deviation": 1 + 3 * skill,
+        **{
+            f"value/target_mean_discount_{discount}": 7 * skill * (1 - np.exp(-0.012 / (1 - discount)))
+            for discount in DISCOUNTS
+        },
+        "speed/env_steps_per_second": speed,
+        "speed/updates_per_second": speed / 60,
+    }
+    steps = np.round(time_T * env_steps).astype(int)
+    line: dict[str, Any] = {}
+    evaluation: dict[str, float] = {}
+    with path.open("w") as file:
+        for at in range(lines):
+            counts = {
+                "env_steps": int(steps[at]),
+                "updates": int(steps[at] / 60),
+                "wall_seconds": round(float(time_T[at]) * 9000, 3),
+            }
+            if at % 10 == 0 or at == lines - 1:
+                mean, half = float(10 * skill[at] + rng.normal(0, 0.2)), 0.5
+                evaluation = {
+                    "evaluate/return_mean": mean,
+                    "evaluate/return_ci95_low": mean - half,
+                    "evaluate/return_ci95_high": mean + half,
+                    "evaluate/success_rate": float(np.clip(skill[at], 0, 1)),
+                }
+                line = counts | {key: float(column[at]) for key, column in columns.items()} | evaluation
+            else:
+                line = counts | {key: float(column[at]) for key, column in columns.items()}
+            file.write(json.dumps(line) + "\n")
+    return line | evaluation
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--lines", type=int, default=360)
+    parser.add_argument("--only-make", type=Path)
+    options = parser.parse_args()
+    if options.only_make:
+        make_runs(options.only_make, runs=options.runs, lines=options.lines)

@@ -1,0 +1,70 @@
+"""What a run's folder says of how its last process ended."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from many_runs import SMALL, interrupt_in_round
+
+from yamame.cli import main
+from yamame.run.round import Round
+from yamame.run.run_directory import ENDING, LOCK, is_locked, lock
+
+TRAIN = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "256", *SMALL, "--quiet"]
+
+
+def told(run: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads((run / ENDING).read_text())
+    return found
+
+
+def test_a_stopped_run_says_so_until_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        interrupt_in_round(patch, 2)
+        assert main([*TRAIN, "--run-dir", str(run)]) == 0
+    assert told(run) == {"how": "stopped", "why": "SIGINT"}
+    assert main(["resume", str(run), "--quiet"]) == 0
+    assert not (run / ENDING).exists() and (run / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("problem", "why"), [(ValueError("wrong\nnumber"), "ValueError: wrong number"), (MemoryError(), "MemoryError")]
+)
+def test_a_failed_run_says_why(problem: Exception, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> float:
+        raise problem
+
+    monkeypatch.setattr(Round, "go_on", fail)
+    with pytest.raises(type(problem)):
+        main([*TRAIN, "--run-dir", str(tmp_path / "run")])
+    assert told(tmp_path / "run") == {"how": "failed", "why": why}
+
+
+def test_looking_at_the_lock(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path) and not (tmp_path / LOCK).exists()
+    with lock(tmp_path):
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
+
+
+def test_looking_at_the_lock_keeps_nobody_from_training(tmp_path: Path) -> None:
+    """Another process looks all the time; whoever wants to train always can."""
+    (tmp_path / LOCK).touch()
+    look = "import sys; from pathlib import Path; from yamame.run.run_directory import is_locked\nprint(flush=True)\n"
+    looking = subprocess.Popen(
+        [sys.executable, "-c", look + "while True: is_locked(Path(sys.argv[1]))", str(tmp_path)],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert looking.stdout is not None
+        looking.stdout.readline()
+        for _ in range(500):
+            with lock(tmp_path):
+                pass
+    finally:
+        looking.send_signal(signal.SIGKILL)
+        looking.communicate()

@@ -1,0 +1,232 @@
+"""What the *Curves* view is told."""
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs_to_view import client, ids, line, same, train, write_run
+from starlette.testclient import TestClient
+
+from yamame.run.metrics import read_metrics
+
+
+def curves(asking: TestClient, runs: str, *keys: str, **parameters: Any) -> dict[str, Any]:
+    found: dict[str, Any] = asking.get("/api/curves", params={"runs": runs, "key": keys, **parameters}).json()["curves"]
+    return found
+
+
+def test_every_number_that_a_real_run_logged_is_there(tmp_path: Path) -> None:
+    run = train(tmp_path / "one", "--evaluation.every-env-steps", "128")
+    logged = read_metrics(run)
+    with client(tmp_path) as asking:
+        (one,) = ids(asking).values()
+        panels = asking.get("/api/curves/panels", params={"runs": one}).json()
+        shown = [key for section in panels["sections"] for panel in section["panels"] for key in panel["keys"]]
+        for axis in ("env_steps", "updates", "wall_seconds"):
+            drawn = curves(asking, one, *shown, x=axis)
+            for key in shown:
+                (series,) = drawn[key]
+                measured = [(entry[axis], entry[key]) for entry in logged if entry.get(key) is not None]
+                assert same(series["x"], [x for x, _ in measured]) and same(series["line"], [y for _, y in measured])
+        (evaluated,) = curves(asking, one, "evaluate/return_mean")["evaluate/return_mean"]
+        rows = list(csv.reader(io.StringIO(asking.get("/api/curves.csv", params={"runs": one, "key": shown}).text)))
+    ends = {"evaluate/return_ci95_low", "evaluate/return_ci95_high"}
+    assert set(shown) == {key for entry in logged for key in entry if "/" in key} - ends and len(shown) == len(
+        set(shown)
+    )
+    assert evaluated["kind"] == "interval"
+    lows = [entry["evaluate/return_ci95_low"] for entry in logged if "evaluate/return_ci95_low" in entry]
+    assert same(evaluated["low"], lows)
+    titles = [section["title"] for section in panels["sections"]]
+    assert titles[:2] == ["Learning", "Losses"] and "Everything else" not in titles
+    assert rows[0] == ["run", "env_steps", "updates", "wall_seconds", *shown]
+    for row, entry in zip(rows[1:], logged, strict=True):
+        assert row[0] == "one"
+        for key, cell in zip(["env_steps", "updates", "wall_seconds", *shown], row[1:], strict=True):
+            assert cell == "" if entry.get(key) is None else math.isclose(float(cell), entry[key], rel_tol=1e-9)
+
+
+def test_unknown_metrics_are_shown_below(tmp_path: Path) -> None:
+    values = {"mine/thing": 1.0, "collect/return_attempt_10": 1.0, "collect/return_attempt_9": 2.0, "faults/hang": 1.0}
+    write_run(tmp_path / "one", [line(1) | values])
+    with client(tmp_path) as asking:
+        (one,) = ids(asking).values()
+        sections = asking.get("/api/curves/panels", params={"runs": one}).json()["sections"]
+    by_title = {section["title"]: section["panels"] for section in sections}
+    assert [panel["keys"] for panel in by_title["Everything else"]] == [["mine/thing"]]
+    assert [panel["keys"] for panel in by_title["Learning"]] == [
+        ["collect/return_attempt_9", "collect/return_attempt_10"]
+    ]
+    assert [panel["title"] for panel in by_title["Faults"]] == ["Hang"]
+
+
+def test_seeds_are_one_line_with_a_band(tmp_path: Path) -> None:
+    for seed, height in enumerate((1.0, 2.0, 6.0)):
+        steps = range(0, 101 if seed else 51, 10)
+        write_run(tmp_path / f"maze-seed-{seed}", [line(step, loss__td=height) for step in steps], seed=seed)
+    write_run(tmp_path / "maze-wide-seed-0", [line(step, loss__td=9.0) for step in (0, 100)], width=2)
+    with client(tmp_path) as asking:
+        runs = ",".join(ids(asking).values())
+        lines = asking.get("/api/curves/panels", params={"runs": runs, "grouped": 1}).json()["lines"]
+        assert [entry["label"] for entry in lines] == ["maze (3 seeds)", "maze-wide-seed-0"]
+        together, alone = curves(asking, runs, "loss/td", grouped=1)["loss/td"]
+        assert len(curves(asking, runs, "loss/td", grouped=0)["loss/td"]) == 4
+    assert (together["who"], together["kind"], alone["kind"]) == (lines[0]["who"], "seeds", "range")
+    assert (together["seeds"][0], together["seeds"][-1]) == (3, 2)
+    assert together["line"][0] == 3.0 and together["line"][-1] == 4.0
+    half = 4.303 * np.std([1, 2, 6], ddof=1) / math.sqrt(3)  # Student's, two degrees of freedom
+    assert together["high"][0] == pytest.approx(3 + half, rel=1e-4)
+    assert together["low"][0] == pytest.approx(3 - half, rel=1e-4)
+
+
+def test_long_curves_keep_their_peaks(tmp_path: Path) -> None:
+    steps = np.arange(20_000)
+    values = np.sin(steps / 3000)
+    values[12_345] = 50.0
+    lines = [line(int(step), loss__td=float(value)) for step, value in zip(steps, values, strict=True)]
+    write_run(tmp_path / "one", lines)
+    with client(tmp_path) as asking:
+        (one,) = ids(asking).values()
+        (series,) = curves(asking, one, "loss/td", points=200)["loss/td"]
+        (smooth,) = curves(asking, one, "loss/td", points=200, smoothing=0.05)["loss/td"]
+    assert len(series["x"]) <= 200 and max(series["high"]) == 50.0 and min(series["low"]) == pytest.approx(values.min())
+    assert max(series["line"]) < 2.0  # the mean of a hundred
+    assert max(smooth["high"]) == 50.0 and max(smooth["line"]) < 1.1
+    middle = len(smooth["x"]) // 2
+    assert smooth["line"][middle] == pytest.approx(np.sin(smooth["x"][middle] / 3000), abs=0.1)
+
+
+def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from yamame.viewer import columns
+
+    taken: list[bytes] = []
+    original = columns.parse_line
+
+    def counting(text: bytes) -> dict[str, float] | None:
+        taken.append(text)
+        return original(text)
+
+    monkeypatch.setattr(columns, "parse_line", counting)
+    run = write_run(tmp_path / "one", [line(step, loss__td=step) for step in range(100)])
+    path = run / "metrics.jsonl"
+    with client(tmp_path) as asking:
+        (one,) = ids(asking).values()
+
+        def version() -> str:
+            found: str = asking.get("/api/curves/panels", params={"runs": one}).json()["version"]
+            return found
+
+        first = version()
+        assert len(taken) == 100
+        unchanged = asking.get("/api/curves/panels", params={"runs": one, "known": first}).json()
+        assert set(unchanged) == {"version", "problems"} and len(taken) == 100
+        new = json.dumps(line(100, loss__td=-5.0)).encode()
+        with path.open("ab") as file:
+            file.write(new[:20])
+        assert version() == first and len(taken) == 100
+        with path.open("ab") as file:
+            file.write(new[20:] + b"\n")
+        assert version() != first and taken[100:] == [new]
+        (series,) = curves(asking, one, "loss/td")["loss/td"]
+        assert (series["x"][-1], series["line"][-1], len(series["x"])) == (100, -5.0, 101)
+
+
+def test_a_resumed_run_that_forgot_lines_is_read_anew(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", [line(step, loss__td=1.0) for step in range(10)])
+    path = run / "metrics.jsonl"
+    with client(tmp_path) as asking:
+        (one,) = ids(asking).values()
+        curves(asking, one, "loss/td")
+        kept = path.read_bytes().splitlines(keepends=True)[:5]
+        again = [json.dumps(line(step, loss__td=2.0)).encode() + b"\n" for step in range(5, 12)]
+        with path.open("r+b") as file:  # the same file, longer than before, with another end
+            file.truncate(len(b"".join(kept)))
+            file.seek(0, 2)
+            file.write(b"".join(again))
+        (series,) = curves(asking, one, "loss/td")["loss/td"]
+        assert series["line"] == [1.0] * 5 + [2.0] * 7
+        path.unlink()
+        assert curves(asking, one, "loss/td") == {"loss/td": []}
+
+
+def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one")
+    junk = [
+        b"\x00\xff\x80\x81 binary",
+        b"[1]",
+        b'{"env_steps": 1}',
+        b'{"env_steps": NaN, "updates": 1, "wall_seconds": 1}',
+        b'{"env_steps": "1", "updates": 1, "wall_seconds": 1}',
+        b"[" * 100_000,
+        b'{"env_steps": 1, "updates": 1, "wall_seconds": 1, "x/y": "' + b"z" * (1 << 20) + b'"}',
+    ]
+    good = [
+        b'{"env_steps": 1, "updates": 1, "wall_seconds": 1, "loss/td": NaN, "loss/a,b": 1}',
+        b'{"env_steps": 2, "updates": 1, "wall_seconds": 1, "loss/td": 1e999, "loss/entropy": -Infinity}',
+        b'{"env_steps": 3, "updates": 1, "wall_seconds": 1, "loss/td": "4", "loss/imitation": [1], "loss/x": true}',
+        b'{"env_steps": 4, "updates": 1, "wall_seconds": 1, "loss/td": 5, "\\ud800/\\ud800": 1, "<b>/x": null}',
+        b'{"env_steps": 5, "updates": 1, "wall_seconds": 1, "loss/td": 1e300, "' + b"k" * 300 + b'/x": 1}',
+        b'{"env_steps": 6, "updates": 1, "wall_seconds": 1, "loss/td": -1e300}',
+    ]
+    (run / "metrics.jsonl").write_bytes(
+        b"\n".join(piece for pair in zip(good, junk, strict=False) for piece in pair) + b"\n" + junk[-1] + b"\n\n"
+    )
+    with client(tmp_path) as asking:
+        (one,) = ids(asking).values()
+        answer = asking.get("/api/curves/panels", params={"runs": one}).json()
+        assert answer["problems"] == ["one: 7 lines were passed over: damaged, or not a run's"]
+        shown = [key for section in answer["sections"] for panel in section["panels"] for key in panel["keys"]]
+        drawn = curves(asking, one, "loss/td", "loss/a,b", "loss/entropy", smoothing=0.5)
+        assert asking.get("/api/curves.csv", params={"runs": one, "key": shown}).status_code == 200
+    assert drawn["loss/td"][0]["x"] == [4, 5, 6] and drawn["loss/a,b"][0]["line"] == [1.0]
+    assert drawn["loss/entropy"] == []
+    assert not any("k" * 300 in key or "\ud800" in key for key in shown)
+
+
+def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from yamame.viewer import columns
+
+    monkeypatch.setattr(columns, "MOST_NUMBERS", 2_000)
+    monkeypatch.setattr(columns, "MOST_KEYS", 3)
+    for name in "abcd":
+        write_run(tmp_path / name, [line(step, a__a=step, b__b=1, c__c=2, d__d=3) for step in range(5_000)])
+    cache = columns.ColumnsCache(max_bytes=30_000)
+    found = [cache.of(tmp_path / name / "metrics.jsonl") for name in "abcd"]
+    assert all(one.nbytes <= 2_000 * 8 for one in found) and cache.nbytes <= 30_000
+    assert cache.of(tmp_path / "d" / "metrics.jsonl") is found[-1]
+    assert cache.of(tmp_path / "a" / "metrics.jsonl") is not found[0]
+    x, y = found[0].curve("env_steps", "a/a")
+    assert 100 < len(x) < 400 and (x == y).all() and x[0] == 0 and x[-1] > 4_900 and len(set(np.diff(x))) == 1
+    assert found[0].problems == [
+        "of very many lines, one in 16 is shown",
+        "more than 3 metrics: the others are not shown",
+    ]
+
+
+def test_cells_are_no_formulas(tmp_path: Path) -> None:
+    write_run(tmp_path / '=cmd|"calc"!A1', [line(1, loss__td=-1.5)])
+    with client(tmp_path) as asking:
+        (one,) = ids(asking).values()
+        text = asking.get("/api/curves.csv", params={"runs": one, "key": "loss/td"}).text
+    assert list(csv.reader(io.StringIO(text)))[1] == ['\'=cmd|"calc"!A1', "1", "0", "0.1", "-1.5"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"x": "time"}, "x is one of"),
+        ({"points": "1e9"}, "points is a number from 10 to 2000"),
+        ({"points": "nan"}, "points is a number"),
+        ({"smoothing": "-1"}, "smoothing is a number from 0 to 0.5"),
+        ({"runs": ",".join(map(str, range(501)))}, "at most 500 runs"),
+    ],
+)
+def test_wrong_questions_are_told_so(tmp_path: Path, parameters: dict[str, str], said: str) -> None:
+    with client(tmp_path) as asking:
+        answer = asking.get("/api/curves", params=parameters)
+    assert answer.status_code == 422 and said in answer.json()["error"]

@@ -1,0 +1,104 @@
+// A line chart as SVG: every colour and font is an attribute, so that what is saved looks like what was seen.
+import { svg } from "./dom.js";
+import * as scales from "./scales.js";
+
+const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+const MARGIN = { top: 8, right: 12, bottom: 38, left: 52 };
+
+/**
+ * series: [{label, colour, x, line, low, high, kind}], low and high null where there is no range.
+ * options: {width, height, axis: {name, kind: "count"|"seconds"}, domain: [0, 1]|null, log, colours: theme()}
+ * Gives {element, x, y, area}: the picture, and the scales to find one's way on it.
+ */
+export function draw(series, { width, height, axis, domain = null, log = false, colours }) {
+  const area = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
+  const span = xDomain(series), range = [area.left, area.right], count = Math.max(2, Math.round((area.right - area.left) / 80));
+  const x = axis.kind === "seconds" ? scales.time(span, range, count) : scales.linear(span, range, count);
+  const y = yScale(series, domain, log, [area.bottom, area.top]);
+  const clip = `clip-${Math.random().toString(36).slice(2)}`;
+  const element = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}`, "font-family": FONT, "font-size": 11, role: "img" },
+    svg("defs", {}, svg("clipPath", { id: clip }, svg("rect", { x: area.left, y: area.top - 2, width: area.right - area.left, height: area.bottom - area.top + 4 }))),
+    axes(x, y, area, axis, colours),
+    svg("g", { "clip-path": `url(#${clip})`, fill: "none", "stroke-linejoin": "round", "stroke-linecap": "round" },
+      series.map((one) => rangeOf(one, x, y, log)), series.map((one) => lineOf(one, x, y, log))));
+  return { element, x, y, area };
+}
+
+function axes(x, y, area, axis, colours) {
+  return svg("g", { fill: colours.soft, "stroke-width": 1 },
+    y.ticks.map(([value, text]) => [
+      svg("line", { x1: area.left, x2: area.right, y1: crisp(y.place(value)), y2: crisp(y.place(value)), stroke: colours.line }),
+      svg("text", { x: area.left - 7, y: y.place(value) + 3.5, "text-anchor": "end" }, text)]),
+    svg("line", { x1: area.left, x2: area.right, y1: crisp(area.bottom), y2: crisp(area.bottom), stroke: colours.soft, "stroke-opacity": 0.5 }),
+    x.ticks.map(([value, text]) => [
+      svg("line", { x1: crisp(x.place(value)), x2: crisp(x.place(value)), y1: area.bottom, y2: area.bottom + 4, stroke: colours.soft, "stroke-opacity": 0.5 }),
+      svg("text", { x: Math.min(x.place(value), area.right - 4), y: area.bottom + 16, "text-anchor": "middle" }, text)]),
+    svg("text", { x: (area.left + area.right) / 2, y: area.bottom + 32, "text-anchor": "middle" }, axis.name));
+}
+
+function lineOf({ x: places, line, colour }, x, y, log) {
+  const known = places.map((place, i) => [place, line[i]]).filter(([, value]) => drawable(value, log));
+  if (known.length === 1) return svg("circle", { cx: round(x.place(known[0][0])), cy: round(y.place(known[0][1])), r: 3, fill: colour });
+  return svg("path", { class: "line", d: path(known, x, y), stroke: colour, "stroke-width": 1.75 });
+}
+
+function rangeOf({ x: places, low, high, colour, kind }, x, y, log) {
+  if (!low) return null;
+  const known = places.map((place, i) => [place, low[i], high[i]]).filter(([, a, b]) => drawable(a, log) && drawable(b, log));
+  if (known.length < 2) return null;
+  const there = path(known.map(([place, , b]) => [place, b]), x, y), back = path(known.map(([place, a]) => [place, a]).reverse(), x, y);
+  const isRaw = kind === "range";
+  return svg("path", { class: "range", d: `${there}L${back.slice(1)}Z`, fill: colour, "fill-opacity": isRaw ? 0.13 : 0.18, stroke: isRaw ? colour : "none", "stroke-width": 0.75, "stroke-opacity": 0.22 });
+}
+
+function path(points, x, y) {
+  return "M" + points.map(([place, value]) => `${round(x.place(place))} ${round(y.place(value))}`).join("L");
+}
+
+function xDomain(series) {
+  let low = Infinity, high = -Infinity;
+  for (const { x } of series) { low = Math.min(low, x[0]); high = Math.max(high, x.at(-1)); }
+  if (low > 0 && low < 0.1 * high) low = 0;
+  return low < high ? [low, high] : [low - 0.5, low + 0.5];
+}
+
+/** The lines with room about them; ranges may widen that by as much again, and what sticks out further is cut off. */
+function yScale(series, domain, log, range) {
+  const lines = extent(series.flatMap(({ line }) => line), log), ranges = extent(series.flatMap(({ low, high }) => [...(low ?? []), ...(high ?? [])]), log);
+  let [low, high] = domain ?? lines ?? [0, 1];
+  if (log && lines) {
+    const wide = [Math.min(low, ranges?.[0] ?? low), Math.max(high, ranges?.[1] ?? high)];
+    if (wide[0] < wide[1]) return scales.logarithmic([Math.max(wide[0], low / 30) * 0.9, Math.min(wide[1], high * 30) * 1.1], range, 5);
+  }
+  if (!domain) {
+    const room = high > low ? high - low : Math.abs(low) || 1;
+    if (ranges) [low, high] = [Math.max(Math.min(low, ranges[0]), low - 0.6 * room), Math.min(Math.max(high, ranges[1]), high + 0.6 * room)];
+    if (low > 0 && low < 0.4 * high) low = 0;
+    if (high < 0 && high > 0.4 * low) high = 0;
+    const pad = (high > low ? high - low : Math.abs(low) || 1) * 0.06;
+    [low, high] = [low === 0 ? (low < high ? 0 : -pad) : low - pad, high === 0 && low < 0 ? 0 : high + pad];
+  }
+  return scales.linear([low, high], range, 4);
+}
+
+function extent(values, log) {
+  let low = Infinity, high = -Infinity;
+  for (const value of values) if (drawable(value, log)) { low = Math.min(low, value); high = Math.max(high, value); }
+  return low <= high ? [low, high] : null;
+}
+
+/** The line's value at the place nearest to x, as {value, low, high, seeds}; null where x lies outside it. */
+export function at(series, x) {
+  const places = series.x;
+  const reach = places.length > 1 ? (places.at(-1) - places[0]) / places.length : Infinity;
+  if (x < places[0] - reach || x > places.at(-1) + reach) return null;
+  let begin = 0, end = places.length - 1;
+  while (end - begin > 1) { const middle = (begin + end) >> 1; if (places[middle] <= x) begin = middle; else end = middle; }
+  const index = Math.abs(places[begin] - x) <= Math.abs(places[end] - x) ? begin : end;
+  if (series.line[index] === null) return null;
+  return { place: places[index], value: series.line[index], low: series.low?.[index] ?? null, high: series.high?.[index] ?? null, seeds: series.seeds?.[index] ?? null };
+}
+
+const drawable = (value, log) => value !== null && (!log || value > 0);
+const round = (pixel) => Math.round(pixel * 10) / 10;
+const crisp = (pixel) => Math.round(pixel) + 0.5;

@@ -1,0 +1,139 @@
+// Which past moments each layer and head looks at from the present one: a strip of time for each.
+import { h } from "./dom.js";
+import { percent } from "./rollout_data.js";
+import { LEFT, RIGHT } from "./rollout_timelines.js";
+
+const STRIP = 15, TOP = 8;
+
+/** A strip for each layer and head, below the other timelines. */
+export function attentionStrips(clock) {
+  const { trial } = clock;
+  if (!trial.attention) {
+    return { element: h("p", { class: "soft" }, "This run's sequence model has no attention: it remembers in another way.") };
+  }
+  const rows = headsOf(trial).map(([layer, head]) => strip(clock, layer, head));
+  const element = h("div", { class: "r-strips" }, rows.map((row) => row.element));
+
+  function draw(moment, pinned) {
+    const width = Math.max(40, element.clientWidth - LEFT - RIGHT);
+    const looks = rows.map((row) => trial.looked(row.layer, row.head, moment));
+    const heaviest = Math.max(...looks.map((look) => look[0]?.weight ?? 0), 1e-9);
+    rows.forEach((row, place) => row.draw(looks[place], heaviest, width, moment, pinned));
+  }
+
+  const watch = new ResizeObserver(() => draw(clock.moment, clock.pinned));
+  const themed = () => draw(clock.moment, clock.pinned);
+  watch.observe(element);
+  addEventListener("themechange", themed);
+  clock.onChange(draw);
+  return { element, end: () => { watch.disconnect(); removeEventListener("themechange", themed); } };
+}
+
+/** The past moments that get most, with their pictures. */
+export function mostLookedPanel(clock) {
+  const { trial } = clock;
+  const list = h("ol", { class: "r-tops" }), none = h("p", { class: "soft" }, "Nothing yet: the trial begins here.");
+  const element = h("section", { class: "card r-attention" },
+    h("h2", {}, "Most looked at from here", h("small", {}, "the most that any head gives · click to keep it beside the present one")), none, list);
+  clock.onChange((moment, pinned) => {
+    const looked = moment ? mostLookedSteps(trial, moment) : [];
+    none.hidden = looked.length > 0;
+    list.replaceChildren(...looked.map((past) => thumbnail(clock, past, pinned)));
+  });
+  return { element };
+}
+
+/** The past moment that gets the most from any head: {step, weight, by}; null where there is none. */
+export function mostLooked(trial, moment) {
+  return trial.attention && moment ? mostLookedSteps(trial, moment)[0] ?? null : null;
+}
+
+function mostLookedSteps(trial, moment) {
+  const best = new Map();
+  for (const [layer, head] of headsOf(trial)) {
+    for (const { step, weight } of trial.looked(layer, head, moment)) {
+      if (step === moment) continue;
+      if (!(best.get(step)?.weight >= weight)) best.set(step, { step, weight, by: label(layer, head) });
+    }
+  }
+  return [...best.values()].sort((a, b) => b.weight - a.weight || a.step - b.step).slice(0, TOP);
+}
+
+function strip(clock, layer, head) {
+  const { trial } = clock;
+  const canvas = h("canvas", { class: "r-strip" }), share = h("output", { class: "r-share" });
+  const element = h("div", { class: `r-row r-headrow${head === 0 ? " first" : ""}`, "data-layer": layer + 1, "data-head": head + 1 },
+    h("span", { class: "r-label" }, head === 0 ? h("b", {}, `layer ${layer + 1}`) : null, ` ${head + 1}`), canvas, share);
+  let column = 1, weights = new Map();
+
+  const under = (event) => {
+    const step = Math.floor((event.clientX - canvas.getBoundingClientRect().left) / column);
+    if (step < 0 || step > clock.moment) return null;
+    return { step, weight: weights.get(step) ?? 0, by: label(layer, head) };
+  };
+  let kept = null;
+  canvas.addEventListener("pointermove", (event) => { const past = under(event); if (past && past.step !== clock.pinned?.step) clock.pin(past); });
+  canvas.addEventListener("click", (event) => { kept = under(event); clock.pin(kept); });
+  canvas.addEventListener("pointerleave", () => { if (!kept || clock.pinned?.step !== kept.step) clock.pin(kept); });
+  clock.onChange(() => { if (!clock.pinned) kept = null; });
+
+  return {
+    element, layer, head,
+    draw(look, heaviest, width, moment, pinned) {
+      column = width / trial.moments;
+      weights = new Map(look.map(({ step, weight }) => [step, weight]));
+      const style = getComputedStyle(element);
+      const scale = devicePixelRatio || 1;
+      canvas.width = width * scale;
+      canvas.height = STRIP * scale;
+      canvas.style.setProperty("width", `${width}px`);
+      canvas.style.setProperty("height", `${STRIP}px`);
+      const pen = canvas.getContext("2d");
+      pen.scale(scale, scale);
+      const first = Math.max(0, moment + 1 - trial.attention.memory_length);
+      pen.fillStyle = style.getPropertyValue("--r-ground");
+      pen.fillRect(first * column, 0, (moment + 1 - first) * column, STRIP);
+      pen.fillStyle = style.getPropertyValue("--accent");
+      const gap = column > 5 ? 1 : 0;
+      for (const { step, weight } of look) {
+        pen.globalAlpha = Math.sqrt(weight / heaviest);
+        pen.fillRect(step * column, 0, Math.max(column - gap, 1), STRIP);
+      }
+      pen.globalAlpha = 1;
+      outline(pen, moment, column, style.getPropertyValue("--text"));
+      if (pinned) outline(pen, pinned.step, column, style.getPropertyValue("--warn"));
+      share.textContent = look.length ? percent(look[0].weight) : "";
+      element.dataset.peak = look[0]?.step ?? "";
+      element.dataset.weight = look[0]?.weight.toFixed(4) ?? "";
+      canvas.title = look.length ? `looks most at step ${look[0].step} (${percent(look[0].weight)})` : "";
+    },
+  };
+}
+
+function outline(pen, step, column, color) {
+  pen.strokeStyle = color;
+  pen.lineWidth = 1;
+  if (column >= 4) pen.strokeRect(step * column + 0.5, 0.5, column - 1, STRIP - 1);
+  else {
+    pen.fillStyle = color;
+    pen.fillRect((step + 0.5) * column - 0.5, 0, 1, STRIP);
+  }
+}
+
+function thumbnail(clock, past, pinned) {
+  const { trial } = clock;
+  const picture = trial.picture(past.step);
+  return h("li", { "data-step": past.step, class: pinned?.step === past.step ? "pinned" : null },
+    h("button", { type: "button", title: `Look at step ${past.step}; double click: go there`, onclick: () => clock.pin(past), ondblclick: () => clock.go(past.step) },
+      h("span", { class: "r-thumb" }, picture ? h("img", { src: picture, alt: "" }) : h("code", {}, trial.seen[past.step])),
+      h("b", {}, `step ${past.step}`), h("small", {}, `${percent(past.weight)} · ${past.by}`)));
+}
+
+function headsOf(trial) {
+  const { layers, heads } = trial.attention;
+  return Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
+}
+
+function label(layer, head) {
+  return `layer ${layer + 1} head ${head + 1}`;
+}

@@ -1,0 +1,79 @@
+// What the agent might do at the present moment, and how the trial stands.
+import { h } from "./dom.js";
+import { percent, short } from "./rollout_data.js";
+
+/** Probabilities as bars; of continuous actions the most likely one and its spread. */
+export function actionPanel(clock) {
+  const { trial } = clock;
+  const rows = trial.actions.map((name, place) => (trial.probability ? bar(name, place) : track(name, place)));
+  const element = h("section", { class: "card r-actions" },
+    h("h2", {}, "Action", h("small", {}, trial.probability ? "probability · ● taken" : "most likely ± deviation · ● taken")),
+    h("div", { class: "r-bars" }, rows.map((row) => row.element)));
+  clock.onChange((moment) => {
+    const taken = moment < trial.steps ? trial.taken[moment] : [];
+    for (const row of rows) row.show(moment, taken);
+  });
+  return { element };
+
+  function bar(name, place) {
+    const fill = h("i", {}), value = h("output", {});
+    const row = h("div", { class: "r-bar", "data-action": name }, h("span", { title: name }, name), h("div", { class: "r-track" }, fill), value);
+    return {
+      element: row,
+      show(moment, taken) {
+        const probability = trial.probability[moment][place] ?? 0;
+        fill.style.setProperty("width", `${100 * probability}%`);
+        value.textContent = percent(probability);
+        row.classList.toggle("taken", taken.includes(place));
+      },
+    };
+  }
+
+  function track(name, place) {
+    const fill = h("i", { class: "spread" }), middle = h("i", { class: "mode" }), dot = h("i", { class: "dot" }), value = h("output", {});
+    const row = h("div", { class: "r-bar", "data-action": name }, h("span", { title: name }, name), h("div", { class: "r-track ruled" }, fill, middle, dot), value);
+    const at = (number) => `${50 * ((number ?? 0) + 1)}%`;
+    return {
+      element: row,
+      show(moment, taken) {
+        const [low, mean, high] = [trial.low, trial.mean, trial.high].map((of) => of[moment][place]);
+        fill.style.setProperty("left", at(low));
+        fill.style.setProperty("width", `${50 * (high - low)}%`);
+        middle.style.setProperty("left", at(mean));
+        dot.hidden = taken.length === 0;
+        if (taken.length) dot.style.setProperty("left", at(taken[place]));
+        value.textContent = short(taken.length ? taken[place] : mean);
+      },
+    };
+  }
+}
+
+/** Reward, returns, sub-goals. */
+export function factPanel(clock) {
+  const { trial } = clock;
+  const several = trial.attempt.at(-1) > 1;
+  const values = {};
+  const fact = (key, label) => h("div", {}, h("dt", {}, label), values[key] = h("dd", {}));
+  const list = h("dl", { class: "r-facts" }, fact("choice", "chooses"), fact("reward", "reward for it"),
+    several ? fact("earned", "return of the attempt") : null, fact("total", several ? "return of the trial" : "return"),
+    trial.success ? fact("success", "success") : null);
+  const goals = trial.sub_goals.map((text) => h("li", {}, text));
+  const element = h("section", { class: "card r-now" }, list,
+    goals.length ? h("div", { class: "r-goals" }, h("h2", {}, "Instruction"), h("ol", {}, goals)) : null,
+    trial.cut ? h("p", { class: "r-cut" }, `Only the first ${trial.steps.toLocaleString("en")} steps of the trial are shown.`) : null);
+  clock.onChange((moment) => {
+    const last = moment === trial.steps;
+    values.choice.textContent = last ? "the trial is over" : trial.choice(moment);
+    values.reward.textContent = last ? "–" : short(trial.reward[moment]);
+    values.reward.classList.toggle("good", !last && trial.reward[moment] > 0);
+    values.reward.classList.toggle("bad", !last && trial.reward[moment] < 0);
+    values.total.textContent = short(trial.total[moment]);
+    if (several) values.earned.textContent = short(trial.earned(moment));
+    if (trial.success) values.success.textContent = trial.success.slice(0, moment).some(Boolean) ? "yes" : "not yet";
+    goals.forEach((goal, place) => {
+      goal.classList.toggle("done", place < trial.done[moment]);
+      goal.classList.toggle("active", place === trial.done[moment]);
+    });
+  });
+  return { element };
+}

@@ -1,0 +1,61 @@
+// Drawings as files.
+import { svg } from "./dom.js";
+
+const HEAD = 30, ROW = 18;
+
+/** A drawing with its title above and its legend below, on paper of the page's colour. */
+function framed(picture, title, legend, colours) {
+  const width = +picture.getAttribute("width"), height = +picture.getAttribute("height");
+  const columns = Math.max(1, Math.floor(width / 220)), rows = Math.ceil(legend.length / columns);
+  const total = HEAD + height + rows * ROW + 10;
+  const inner = picture.cloneNode(true);
+  inner.setAttribute("y", HEAD);
+  return svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height: total, viewBox: `0 0 ${width} ${total}`, "font-family": picture.getAttribute("font-family"), "font-size": 11 },
+    svg("rect", { width, height: total, fill: colours.card }),
+    svg("text", { x: 14, y: 21, fill: colours.text, "font-size": 14, "font-weight": 600 }, title),
+    inner,
+    legend.map(({ label, colour }, index) => {
+      const x = 16 + (index % columns) * ((width - 24) / columns), y = HEAD + height + 10 + Math.floor(index / columns) * ROW;
+      return [svg("rect", { x, width: 12, height: 4, y: y - 5, rx: 2, fill: colour }), svg("text", { x: x + 18, y, fill: colours.soft }, short(label))];
+    }));
+}
+
+export function saveSvg(picture, title, legend, colours) {
+  const text = new XMLSerializer().serializeToString(framed(picture, title, legend, colours));
+  save(new Blob([text], { type: "image/svg+xml" }), `${fileName(title)}.svg`);
+}
+
+/** At twice the size on the screen. */
+export async function savePng(picture, title, legend, colours) {
+  const frame = framed(picture, title, legend, colours);
+  const text = new XMLSerializer().serializeToString(frame), image = new Image();
+  const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+  try {
+    image.src = url;
+    await image.decode();
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [2 * frame.getAttribute("width"), 2 * frame.getAttribute("height")];
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    save(await new Promise((done) => canvas.toBlob(done, "image/png")), `${fileName(title)}.png`);
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+
+/** Every logged number of some metrics, as the server has them. */
+export async function saveCsv(title, parameters) {
+  const answer = await fetch(`/api/curves.csv?${parameters}`);
+  if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
+  save(await answer.blob(), `${fileName(title)}.csv`);
+}
+
+function save(blob, name) {
+  const url = URL.createObjectURL(blob), link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+const fileName = (title) => title.toLowerCase().replace(/[^a-z0-9]+/g, "_").replace(/^_|_$/g, "") || "curve";
+const short = (label) => (label.length > 32 ? `${label.slice(0, 15)}…${label.slice(-15)}` : label);
