@@ -14,17 +14,17 @@ from yamame.settings.resolve import settings_from_overrides
 
 TINY: dict[str, Any] = {
     "env.horizon": 3,
-    "env_steps": 320,
+    "env_steps": 200,
     "num_envs": 8,
     "replay.batch_size": 4,
-    "milestone_every_env_steps": 150,
+    "milestone_every_env_steps": 100,
     **TINY_NETWORK,
-    "evaluation": {"trials": 8, "final_trials": 16, "num_envs": 8, "every_env_steps": 100, "solved_return": None},
+    "evaluation": {"trials": 4, "final_trials": 16, "num_envs": 16, "every_env_steps": 60, "solved_return": None},
 }
 MAZE: dict[str, Any] = {
     "env.size": 7,
     "env.horizon": 20,
-    "env_steps": 400,
+    "env_steps": 320,
     "num_envs": 8,
     "context_length": 10,
     "replay.batch_size": 4,

@@ -30,7 +30,7 @@ def lines(axes: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def evaluations(run: Path) -> tuple[list[float], list[float]]:
     """Of the metrics as far as they lie well before the end, and the final one."""
     end = result(run)["env_steps"]
-    kept = [line for line in read_metrics(run) if EVALUATION_RETURN in line and line["env_steps"] < end - 50]
+    kept = [line for line in read_metrics(run) if EVALUATION_RETURN in line and line["env_steps"] < end - 30]
     return [*(line["env_steps"] for line in kept), end], [
         *(line[EVALUATION_RETURN] for line in kept),
         result(run)["return_mean"],

@@ -151,10 +151,13 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
+    for picture in ("draw_learning_curve", "draw_adaptation"):  # they take longer than a tiny run
+        monkeypatch.setattr(f"yamame.run.report.{picture}", lambda *_: None)
+    config = tiny_config(env_steps=64, evaluation={"final_trials": 8, "num_envs": 8, "every_env_steps": 0})
     about = About(recipe="x", command="yamame train x", changed={"seed": (0, 1)})
     with monkeypatch.context() as patch:
         patch.setattr("yamame.run.report.as_html", full)
-        summary = start(tiny_config(), about, run_dir=tmp_path / "run", quiet=True)
+        summary = start(config, about, run_dir=tmp_path / "run", quiet=True)
     told = capsys.readouterr().err
     assert "the report is not written (OSError: [Errno 28] No space left" in told and "tries again" in told
     assert summary["return_mean"] is not None and (tmp_path / "run/result.json").exists()

@@ -1,5 +1,6 @@
 """What to call experiments in a legend, from what their settings have in common and what not."""
 
+import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -7,11 +8,13 @@ from typing import Any
 
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
-from yamame.run.difference import differences
+from yamame.run.difference import settings_of
 from yamame.run.variants import VARIANTS
 
 MOST_DIFFERENCES = 2
 """That a label spells out; of more it says how many there are."""
+Settings = dict[str, Any]
+"""Path of a field -> its value, without those that say nothing."""
 
 
 def labels_of(experiments: Sequence[tuple[str, RunConfig]], *, aside: re.Pattern[str]) -> list[str]:
@@ -20,46 +23,52 @@ def labels_of(experiments: Sequence[tuple[str, RunConfig]], *, aside: re.Pattern
     The base of a recipe is the experiment from which most others are one variant away, the first of them if several
     are. `aside` are paths of fields that say nothing.
     """
-    recipes = [recipe for recipe, _ in experiments]
-    bases = {recipe: _base([config for of, config in experiments if of == recipe], aside) for recipe in recipes}
-    many = len(set(recipes)) > 1
-    labels = []
-    for recipe, config in experiments:
-        told = _told(bases[recipe], config, aside)
-        labels.append(f"{recipe}: {told}" if told and many else told or recipe)
-    return labels
+    recipes = list(dict.fromkeys(recipe for recipe, _ in experiments))
+    labels: dict[int, str] = {}
+    for recipe in recipes:
+        numbers = [number for number, (of, _) in enumerate(experiments) if of == recipe]
+        told = _told([experiments[number][1] for number in numbers], aside)
+        prefix = f"{recipe}: " if len(recipes) > 1 else ""
+        labels |= {number: f"{prefix}{text}" if text else recipe for number, text in zip(numbers, told, strict=True)}
+    return [labels[number] for number in range(len(experiments))]
 
 
-def _base(configs: Sequence[RunConfig], aside: re.Pattern[str]) -> RunConfig:
-    return max(configs, key=lambda base: sum(_variant(base, config, aside) is not None for config in configs))
+def _told(configs: Sequence[RunConfig], aside: re.Pattern[str]) -> list[str]:
+    """What sets each apart; empty for the base itself."""
+    if len(configs) == 1:
+        return [""]
+    settings = [_settings(config, aside) for config in configs]
+    variants = [_variants(config, aside) for config in configs]
+    explained = [
+        sum(each != own and each in made.values() for each in settings)
+        for own, made in zip(settings, variants, strict=True)
+    ]
+    base = explained.index(max(explained))
+    names = [next((name for name, made in variants[base].items() if made == each), "") for each in settings]
+    return [
+        "" if number == base else names[number] or _differences(settings[base], each)
+        for number, each in enumerate(settings)
+    ]
 
 
-def _told(base: RunConfig, config: RunConfig, aside: re.Pattern[str]) -> str:
-    """Empty for the base itself."""
-    apart = _differ(base, config, aside)
-    variant = _variant(base, config, aside)
-    if not apart or variant:
-        return variant or ""
-    told = [f"{_short(path, list(apart))} {_value(apart[path][1])}" for path in list(apart)[:MOST_DIFFERENCES]]
+def _settings(config: RunConfig, aside: re.Pattern[str]) -> Settings:
+    return {path: value for path, value in settings_of(config).items() if not aside.fullmatch(path)}
+
+
+def _variants(base: RunConfig, aside: re.Pattern[str]) -> dict[str, Settings]:
+    """What each variant would make of it, as far as the task can have it."""
+    made = {}
+    for name, apply in VARIANTS.items():
+        with contextlib.suppress(UserError):
+            made[name] = _settings(apply(base), aside)
+    return made
+
+
+def _differences(base: Settings, other: Settings) -> str:
+    apart = [path for path in {**base, **other} if base.get(path) != other.get(path)]
+    told = [f"{_short(path, apart)} {_value(other.get(path))}" for path in apart[:MOST_DIFFERENCES]]
     more = len(apart) - len(told)
     return ", ".join(told) + (f" and {more} more" if more else "")
-
-
-def _variant(base: RunConfig, config: RunConfig, aside: re.Pattern[str]) -> str | None:
-    """The one that makes the config of the base, if one does."""
-    if not _differ(base, config, aside):
-        return None
-    for name, apply in VARIANTS.items():
-        try:
-            if not _differ(apply(base), config, aside):
-                return name
-        except UserError:  # a variant that the task cannot have
-            continue
-    return None
-
-
-def _differ(one: RunConfig, other: RunConfig, aside: re.Pattern[str]) -> dict[str, tuple[Any, Any]]:
-    return {path: pair for path, pair in differences(one, other).items() if not aside.fullmatch(path)}
 
 
 def _short(path: str, paths: Sequence[str]) -> str:

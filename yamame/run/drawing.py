@@ -122,7 +122,7 @@ def legend_height(labels: Sequence[str], *, width: float = WIDTH) -> float:
     return 0.25 * -(-len(labels) // legend_columns(labels, width=width))
 
 
-def compact(value: float, _: object = None) -> str:
+def compact(value: float | int, _: object = None) -> str:
     """1500000 -> 1.5M; a tick formatter too."""
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
