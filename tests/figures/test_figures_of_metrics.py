@@ -106,7 +106,7 @@ def test_a_bar_for_each_variant_with_its_interval(tmaze: Path) -> None:
             ends = [float(end[0]) for end in rate_ci95(np.array([alone * 16]), np.array([16.0]))]
         assert whiskers[1] == pytest.approx([min(ends[0], alone), max(ends[1], alone)])
         assert {text.get_text() for text in axes.texts} == {f"{full.mean:.3g}", f"{alone:.3g}"}
-    assert of_return.get_ylabel() == "mean return" and "1 to 2 seeds" in of_return.get_title()
+    assert of_return.get_ylabel() == "mean return (1 to 2 seeds, 95 % CI)" and of_return.get_title() == "Final return"
 
 
 def test_other_metrics_and_unfinished_runs(tmaze: Path, tmp_path: Path) -> None:

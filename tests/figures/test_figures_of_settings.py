@@ -67,12 +67,12 @@ def test_chances_are_those_by_which_relabeling_chooses(maze: Path, importance_sa
     candidates = max(filter(None, map(relabeler.candidates, trials)), key=lambda each: len(set(each[0].tolist())))
     chances = relabeler.chance_of_first(*candidates, statistics)
     assert chances.sum() == pytest.approx(1)
-    rng, draws = np.random.default_rng(0), 4000
+    rng, draws = np.random.default_rng(0), 2000
     chosen = [relabeler._choose(*candidates, 1, statistics, rng)[0][0] for _ in range(draws)]
     steps, counts = np.unique(chosen, return_counts=True)
     drawn = dict(zip(steps.tolist(), (counts / draws).tolist(), strict=True))
     for step in set(candidates[0].tolist()):
-        assert drawn.get(step, 0.0) == pytest.approx(chances[candidates[0] == step].sum(), abs=0.03)
+        assert drawn.get(step, 0.0) == pytest.approx(chances[candidates[0] == step].sum(), abs=0.04)
 
 
 def test_relabeling_prefers_what_is_rare(maze: Path) -> None:

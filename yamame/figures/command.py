@@ -65,7 +65,14 @@ def save(figure: "Figure", path: Path) -> None:
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     aside = path.with_name(f".partial-{path.name}")
     try:
-        figure.savefig(aside, dpi=150, format=kind, metadata=undated.get(kind))
+        smaller = {"optimize": True} if kind == "png" else None
+        figure.savefig(
+            aside,
+            dpi=150 if figure.get_figwidth() < 9 else 120,
+            format=kind,
+            metadata=undated.get(kind),
+            pil_kwargs=smaller,
+        )
         aside.replace(path)
     except OSError as problem:
         aside.unlink(missing_ok=True)

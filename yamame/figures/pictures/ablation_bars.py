@@ -57,13 +57,14 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     for axes, metric in zip(panels, metrics, strict=True):
         heights = [_of_group([results[run] for run in group.runs], metric) for group in groups]
         for number, mean in enumerate(heights):
-            _bar(axes, number, mean, number=number)
+            _bar(axes, float(number), mean, number=number)
         axes.set_xticks(range(len(groups)), [group.label for group in groups])
         if tilted:
             axes.tick_params(axis="x", rotation=25)
             for label in axes.get_xticklabels():
                 label.set(horizontalalignment="right", rotation_mode="anchor")
-        axes.set(ylabel=NAMES.get(metric, metric), title=_title(groups, metric))
+        name = NAMES.get(metric, metric)
+        axes.set(ylabel=f"{name} ({_over(groups)}, 95 % CI)", title=f"Final {name.removeprefix('mean ')}")
         axes.grid(axis="x", visible=False)
         axes.axhline(0, color="black", linewidth=0.8)
         if metric == "return_mean":
@@ -134,11 +135,12 @@ def _over_trials(result: Mapping[str, Any], metric: str) -> tuple[float, float] 
     return None
 
 
-def _title(groups: Sequence[Group], metric: str) -> str:
-    seeds = {len(group.runs) for group in groups}
-    several, alike = max(seeds) > 1, len(seeds) == 1
-    over = f"mean of {max(seeds) if alike else f'{min(seeds)} to {max(seeds)}'} seeds" if several else "one seed"
-    return f"Final {NAMES.get(metric, metric).removeprefix('mean ')} ({over}, 95 % CI)"
+def _over(groups: Sequence[Group]) -> str:
+    """How many seeds there are."""
+    fewest, most = (pick(len(group.runs) for group in groups) for pick in (min, max))
+    if most == 1:
+        return "one seed"
+    return f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
 
 
 def _result(run: Path) -> Mapping[str, Any]:

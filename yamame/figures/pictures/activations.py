@@ -47,7 +47,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     if not checkpoints:
         raise UserError(f"no checkpoint in {run / CHECKPOINTS}: the run stopped before its first one")
     largest = [largest_numbers(run, path, None if options.seed < 0 else options.seed) for path in checkpoints]
-    figure, panels = new_figure(columns=len(PLACES), width=2.6 * len(PLACES), height=3.9)
+    figure, panels = new_figure(columns=len(PLACES), width=2.3 * len(PLACES), height=3.6)
     updates = np.array([updates_of(path) for path in checkpoints])
     for number, (axes, place) in enumerate(zip(panels, PLACES, strict=True)):
         of_place = [each[:, number] for each in largest]
