@@ -62,17 +62,14 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure as its file's ending says, whole or not at all, without the time of day; `UserError` if not."""
     kind = path.suffix.lower().removeprefix(".")
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    of_kind: dict[str, Any] = {
+        "png": {"pil_kwargs": {"optimize": True}},
+        "svg": {"metadata": {"Date": None}},
+        "pdf": {"metadata": {"CreationDate": None}},
+    }
     aside = path.with_name(f".partial-{path.name}")
     try:
-        smaller = {"optimize": True} if kind == "png" else None
-        figure.savefig(
-            aside,
-            dpi=150 if figure.get_figwidth() < 9 else 120,
-            format=kind,
-            metadata=undated.get(kind),
-            pil_kwargs=smaller,
-        )
+        figure.savefig(aside, dpi=150 if figure.get_figwidth() < 9 else 120, format=kind, **of_kind[kind])
         aside.replace(path)
     except OSError as problem:
         aside.unlink(missing_ok=True)

@@ -32,8 +32,11 @@ def write_report(
     )
     for name, text in ((REPORT, "\n".join(_markdown(account)) + "\n"), (REPORT_HTML, as_html(account, directory))):
         aside = directory / f".partial-{name}"
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(directory / name)
+        try:
+            aside.write_text(text, encoding="utf-8")
+            aside.replace(directory / name)
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def format_attempts_table(return_per_attempt: Sequence[float], width: int = 40) -> str:
