@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from yamame.environments.tmaze import PassiveTMazeConfig
+from yamame.figures.command import save
 from yamame.figures.groups import ASIDE, groups_of, runs_at
 from yamame.figures.labels import labels_of
+from yamame.figures.pictures import ablation_bars, learning_curves
 from yamame.records.errors import UserError
 from yamame.run.variants import apply_variants
 from yamame.settings.catalogue import load_recipe
@@ -26,9 +28,7 @@ def test_seeds_are_one_group(tmaze: Path) -> None:
     with pytest.raises(UserError, match="no run was named"):
         runs_at([])
     with pytest.raises(UserError, match="holds no run"):
-        runs_at(
-            [tmaze.parent / "nothing", tmaze] if (tmaze.parent / "nothing").exists() else [tmaze / "full-seed-0/replay"]
-        )
+        runs_at([tmaze / "full-seed-0/replay"])
 
 
 def test_other_folders_are_called_by_recipe_and_variant(tmaze: Path, tmp_path: Path) -> None:
@@ -39,6 +39,16 @@ def test_other_folders_are_called_by_recipe_and_variant(tmaze: Path, tmp_path: P
         ("no-memory", ["b"]),
         ("passive-tmaze", ["a", "c"]),
     ]
+
+
+def test_hostile_names_are_drawn_as_they_are(tmaze: Path, tmp_path: Path) -> None:
+    name = r"$\frac{$<script>"
+    for new, old in ((f"{name}-seed-0", "full-seed-0"), ("b-seed-0", "no-memory-seed-0")):
+        shutil.copytree(tmaze / old, tmp_path / new)
+    for picture, options in ((learning_curves, learning_curves.Options(title=name)), (ablation_bars, None)):
+        figure = picture.draw([tmp_path], options or ablation_bars.Options())
+        save(figure, tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").stat().st_size > 2000
 
 
 def test_labels_say_what_sets_experiments_apart() -> None:

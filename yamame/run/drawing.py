@@ -101,6 +101,11 @@ def draw_random(axes: "Axes", value: float | None, label: str = RANDOM) -> None:
         axes.axhline(value, color=RANDOM_COLOR, linestyle="--", linewidth=1.2, label=label)
 
 
+def plain(text: str) -> str:
+    """Words that others chose, so that a figure shows them as they are: dollars begin no formula."""
+    return text.replace("$", r"\$")
+
+
 def legend_below(axes: "Axes", *, width: float = WIDTH) -> None:
     """A legend under the axes of a figure that is so many inches wide, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()

@@ -15,7 +15,7 @@ from yamame.figures.groups import Group, groups_of
 from yamame.records.errors import UserError
 from yamame.records.limits import check_limits
 from yamame.rollout.confidence import rate_ci95
-from yamame.run.drawing import HEIGHT, color, draw_random, finish, legend_columns, legend_height, new_figure
+from yamame.run.drawing import HEIGHT, color, draw_random, finish, legend_columns, legend_height, new_figure, plain
 from yamame.run.session import evaluate_run, random_return, read_result
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         heights = [_of_group([results[run] for run in group.runs], metric) for group in groups]
         for number, mean in enumerate(heights):
             _bar(axes, float(number), mean, number=number)
-        axes.set_xticks(range(len(groups)), [group.label for group in groups])
+        axes.set_xticks(range(len(groups)), [plain(group.label) for group in groups])
         if tilted:
             axes.tick_params(axis="x", rotation=25)
             for label in axes.get_xticklabels():
                 label.set(horizontalalignment="right", rotation_mode="anchor")
-        name = NAMES.get(metric, metric)
+        name = plain(NAMES.get(metric, metric))
         axes.set(ylabel=f"{name} ({_over(groups)}, 95 % CI)", title=f"Final {name.removeprefix('mean ')}")
         axes.grid(axis="x", visible=False)
         axes.axhline(0, color="black", linewidth=0.8)
@@ -85,7 +85,7 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
                 evaluate_run(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs
             ]
             at = place - BAR / 2 + (number + 0.5) * width
-            _bar(axes, at, _of_group(judged, "success_rate"), number=number, width=width, label=group.label)
+            _bar(axes, at, _of_group(judged, "success_rate"), number=number, width=width, label=plain(group.label))
     axes.set_xticks(range(len(options.instructions)), [_wrapped(text) for text in options.instructions])
     axes.set(ylabel="success rate", ylim=(0, 1.08), title=f"Success at instructions ({options.trials} trials)")
     axes.grid(axis="x", visible=False)
@@ -156,4 +156,4 @@ def _legend(axes: "Axes") -> None:
 
 
 def _wrapped(text: str) -> str:
-    return text.replace(", ", ",\n")
+    return plain(text).replace(", ", ",\n")

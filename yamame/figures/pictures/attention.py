@@ -14,7 +14,7 @@ from yamame.inspection.record import record
 from yamame.inspection.recording import Recording
 from yamame.records.errors import UserError
 from yamame.records.limits import check_limits
-from yamame.run.drawing import COLORS, finish, new_figure
+from yamame.run.drawing import COLORS, finish, new_figure, plain
 from yamame.run.session import NEWEST
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         rows=len(heights), width=WIDTH, height=sum(heights) + 0.3, gridspec_kw={"height_ratios": heights}
     )
     _heatmap(panels[0], weight_LHT, seen)
-    about = f"{played.task}, step {step} of 0 to {len(played) - 1}, after {played.updates:,} updates"
+    about = f"{plain(played.task)}, step {step} of 0 to {len(played) - 1}, after {played.updates:,} updates"
     panels[0].set_title(f"Attention: {about}")
     if pictures:
         _frames(panels[1], pictures, weight_LHT, now=step)

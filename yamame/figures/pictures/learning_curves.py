@@ -18,6 +18,7 @@ from yamame.run.drawing import (
     legend_below,
     legend_height,
     new_figure,
+    plain,
 )
 from yamame.run.metrics import EVALUATION_RETURN, GLOSSARY, RETURN
 from yamame.run.session import random_return, read_config, read_result
@@ -52,13 +53,13 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     groups, along = groups_of(paths), options.along.replace("-", "_")
     metric, curves = _curves(groups, options.metric, along)
     random = random_return(groups[0].runs[0]) if metric in (EVALUATION_RETURN, RETURN) else None
-    labels = [_label(group) for group in groups] + [RANDOM] * (random is not None)
+    labels = [plain(_label(group)) for group in groups] + [RANDOM] * (random is not None)
     figure, (axes,) = new_figure(height=HEIGHT + legend_height(labels))
     for number, (label, curve) in enumerate(zip(labels, curves, strict=False)):
         draw_band(axes, curve.x, curve.mean, curve.ci95, label=label, number=number, ended=curve.solved)
     draw_random(axes, random)
-    name = NAMES.get(metric, metric)
-    axes.set(xlabel=AXES[along], ylabel=name, title=options.title or "Learning curves")
+    name = plain(NAMES.get(metric, metric))
+    axes.set(xlabel=AXES[along], ylabel=name, title=plain(options.title) or "Learning curves")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(compact)
     legend_below(axes)

@@ -22,7 +22,7 @@ from yamame.records.trajectory import Trajectory
 from yamame.replay.examine import good_trajectories
 from yamame.replay.goal_statistics import GoalStatistics
 from yamame.replay.relabel import Relabeler
-from yamame.run.drawing import COLORS, RANDOM_COLOR, finish, new_figure
+from yamame.run.drawing import COLORS, RANDOM_COLOR, finish, new_figure, plain
 from yamame.run.run_directory import CHECKPOINTS
 from yamame.run.session import read_config
 from yamame.run.whole_state import goal_statistics_of
@@ -82,7 +82,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     often.barh(places, [100 * each.frequency for each in shown], 0.7, color=RANDOM_COLOR)
     chosen.barh(places - 0.19, [100 * each.by_rarity for each in shown], 0.38, color=COLORS[0], label="by rarity")
     chosen.barh(places + 0.19, [100 * each.uniform for each in shown], 0.38, color=COLORS[6], label="uniformly")
-    often.set_yticks(places, [env.goal_text(np.array(each.goal, np.float32)) for each in shown])
+    often.set_yticks(places, [plain(env.goal_text(np.array(each.goal, np.float32))) for each in shown])
     often.invert_yaxis()
     often.set(xlabel="% of trajectories that achieve it", title="How common a goal is")
     count = f"{len(shown)} of {len(found)} goals" if len(shown) < len(found) else f"{len(found)} goals"

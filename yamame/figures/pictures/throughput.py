@@ -17,7 +17,17 @@ from yamame.bench.learner import LearnerBench
 from yamame.bench.machine import machine_in_words
 from yamame.records.errors import UserError
 from yamame.records.limits import check_limits
-from yamame.run.drawing import HEIGHT, color, compact, finish, legend_below, legend_height, line_style, new_figure
+from yamame.run.drawing import (
+    HEIGHT,
+    color,
+    compact,
+    finish,
+    legend_below,
+    legend_height,
+    line_style,
+    new_figure,
+    plain,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +82,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         whiskers = np.maximum(0, [np.array(middle) - low, high - np.array(middle)])
         axes.errorbar(
             contexts, middle, whiskers, color=color(number), linestyle=line_style(number), marker="o", markersize=5,
-            linewidth=2, capsize=3, label=label,
+            linewidth=2, capsize=3, label=plain(label),
         )  # fmt: skip
     contexts = sorted({context for by_context in lines.values() for context in by_context})
     axes.set_xscale("log", base=2)
@@ -82,7 +92,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     axes.yaxis.set_major_formatter(compact)
     axes.set(xlabel="context: transitions in a training window", ylabel=UNITS[options.figure])
     axes.set_title(f"Throughput, batches of {_batches(answers)} windows", pad=20)
-    axes.text(0, 1.02, _short_machines(machines), transform=axes.transAxes, fontsize=8, color="#555555")
+    axes.text(0, 1.02, plain(_short_machines(machines)), transform=axes.transAxes, fontsize=8, color="#555555")
     legend_below(axes)
     return finish(figure)
 
