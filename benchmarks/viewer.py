@@ -25,7 +25,7 @@ DISCOUNTS = (0.9, 0.95, 0.99, 0.993, 0.996)
 
 
 def make_runs(folder: Path, *, runs: int, lines: int) -> None:
-    """Runs of several recipes and widths with four seeds each; a few running (nobody holds their lock), most finished."""
+    """Runs of several recipes and widths with four seeds each; a few stopped or failed, most finished."""
     for number in range(runs):
         recipe = RECIPES[number // SEEDS % len(RECIPES)]
         width = SIZES[number // SEEDS // len(RECIPES) % len(SIZES)]
@@ -59,7 +59,7 @@ def make_runs(folder: Path, *, runs: int, lines: int) -> None:
                 run / "ending.json",
                 {
                     "how": "failed",
-                    "why": "environment 3 gave an observation that is not finite (no environment has made a sound step: mend it)",
+                    "why": "environment 3 gave an observation that is not finite (fault 101 of this run: mend it)",
                 },
             )
         else:

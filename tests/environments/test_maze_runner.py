@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_maze import PlainMazeRunner, random_return, read_maze
 
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, WALL
+from yamame.environments.drawing import AGENT, GOAL, WALL
 from yamame.environments.instructed import Instructed
 from yamame.environments.maze_difficulty import oracle_steps
 from yamame.environments.maze_layout import steps_from
@@ -263,11 +263,17 @@ def test_pictures_show_walls_goals_and_agent():
 
 
 def colors(mazes):
-    """The color in the middle of every cell that is not plain floor."""
+    """What every cell shows that is not plain floor: the uppermost color."""
     picture = mazes.render()[0]
-    pixels = len(picture) // mazes.side
-    middles = picture[pixels // 2 :: pixels, pixels // 2 :: pixels].reshape(-1, 3)
-    return {cell: tuple(color) for cell, color in enumerate(middles.tolist()) if tuple(color) != FLOOR}
+    pixels, side = len(picture) // mazes.side, mazes.side
+    cells = picture.reshape(side, pixels, side, pixels, 3).swapaxes(1, 2).reshape(side * side, -1, 3)
+    shown = {}
+    for number, cell in enumerate(cells):
+        colors = {tuple(color) for color in cell.tolist()}
+        for color in (WALL, GOAL, AGENT):
+            if color in colors:
+                shown[number] = color
+    return shown
 
 
 def test_horizons_and_names():

@@ -51,7 +51,7 @@ def test_attempts_in_a_room(tmp_path: Path) -> None:
     for moment, frame in enumerate(recording.frames):
         rows, columns = np.nonzero((pixels(frame) == AGENT).all(-1))
         x, y = (recording.trajectory.observation["observation"][moment, :2] * 4).round()
-        assert int(columns.mean() // 32) == x and int((128 - rows.mean()) // 32) == y
+        assert int(columns.mean() // 64) == x and int((256 - rows.mean()) // 64) == y
     assert recording.action_names == ("down", "left", "up", "right", "stay")
     assert recording.sub_goals == () and not recording.done.any() and not recording.cut
     again = record(run, seed=3)

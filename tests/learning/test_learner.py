@@ -255,6 +255,24 @@ def test_values_logged_are_in_units_of_reward(reward_scale: float) -> None:
     assert learner.update(batch)["value/target_mean"].item() == pytest.approx(expected)
 
 
+def test_values_by_discount_are_popart_s_in_units_of_reward() -> None:
+    discounts = tuple(1 - 0.5**power for power in range(1, 12))
+    learner = learner_of(agent_config=replace(TINY_AGENT, discounts=discounts), td=TDLoss(reward_scale=4.0))
+    for seed in range(3):
+        learner.update(batch_of(seed=seed))
+    popart, all_discounts = learner.agent.popart, learner.agent.discounts_G.tolist()
+    values = learner.values_by_discount()
+    shown = [float(key.rpartition("_")[2]) for key in values if key.startswith("value/target_mean_discount_")]
+    assert len(shown) == 6 and len(values) == 12
+    assert shown[0] == 0.5 and shown[-1] == pytest.approx(all_discounts[-1], rel=1e-5)
+    for discount in shown:
+        at = min(range(len(all_discounts)), key=lambda index: abs(all_discounts[index] - discount))
+        mean, deviation = popart.mean_G[at].item() / 4, popart.deviation_G[at].item() / 4
+        assert values[f"value/target_mean_discount_{discount:g}"] == pytest.approx(mean) and mean
+        assert values[f"value/popart_deviation_discount_{discount:g}"] == pytest.approx(deviation)
+    assert learner_of(agent_config=replace(TINY_AGENT, popart=False)).values_by_discount() == {}
+
+
 def test_learning_rate_warms_up_and_decays() -> None:
     config = LearnerConfig(learning_rate=1.0, warmup_updates=4, decay_updates=100)
     assert config.learning_rate_at(1) == pytest.approx(0.25 * 0.991)

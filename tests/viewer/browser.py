@@ -41,10 +41,13 @@ def chromium(profile: Path, downloads: Path | None = None) -> Iterator[webdriver
     for flag in (*FLAGS, f"--user-data-dir={profile}", "--window-size=1280,900"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    if downloads is not None:
-        options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    several_at_once = {"profile.default_content_setting_values.automatic_downloads": 1}
+    options.add_experimental_option("prefs", several_at_once)
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     try:
+        if downloads is not None:
+            behaviour = {"behavior": "allow", "downloadPath": str(downloads)}
+            driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
         yield driver
     finally:
         driver.quit()

@@ -42,6 +42,9 @@ def test_every_number_that_a_real_run_logged_is_there(tmp_path: Path) -> None:
     assert evaluated["kind"] == "interval"
     lows = [entry["evaluate/return_ci95_low"] for entry in logged if "evaluate/return_ci95_low" in entry]
     assert same(evaluated["low"], lows)
+    assert {"replay/age_updates", "value/popart_deviation_discount_0.99", "loss/entropy", "faults/restarts"} <= set(
+        shown
+    )
     titles = [section["title"] for section in panels["sections"]]
     assert titles[:2] == ["Learning", "Losses"] and "Everything else" not in titles
     assert rows[0] == ["run", "env_steps", "updates", "wall_seconds", *shown]

@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
 from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
 from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.config import EnvironmentConfig
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
+from yamame.environments.drawing import AGENT, GOAL, HINT, Board
 from yamame.environments.trials import Trials
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
@@ -46,8 +45,7 @@ class DarkKeyToDoorVectorEnv(BatchedEnv):
     ) -> None:
         if size < 1 or attempt_length < 1:
             raise UserError(f"size is {size} and attempt_length {attempt_length}: give at least 1")
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": ["rgb_array"]}
-        self.render_mode = render_mode
+        super().__init__(render_mode)
         self.num_envs = num_envs
         self.single_observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
         self.single_action_space = spaces.Discrete(len(_MOVES))
@@ -77,6 +75,7 @@ class DarkKeyToDoorVectorEnv(BatchedEnv):
         self._cell[rows] = self.start[rows]
         self._time[rows] = 0
         self._has_key[rows] = False
+        self.present()
         return self._observe(), {}
 
     def step(
@@ -96,20 +95,16 @@ class DarkKeyToDoorVectorEnv(BatchedEnv):
         self._has_key |= found
         out_of_time = (self._time >= self.attempt_length) & ~opened
         reward = (found | opened).astype(np.float64)
+        self.present()
         return self._observe(), reward, opened, out_of_time, {"success": opened.copy()}
 
-    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...]:
-        """A picture of every room: the door green, the key (until it is found) yellow, the agent red."""
-        return tuple(self._draw(row) for row in range(self.num_envs))
-
-    def _draw(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
-        board = Board(self.size, self.size, WALL)
-        for cell in range(self.size**2):
-            board.fill(*divmod(cell, self.size), FLOOR)
+    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+        """What one room looks like: the door green, the key (until it is found) yellow, the agent red."""
+        board = Board.of_floor(self.size, self.size)
         board.fill(*divmod(int(self.door[row]), self.size), GOAL)
         if not self._has_key[row]:
-            board.fill(*divmod(int(self.key[row]), self.size), HINT, share=0.8)
-        board.fill(*divmod(int(self._cell[row]), self.size), AGENT, share=0.5)
+            board.square(*divmod(int(self.key[row]), self.size), HINT, share=0.7)
+        board.disc(*divmod(int(self._cell[row]), self.size), AGENT, share=0.5)
         return board.picture
 
     def _observe(self) -> Float32[np.ndarray, "E 4"]:

@@ -5,34 +5,128 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
-from jaxtyping import UInt8
+from jaxtyping import Float64, UInt8
+from PIL import Image, ImageDraw, ImageFont
 
 from yamame.records.errors import UserError
 
 Color = tuple[int, int, int]
+Point = Float64[np.ndarray, "xy"]
 WALL, FLOOR, AGENT, GOAL, HINT = (40, 44, 52), (235, 235, 230), (204, 51, 17), (34, 136, 51), (238, 187, 51)
+LINE, GREY = (212, 212, 205), (176, 178, 176)
+"""Lines between cells of a floor; what matters less."""
 BOARD_PIXELS = 480
 """A board's longer side is at most so long, as far as its cells keep a pixel each."""
-SMALLEST_LINED = 6
-"""Cells of fewer pixels have no lines between them."""
+LARGEST_CELL = 64
+SMALLEST_LINED, SMALLEST_TEXT = 6, 14
+"""Cells of fewer pixels have no lines between them, and no text."""
+_FINER = 3
+"""Planes are painted so many times larger, so that edges become smooth."""
 
 
 class Board:
     """A picture of cells, x to the right and y upwards from 0."""
 
     def __init__(self, width: int, height: int, color: Color) -> None:
-        self._pixels = max(1, min(32, BOARD_PIXELS // max(width, height)))
-        self.picture = np.empty((height * self._pixels, width * self._pixels, 3), np.uint8)
+        self.pixels = max(1, min(LARGEST_CELL, BOARD_PIXELS // max(width, height)))
+        """Side of a cell."""
+        self.picture = np.empty((height * self.pixels, width * self.pixels, 3), np.uint8)
         self.picture[:] = color
         self._height = height
 
-    def fill(self, x: int, y: int, color: Color, *, share: float = 1.0) -> None:
-        """Paint one cell, or a square in its middle whose side is `share` of the cell's."""
-        margin = int(self._pixels * (1.0 - share) / 2)
-        line = int(self._pixels >= SMALLEST_LINED and share == 1.0)
-        top, left = (self._height - 1 - y) * self._pixels + margin, x * self._pixels + margin
-        side = max(1, self._pixels - 2 * margin - line)
-        self.picture[top : top + side, left : left + side] = color
+    @staticmethod
+    def of_floor(width: int, height: int) -> "Board":
+        """A board all of whose cells are floor."""
+        board = Board(width, height, FLOOR)
+        if board.pixels >= SMALLEST_LINED:
+            board.picture[board.pixels - 1 :: board.pixels] = LINE
+            board.picture[:, board.pixels - 1 :: board.pixels] = LINE
+        return board
+
+    def fill(self, x: int, y: int, color: Color) -> None:
+        """Paint one cell."""
+        cell = self._cell(x, y)
+        cell[:] = color
+        if color == FLOOR and self.pixels >= SMALLEST_LINED:
+            cell[-1], cell[:, -1] = LINE, LINE
+
+    def square(self, x: int, y: int, color: Color, *, share: float) -> None:
+        """Paint a square in the middle of a cell; its side is `share` of the cell's."""
+        margin = int(self.pixels * (1.0 - share) / 2)
+        self._cell(x, y)[margin : self.pixels - margin, margin : self.pixels - margin] = color
+
+    def disc(self, x: int, y: int, color: Color, *, share: float) -> None:
+        """The like, round and smooth."""
+        across, up = self._from_middle()
+        self._blend(x, y, color, share * self.pixels / 2 - np.hypot(across, up))
+
+    def arrow(self, x: int, y: int, color: Color, *, up: bool, share: float) -> None:
+        """The like, a triangle that points up or down."""
+        across, upwards = self._from_middle()
+        half, height = share * self.pixels / 2, upwards if up else -upwards
+        self._blend(x, y, color, np.minimum(height + half, half - np.abs(across) * 1.1 - (height + half) / 2))
+
+    def text(self, x: int, y: int, text: str, color: Color) -> None:
+        """Write into the middle of a cell; nothing where it is too small to be read."""
+        if self.pixels < SMALLEST_TEXT:
+            return
+        image = Image.fromarray(self._cell(x, y))
+        font = ImageFont.load_default(self.pixels * 0.55)
+        middle = self.pixels / 2
+        ImageDraw.Draw(image).text((middle, middle), text, color, font, anchor="mm")
+        self._cell(x, y)[:] = np.asarray(image)
+
+    def _cell(self, x: int, y: int) -> UInt8[np.ndarray, "side side 3"]:
+        top, left = (self._height - 1 - y) * self.pixels, x * self.pixels
+        return self.picture[top : top + self.pixels, left : left + self.pixels]
+
+    def _from_middle(self) -> tuple[Float64[np.ndarray, "1 side"], Float64[np.ndarray, "side 1"]]:
+        """How far the pixels of a cell are to the right of its middle, and above it."""
+        distance = np.arange(self.pixels) - (self.pixels - 1) / 2
+        return distance[None], -distance[:, None]
+
+    def _blend(self, x: int, y: int, color: Color, inside: Float64[np.ndarray, "side side"]) -> None:
+        """Paint the pixels of a cell that are so far inside a shape; those at its edge in part."""
+        cell, part = self._cell(x, y), np.clip(inside + 0.5, 0.0, 1.0)[..., None]
+        cell[:] = np.rint(cell * (1.0 - part) + np.array(color) * part)
+
+
+class Plane:
+    """A smooth picture of a part of the plane, x to the right and y upwards; what lies outside is drawn at its edge."""
+
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], color: Color) -> None:
+        self._low, high = np.array([x[0], y[0]]), np.array([x[1], y[1]])
+        self._scale = _FINER * BOARD_PIXELS / float((high - self._low).max())
+        width, self._height = np.rint((high - self._low) * self._scale).astype(int).tolist()
+        self._image = Image.new("RGB", (width, self._height), color)
+        self._pen = ImageDraw.Draw(self._image)
+
+    def disc(self, middle: Point, radius: float, color: Color) -> None:
+        """Paint a disc."""
+        x, y = self._pixel(middle)
+        r = radius * self._scale
+        self._pen.ellipse((x - r, y - r, x + r, y + r), color)
+
+    def arrow(self, tail: Point, head: Point, color: Color) -> None:
+        """Paint an arrow."""
+        ends = np.array([self._pixel(tail), self._pixel(head)])
+        along = ends[1] - ends[0]
+        length = float(np.hypot(*along))
+        if length < 1:
+            return
+        forward = along / length * min(length, 6 * _FINER)
+        side = 0.6 * np.array([-forward[1], forward[0]])
+        neck = ends[1] - forward
+        self._pen.line([*ends[0], *neck], color, 2 * _FINER)
+        self._pen.polygon([*ends[1], *(neck + side), *(neck - side)], color)
+
+    def picture(self) -> UInt8[np.ndarray, "height width 3"]:
+        """What was painted."""
+        return np.asarray(self._image.reduce(_FINER))
+
+    def _pixel(self, point: Point) -> tuple[float, float]:
+        x, y = (point - self._low) * self._scale
+        return float(np.clip(x, 0, self._image.width)), float(np.clip(self._height - y, 0, self._height))
 
 
 def render(environment: gymnasium.Env[Any, Any] | VectorEnv) -> UInt8[np.ndarray, "height width 3"]:

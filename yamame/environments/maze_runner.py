@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
@@ -67,8 +66,7 @@ class MazeRunnerVectorEnv(BatchedEnv):
         self.side = side = maze_side(size)
         if not 1 <= max_goals <= fewest_goals(side):
             raise UserError(f"max_goals is {max_goals}: give 1 to {fewest_goals(side)} in a maze of size {size}")
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": ["rgb_array"]}
-        self.render_mode = render_mode
+        super().__init__(render_mode)
         self.num_envs, self.max_goals, self.rewired = num_envs, max_goals, rewired
         self._sees_position, self._continuous = position, actions == "continuous"
         self.single_observation_space = spaces.Dict(
@@ -102,6 +100,7 @@ class MazeRunnerVectorEnv(BatchedEnv):
         if new_task.any():
             self._draw_tasks(np.flatnonzero(new_task))
         self.cell[rows] = start_cell(self.side)
+        self.present()
         return self._observe(), {}
 
     def step(
@@ -119,6 +118,7 @@ class MazeRunnerVectorEnv(BatchedEnv):
         blocked = self.wall.reshape(self.num_envs, -1)[self._rows, ahead]
         self.cell = np.where(blocked, self.cell, ahead)
         never = np.zeros(self.num_envs, np.bool_)
+        self.present()
         return self._observe(), np.zeros(self.num_envs), never, never.copy(), {}
 
     def set_tasks(
@@ -134,10 +134,6 @@ class MazeRunnerVectorEnv(BatchedEnv):
         self.wall[rows], self.goal[rows] = wall, goal
         self._free_ahead[rows] = free_ahead(wall).reshape(len(rows), -1, 4)
         self._instruction[rows] = np.where(goal[:, :, None] < 0, NO_GOAL, self._place[goal])
-
-    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...]:
-        """A picture of every maze: the agent red, all goals of its instruction green."""
-        return tuple(self._draw(row) for row in range(self.num_envs))
 
     def _draw_tasks(self, rows: Int64[np.ndarray, "tasks"]) -> None:
         rng = self.np_random
@@ -161,19 +157,21 @@ class MazeRunnerVectorEnv(BatchedEnv):
             DESIRED_LEAF: self._instruction.copy(),
         }
 
-    def _draw(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+        """What one maze looks like: the agent red, all goals of its instruction green, in their order."""
         board = Board(self.side, self.side, WALL)
-        self._fill(board, np.flatnonzero(~self.wall[row]), FLOOR)
-        self._fill(board, self.goal[row], GOAL)
-        self._fill(board, self.cell[row : row + 1], AGENT, share=0.5)
+        for cell in np.flatnonzero(~self.wall[row]):
+            board.fill(*self._xy(cell), FLOOR)
+        for number, cell in enumerate(self.goal[row][self.goal[row] >= 0], start=1):
+            board.fill(*self._xy(cell), GOAL)
+            board.text(*self._xy(cell), str(number), FLOOR)
+        board.disc(*self._xy(self.cell[row]), AGENT, share=0.7)
         return board.picture
 
-    def _fill(
-        self, board: Board, cells: Int64[np.ndarray, "cells"], color: tuple[int, int, int], share: float = 1.0
-    ) -> None:
-        for cell in cells[cells >= 0]:
-            from_top, column = divmod(int(cell), self.side)
-            board.fill(column, self.side - 1 - from_top, color, share=share)
+    def _xy(self, cell: np.integer[Any]) -> tuple[int, int]:
+        """Where a cell is on the board."""
+        from_top, column = divmod(int(cell), self.side)
+        return column, self.side - 1 - from_top
 
 
 def _direction(actions: Float32[np.ndarray, "E 2"]) -> Int64[np.ndarray, "E"]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
@@ -23,6 +22,8 @@ FORWARD, LEFT, RIGHT = 0, 1, 2
 FIRST_DROP, DROPS = 3, 4
 NOTHING = FIRST_DROP + DROPS
 PACKAGES_PER_DESTINATION = 3
+_ROW = 10
+"""Positions of the road beside each other in a picture."""
 
 
 class PackageDeliveryVectorEnv(BatchedEnv):
@@ -46,8 +47,7 @@ class PackageDeliveryVectorEnv(BatchedEnv):
         max_goals: int = 4,
         render_mode: str | None = None,
     ) -> None:
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": ["rgb_array"]}
-        self.render_mode = render_mode
+        super().__init__(render_mode)
         self.num_envs, self.road_length = num_envs, road_length
         self.min_goals, self.max_goals = min_goals, max_goals
         highest = float(max(road_length, PACKAGES_PER_DESTINATION * max_goals))
@@ -81,6 +81,7 @@ class PackageDeliveryVectorEnv(BatchedEnv):
         self._position[rows] = 0
         self._packages[rows] = PACKAGES_PER_DESTINATION * (self.destinations[rows] != NO_GOAL).sum(axis=1)
         self._delivered[rows] = NO_GOAL
+        self.present()
         return self._observe(), {}
 
     def step(
@@ -105,11 +106,8 @@ class PackageDeliveryVectorEnv(BatchedEnv):
         self._packages = self._packages - delivers
         self._position = np.where(back, 0, (position + forward) % self.road_length)
         never = np.zeros(self.num_envs, np.bool_)
+        self.present()
         return self._observe(), np.zeros(self.num_envs), never, never.copy(), {}
-
-    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...]:
-        """A picture of every road: destinations green, forks yellow (the mark above or below is the right side)."""
-        return tuple(self._draw(row) for row in range(self.num_envs))
 
     def _draw_task(self, row: int) -> None:
         rng, road = self.np_random, self.road_length
@@ -130,16 +128,29 @@ class PackageDeliveryVectorEnv(BatchedEnv):
             DESIRED_LEAF: self.destinations[:, :, None].copy(),
         }
 
-    def _draw(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
-        board = Board(self.road_length, 3, WALL)
+    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+        """What one road looks like, in rows from left to right: destinations green, forks yellow with the right side.
+
+        The squares below are packages that are left.
+        """
+        rows = -(-self.road_length // _ROW)
+        board = Board(_ROW + 2, 3 * rows + 1, WALL)
+
+        def at(position: int) -> tuple[int, int]:
+            return position % _ROW + 1, 3 * (rows - position // _ROW) - 1
+
         for position in range(self.road_length):
-            board.fill(position, 1, FLOOR)
-        for fork in np.flatnonzero(self.right_side[row] >= 0):
-            board.fill(int(fork), 1, HINT)
-            board.fill(int(fork), 2 if self.right_side[row, fork] == LEFT else 0, HINT, share=0.5)
+            board.fill(*at(position), FLOOR)
+        for fork in map(int, np.flatnonzero(self.right_side[row] >= 0)):
+            x, y = at(fork)
+            left = self.right_side[row, fork] == LEFT
+            board.fill(x, y, HINT)
+            board.arrow(x, y + (1 if left else -1), HINT, up=bool(left), share=0.7)
         for destination in self.destinations[row, self.destinations[row] != NO_GOAL]:
-            board.fill(int(destination), 1, GOAL)
-        board.fill(int(self._position[row]), 1, AGENT, share=0.5)
+            board.fill(*at(int(destination)), GOAL)
+        board.disc(*at(int(self._position[row])), AGENT, share=0.6)
+        for package in range(min(_ROW, int(self._packages[row]))):
+            board.square(package + 1, 0, FLOOR, share=0.35)
         return board.picture
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
@@ -50,8 +49,7 @@ class TMazeVectorEnv(BatchedEnv):
     ) -> None:
         if horizon < 1:
             raise UserError(f"the corridor has length {horizon}: give a horizon of at least 1")
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": ["rgb_array"]}
-        self.render_mode = render_mode
+        super().__init__(render_mode)
         self.num_envs = num_envs
         self.single_observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.single_action_space = spaces.Discrete(4)
@@ -77,6 +75,7 @@ class TMazeVectorEnv(BatchedEnv):
         self._y[rows] = 0
         self._time[rows] = 0
         self._cue_shown[rows] = self._cue_seen[rows] = self._start == 0
+        self.present()
         return self._observe(), {}
 
     def step(
@@ -99,20 +98,19 @@ class TMazeVectorEnv(BatchedEnv):
         success = ended & (self._y == self.goal)
         punished = ~ended & (actions != RIGHT) & (self._time > self._start)
         reward = success - self._penalty * punished
+        self.present()
         return self._observe(), reward, ended, ended.copy(), {"success": success}
 
-    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...]:
-        """A picture of every maze: the goal green, the cue (as long as it is shown) yellow, the agent red."""
-        return tuple(self._draw(row) for row in range(self.num_envs))
-
-    def _draw(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+        """What one maze looks like: the goal green, the cue (as long as it is shown) a yellow arrow, the agent red."""
         board = Board(self._junction + 3, 5, WALL)
         for x, y in [*((x, 0) for x in range(self._junction)), *((self._junction, y) for y in (-1, 0, 1))]:
             board.fill(x + 1, y + 2, FLOOR)
-        board.fill(self._junction + 1, int(self.goal[row]) + 2, GOAL)
+        goal = int(self.goal[row])
+        board.fill(self._junction + 1, goal + 2, GOAL)
         if self._cue_shown[row]:
-            board.fill(1, int(self.goal[row]) + 2, HINT)
-        board.fill(int(self._x[row]) + 1, int(self._y[row]) + 2, AGENT, share=0.6)
+            board.arrow(1, goal + 2, HINT, up=goal > 0, share=0.9)
+        board.disc(int(self._x[row]) + 1, int(self._y[row]) + 2, AGENT, share=0.7)
         return board.picture
 
     def _observe(self) -> Float32[np.ndarray, "E 2"]:

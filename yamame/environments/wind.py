@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float32, Float64
+from jaxtyping import Bool, Float32, Float64, UInt8
 
 from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
 from yamame.environments.adapters.vector_adapter import VectorAdapter
 from yamame.environments.config import EnvironmentConfig
+from yamame.environments.drawing import AGENT, FLOOR, GREY, WALL, Plane
+from yamame.environments.drawing import GOAL as GREEN
 from yamame.environments.trials import Trials
 from yamame.records.errors import UserError
 from yamame.records.interfaces import TrialEnvironments
@@ -42,10 +43,12 @@ class WindVectorEnv(BatchedEnv):
     step ends at the goal.
     """
 
-    def __init__(self, num_envs: int = 1, *, horizon: int = 75, held_out: bool = False) -> None:
+    def __init__(
+        self, num_envs: int = 1, *, horizon: int = 75, held_out: bool = False, render_mode: str | None = None
+    ) -> None:
         if horizon < 1:
             raise UserError(f"horizon is {horizon}: give at least 1")
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": []}
+        super().__init__(render_mode)
         self.num_envs = num_envs
         farthest = horizon * (LARGEST_MOVE + LARGEST_WIND)
         self.single_observation_space = spaces.Box(-farthest, farthest, (2,), np.float32)
@@ -68,6 +71,7 @@ class WindVectorEnv(BatchedEnv):
         self.wind[new_task] = self._tasks[self.np_random.integers(len(self._tasks), size=int(new_task.sum()))]
         self._position[rows] = 0.0
         self._time[rows] = 0
+        self.present()
         return self._position.astype(np.float32), {}
 
     def step(
@@ -85,7 +89,20 @@ class WindVectorEnv(BatchedEnv):
         arrived = np.linalg.norm(self._position - GOAL, axis=1) <= GOAL_RADIUS
         out_of_time = self._time >= self._horizon
         observation = self._position.astype(np.float32)
+        self.present()
         return observation, arrived.astype(np.float64), np.zeros_like(arrived), out_of_time, {"success": arrived}
+
+    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+        """What one plane looks like: the goal green, the point red (at the edge if it is outside), its wind grey."""
+        plane = Plane((-0.75, 0.75), (-0.25, 1.25), FLOOR)
+        wind = np.nan_to_num(self.wind[row])
+        for x in np.arange(-0.6, 0.7, 0.3):
+            for y in np.arange(-0.1, 1.2, 0.3):
+                plane.arrow(np.array([x, y]), np.array([x, y]) + 1.5 * wind, GREY)
+        plane.disc(GOAL, GOAL_RADIUS, GREEN)
+        plane.disc(np.zeros(2), 0.012, WALL)
+        plane.disc(self._position[row], 0.025, AGENT)
+        return plane.picture()
 
 
 def wind_tasks() -> Float64[np.ndarray, "tasks 2"]:

@@ -24,6 +24,9 @@ from yamame.records.errors import UserError
 from yamame.records.interfaces import Loss
 from yamame.records.limits import check_limits
 
+_MOST_DISCOUNTS = 6
+"""Have metrics of their own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerConfig:
@@ -130,6 +133,24 @@ class Learner:
                 f"{self.skipped_in_a_row} updates in a row had a loss or gradient that is not finite: "
                 "look for huge rewards or observations, or lower --learner.learning-rate"
             )
+
+    def values_by_discount(self) -> dict[str, float]:
+        """What PopArt knows of the TD targets of some discounts: running mean and deviation, in units of reward.
+
+        `value/target_mean_discount_<gamma>` and `value/popart_deviation_discount_<gamma>`; empty without PopArt. The
+        means are of what the critics are to predict: the values by discount. Waits for the device.
+        """
+        agent, scale = self.agent, self.config.td.reward_scale
+        if not agent.popart.enabled:
+            return {}
+        discounts = agent.discounts_G.tolist()
+        statistics = torch.stack([agent.popart.mean_G, agent.popart.deviation_G]) / scale
+        means, deviations = statistics.tolist()
+        values: dict[str, float] = {}
+        for at in _evenly(len(discounts), _MOST_DISCOUNTS):
+            values[f"value/target_mean_discount_{discounts[at]:.6g}"] = means[at]
+            values[f"value/popart_deviation_discount_{discounts[at]:.6g}"] = deviations[at]
+        return values
 
     def _update_eagerly(self, batch: Batch) -> Metrics:
         agent, config = self.agent, self.config
@@ -246,6 +267,12 @@ class Learner:
         self.updates = state["updates"]
         self._skipped.fill_(state["skipped"])
         self._skipped_in_a_row.fill_(state["skipped_in_a_row"])
+
+
+def _evenly(count: int, most: int) -> list[int]:
+    """At most so many of the first `count` numbers, the first and the last among them."""
+    shown = min(count, most)
+    return [round(part * (count - 1) / max(1, shown - 1)) for part in range(shown)]
 
 
 def _pieces(num_tokens: int, largest: int) -> list[slice]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from yamame.records.resumable import State
 from yamame.records.trajectory import Trajectory
+from yamame.replay.codec import DamagedRecordError
 from yamame.run.build import Parts
 from yamame.run.config import RunConfig
 from yamame.run.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND
@@ -145,6 +146,7 @@ class Round:
             "speed/collect_seconds": collected.seconds,
             "replay/trajectories": float(len(parts.store)),
             "replay/damaged": float(parts.store.damaged),
+            **self._age(),
         }
 
     def _learn(self, progress: Progress, stopped: Stopped) -> None:
@@ -163,7 +165,19 @@ class Round:
             "speed/update_seconds": seconds,
             "replay/wait_fraction": (parts.sampler.wait_seconds - waited) / seconds,
             **parts.sampler.goal_statistics.metrics(),
+            **learner.values_by_discount(),
         }
+
+    def _age(self) -> dict[str, float]:
+        """How many updates ago the policy acted that collected the stored trajectory in the middle."""
+        ids = self.parts.store.ids()
+        if not ids:
+            return {}
+        try:
+            middle = self.parts.store.read(ids[len(ids) // 2], on_demand=True)
+        except (DamagedRecordError, KeyError):
+            return {}
+        return {"replay/age_updates": float(self.parts.learner.updates - middle.policy_version)}
 
     def _note(self, measured: Mapping[str, Tensor]) -> None:
         for key, value in measured.items():

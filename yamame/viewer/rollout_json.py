@@ -1,7 +1,6 @@
 """A recording as JSON for the page: numbers rounded, attention as packed integers, pictures apart."""
 
 from base64 import b64encode
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -92,13 +91,13 @@ def _spread(intention: Intention) -> dict[str, Any]:
     return {"mean": numbers(np.tanh(mean)), "low": numbers(low), "high": numbers(high)}
 
 
-def _taken(recording: Recording) -> list[Sequence[float]]:
+def _taken(recording: Recording) -> list[list[int]] | list[list[float]]:
     """For every transition the places in `actions` of the choices made, or the numbers of a continuous action."""
     action = recording.trajectory.action
     rows = action.reshape(len(action), -1)
     sizes = recording.insight.intention.choices
     if not sizes:
-        return list(numbers(rows))
+        return rows.tolist()
     return (rows + np.array([0, *accumulate(sizes)][:-1])).tolist()
 
 

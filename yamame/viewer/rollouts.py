@@ -1,4 +1,4 @@
-"""The *Rollouts* view's answers: a checkpoint plays a trial, and the page gets to see what it saw, did and remembered."""
+"""The *Rollouts* view's answers: a checkpoint plays a trial; the page sees what it saw, did and remembered."""
 
 import hashlib
 import threading

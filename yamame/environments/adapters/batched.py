@@ -1,17 +1,59 @@
 """What our batched environments share: the reading of `reset`'s options, and going on where one stood."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
-from jaxtyping import Bool
+from gymnasium.vector import AutoresetMode, VectorEnv
+from jaxtyping import Bool, UInt8
 
+from yamame.environments.window import Window
+from yamame.records.errors import UserError
 from yamame.records.resumable import State, set_attributes
 
+RENDER_MODES = ("rgb_array", "human")
+FRAMES_PER_SECOND = 10.0
 
-class BatchedEnv(VectorEnv):
-    """A vector environment all of whose state is in NumPy arrays that are its attributes, and in `np_random`."""
+
+class BatchedEnv(VectorEnv, ABC):
+    """A vector environment all of whose state is in NumPy arrays that are its attributes, and in `np_random`.
+
+    With `render_mode="human"` the first of its environments is shown in a window after every reset and step; otherwise
+    `render` gives pictures of all of them.
+    """
+
+    def __init__(self, render_mode: str | None) -> None:
+        if render_mode not in (None, *RENDER_MODES):
+            raise UserError(f"render_mode is {render_mode!r}: give one of {', '.join(RENDER_MODES)}")
+        self.metadata = {
+            "autoreset_mode": AutoresetMode.DISABLED,
+            "render_modes": list(RENDER_MODES),
+            "render_fps": FRAMES_PER_SECOND,
+        }
+        self.render_mode = render_mode
+        self._window = Window(type(self).__name__, FRAMES_PER_SECOND) if render_mode == "human" else None
+
+    @abstractmethod
+    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+        """What one of the environments looks like now."""
+
+    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...] | None:
+        """Pictures of all of them; with `human` None, since the window shows the first."""
+        if self._window is None:
+            return tuple(self.picture(row) for row in range(self.num_envs))
+        self._window.show(self.picture(0))
+        return None
+
+    def present(self) -> None:
+        """Show how things stand, where there is a window."""
+        if self._window is not None:
+            self.render()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """See `VectorEnv.close`."""
+        if self._window is not None:
+            self._window.close()
 
     def state_dict(self) -> State:
         """See `Resumable`."""

@@ -10,7 +10,7 @@ const NARROWEST = 340, GAP = 24;
 export function adaptationCard(trial, offer, measure) {
   const body = h("div", { class: "r-adaptation-body" });
   const button = h("button", { type: "button", onclick: again }, "Measure with this checkpoint");
-  const element = h("section", { class: "card r-adaptation" }, h("h2", {}, "Adaptation"), body, button);
+  const element = h("section", { class: "r-card r-adaptation" }, h("h2", {}, "Adaptation"), body, button);
   let found = offer.adaptation, said = "";
 
   async function again() {

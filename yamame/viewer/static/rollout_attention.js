@@ -33,7 +33,7 @@ export function attentionStrips(clock) {
 export function mostLookedPanel(clock) {
   const { trial } = clock;
   const list = h("ol", { class: "r-tops" }), none = h("p", { class: "soft" }, "Nothing yet: the trial begins here.");
-  const element = h("section", { class: "card r-attention" },
+  const element = h("section", { class: "r-card r-attention" },
     h("h2", {}, "Most looked at from here", h("small", {}, "the most that any head gives · click to keep it beside the present one")), none, list);
   clock.onChange((moment, pinned) => {
     const looked = moment ? mostLookedSteps(trial, moment) : [];

@@ -6,7 +6,7 @@ import { percent, short } from "./rollout_data.js";
 export function actionPanel(clock) {
   const { trial } = clock;
   const rows = trial.actions.map((name, place) => (trial.probability ? bar(name, place) : track(name, place)));
-  const element = h("section", { class: "card r-actions" },
+  const element = h("section", { class: "r-card r-actions" },
     h("h2", {}, "Action", h("small", {}, trial.probability ? "probability · ● taken" : "most likely ± deviation · ● taken")),
     h("div", { class: "r-bars" }, rows.map((row) => row.element)));
   clock.onChange((moment) => {
@@ -58,7 +58,7 @@ export function factPanel(clock) {
     several ? fact("earned", "return of the attempt") : null, fact("total", several ? "return of the trial" : "return"),
     trial.success ? fact("success", "success") : null);
   const goals = trial.sub_goals.map((text) => h("li", {}, text));
-  const element = h("section", { class: "card r-now" }, list,
+  const element = h("section", { class: "r-card r-now" }, list,
     goals.length ? h("div", { class: "r-goals" }, h("h2", {}, "Instruction"), h("ol", {}, goals)) : null,
     trial.cut ? h("p", { class: "r-cut" }, `Only the first ${trial.steps.toLocaleString("en")} steps of the trial are shown.`) : null);
   clock.onChange((moment) => {

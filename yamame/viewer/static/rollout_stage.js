@@ -16,7 +16,7 @@ export function stagePanel(clock) {
   const place = h("output", { class: "r-place" });
   const views = h("div", { class: "r-views" }, now.figure, past.figure);
   now.image.addEventListener("load", () => views.classList.toggle("wide", now.image.naturalWidth > 2.2 * now.image.naturalHeight));
-  const element = h("section", { class: "card r-stage" }, views,
+  const element = h("section", { class: "r-card r-stage" }, views,
     h("div", { class: "r-transport" },
       to("|◀", "To the beginning (Home)", () => clock.go(0)), to("‹", "A step back (left arrow)", () => clock.go(clock.moment - 1)), button,
       to("›", "A step on (right arrow)", () => clock.go(clock.moment + 1)), to("▶|", "To the end (End)", () => clock.go(trial.steps)),

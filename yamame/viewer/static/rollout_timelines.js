@@ -17,7 +17,7 @@ export function timelines(clock, strips) {
     const value = h("output", {});
     return { element: h("li", { class: acting(trial, place) ? "acting" : null }, h("i", { style: { background: hue(trial, place) } }), `γ ${name(discount)}`, value), value };
   });
-  const element = h("section", { class: "card r-timelines" },
+  const element = h("section", { class: "r-card r-timelines" },
     h("div", { class: "r-row" }, h("span", { class: "r-label" }, "step"), slider),
     lanes.map((lane) => h("div", { class: "r-row" }, h("span", { class: "r-label" }, lane.label), lane.holder)),
     h("h2", {}, "Q of the action taken, by discount", h("small", {}, "in units of reward · the acting discount is drawn bold")),

@@ -87,7 +87,7 @@ function choices(offer, play) {
   } }, "Next seed");
   const labelled = (text, control, wide = false) =>
     control && h("label", { class: wide ? "wide" : null }, h("span", {}, text), control);
-  const element = h("form", { class: "r-form card", onsubmit: (event) => { event.preventDefault(); play(); } },
+  const element = h("form", { class: "r-form r-card", onsubmit: (event) => { event.preventDefault(); play(); } },
     labelled("checkpoint · update", checkpoint), labelled("seed", seed), labelled("acts by", manner),
     labelled("instruction", instruction, true), h("div", { class: "r-go" }, go, next));
   return {

@@ -1,0 +1,133 @@
+"""Our own environments in a window, on a screen that is not there, and what they look like."""
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from yamame.environments.adapters.batched import BatchedEnv
+from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, GREY, HINT, Board, Plane
+from yamame.environments.maze_runner import MazeRunnerVectorEnv
+from yamame.environments.package_delivery import LEFT, PackageDeliveryVectorEnv
+from yamame.environments.tmaze import TMazeVectorEnv
+from yamame.environments.wind import GOAL as GOAL_POINT
+from yamame.environments.wind import WindVectorEnv
+from yamame.records.errors import UserError
+
+OURS: dict[str, Any] = {
+    "passive T-maze": TMazeVectorEnv,
+    "active T-maze": partial(TMazeVectorEnv, passive=False),
+    "Dark Key-To-Door": DarkKeyToDoorVectorEnv,
+    "Package Delivery": PackageDeliveryVectorEnv,
+    "MazeRunner": MazeRunnerVectorEnv,
+    "Wind": WindVectorEnv,
+}
+every_one = pytest.mark.parametrize("make", OURS.values(), ids=OURS)
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """pygame with a screen in memory."""
+    pygame = pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    yield pygame
+    pygame.display.quit()
+
+
+def has(picture: np.ndarray, color: tuple[int, int, int]) -> bool:
+    return bool((picture == color).all(-1).any())
+
+
+@every_one
+def test_a_window_shows_the_first_environment_at_every_step(make: Any, screen: Any) -> None:
+    shown: BatchedEnv = make(2, render_mode="human")
+    same: BatchedEnv = make(2, render_mode="rgb_array")
+    shown.reset(seed=3)
+    same.reset(seed=3)
+    for _ in range(4):
+        pixels = screen.surfarray.array3d(screen.display.get_surface()).swapaxes(0, 1)
+        pictures = same.render()
+        assert pictures is not None and len(pictures) == 2
+        np.testing.assert_array_equal(pixels, pictures[0])
+        assert has(pixels, AGENT)
+        action = np.repeat(shown.single_action_space.sample()[None], 2, axis=0)
+        shown.step(action)
+        same.step(action)
+    assert shown.render() is None
+    shown.close()
+    assert not screen.display.get_init()
+
+
+def test_a_window_that_is_closed_ends_the_program(screen: Any) -> None:
+    maze = TMazeVectorEnv(1, render_mode="human")
+    maze.reset(seed=0)
+    screen.event.post(screen.event.Event(screen.QUIT))
+    with pytest.raises(KeyboardInterrupt):
+        maze.step(np.zeros(1, np.int64))
+
+
+def test_what_is_missing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="give one of rgb_array, human"):
+        TMazeVectorEnv(1, render_mode="ansi")
+    pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "nonsense")
+    maze = TMazeVectorEnv(1, render_mode="human")
+    with pytest.raises(UserError, match="no window can be opened here"):
+        maze.reset(seed=0)
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(UserError, match=r"pip install 'yamame\[window\]'"):
+        TMazeVectorEnv(1, render_mode="human")
+
+
+def test_the_road_shows_forks_and_where_they_lead() -> None:
+    roads = PackageDeliveryVectorEnv(1)
+    roads.reset(seed=0)
+    picture, side = roads.picture(0), 480 // 12
+    assert has(picture, AGENT) and has(picture, GOAL)
+    for fork in np.flatnonzero(roads.right_side[0] >= 0):
+        left, top = (fork % 10 + 1) * side, (3 * (fork // 10) + 1) * side
+        above, below = (
+            picture[top - side : top, left : left + side],
+            picture[top + side : top + 2 * side, left : left + side],
+        )
+        assert has(above, HINT) == (roads.right_side[0, fork] == LEFT) != has(below, HINT)
+
+
+def test_the_point_and_its_wind() -> None:
+    points = WindVectorEnv(1)
+    points.reset(seed=0)
+    before = points.picture(0)
+    assert before.shape == (480, 480, 3) and all(has(before, color) for color in (AGENT, GOAL, FLOOR, GREY))
+    points.wind[:], points._position[:] = 0.0, GOAL_POINT
+    at_the_goal = points.picture(0)
+    rows, columns = np.nonzero((at_the_goal == AGENT).all(-1))
+    assert abs(columns.mean() - 240) < 2 and abs(rows.mean() - 80) < 2 and not has(at_the_goal, GREY)
+    points._position[:] = 9.0  # far outside: at the edge
+    rows, columns = np.nonzero((points.picture(0) == AGENT).all(-1))
+    assert rows.min() == 0 and columns.max() == 479
+
+
+def test_shapes_are_smooth_and_where_they_belong() -> None:
+    board = Board(3, 2, FLOOR)
+    board.disc(1, 0, AGENT, share=0.5)
+    board.arrow(2, 1, HINT, up=True, share=0.8)
+    side = board.pixels
+    disc = (board.picture == AGENT).all(-1)
+    rows, columns = np.nonzero(disc)
+    assert rows.mean() == pytest.approx(1.5 * side - 0.5) and columns.mean() == pytest.approx(1.5 * side - 0.5)
+    assert disc.sum() == pytest.approx(np.pi * (side / 4) ** 2, rel=0.1)
+    assert len(np.unique(board.picture.reshape(-1, 3), axis=0)) > 10  # edges are mixed
+    width = (board.picture[:side, 2 * side :] == HINT).all(-1).sum(1)
+    assert width[side // 4] < width[side // 2] < width[3 * side // 4]
+    tiny = Board(500, 500, FLOOR)
+    tiny.text(0, 0, "1", AGENT)
+    tiny.disc(1, 1, AGENT, share=0.5)
+    assert not has(tiny.picture[-1:, :1], AGENT)
+    plane = Plane((0.0, 2.0), (0.0, 1.0), FLOOR)
+    plane.arrow(np.zeros(2), np.zeros(2), AGENT)
+    assert plane.picture().shape == (240, 480, 3) and not has(plane.picture(), AGENT)
