@@ -23,7 +23,7 @@ def test_attention_of_every_head_at_a_step(tmaze: Path) -> None:
     played = record(run, seed=5)
     looked = played.insight.attention
     assert looked is not None
-    for asked, step in ((-1, len(played) - 1), (2, 2)):
+    for asked, step in ((None, len(played) - 1), (2, 2)):
         figure = attention.draw([run], attention.Options(step=asked, seed=5, frames=2))
         heatmap, frames = figure.axes[:2]
         weights = looked.of_query(step)

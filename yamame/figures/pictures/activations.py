@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 class Options:
     """Flags of the picture."""
 
-    seed: int = -1
-    """Of the trial; -1: that of evaluations."""
+    seed: int | None = None
+    """Of the trial; None: that of evaluations."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "seed", at_least=-1)
+        check_limits(self, "seed", at_least=0)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
@@ -46,7 +46,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     checkpoints = kept_checkpoints(run)
     if not checkpoints:
         raise UserError(f"no checkpoint in {run / CHECKPOINTS}: the run stopped before its first one")
-    largest = [largest_numbers(run, path, None if options.seed < 0 else options.seed) for path in checkpoints]
+    largest = [largest_numbers(run, path, options.seed) for path in checkpoints]
     figure, panels = new_figure(columns=len(PLACES), width=2.3 * len(PLACES), height=3.6)
     updates = np.array([updates_of(path) for path in checkpoints])
     for number, (axes, place) in enumerate(zip(panels, PLACES, strict=True)):

@@ -31,32 +31,31 @@ KEEP = 256
 class Options:
     """Flags of the picture."""
 
-    step: int = -1
-    """At which the agent acts, from 0; -1: the last of the trial."""
+    step: int | None = None
+    """At which the agent acts, from 0; None: the last of the trial."""
     frames: int = 4
     """Of the steps that are looked at most, shown below where the environment has pictures."""
     checkpoint: str = NEWEST
     """newest, best, or its path."""
-    seed: int = -1
-    """Of the trial; -1: that of evaluations."""
+    seed: int | None = None
+    """Of the trial; None: that of evaluations."""
     instruction: str = ""
     """What to do, instead of what the task would draw."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "step", "seed", at_least=-1)
+        check_limits(self, "step", "seed", at_least=0)
         check_limits(self, "frames", at_least=1)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """A row for each head, a column for each step up to the one that looks; darker is more."""
     run = only_run(paths)
-    seed = None if options.seed < 0 else options.seed
-    played = record(run, checkpoint=options.checkpoint, seed=seed, instruction=options.instruction, keep=KEEP)
+    played = record(run, checkpoint=options.checkpoint, seed=options.seed, instruction=options.instruction, keep=KEEP)
     if played.insight.attention is None:
         raise UserError(f"{run} has no attention: attention needs a run with a Transformer")
-    if options.step >= len(played):
-        raise UserError(f"--step {options.step}: the trial has steps 0 to {len(played) - 1}")
-    step = len(played) - 1 if options.step < 0 else options.step
+    step = len(played) - 1 if options.step is None else options.step
+    if step >= len(played):
+        raise UserError(f"--step {step}: the trial has steps 0 to {len(played) - 1}")
     weight_LHT = played.insight.attention.of_query(step)
     seen = most_attended(weight_LHT, options.frames)
     pictures = {moment: picture for moment in seen if (picture := _picture(played, moment)) is not None}

@@ -42,14 +42,14 @@ class Options:
     """Of the newest stored ones, for `training`."""
     checkpoint: str = NEWEST
     """newest, best, or its path, for `trial`."""
-    seed: int = -1
-    """Of the trial; -1: that of evaluations."""
+    seed: int | None = None
+    """Of the trial; None: that of evaluations."""
     instruction: str = ""
     """What to do in the trial, instead of what the task would draw."""
 
     def __post_init__(self) -> None:
         check_limits(self, "trajectories", at_least=1)
-        check_limits(self, "seed", at_least=-1)
+        check_limits(self, "seed", at_least=0)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
@@ -62,9 +62,13 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         raise UserError(f"{run} has kept no checkpoints of its training: train with --milestone-every-env-steps N")
     figure, (axes,) = new_figure(width=8.2)
     if options.over == "trial" or len(checkpoints) < 2:
-        seed = None if options.seed < 0 else options.seed
         played = record(
-            run, checkpoint=options.checkpoint, seed=seed, instruction=options.instruction, pictures=False, keep=1
+            run,
+            checkpoint=options.checkpoint,
+            seed=options.seed,
+            instruction=options.instruction,
+            pictures=False,
+            keep=1,
         )
         x, q_XG, discounts = np.arange(len(played)), played.insight.q_TG, played.insight.discounts_G
         axes.set(xlabel="step of the trial", title=f"Values along a trial, after {played.updates:,} updates")
