@@ -17,7 +17,7 @@ from jaxtyping import Float64
 from yamame.environments.crafter_goals import ACHIEVEMENTS, achievement_goal, goal_text
 from yamame.records.errors import UserError
 from yamame.rollout.confidence import rate_ci95
-from yamame.run.figures import axes_in
+from yamame.run.drawing import axes_in
 from yamame.run.session import evaluate_run
 
 FIGURE_9 = (

@@ -27,6 +27,7 @@ from yamame.run.session import About, Summary
 from yamame.run.sizes import apply_size
 from yamame.run.variants import apply_variants
 from yamame.settings.catalogue import load_recipe
+from yamame.settings.origin import about_run
 from yamame.settings.resolve import settings_from_overrides
 
 EnvironmentFactory = Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
@@ -85,7 +86,7 @@ def train(
         settings |= {} if horizon is None else {"env.horizon": horizon}
         settings |= {} if attempts == 1 else {"env.attempts": attempts}
         config = settings_from_overrides(recipe, variants, settings, size=size)
-        about = About(recipe=recipe.name, expected=recipe.about.get("expected", ""))
+        about = about_run(recipe, config)
     else:
         env = _environment(task, horizon, attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}

@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data | view`."""
+"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data | view | figure`."""
 
 import argparse
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from yamame.data.command import add_data
+from yamame.figures.command import add_figure
 from yamame.records.errors import UserError
 from yamame.viewer.command import add_view
 
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(commands)
     add_data(commands)
     add_view(commands)
+    add_figure(commands)
     return parser
 
 
@@ -199,8 +201,9 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("no recipe was named: yamame recipes lists them")
-    from yamame.run.session import About, start
+    from yamame.run.session import start
     from yamame.settings.catalogue import load_recipe
+    from yamame.settings.origin import about_run
     from yamame.settings.resolve import settings_from_flags
 
     _require_recipe_first(options.recipe, rest, "train")
@@ -210,7 +213,9 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
         print()
     flags = [*rest, "--help"] if options.help else rest
     config = settings_from_flags(recipe, options.variant, flags, size=options.size)
-    about = About(recipe=recipe.name, expected=recipe.about.get("expected", ""))
+    size = [] if options.size is None else ["--size", options.size]
+    variants = [word for variant in options.variant for word in ("--variant", variant)]
+    about = about_run(recipe, config, ["yamame", "train", recipe.name, *size, *variants, *rest])
     _show(start(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
     return 0
 
@@ -344,5 +349,5 @@ def _show(summary: dict[str, Any], as_json: bool) -> None:
     if "video" in summary:
         print(f"film: {summary['video']}")
     if "run_dir" in summary:
-        report = "" if "stopped_by" in summary else f"; report: {summary['run_dir']}/report.md"
+        report = "" if "stopped_by" in summary else f"; report: {summary['run_dir']}/report.md and .html"
         print(f"{summary['train_seconds']:.1f} s of training{report}")

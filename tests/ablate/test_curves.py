@@ -10,17 +10,17 @@ import pytest
 
 from yamame.ablate.arms import Arm
 from yamame.ablate.curves import MOST_POINTS, RunCurve, mean_curve, run_curve
-from yamame.ablate.figure import COLORS, draw_curves
+from yamame.ablate.figure import draw_curves
 from yamame.ablate.results import AblationResults, ArmResult, FinishedRun
 from yamame.ablate.statistic import mean_of
 from yamame.environments.tmaze import PassiveTMazeConfig
 from yamame.run.config import EvaluationConfig, RunConfig
-from yamame.run.figures import RANDOM_COLOR
+from yamame.run.drawing import COLORS, RANDOM_COLOR
 from yamame.run.metrics import EVALUATION_RETURN, RETURN, MetricWriter
 
 
 def curve(env_steps: Sequence[float], returns: Sequence[float], *, solved: bool = False) -> RunCurve:
-    return RunCurve(env_steps=np.array(env_steps, float), returns=np.array(returns, float), solved=solved)
+    return RunCurve(x=np.array(env_steps, float), values=np.array(returns, float), solved=solved)
 
 
 def test_a_runs_curve_has_its_evaluations_and_ends_in_the_final_one(tmp_path: Path) -> None:
@@ -31,18 +31,18 @@ def test_a_runs_curve_has_its_evaluations_and_ends_in_the_final_one(tmp_path: Pa
     result = {"env_steps": 50, "return_mean": 2.0}
     config = RunConfig(env=PassiveTMazeConfig(horizon=3), env_steps=50, evaluation=EvaluationConfig(every_env_steps=10))
     made = run_curve(tmp_path, result, config)
-    assert made.env_steps.tolist() == [10, 40, 50] and made.returns.tolist() == [0.5, 1.5, 2.0]
+    assert made.x.tolist() == [10, 40, 50] and made.values.tolist() == [0.5, 1.5, 2.0]
     assert not made.solved
     assert run_curve(tmp_path, result, replace(config, env_steps=80)).solved
     # what was judged shortly before the end is judged better at the end
     rarely = replace(config, evaluation=EvaluationConfig(every_env_steps=30))
-    assert run_curve(tmp_path, result, rarely).env_steps.tolist() == [10, 50]
+    assert run_curve(tmp_path, result, rarely).x.tolist() == [10, 50]
 
 
 def test_the_mean_is_over_common_steps() -> None:
     made = mean_curve([curve([0, 10, 20], [0, 1, 2]), curve([4, 10, 30], [2, 3, 8])])
     assert made is not None and made.ci95 is not None
-    assert made.env_steps.tolist() == [4, 10, 20]
+    assert made.x.tolist() == [4, 10, 20]
     assert made.mean == pytest.approx([(0.4 + 2) / 2, 2, (2 + 5.5) / 2])
     # of two seeds the interval is their range
     assert made.ci95 == pytest.approx(np.array([[0.4, 1, 2], [2, 3, 5.5]]))
@@ -51,10 +51,10 @@ def test_the_mean_is_over_common_steps() -> None:
 def test_what_is_solved_stays_solved_and_what_merely_ends_does_not() -> None:
     solved, longer = curve([0, 10], [0, 1], solved=True), curve([0, 10, 30], [0, 0.5, 0.8])
     made = mean_curve([solved, longer])
-    assert made is not None and made.env_steps.tolist() == [0, 10, 30] and made.mean == pytest.approx([0, 0.75, 0.9])
+    assert made is not None and made.x.tolist() == [0, 10, 30] and made.mean == pytest.approx([0, 0.75, 0.9])
     assert not made.solved
     both = mean_curve([solved, curve([0, 20], [0, 1], solved=True)])
-    assert both is not None and both.env_steps.tolist() == [0, 10, 20] and both.solved
+    assert both is not None and both.x.tolist() == [0, 10, 20] and both.solved
     assert mean_curve([curve([10], [1]), curve([20], [1])]) is None
 
 
@@ -70,8 +70,8 @@ def test_a_single_seed_has_no_band() -> None:
 def test_long_curves_are_thinned() -> None:
     env_steps = np.arange(5000.0)
     made = mean_curve([curve(env_steps, env_steps), curve(env_steps, 3 * env_steps)])
-    assert made is not None and len(made.env_steps) == MOST_POINTS
-    assert made.mean == pytest.approx(2 * made.env_steps) and made.env_steps[-1] == 4999
+    assert made is not None and len(made.x) == MOST_POINTS
+    assert made.mean == pytest.approx(2 * made.x) and made.x[-1] == 4999
 
 
 def shows(path: Path, color: str, strength: float = 1.0) -> bool:

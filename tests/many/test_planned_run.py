@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from yamame.many.difference import settings_difference
 from yamame.many.planned_run import name_of_folder, plan_runs, require_same_settings
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
+from yamame.run.difference import settings_difference
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 

@@ -1,4 +1,4 @@
-"""Learning curves: the evaluations of one run, and their mean over the seeds of an arm."""
+"""Learning curves: a metric of one run, by default the return of its evaluations, and its mean over several seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,27 +10,30 @@ from jaxtyping import Float64
 
 from yamame.ablate.statistic import mean_over_seeds
 from yamame.run.config import RunConfig
-from yamame.run.metrics import EVALUATION_RETURN, read_metrics
+from yamame.run.metrics import EVALUATION_RETURN, EVALUATION_SUCCESS, read_metrics
 
 MOST_POINTS = 200
 """On a curve; more would not be seen."""
+_OF_RESULT = {EVALUATION_RETURN: "return_mean", EVALUATION_SUCCESS: "success_rate"}
+"""Metric -> what `result.json` calls it in the final evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunCurve:
-    """Mean return of every evaluation of a finished run, the final one included."""
+    """Values of one metric of a run; for the return of evaluations the final one is included."""
 
-    env_steps: Float64[np.ndarray, "points"]
-    returns: Float64[np.ndarray, "points"]
+    x: Float64[np.ndarray, "points"]
+    """Environment steps, or what else the curve goes along."""
+    values: Float64[np.ndarray, "points"]
     solved: bool
-    """Whether the run ended before its length, because its task was solved: its last return then holds on."""
+    """Whether the run ended before its length, because its task was solved: its last value then holds on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The like over several seeds, at common environment steps."""
+    """The like over several seeds, at common places."""
 
-    env_steps: Float64[np.ndarray, "points"]
+    x: Float64[np.ndarray, "points"]
     mean: Float64[np.ndarray, "points"]
     ci95: Float64[np.ndarray, "2 points"] | None
     """Both ends of 95 % intervals; None for a single seed."""
@@ -38,19 +41,29 @@ class Curve:
     """Whether it ends because all seeds had solved the task."""
 
 
-def run_curve(run: Path, result: Mapping[str, Any], config: RunConfig) -> RunCurve:
-    """From a run's metrics, its `result.json` and its config.
+def run_curve(
+    run: Path,
+    result: Mapping[str, Any] | None,
+    config: RunConfig,
+    *,
+    metric: str = EVALUATION_RETURN,
+    along: str = "env_steps",
+) -> RunCurve:
+    """From a run's metrics, its `result.json` if it is finished, and its config; without points where none is known.
 
-    The final evaluation has more trials: it also stands for one that was made shortly before.
+    `along` is `env_steps`, `updates` or `wall_seconds`. The final evaluation has more trials: it also stands for one
+    that was made shortly before.
     """
-    end, shortly = result["env_steps"], config.evaluation.every_env_steps / 2
-    points = [
-        (line["env_steps"], line[EVALUATION_RETURN])
-        for line in read_metrics(run)
-        if line.get(EVALUATION_RETURN) is not None and line["env_steps"] < end - shortly
-    ]
-    env_steps, returns = np.array([*points, (end, result["return_mean"])], np.float64).T
-    return RunCurve(env_steps=env_steps, returns=returns, solved=end < config.env_steps)
+    lines = [line for line in read_metrics(run) if line.get(metric) is not None]
+    points = [(line[along], line[metric]) for line in lines]
+    final = None if result is None else result.get(_OF_RESULT.get(metric, ""))
+    if result is not None and final is not None:
+        shortly = config.evaluation.every_env_steps / 2
+        last_kept = result["env_steps"] - shortly
+        points = [point for line, point in zip(lines, points, strict=True) if line["env_steps"] < last_kept]
+        points.append((result[along], final))
+    x, values = np.array(points, np.float64).reshape(-1, 2).T
+    return RunCurve(x=x, values=values, solved=result is not None and result["env_steps"] < config.env_steps)
 
 
 def mean_curve(runs: Sequence[RunCurve]) -> Curve | None:
@@ -58,18 +71,19 @@ def mean_curve(runs: Sequence[RunCurve]) -> Curve | None:
 
     None where there is no such place.
     """
-    begin, end = max(run.env_steps[0] for run in runs), _end(runs)
-    evaluated = np.unique(np.concatenate([run.env_steps for run in runs]))
-    env_steps = evaluated[(evaluated >= begin) & (evaluated <= end)]
-    if not len(env_steps):
+    if not all(len(run.x) for run in runs):
         return None
-    if len(env_steps) > MOST_POINTS:
-        env_steps = np.linspace(begin, end, MOST_POINTS)
-    returns = np.stack([np.interp(env_steps, run.env_steps, run.returns) for run in runs])
-    mean, ci95 = mean_over_seeds(returns)
-    return Curve(env_steps=env_steps, mean=mean, ci95=ci95, solved=all(run.solved for run in runs))
+    begin, end = max(run.x[0] for run in runs), _end(runs)
+    known = np.unique(np.concatenate([run.x for run in runs]))
+    x = known[(known >= begin) & (known <= end)]
+    if not len(x):
+        return None
+    if len(x) > MOST_POINTS:
+        x = np.linspace(begin, end, MOST_POINTS)
+    mean, ci95 = mean_over_seeds(np.stack([np.interp(x, run.x, run.values) for run in runs]))
+    return Curve(x=x, mean=mean, ci95=ci95, solved=all(run.solved for run in runs))
 
 
 def _end(runs: Sequence[RunCurve]) -> float:
-    unsolved = [run.env_steps[-1] for run in runs if not run.solved]
-    return float(min(unsolved, default=max(run.env_steps[-1] for run in runs)))
+    unsolved = [run.x[-1] for run in runs if not run.solved]
+    return float(min(unsolved, default=max(run.x[-1] for run in runs)))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from yamame.ablate.arms import FULL, Arm
 from yamame.ablate.found import found_runs
-from yamame.many.difference import settings_difference
 from yamame.many.planned_run import PlannedRun, plan_runs, require_same_settings
 from yamame.many.words import refuse_own_flags
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
+from yamame.run.difference import settings_difference
 from yamame.run.session import read_config
 from yamame.run.variants import apply_variants
 from yamame.settings.catalogue import load_recipe

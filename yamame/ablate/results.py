@@ -11,10 +11,7 @@ from yamame.ablate.arms import Arm
 from yamame.ablate.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.ablate.found import FoundRun, found_runs
 from yamame.ablate.statistic import Mean, mean_of
-from yamame.learning.checkpoint import load_checkpoint
-from yamame.records.errors import UserError
-from yamame.run.run_directory import CHECKPOINTS
-from yamame.run.session import Summary, read_config, read_result
+from yamame.run.session import Summary, random_return, read_config, read_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +103,7 @@ def collect_results(directory: Path, recipe: str) -> AblationResults:
     return AblationResults(
         recipe=recipe,
         arms=arms,
-        random_return=_random_return(arms[0].runs[0].directory) if arms else None,
+        random_return=random_return(arms[0].runs[0].directory) if arms else None,
         unfinished=len(found) - sum(len(arm.runs) for arm in arms),
     )
 
@@ -117,12 +114,3 @@ def _finished(run: FoundRun) -> list[FinishedRun]:
         return []
     curve = run_curve(run.directory, result, config)
     return [FinishedRun(directory=run.directory, seed=config.seed, result=result, curve=curve)]
-
-
-def _random_return(run: Path) -> float | None:
-    """What the run found out before it began; arms act on the same task, so the first run speaks for all."""
-    try:
-        random_actions = load_checkpoint(run / CHECKPOINTS).state["standing"]["random_actions"]
-    except (UserError, KeyError):
-        return None
-    return random_actions and random_actions["return_mean"]

@@ -99,7 +99,7 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     Damaged newer ones are named in `fallback_from`. Raises `UserError` where none is whole.
     """
     damaged: list[str] = []
-    for path in _newest_first(directory):
+    for path in newest_first(directory):
         try:
             return _read_whole(path, tuple(damaged))
         except (OSError, ValueError) as problem:
@@ -115,6 +115,14 @@ def read_checkpoint(path: Path) -> Checkpoint:
         return _read_whole(path, ())
     except (OSError, ValueError) as problem:
         raise UserError(f"{path} is no whole checkpoint ({problem})") from problem
+
+
+def newest_first(directory: Path) -> list[Path]:
+    """The checkpoints in a directory, whole or damaged; none where there is no directory."""
+    if not directory.is_dir():
+        return []
+    found = [path for path in directory.iterdir() if _COMPLETE.fullmatch(path.name)]
+    return sorted(found, key=_order, reverse=True)
 
 
 def flatten_tensors(nested: Any) -> tuple[dict[str, Tensor], Any]:
@@ -242,19 +250,12 @@ def _discard_unfinished(directory: Path) -> None:
 
 
 def _remove_old(directory: Path, step: int, keep: int) -> None:
-    paths = _newest_first(directory)
+    paths = newest_first(directory)
     kept = [path for path in paths if _order(path)[0] <= step and not path.name.endswith(".replaced")]
     kept = kept[:keep] if keep else kept
     for path in paths:
         if path not in kept:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _newest_first(directory: Path) -> list[Path]:
-    if not directory.is_dir():
-        return []
-    found = [path for path in directory.iterdir() if _COMPLETE.fullmatch(path.name)]
-    return sorted(found, key=_order, reverse=True)
 
 
 def _order(path: Path) -> tuple[int, bool]:

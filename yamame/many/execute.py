@@ -10,8 +10,9 @@ from pathlib import Path
 from yamame.many.planned_run import PlannedRun, Standing
 from yamame.records.errors import UserError
 from yamame.run.run_directory import ABOUT, CHECKPOINTS, LOCK, OFFLINE, REPLAY, SPACES, InUseError, lock
-from yamame.run.session import About, go_on, start
+from yamame.run.session import go_on, start
 from yamame.settings.catalogue import load_recipe
+from yamame.settings.origin import about_run
 
 _BEFORE_CONFIG = {LOCK, REPLAY, OFFLINE, CHECKPOINTS, SPACES, ABOUT}
 """What a run's folder can hold before its config, which is what makes it a run."""
@@ -65,7 +66,7 @@ def _make(run: PlannedRun, *, quiet: bool) -> str:
         summary = go_on(run.directory, env_steps=run.config.env_steps, quiet=quiet)
     else:
         _clear(run.directory)
-        about = About(recipe=run.recipe, expected=load_recipe(run.recipe).about.get("expected", ""))
+        about = about_run(load_recipe(run.recipe), run.config)
         summary = start(run.config, about, run_dir=run.directory, quiet=quiet)
     stopped_by: str = summary.get("stopped_by", "")
     return stopped_by

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 
-from yamame.many.difference import settings_difference
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
+from yamame.run.difference import settings_difference
 from yamame.run.run_directory import CONFIG
 from yamame.run.session import read_config, read_result
 

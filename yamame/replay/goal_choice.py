@@ -52,6 +52,12 @@ def chances(weights: Float[np.ndarray, "n"], normalizer: Normalizer, *, top_k: i
     return kept / kept.sum()
 
 
+def mean_chances(weights: Float[np.ndarray, "n"], *, top_k: int) -> Float[np.ndarray, "n"]:
+    """`chances` on average over how often each normaliser is drawn."""
+    parts = [chance * chances(weights, normalizer, top_k=top_k) for normalizer, chance in NORMALIZER_CHANCES.items()]
+    return np.sum(parts, axis=0)
+
+
 def choose(weights: Float[np.ndarray, "n"], normalizer: Normalizer, rng: np.random.Generator, *, top_k: int) -> int:
     """Index drawn from `chances`."""
     cumulated = np.cumsum(chances(weights, normalizer, top_k=top_k))

@@ -9,8 +9,8 @@ from jaxtyping import Float, Float32, Int, Shaped
 from yamame.records.goals import INSTRUCTION_LEAF, Goals, displays
 from yamame.records.limits import check_limits
 from yamame.records.trajectory import Trajectory
-from yamame.replay.goal_choice import choose, draw_normalizer
-from yamame.replay.goal_statistics import GoalStatistics
+from yamame.replay.goal_choice import choose, draw_normalizer, mean_chances
+from yamame.replay.goal_statistics import PER_STEP, PER_TRAJECTORY, GoalStatistics
 
 RelabelMode = Literal["some", "all", "all-or-nothing", "none"]
 
@@ -55,11 +55,8 @@ class Relabeler:
         self, trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Trajectory, GoalStatistics]:
         """The trajectory, told anew or itself, and the statistics after it."""
-        goals = trajectory.goals
-        if self.config.mode == "none" or goals is None or trajectory.episode_start[1:-1].any():
-            return trajectory, statistics
-        completed = goals.completions()
-        if len(completed) == len(goals.instruction):
+        goals, completed = trajectory.goals, _completed(trajectory)
+        if self.config.mode == "none" or goals is None or completed is None:
             return trajectory, statistics
         statistics = self._counted(goals, statistics, rng)
         candidates = _achieved_at_other_steps(goals, completed)
@@ -74,6 +71,37 @@ class Relabeler:
             return trajectory, statistics
         chosen = self._choose(*candidates, inserted, statistics, rng)
         return asked_for(trajectory, _merged(goals, completed, chosen)), statistics
+
+    def candidates(self, trajectory: Trajectory) -> tuple[Int[np.ndarray, "M"], Shaped[np.ndarray, "M goal"]] | None:
+        """Transitions at which goals were achieved that could be inserted, and these goals; None: it stays as it is."""
+        goals, completed = trajectory.goals, _completed(trajectory)
+        return None if goals is None or completed is None else _achieved_at_other_steps(goals, completed)
+
+    def chance_of_first(
+        self, step_M: Int[np.ndarray, "M"], goal_M: Shaped[np.ndarray, "M goal"], statistics: GoalStatistics
+    ) -> Float[np.ndarray, "M"]:
+        """Chance of each of the `candidates` of a trajectory to be the first that is chosen."""
+        if not self.config.importance_sampling:
+            return self._chance_of_first(step_M, np.ones(len(step_M)))
+        by_statistic = [statistics.weights(goal_M, statistic) for statistic in (PER_STEP, PER_TRAJECTORY)]
+        return np.mean([self._chance_of_first(step_M, weight_M) for weight_M in by_statistic], axis=0)
+
+    def _chance_of_first(
+        self, step_M: Int[np.ndarray, "M"], weight_M: Float[np.ndarray, "M"]
+    ) -> Float[np.ndarray, "M"]:
+        chance_M = np.ones(len(step_M))
+        steps, begins, step_of_M = np.unique(step_M, return_index=True, return_inverse=True)
+        chance_M *= self._chances(np.add.reduceat(weight_M, begins))[step_of_M]
+        for number in range(len(steps)):
+            here = step_of_M == number
+            chance_M[here] *= self._chances(weight_M[here])
+        return chance_M
+
+    def _chances(self, weights: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        """Of what `_draw` gives."""
+        if len(weights) == 1 or not self.config.importance_sampling:
+            return np.full(len(weights), 1.0 / len(weights))
+        return mean_chances(weights, top_k=self.config.top_k)
 
     def _counted(self, goals: Goals, statistics: GoalStatistics, rng: np.random.Generator) -> GoalStatistics:
         if not self.config.importance_sampling or not len(goals.achieved_goal):
@@ -152,6 +180,15 @@ def asked_for(trajectory: Trajectory, goals: Goals) -> Trajectory:
         success=success,
         goals=replace(goals, achieved_step=goals.achieved_step[:kept], achieved_goal=goals.achieved_goal[:kept]),
     )
+
+
+def _completed(trajectory: Trajectory) -> list[int] | None:
+    """The transitions that completed a sub-goal; None where nothing is to be told anew."""
+    goals = trajectory.goals
+    if goals is None or trajectory.episode_start[1:-1].any():
+        return None
+    completed = goals.completions()
+    return None if len(completed) == len(goals.instruction) else completed
 
 
 def _achieved_at_other_steps(

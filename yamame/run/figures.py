@@ -1,15 +1,15 @@
 """A run in pictures: its learning curve, and what attempt after attempt earns."""
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from yamame.run.drawing import COLORS, RANDOM, RANDOM_COLOR, axes_in, compact, draw_random
 from yamame.run.metrics import EVALUATION_HIGH, EVALUATION_LOW, EVALUATION_RETURN, RETURN
 
-TRAINING_COLOR, EVALUATION_COLOR, SUCCESS_COLOR, RANDOM_COLOR = "#4477aa", "#cc3311", "#228833", "#777777"
+TRAINING_COLOR, EVALUATION_COLOR, SUCCESS_COLOR = COLORS[:3]
 
 
 def draw_learning_curve(
@@ -28,10 +28,10 @@ def draw_learning_curve(
         axes.errorbar(
             at, mean, whiskers, color=EVALUATION_COLOR, marker="o", markersize=5, capsize=3, label="evaluation, 95 % CI"
         )
-        _draw_random(axes, random_return, "random actions")
+        draw_random(axes, random_return)
         axes.set(xlabel="environment steps", ylabel="mean return of a trial", title="Learning curve")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.xaxis.set_major_formatter(lambda value, _: _compact(value))
+        axes.xaxis.set_major_formatter(compact)
         axes.set_xlim(0, 1.03 * max(1, *at, *steps))
         axes.legend(frameon=False)
 
@@ -43,11 +43,11 @@ def draw_adaptation(path: Path, evaluation: Mapping[str, Any], random_actions: M
         with axes_in(path) as axes:
             _draw_one_attempt(axes, evaluation, random_actions["return_mean"] if random_actions else None)
         return
-    with axes_in(path, columns=1 if success is None else 2) as axes:
+    with axes_in(path, rows=1 if success is None else 2, height=4.2 if success is None else 6.6) as axes:
         of_return = axes if success is None else axes[0]
         _draw_band(of_return, returns, evaluation["return_per_attempt_ci95"], TRAINING_COLOR)
         share = float(np.mean(random_actions["return_per_attempt"])) if random_actions else None
-        _draw_random(of_return, share, "random actions, average attempt")
+        draw_random(of_return, share, "random actions, average attempt")
         of_return.set(ylabel="mean return of the attempt", title="Adaptation within a trial")
         of_return.legend(frameon=False)
         if success is not None:
@@ -70,7 +70,7 @@ def _draw_band(axes: Any, means: Sequence[float], ci95: Sequence[Sequence[float]
 def _draw_one_attempt(axes: Any, evaluation: Mapping[str, Any], random_return: float | None) -> None:
     """A trial of one attempt shows no adaptation between attempts: the trained agent beside random actions."""
     mean, (low, high) = evaluation["return_mean"], evaluation["return_ci95"]
-    bars = [("random actions", random_return, RANDOM_COLOR)] if random_return is not None else []
+    bars = [(RANDOM, random_return, RANDOM_COLOR)] if random_return is not None else []
     for name, value, color in (*bars, ("trained, 95 % CI", mean, TRAINING_COLOR)):
         axes.bar_label(
             axes.bar([name], [value], color=color, width=0.5), fmt="%.3g", label_type="center", color="white"
@@ -81,33 +81,6 @@ def _draw_one_attempt(axes: Any, evaluation: Mapping[str, Any], random_return: f
     axes.margins(x=0.4, y=0.12)
     axes.set(ylabel="mean return of a trial", title="Return (a trial of this task is one attempt)")
     axes.grid(axis="x", visible=False)
-
-
-@contextlib.contextmanager
-def axes_in(path: Path, *, columns: int = 1, height: float = 4.2) -> Iterator[Any]:
-    """Axes in the style of all our figures (an array of them for several columns), saved on leaving.
-
-    No pyplot: nothing global to set or to close. `height` is in inches.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2 if columns == 1 else 5.2 * columns, height), layout="tight")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(ncols=columns)
-    for axes in np.atleast_1d(panels):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color="#dddddd", linewidth=0.8)
-        axes.set_axisbelow(True)
-    yield panels
-    for axes in np.atleast_1d(panels):
-        axes.title.set(fontsize=12, fontweight="bold", horizontalalignment="left", position=(0, 1))
-    figure.savefig(path, dpi=150)
-
-
-def _draw_random(axes: Any, value: float | None, label: str) -> None:
-    if value is not None:
-        axes.axhline(value, color=RANDOM_COLOR, linestyle="--", linewidth=1.2, label=label)
 
 
 def _series(metrics: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
@@ -129,11 +102,3 @@ def _smoothed(values: np.ndarray) -> np.ndarray:
     """Centred moving average over a twentieth of the curve; its ends average what there is."""
     ones = np.ones(max(3, len(values) // 20))
     return np.convolve(values, ones, "same") / np.convolve(np.ones(len(values)), ones, "same")
-
-
-def _compact(value: float) -> str:
-    """1500000 -> 1.5M."""
-    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.0f}"

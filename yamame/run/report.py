@@ -1,16 +1,14 @@
-"""A run's results in words, for people: `report.md`, with the pictures of `figures`."""
+"""A run's results for people: `report.md`, `report.html` and the pictures of `figures`."""
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from yamame.run.account import ATTEMPTS, CURVE, Account, Fact, Section, account_of
 from yamame.run.figures import draw_adaptation, draw_learning_curve
 from yamame.run.metrics import read_metrics
-from yamame.run.run_directory import CONFIG, REPORT
-
-CURVE, ATTEMPTS = "learning_curve.png", "return_per_attempt.png"
+from yamame.run.report_html import as_html
+from yamame.run.run_directory import REPORT, REPORT_HTML
 
 
 def write_report(
@@ -21,7 +19,7 @@ def write_report(
     random_actions: Mapping[str, Any] | None,
     expected: str,
 ) -> None:
-    """Write `report.md`, `learning_curve.png` and `return_per_attempt.png` into a run's folder.
+    """Write `report.md`, `report.html`, `learning_curve.png` and `return_per_attempt.png` into a run's folder.
 
     `evaluation` and `summary` are what `yamame eval --json` and `yamame train --json` print; `random_actions` is the
     like of `evaluation` for random actions, where it is known; `expected` says in words what the recipe should reach.
@@ -29,8 +27,16 @@ def write_report(
     random_return = random_actions["return_mean"] if random_actions else None
     draw_learning_curve(directory / CURVE, read_metrics(directory), evaluation, random_return)
     draw_adaptation(directory / ATTEMPTS, evaluation, random_actions)
-    text = "\n".join(_report_lines(directory, evaluation, summary, random_return, expected))
-    (directory / REPORT).write_text(text + "\n", encoding="utf-8")
+    account = account_of(
+        directory, evaluation=evaluation, summary=summary, random_return=random_return, expected=expected
+    )
+    for name, text in ((REPORT, "\n".join(_markdown(account)) + "\n"), (REPORT_HTML, as_html(account, directory))):
+        aside = directory / f".partial-{name}"
+        try:
+            aside.write_text(text, encoding="utf-8")
+            aside.replace(directory / name)
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def format_attempts_table(return_per_attempt: Sequence[float], width: int = 40) -> str:
@@ -43,83 +49,31 @@ def format_attempts_table(return_per_attempt: Sequence[float], width: int = 40) 
     return "\n".join(lines)
 
 
-def _report_lines(
-    directory: Path,
-    evaluation: Mapping[str, Any],
-    summary: Mapping[str, Any],
-    random_return: float | None,
-    expected: str,
-) -> Iterator[str]:
-    yield from (f"# {directory.resolve().name}", "", f"Expected: {expected}", "", "## Results", "")
-    yield from _table(("", ""), _result_rows(evaluation, summary, random_return))
-    yield from ("", f"![Return against environment steps]({CURVE})")
-    yield from ("", f"![Return of each attempt]({ATTEMPTS})", "")
-    settings = list(_highlights(directory / CONFIG))
-    if settings:
-        yield from ("## Settings", "", f"The main ones; all of them are in `{CONFIG}`.", "")
-        yield from _table(("setting", "value"), settings)
-        yield ""
-    yield from ("## Go on", "", "```", f"yamame eval {directory} --trials 256", f"yamame resume {directory}", "```")
+def _markdown(account: Account) -> Iterator[str]:
+    yield from (f"# {account.title}", "", f"Expected: {account.expected}", "")
+    yield from _section(account.results)
+    for file, shown in account.pictures.items():
+        yield from (f"![{shown}]({file})", "")
+    for section in account.sections:
+        yield from _section(section)
+    yield from ("## Go on", "", "```", *account.commands, "```")
 
 
-def _result_rows(
-    evaluation: Mapping[str, Any], summary: Mapping[str, Any], random_return: float | None
-) -> Iterator[tuple[str, str]]:
-    low, high = evaluation["return_ci95"]
-    mean = _number(evaluation["return_mean"])
-    yield "mean return", f"**{mean}** (95 % confidence: {_number(low)} to {_number(high)})"
-    if random_return is not None:
-        yield "mean return of random actions", _number(random_return)
-    attempts = evaluation["return_per_attempt"]
-    if len(attempts) > 1:
-        yield "first and last attempt", f"{_number(attempts[0])} and {_number(attempts[-1])}"
-    if evaluation.get("success_rate") is not None:
-        yield "success rate", f"{100 * evaluation['success_rate']:.1f} %"
-    successes = evaluation.get("success_per_attempt") or []
-    if len(successes) > 1:
-        yield "success of the first and last attempt", f"{100 * successes[0]:.1f} % and {100 * successes[-1]:.1f} %"
-    training_tasks = evaluation.get("training_tasks")
-    if training_tasks:
-        low, high = training_tasks["return_ci95"]
-        mean = _number(training_tasks["return_mean"])
-        yield "mean return on the training tasks", f"{mean} (95 % confidence: {_number(low)} to {_number(high)})"
-    yield "evaluation trials", f"{evaluation['trials']:,}"
-    yield "environment steps", f"{evaluation['env_steps']:,}"
-    yield "updates", f"{evaluation['updates']:,}"
-    if "seed" in evaluation:
-        yield "seed", str(evaluation["seed"])
-    for key, name, unit in (
-        ("wall_seconds", "wall time", " s"),
-        ("train_seconds", "of it training", " s"),
-        ("env_steps_per_second", "environment steps per second", ""),
-        ("updates_per_second", "updates per second", ""),
-    ):
-        if summary.get(key) is not None:
-            yield name, f"{_number(summary[key])}{unit}"
-
-
-def _table(header: tuple[str, str], rows: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> Iterator[str]:
-    yield f"| {header[0]} | {header[1]} |"
+def _section(section: Section) -> Iterator[str]:
+    yield from (f"## {section.title}", "")
+    if section.intro:
+        yield from (section.intro, "")
+    yield "| setting | value |" if section.is_code else "|  |  |"
     yield "|---|---|"
-    for name, value in rows:
-        yield f"| {name} | {value} |"
+    for fact in section.facts:
+        name, value = (f"`{fact.name}`", f"`{fact.value}`") if section.is_code else (fact.name, _value(fact))
+        yield f"| {_cell(name)} | {_cell(value)}{f' ({_cell(fact.note)})' if fact.note else ''} |"
+    yield ""
 
 
-def _highlights(config_path: Path) -> Iterator[tuple[str, str]]:
-    """The settings of a run's first two levels: its own and those of its parts that hold a few plain values."""
-    try:
-        config = json.loads(config_path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return
-    for name, value in config.items():
-        section = value if isinstance(value, dict) else {"": value}
-        for path, part in ((f"{name}.{key}".rstrip("."), part) for key, part in section.items()):
-            if isinstance(part, str | int | float) and not path.endswith("type"):
-                yield f"`{path}`", f"`{part}`"
+def _value(fact: Fact) -> str:
+    return f"**{fact.value}**" if fact.strong else fact.value
 
 
-def _number(value: float) -> str:
-    """Three decimals for small numbers, thousands separated for large ones."""
-    if value is None or not math.isfinite(value):
-        return "not known"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -3,7 +3,7 @@
 runs/<recipe>-<time>/
   config.json      all settings              metrics.jsonl   what was measured, a line at a time
   spaces.json      what the policy sees      tensorboard/    the same for TensorBoard
-  checkpoints/     to go on from             report.md       results in words and pictures
+  checkpoints/     to go on from             report.html     results in words and pictures; report.md: in plain words
   replay/          what was experienced      result.json     the same for programs, once the run is over
   offline/         what others experienced, where the run learns from that
   about.json       where it came from        lock            held by the process that trains here
@@ -32,7 +32,7 @@ BEST = f"{CHECKPOINTS}/best"
 MILESTONES = f"{CHECKPOINTS}/milestones"
 REPLAY = "replay"
 OFFLINE = "offline"
-REPORT = "report.md"
+REPORT, REPORT_HTML = "report.md", "report.html"
 RESULT = "result.json"
 ABOUT = "about.json"
 LOCK = "lock"

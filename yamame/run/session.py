@@ -3,9 +3,9 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,10 @@ class About:
     recipe: str
     expected: str = ""
     """What the recipe should reach, in words."""
+    command: str = ""
+    """The words that made it; empty where Python did, or a command for many runs."""
+    changed: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Path of a setting -> the recipe's default and the run's, as JSON has them, where they differ."""
 
 
 def start(config: RunConfig, about: About, *, run_dir: Path | None, quiet: bool) -> Summary:
@@ -148,6 +152,15 @@ def read_result(directory: Path) -> Summary | None:
         return result
 
 
+def random_return(directory: Path) -> float | None:
+    """Mean return of random actions, which a run finds out before it begins; None where no checkpoint tells."""
+    try:
+        random_actions = load_checkpoint(directory / CHECKPOINTS).state["standing"]["random_actions"]
+    except (UserError, KeyError):
+        return None
+    return random_actions and random_actions["return_mean"]
+
+
 def load_agent(directory: Path, which: str = NEWEST) -> tuple[Agent, Checkpoint]:
     """The agent of a run's checkpoint, without its environments.
 
@@ -202,13 +215,7 @@ def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
             return {**NOT_EVALUATED, **counters, **_speeds(run), "stopped_by": stopped_by}
         summary = {**evaluation, **counters, **_speeds(run)}
         _write_json(run.directory / RESULT, summary)
-        write_report(
-            run.directory,
-            evaluation={**evaluation, **counters},
-            summary=summary,
-            random_actions=run.standing.random_actions,
-            expected=about.expected,
-        )
+        _report(run, {**evaluation, **counters}, summary, about)
         return summary
     except UserError as error:
         if run.parts.collector.env_steps == 0:
@@ -216,6 +223,21 @@ def _go(run: LocalRun, about: About, *, quiet: bool) -> Summary:
         raise UserError(f"{error} (yamame resume {run.directory} goes on from the last checkpoint)") from error
     finally:
         run.close()
+
+
+def _report(run: LocalRun, evaluation: Summary, summary: Summary, about: About) -> None:
+    """Write the reports; what goes wrong in that takes nothing from a run that has come to its end."""
+    try:
+        write_report(
+            run.directory,
+            evaluation=evaluation,
+            summary=summary,
+            random_actions=run.standing.random_actions,
+            expected=about.expected,
+        )
+    except Exception as problem:  # a full disk, or whatever drawing may raise
+        told = " ".join(f"{type(problem).__name__}: {problem}".split())
+        print(f"the report is not written ({told}); yamame resume {run.directory} tries again", file=sys.stderr)
 
 
 def _stepped(config: RunConfig, env_steps: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from yamame.learning.checkpoint import Checkpoint, flatten_tensors, unflatten_tensors
+from yamame.replay.goal_statistics import GoalStatistics
 from yamame.run.build import Parts
 from yamame.run.metrics import MetricWriter
 from yamame.run.round import Round
@@ -60,6 +61,12 @@ def restore(checkpoint: Checkpoint, parts: Parts, round_: Round, metrics: Metric
     if lost > 0:
         notes.append(f"{parts.store.directory} has lost {lost} trajectories or more since the checkpoint")
     return notes
+
+
+def goal_statistics_of(checkpoint: Checkpoint) -> GoalStatistics:
+    """What relabeling knew of goals; nothing where the checkpoint is from before there were any."""
+    sampler = _rest_of(checkpoint)["sampler"]
+    return GoalStatistics.from_json(sampler["goals"]) if "goals" in sampler else GoalStatistics()
 
 
 def _rest_of(checkpoint: Checkpoint) -> Mapping[str, Any]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from yamame.many.markdown import interval, markdown_table, number
 from yamame.many.results_files import write_results_files
-from yamame.run.figures import EVALUATION_COLOR, RANDOM_COLOR, SUCCESS_COLOR, TRAINING_COLOR, axes_in
+from yamame.run.drawing import RANDOM_COLOR, axes_in
+from yamame.run.figures import EVALUATION_COLOR, SUCCESS_COLOR, TRAINING_COLOR
 from yamame.suite.reference import published_summaries
 from yamame.suite.results import EnvironmentResult, SuiteResults
 from yamame.suite.scores import Aggregate

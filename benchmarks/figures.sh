@@ -1,0 +1,22 @@
+#!/bin/sh
+# The pictures in docs/figures, from runs of some minutes each: sh benchmarks/figures.sh [FOLDER OF THE RUNS]
+set -eu
+runs=${1:-runs/figures}
+maze=$runs/maze tmaze=$runs/tmaze long=$runs/long
+picture() { yamame figure "$@" --output "docs/figures/$1.png"; }
+
+yamame ablate passive-tmaze --variants no-memory,no-multi-gamma --seeds 0,1,2 --directory "$tmaze" \
+  --env.horizon 12 --env-steps 30000 --milestone-every-env-steps 3000 --evaluation.every-env-steps 1500
+yamame train passive-tmaze --run-dir "$long" --env.horizon 20 --env-steps 40000 --milestone-every-env-steps 4000 \
+  --evaluation.solved-return None --evaluation.every-env-steps 4000
+yamame train maze-runner --run-dir "$maze" --env.size 11 --env.horizon 100 --env-steps 40000 --size tiny \
+  --milestone-every-env-steps 10000
+
+picture learning-curves "$tmaze"
+picture ablation-bars "$tmaze"
+picture q-by-discount "$long"
+picture activations "$long"
+picture attention tests/golden/solved-tmaze
+picture exploration-schedule "$maze"
+picture relabeling-priorities "$maze"
+picture throughput benchmarks/2026-11-21-2-cores-amd-epyc-avx2.json

@@ -1,0 +1,61 @@
+"""Real runs that train in a moment, made once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_network import TINY_NETWORK
+
+from yamame.run.session import start
+from yamame.run.variants import apply_variants
+from yamame.settings.catalogue import load_recipe
+from yamame.settings.origin import about_run
+from yamame.settings.resolve import settings_from_overrides
+
+TINY: dict[str, Any] = {
+    "env.horizon": 3,
+    "env_steps": 200,
+    "num_envs": 8,
+    "replay.batch_size": 4,
+    "pace.updates_per_env_step": 0.1,
+    "milestone_every_env_steps": 100,
+    **TINY_NETWORK,
+    "evaluation": {"trials": 4, "final_trials": 16, "num_envs": 16, "every_env_steps": 60, "solved_return": None},
+}
+MAZE: dict[str, Any] = {
+    "env.size": 7,
+    "env.horizon": 20,
+    "env_steps": 320,
+    "num_envs": 8,
+    "context_length": 10,
+    "pace.updates_per_env_step": 0.06,
+    "replay.batch_size": 4,
+    **TINY_NETWORK,
+    "evaluation": {"final_trials": 4, "num_envs": 4, "every_env_steps": 0},
+}
+
+
+def train(recipe: str, directory: Path, variants: list[str], settings: dict[str, Any]) -> Path:
+    """A whole run, but for the report, which takes longer."""
+    chosen = load_recipe(recipe)
+    config = apply_variants(settings_from_overrides(chosen, [], settings), variants)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+        start(config, about_run(chosen, config), run_dir=directory, quiet=True)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tmaze(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as `yamame ablate` leaves it: two seeds of `full`, one of `no-memory`."""
+    folder = tmp_path_factory.mktemp("ablation")
+    for name, seed in (("full", 0), ("full", 1), ("no-memory", 0)):
+        variants = [] if name == "full" else [name]
+        train("passive-tmaze", folder / f"{name}-seed-{seed}", variants, TINY | {"seed": seed})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def maze(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with instructions, with one checkpoint alone."""
+    return train("maze-runner", tmp_path_factory.mktemp("maze") / "run", [], MAZE)

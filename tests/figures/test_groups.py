@@ -1,0 +1,68 @@
+"""Runs are grouped by what they are, and called by what sets them apart."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from yamame.environments.tmaze import PassiveTMazeConfig
+from yamame.figures.command import save
+from yamame.figures.groups import ASIDE, groups_of, runs_at
+from yamame.figures.labels import labels_of
+from yamame.figures.pictures import ablation_bars, learning_curves
+from yamame.records.errors import UserError
+from yamame.run.variants import apply_variants
+from yamame.settings.catalogue import load_recipe
+
+
+def test_seeds_are_one_group(tmaze: Path) -> None:
+    groups = groups_of([tmaze])
+    assert [(group.label, [run.name for run in group.runs]) for group in groups] == [
+        ("full", ["full-seed-0", "full-seed-1"]),
+        ("no-memory", ["no-memory-seed-0"]),
+    ]
+    assert runs_at([tmaze / "full-seed-1", tmaze]) == [
+        tmaze / name for name in ("full-seed-1", "full-seed-0", "no-memory-seed-0")
+    ]
+    with pytest.raises(UserError, match="no run was named"):
+        runs_at([])
+    with pytest.raises(UserError, match="holds no run"):
+        runs_at([tmaze / "full-seed-0/replay"])
+
+
+def test_other_folders_are_called_by_recipe_and_variant(tmaze: Path, tmp_path: Path) -> None:
+    for new, old in (("a", "full-seed-1"), ("b", "no-memory-seed-0"), ("c", "full-seed-0")):
+        shutil.copytree(tmaze / old, tmp_path / new)
+    groups = groups_of([tmp_path / "b", tmp_path / "a", tmp_path / "c"])
+    assert [(group.label, [run.name for run in group.runs]) for group in groups] == [
+        ("no-memory", ["b"]),
+        ("passive-tmaze", ["a", "c"]),
+    ]
+
+
+def test_hostile_names_are_drawn_as_they_are(tmaze: Path, tmp_path: Path) -> None:
+    name = r"$\frac{$<script>"
+    for new, old in ((f"{name}-seed-0", "full-seed-0"), ("b-seed-0", "no-memory-seed-0")):
+        shutil.copytree(tmaze / old, tmp_path / new)
+    for picture, options in ((learning_curves, learning_curves.Options(title=name)), (ablation_bars, None)):
+        figure = picture.draw([tmp_path], options or ablation_bars.Options())
+        save(figure, tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").stat().st_size > 2000
+
+
+def test_labels_say_what_sets_experiments_apart() -> None:
+    recipe = load_recipe("passive-tmaze")
+    base = recipe.configure(PassiveTMazeConfig(horizon=30))
+    steps = replace(base, learner=replace(base.learner, td=replace(base.learner.td, n_step=1), learning_rate=0.5))
+    many = replace(steps, num_envs=3, deterministic_actions=False)
+    assert labels_of([("t", base)], aside=ASIDE) == ["t"]
+    experiments = [("t", many), ("t", base), ("t", apply_variants(base, ["gru"])), ("t", steps)]
+    assert labels_of(experiments, aside=ASIDE) == [
+        "num_envs 3, deterministic_actions false and 2 more",
+        "t",
+        "gru",
+        "n_step 1, learning_rate 0.5",
+    ]
+    other = [("t", base), ("u", base), ("t", replace(base, num_envs=5, seed=3))]
+    assert labels_of(other, aside=ASIDE) == ["t", "u", "t: num_envs 5"]

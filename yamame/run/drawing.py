@@ -1,0 +1,135 @@
+"""The style that all our pictures share: colours, axes, bands and legends.
+
+No pyplot anywhere: nothing global to set or to close.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float64
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#4477aa", "#cc3311", "#228833", "#ee7733", "#aa3377", "#66ccee", "#ccbb44", "#000000")
+"""Told apart by the colour-blind too (Paul Tol's bright scheme); after the last they begin anew, in another style."""
+RANDOM_COLOR = "#777777"
+"""Of random actions, and of what else is there for comparison."""
+RANDOM = "random actions"
+WIDTH, HEIGHT = 7.2, 4.2
+"""Of a figure with one pair of axes, in inches."""
+_STYLES = ("-", "-.", ":", "--")
+_LETTERS_AN_INCH = 12.5
+"""How much text of a legend's size an inch holds."""
+
+
+def color(number: int) -> str:
+    """Of the line, bar or band of this number."""
+    return COLORS[number % len(COLORS)]
+
+
+def line_style(number: int) -> str:
+    """The like; it changes where the colours begin anew."""
+    return _STYLES[number // len(COLORS) % len(_STYLES)]
+
+
+def new_figure(
+    *, rows: int = 1, columns: int = 1, width: float = WIDTH, height: float = HEIGHT, **subplots: Any
+) -> "tuple[Figure, list[Axes]]":
+    """A figure in the style of all of ours, with its axes row by row; sizes in inches.
+
+    `subplots` are more arguments of `Figure.subplots`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="tight")
+    FigureCanvasAgg(figure)
+    panels = list(figure.subplots(rows, columns, squeeze=False, **subplots).flat)
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+    return figure, panels
+
+
+def finish(figure: "Figure") -> "Figure":
+    """The figure itself, with the titles of its axes where ours stand: above their left end."""
+    for axes in figure.axes:
+        axes.title.set(fontsize=12, fontweight="bold", horizontalalignment="left", position=(0, 1))
+    return figure
+
+
+@contextlib.contextmanager
+def axes_in(path: Path, *, rows: int = 1, columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
+    """Axes of a new figure (an array of them, row by row, if there are several), which is saved on leaving."""
+    width = WIDTH if columns == 1 else 5.2 * columns
+    figure, panels = new_figure(rows=rows, columns=columns, width=width, height=height)
+    yield panels[0] if len(panels) == 1 else np.array(panels)
+    finish(figure).savefig(path, dpi=150)
+
+
+def draw_band(
+    axes: "Axes",
+    x: Float64[np.ndarray, "points"],
+    mean: Float64[np.ndarray, "points"],
+    ci95: Float64[np.ndarray, "2 points"] | None,
+    *,
+    label: str,
+    number: int = 0,
+    ended: bool = False,
+) -> None:
+    """A line of this number with its band, both ends of which are the rows of `ci95`; a dot where it has `ended`.
+
+    The first line lies on top of the others, and all lines on top of the bands.
+    """
+    if ci95 is not None:
+        axes.fill_between(x, *ci95, color=color(number), alpha=0.15, linewidth=0)
+    on_top: dict[str, Any] = {"color": color(number), "zorder": 3 - number / 100}
+    axes.plot(x, mean, linestyle=line_style(number), linewidth=2, label=label, **on_top)
+    if ended or len(mean) == 1:
+        axes.plot(x[-1:], mean[-1:], "o", markersize=6, **on_top)
+
+
+def draw_random(axes: "Axes", value: float | None, label: str = RANDOM) -> None:
+    """A dashed line for what there is to compare with; none where that is not known."""
+    if value is not None:
+        axes.axhline(value, color=RANDOM_COLOR, linestyle="--", linewidth=1.2, label=label)
+
+
+def plain(text: str) -> str:
+    """Words that others chose, so that a figure shows them as they are: dollars begin no formula."""
+    return text.replace("$", r"\$")
+
+
+def legend_below(axes: "Axes", *, width: float = WIDTH) -> None:
+    """A legend under the axes of a figure that is so many inches wide, in as many columns as fit."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(
+            handles, labels, frameon=False, fontsize=9, ncols=legend_columns(labels, width=width),
+            loc="upper center", bbox_to_anchor=(0.5, -0.14),
+        )  # fmt: skip
+
+
+def legend_columns(labels: Sequence[str], *, width: float = WIDTH) -> int:
+    """Of a legend that is as wide as a figure of so many inches."""
+    longest = max(map(len, labels), default=1) + 6  # the line before the text
+    return max(1, min(len(labels), int(_LETTERS_AN_INCH * width / longest)))
+
+
+def legend_height(labels: Sequence[str], *, width: float = WIDTH) -> float:
+    """Inches that such a legend takes."""
+    return 0.25 * -(-len(labels) // legend_columns(labels, width=width))
+
+
+def compact(value: float | int, _: object = None) -> str:
+    """1500000 -> 1.5M; a tick formatter too."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}" if value % 1 else f"{value:.0f}"
