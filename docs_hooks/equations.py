@@ -18,7 +18,7 @@ _COMMANDS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: 
 
 def on_page_content(page_html: str, **_: Any) -> str:
     """The page with every `$...$` and `$$...$$` drawn. ValueError for what matplotlib's mathtext cannot read."""
-    return _ARITHMATEX.sub(lambda found: drawn(html.unescape(found[2]).strip(), block=found[1] == "div"), page_html)
+    return _ARITHMATEX.sub(lambda found: drawn(" ".join(html.unescape(found[2]).split()), block=found[1] == "div"), page_html)
 
 
 @cache
