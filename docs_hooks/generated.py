@@ -49,7 +49,7 @@ def recipe(name: str) -> Iterator[str]:
 
 def commands() -> Iterator[str]:
     """The help of every command, of every bench, and every flag of one recipe."""
-    with _columns(92):
+    with _columns(78):
         for name, parser in _parsers("yamame", _parser()):
             yield from ("", f"## {name}", "", "```text", parser.format_help().rstrip(), "```")
             if name == "yamame train":

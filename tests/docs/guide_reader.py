@@ -23,6 +23,7 @@ PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 RUN, SHOWN = "passive-tmaze-20261121-101500", ("python", "sh", "console", "text")
 """A run that pages speak of without having made it; what a block can be: the last two are shown and not run."""
 SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
+SMALL_COMMAND = {**SMALL, "evaluation": {**SMALL_RUN["evaluation"], "every_env_steps": 96}}
 SMALL_BENCH = ["--repeats", "1", "--warmup", "1"]
 
 
@@ -77,8 +78,13 @@ def small_runs() -> Iterator[None]:
 
 
 def shrunk(config: RunConfig) -> RunConfig:
-    """The config of the same run, made small."""
-    return apply_overrides(config, SMALL)
+    """The config of the same run, made small: few steps, short trials, a tiny network."""
+    limits = {"horizon": 20, "attempt_length": 10}
+    lengths = {name: getattr(config.env, name, None) or limit for name, limit in limits.items()}
+    shorter = {name: min(lengths[name], limits[name]) for name in limits if hasattr(config.env, name)}
+    env = replace(config.env, **shorter)
+    context_length = min(config.context_length, env.trial_length)
+    return apply_overrides(replace(config, env=env, context_length=context_length, num_envs=8), SMALL_COMMAND)
 
 
 def _train_briefly(task: Any, **settings: Any) -> yamame.Run:
@@ -103,11 +109,7 @@ def _shrink_settings(patch: pytest.MonkeyPatch, name: str) -> None:
     module, _, function = name.rpartition(".")
     real = getattr(__import__(module, fromlist=[function]), function)
 
-    def small(*args: Any, **options: Any) -> RunConfig:
-        config = shrunk(real(*args, **options))
-        return replace(config, num_envs=8)
-
-    patch.setattr(name, small)
+    patch.setattr(name, lambda *args, **options: shrunk(real(*args, **options)))
 
 
 def _measure_briefly(parse: Any) -> Any:

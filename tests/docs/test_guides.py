@@ -11,7 +11,12 @@ from PIL import Image
 from yamame import cli
 
 WITH_TESTS_OF_THEIR_OWN = {"your_own_environment.md", "offline_data.md", "your_own_sequence_model.md"}
-WITH_BLOCKS = [page for page in PAGES if all_blocks(DOCS / page)]
+SLOW = {"goals_and_relabeling.md", "gpu.md"}
+FOLLOWED = [
+    pytest.param(page, marks=[pytest.mark.slow] if page in SLOW else [])
+    for page in PAGES
+    if all_blocks(DOCS / page) and page not in WITH_TESTS_OF_THEIR_OWN
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +38,7 @@ def _small_runs_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         yield
 
 
-@pytest.mark.parametrize("page", sorted(set(WITH_BLOCKS) - WITH_TESTS_OF_THEIR_OWN))
+@pytest.mark.parametrize("page", FOLLOWED)
 def test_a_page_can_be_followed(page: str, run: Path) -> None:
     follow(page, run=run)
 
