@@ -18,12 +18,13 @@ _COMMANDS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: 
 
 def on_page_content(page_html: str, **_: Any) -> str:
     """The page with every `$...$` and `$$...$$` drawn. ValueError for what matplotlib's mathtext cannot read."""
-    return _ARITHMATEX.sub(lambda found: drawn(" ".join(html.unescape(found[2]).split()), block=found[1] == "div"), page_html)
+    return _ARITHMATEX.sub(lambda found: drawn(html.unescape(found[2]), block=found[1] == "div"), page_html)
 
 
 @cache
 def drawn(equation: str, *, block: bool) -> str:
     """The element that shows an equation; its source is what a screen reader says."""
+    equation = " ".join(equation.split())
     text = f"${equation}$"
     width, height, descent = text_to_path.get_text_width_height_descent(text, _FONT, ismath=True)
     vertices, codes = text_to_path.get_text_path(_FONT, text, ismath=True)

@@ -39,11 +39,12 @@ def follow(page: str, *, run: Path | None = None) -> dict[str, Any]:
             assert cli.main(["data", "export", f"runs/{RUN}", "--output", "./human"]) == 0
     names: dict[str, Any] = {"__name__": page}
     for number, block in enumerate(blocks, start=1):
-        _follow(block, f"{page}, block {number}", names)
+        follow_block(block, f"{page}, block {number}", names)
     return names
 
 
-def _follow(block: Block, where: str, names: dict[str, Any]) -> None:
+def follow_block(block: Block, where: str, names: dict[str, Any]) -> None:
+    """Run one block; `names` are those of the Python blocks before it."""
     assert block.language in SHOWN, f"{where}: is a block of {block.language!r} run or not?"
     if block.title.endswith(".py"):
         Path(block.title).write_text(block.content, encoding="utf-8")

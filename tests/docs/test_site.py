@@ -86,6 +86,12 @@ def test_the_interface_page_has_fields_and_what_they_mean(site: Path) -> None:
     assert (TDLoss.__doc__ or "").split(",")[0].split("(")[1] in content
 
 
+def test_the_page_about_figures_names_all_of_them() -> None:
+    catalogue = pytest.importorskip("yamame.figures.catalogue")
+    named = re.findall(r"^\| `([\w-]+)` \|", (DOCS / "figures.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(catalogue.picture_names())
+
+
 def test_equations_are_drawn(site: Path) -> None:
     content = (site / "how_it_works.html").read_text(encoding="utf-8")
     drawn = re.findall(r'<svg class="equation" role="img" aria-label="([^"]*)".*?<path d="([^"]*)"', content)
