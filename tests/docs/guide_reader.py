@@ -85,7 +85,9 @@ def shrunk(config: RunConfig) -> RunConfig:
     shorter = {name: min(lengths[name], limits[name]) for name in limits if hasattr(config.env, name)}
     env = replace(config.env, **shorter)
     context_length = min(config.context_length, env.trial_length)
-    return apply_overrides(replace(config, env=env, context_length=context_length, num_envs=8), SMALL_COMMAND)
+    offline = replace(config.offline, updates=min(config.offline.updates, 20))
+    short = replace(config, env=env, context_length=context_length, offline=offline, num_envs=8)
+    return apply_overrides(short, SMALL_COMMAND)
 
 
 def _train_briefly(task: Any, **settings: Any) -> yamame.Run:

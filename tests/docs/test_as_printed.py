@@ -34,9 +34,4 @@ def test_a_minute_of_training(page: str) -> None:
     assert runs
     for run in runs:
         result = read_result(run)
-        assert result is not None
-        if "safe" in names:
-            attempts = result["return_per_attempt"]
-            assert attempts[0] < 0.3 and attempts[5] > attempts[0] + 0.2
-        else:
-            assert result["success_rate"] == 1.0
+        assert result is not None and result["success_rate"] == 1.0

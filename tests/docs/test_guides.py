@@ -11,7 +11,7 @@ from PIL import Image
 from yamame import cli
 
 WITH_TESTS_OF_THEIR_OWN = {"your_own_environment.md", "offline_data.md", "your_own_sequence_model.md"}
-SLOW = {"goals_and_relabeling.md", "gpu.md"}
+SLOW = {"goals_and_relabeling.md", "gpu.md", "memory_task.md", "meta_rl.md", "quickstart.md"}
 FOLLOWED = [
     pytest.param(page, marks=[pytest.mark.slow] if page in SLOW else [])
     for page in PAGES

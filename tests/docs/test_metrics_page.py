@@ -20,8 +20,9 @@ EXPLAINED = {key for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE) for
 SHORT: dict[str, Any] = {
     **SMALL_RUN,
     "num_envs": 8,
-    "pace.round_env_steps": 320,
-    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 320},
+    "pace.round_env_steps": 200,
+    "pace.updates_per_env_step": 0.02,
+    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 200},
 }
 COUNTERS = {"env_steps", "updates", "wall_seconds"}
 
@@ -49,13 +50,13 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     def runs() -> Iterator[yamame.Run]:
         folder = tmp_path_factory.mktemp("runs")
         options = {**SHORT, "run_dir": folder / "attempts"}
-        yield yamame.train("dark-key-to-door", horizon=20, env_steps=640, **options, **{"env.attempt_length": 5})
+        yield yamame.train("dark-key-to-door", horizon=20, env_steps=400, **options, **{"env.attempt_length": 5})
         options = {**SHORT, "run_dir": folder / "instructions", "variants": ["world-model"]}
-        yield yamame.train("package-delivery", horizon=20, env_steps=640, **options)
+        yield yamame.train("package-delivery", horizon=20, env_steps=400, **options)
         options = {**SHORT, "run_dir": folder / "test-tasks", "pace.start_env_steps": 0}
-        yield yamame.train("wind", horizon=20, env_steps=640, context_length=16, **options)
+        yield yamame.train("wind", horizon=20, env_steps=400, context_length=16, **options)
         options = {**SHORT, "run_dir": folder / "faults", "env.workers": 0}
-        yield yamame.train(Moody, horizon=5, env_steps=640, **options)
+        yield yamame.train(Moody, horizon=5, env_steps=400, **options)
 
     keys = {key for run in runs() for line in read_metrics(run.directory) for key in line} - COUNTERS
     numbered = ((r"_attempt_\d+$", "_attempt_<i>"), (r"_discount_[\d.]+$", "_discount_<gamma>"))
