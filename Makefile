@@ -6,7 +6,7 @@ BIN := .venv/bin
 comma := ,
 WANTED := dev,$(SUITES)$(if $(EXTRAS),$(comma)$(EXTRAS))
 
-.PHONY: install demo test test-all test-faults check bench
+.PHONY: install demo test test-all test-faults check bench docs
 
 install: .venv/installed
 
@@ -47,3 +47,7 @@ check: install .venv/browser
 
 bench: install
 	$(BIN)/python benchmarks/table.py
+
+# into site/; needs no network
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

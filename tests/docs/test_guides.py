@@ -1,46 +1,47 @@
-"""Every block of the guides in docs/ runs, and does what the text around it says; at a small size."""
+"""Every block of the pages in docs/ runs, and does what the text around it says; at a small size."""
 
-import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from documents import ROOT, SMALL_RUN, blocks
+from documents import all_blocks
+from guide_reader import DOCS, PAGES, RUN, SHOWN, commands, follow, small_runs
 from PIL import Image
 
-import yamame
-from yamame import api, cli
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_flags
+from yamame import cli
 
 pytestmark = pytest.mark.slow
 
-DOCS = ROOT / "docs"
-GUIDES = sorted(path.name for path in DOCS.glob("*.md"))
-SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
+WITH_TESTS_OF_THEIR_OWN = {"your_own_environment.md", "offline_data.md", "your_own_sequence_model.md"}
+FOLLOWED = [page for page in PAGES if all_blocks(DOCS / page) and page not in WITH_TESTS_OF_THEIR_OWN]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run in the corridor, of which there is a best checkpoint."""
+    directory = tmp_path_factory.mktemp("runs") / RUN
+    with small_runs():
+        train = ["train", "passive-tmaze", "--env.horizon", "10", "--run-dir", str(directory)]
+        assert cli.main(train) == 0
+    return directory
 
 
 @pytest.fixture(autouse=True)
-def _small_runs_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def train_briefly(task: Any, **settings: Any) -> yamame.Run:
-        of_task = {"num_envs": 8} if isinstance(task, str) else {"env.workers": 0}
-        return api.train(task, **{**settings, **SMALL, **of_task})
-
+def _small_runs_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(yamame, "train", train_briefly)
-    monkeypatch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    with small_runs():
+        yield
 
 
-def run_blocks(guide: str) -> dict[str, Any]:
-    """All names that its Python blocks define, one after the other."""
-    names: dict[str, Any] = {"__name__": guide}
-    for number, block in enumerate(blocks(DOCS / guide, "python"), start=1):
-        exec(compile(block, f"{guide}, block {number}", "exec"), names)
-    return names
+@pytest.mark.parametrize("page", FOLLOWED)
+def test_a_page_can_be_followed(page: str, run: Path) -> None:
+    follow(page, run=run)
 
 
-def test_your_own_environment() -> None:
-    names = run_blocks("your_own_environment.md")
+def test_your_own_environment(run: Path) -> None:
+    names = follow("your_own_environment.md", run=run)
     recall, doors, many_doors, urn, spot, errands = (
         names[name].summary for name in ("recall", "doors", "many_doors", "urn", "spot", "errands")
     )
@@ -54,28 +55,20 @@ def test_your_own_environment() -> None:
     assert names["many_doors"].config.num_envs == 16
     assert urn["return_per_attempt"] == [4.0] and names["urn"].config.env.mask_key == "action_mask"
     assert not names["environment"].left.any()
-    with Image.open("spot.gif") as film:
-        assert film.n_frames == 10  # type: ignore[attr-defined]
+    for film, frames in (("spot.gif", 10), ("film.gif", 3 * 12)):
+        with Image.open(film) as pictures:
+            assert pictures.n_frames == frames  # type: ignore[attr-defined]
 
 
-def test_offline_data() -> None:
-    names = run_blocks("offline_data.md")
+def test_offline_data(run: Path) -> None:
+    names = follow("offline_data.md", run=run)
     assert names["source"].summary["env_steps"] == 192
     assert (names["learned"].summary["env_steps"], names["learned"].summary["updates"]) == (0, 400)
 
 
-@pytest.mark.parametrize("guide", GUIDES)
-def test_commands_in_guides_can_be_read(guide: str) -> None:
-    lines = [line for block in blocks(DOCS / guide, "sh") for line in block.splitlines() if line.startswith("yamame ")]
-    for line in lines:
-        options, rest = cli._parser().parse_known_args(shlex.split(line, comments=True)[1:])
-        if options.command is cli._train:
-            settings_from_flags(load_recipe(options.recipe), options.variant, rest)
-        else:
-            assert rest == []
-
-
-def test_there_are_guides_and_every_one_of_them_is_tested() -> None:
-    with_python = {guide for guide in GUIDES if blocks(DOCS / guide, "python")}
-    assert with_python == {"offline_data.md", "your_own_environment.md"}
-    assert len(blocks(DOCS / "your_own_environment.md", "python")) >= 7
+def test_every_block_says_whether_it_is_run() -> None:
+    for page in PAGES:
+        for block in all_blocks(DOCS / page):
+            assert block.language in SHOWN, f"{page} has a block of {block.language!r}"
+            if block.language == "sh":
+                assert list(commands(block)), f"{page} has a block without a command"

@@ -1,0 +1,101 @@
+"""What pages say about recipes and commands comes from the recipes and commands, each time the site is built."""
+
+import argparse
+import contextlib
+import inspect
+import io
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from yamame.bench.command import BENCHES
+from yamame.cli import _parser, main
+from yamame.settings.catalogue import load_recipe, recipe_names
+
+EXAMPLE = "passive-tmaze"
+"""The recipe whose flags are listed."""
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """The page with what its marks stand for."""
+    for mark, generate in {"<!-- recipes -->": recipes, "<!-- commands -->": commands}.items():
+        if mark in markdown:
+            markdown = markdown.replace(mark, "\n".join(generate()))
+    return markdown
+
+
+def recipes() -> Iterator[str]:
+    """A table of all recipes, and each one's docstring."""
+    yield from ("| recipe | task |", "|---|---|")
+    for name in recipe_names():
+        yield f"| [`{name}`](#{name}) | {load_recipe(name).about['summary']} |"
+    for name in recipe_names():
+        yield from ("", f"## {name}", "")
+        yield from recipe(name)
+
+
+def recipe(name: str) -> Iterator[str]:
+    """One recipe's docstring: the lines that begin with a known word as a list, all others as they are."""
+    module = inspect.getmodule(load_recipe(name).configure)
+    assert module is not None
+    lines = inspect.cleandoc(module.__doc__ or "").splitlines()
+    about = load_recipe(name).about
+    yield from (f"**{about['summary']}**", "", "```sh", about["command"], "```", "")
+    for word in ("cost", "expected"):
+        yield f"* {word.capitalize()}: {about.get(word, 'not known')}"
+    yield ""
+    yield from _after_the_known_lines(lines[1:])
+
+
+def commands() -> Iterator[str]:
+    """The help of every command, of every bench, and every flag of one recipe."""
+    with _columns(78):
+        for name, parser in _parsers("yamame", _parser()):
+            yield from ("", f"## {name}", "", "```text", parser.format_help().rstrip(), "```")
+            if name == "yamame train":
+                yield from ("", f"Every field of a recipe's config is a flag. Those of `{EXAMPLE}`:", "")
+                yield from _folded(f"yamame train {EXAMPLE} --help", ["train", EXAMPLE, "--help"])
+            if name == "yamame bench":
+                for bench in BENCHES:
+                    yield from _folded(f"yamame bench {bench} --help", ["bench", bench, "--help"])
+
+
+def _after_the_known_lines(lines: list[str]) -> Iterator[str]:
+    known = False
+    for line in lines:
+        known = line.startswith(("Command:", "Cost:", "Expected:")) or (known and line.startswith(" "))
+        if not known:
+            yield line
+
+
+def _parsers(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, below in action.choices.items():
+                yield from _parsers(f"{name} {word}", below)
+
+
+def _folded(title: str, args: list[str]) -> Iterator[str]:
+    yield from ("", f'??? note "{title}"', "", "    ```text")
+    yield from (f"    {line}".rstrip() for line in _printed(args).strip().splitlines())
+    yield "    ```"
+
+
+def _printed(args: list[str]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        main(args)
+    return printed.getvalue()
+
+
+@contextlib.contextmanager
+def _columns(width: int) -> Iterator[None]:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(width)
+    try:
+        yield
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before

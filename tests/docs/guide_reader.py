@@ -1,0 +1,119 @@
+"""Does what a page of the documentation says, block by block, as it is printed or at a small size."""
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import ROOT, SMALL_RUN, Block, all_blocks
+
+import yamame
+from yamame import api, cli
+from yamame.bench import command as bench_command
+from yamame.run import session
+from yamame.run.config import RunConfig
+from yamame.run.flags import apply_overrides
+
+DOCS = ROOT / "docs"
+PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+RUN, SHOWN = "passive-tmaze-20261121-101500", ("python", "sh", "console", "text")
+"""A run that pages speak of without having made it; what a block can be: the last two are shown and not run."""
+SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
+SMALL_COMMAND = {**SMALL, "evaluation": {**SMALL_RUN["evaluation"], "every_env_steps": 96}}
+SMALL_BENCH = ["--repeats", "1", "--warmup", "1"]
+
+
+def follow(page: str, *, run: Path | None = None) -> dict[str, Any]:
+    """Run a page's blocks in the working directory; the names that its Python blocks defined.
+
+    `run` is copied to where the page says that a run lies. Raises AssertionError where a command fails.
+    """
+    blocks = all_blocks(DOCS / page)
+    if run is not None and any(RUN in block.content or " RUN" in block.content for block in blocks):
+        shutil.copytree(run, Path("runs") / RUN)
+        if any("./human" in block.content for block in blocks):
+            assert cli.main(["data", "export", f"runs/{RUN}", "--output", "./human"]) == 0
+    names: dict[str, Any] = {"__name__": page}
+    for number, block in enumerate(blocks, start=1):
+        follow_block(block, f"{page}, block {number}", names)
+    return names
+
+
+def follow_block(block: Block, where: str, names: dict[str, Any]) -> None:
+    """Run one block; `names` are those of the Python blocks before it."""
+    assert block.language in SHOWN, f"{where}: is a block of {block.language!r} run or not?"
+    if block.title.endswith(".py"):
+        Path(block.title).write_text(block.content, encoding="utf-8")
+    elif block.language == "python":
+        exec(compile(block.content, where, "exec"), names)
+    elif block.language == "sh":
+        for words in commands(block):
+            assert cli.main([f"runs/{RUN}" if word == "RUN" else word for word in words[1:]]) == 0, words
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """The words of each line of a block of commands, all of which are ours."""
+    for line in block.content.splitlines():
+        words = shlex.split(line, comments=True)
+        assert words[:1] in ([], ["yamame"]), f"the tests cannot run {line!r}: show it as console"
+        if words:
+            yield words
+
+
+@contextmanager
+def small_runs() -> Iterator[None]:
+    """Inside, whatever trains or measures does so for a second, on networks of a few units."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yamame, "train", _train_briefly)
+        patch.setattr(session, "start", _start_briefly(session.start))
+        patch.setattr(session, "go_on", _go_on_briefly(session.go_on))
+        for module in ("settings.resolve", "suite.plan", "ablate.plan"):
+            _shrink_settings(patch, f"yamame.{module}.settings_from_flags")
+        patch.setattr(bench_command, "parse_bench", _measure_briefly(bench_command.parse_bench))
+        patch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+        yield
+
+
+def shrunk(config: RunConfig) -> RunConfig:
+    """The config of the same run, made small: few steps, short trials, a tiny network."""
+    limits = {"horizon": 20, "attempt_length": 10}
+    lengths = {name: getattr(config.env, name, None) or limit for name, limit in limits.items()}
+    shorter = {name: min(lengths[name], limits[name]) for name in limits if hasattr(config.env, name)}
+    env = replace(config.env, **shorter)
+    context_length = min(config.context_length, env.trial_length)
+    offline = replace(config.offline, updates=min(config.offline.updates, 20))
+    short = replace(config, env=env, context_length=context_length, offline=offline, num_envs=8)
+    return apply_overrides(short, SMALL_COMMAND)
+
+
+def _train_briefly(task: Any, **settings: Any) -> yamame.Run:
+    of_task = {"num_envs": 8} if isinstance(task, str) else {"env.workers": 0}
+    own = {name: value for name, value in settings.items() if name.startswith("agent.")}
+    return api.train(task, **{**settings, **SMALL, **of_task, **own})
+
+
+def _start_briefly(start: Any) -> Any:
+    return lambda config, about, **options: start(config, about, **{**options, "quiet": True})
+
+
+def _go_on_briefly(go_on: Any) -> Any:
+    def briefly(directory: Path, *, env_steps: int | None, quiet: bool) -> Any:
+        longer = session.read_config(directory).env_steps + 96 if env_steps else None
+        return go_on(directory, env_steps=longer, quiet=True)
+
+    return briefly
+
+
+def _shrink_settings(patch: pytest.MonkeyPatch, name: str) -> None:
+    module, _, function = name.rpartition(".")
+    real = getattr(__import__(module, fromlist=[function]), function)
+
+    patch.setattr(name, lambda *args, **options: shrunk(real(*args, **options)))
+
+
+def _measure_briefly(parse: Any) -> Any:
+    return lambda name, flags: parse(name, [*flags, *SMALL_BENCH, *(["--batch", "2"] if name == "learner" else [])])

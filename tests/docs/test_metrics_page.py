@@ -1,0 +1,86 @@
+"""Every metric that runs log is explained on the page about curves, and nothing else is."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import gymnasium
+import numpy as np
+import pytest
+from documents import SMALL_RUN
+from guide_reader import DOCS
+from gymnasium import spaces
+
+import yamame
+from yamame.records.fault import FaultKind
+from yamame.run.metrics import GLOSSARY, read_metrics
+
+PAGE = (DOCS / "reading_the_curves.md").read_text(encoding="utf-8")
+EXPLAINED = {key for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE) for key in re.findall(r"`(.+?)`", row)}
+SHORT: dict[str, Any] = {
+    **SMALL_RUN,
+    "num_envs": 8,
+    "pace.round_env_steps": 200,
+    "pace.updates_per_env_step": 0.02,
+    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 200},
+}
+COUNTERS = {"env_steps", "updates", "wall_seconds"}
+
+
+class Moody(gymnasium.Env[np.ndarray, int]):
+    """Raises at every twentieth step."""
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        if self.np_random.random() < 0.05:
+            raise RuntimeError("not today")
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """What four runs log that have, between them, everything there is to measure."""
+
+    def runs() -> Iterator[yamame.Run]:
+        folder = tmp_path_factory.mktemp("runs")
+        options = {**SHORT, "run_dir": folder / "attempts"}
+        yield yamame.train("dark-key-to-door", horizon=20, env_steps=400, **options, **{"env.attempt_length": 5})
+        options = {**SHORT, "run_dir": folder / "instructions", "variants": ["world-model"]}
+        yield yamame.train("package-delivery", horizon=20, env_steps=400, **options)
+        options = {**SHORT, "run_dir": folder / "test-tasks", "pace.start_env_steps": 0}
+        yield yamame.train("wind", horizon=20, env_steps=400, context_length=16, **options)
+        options = {**SHORT, "run_dir": folder / "faults", "env.workers": 0}
+        yield yamame.train(Moody, horizon=5, env_steps=400, **options)
+
+    keys = {key for run in runs() for line in read_metrics(run.directory) for key in line} - COUNTERS
+    numbered = ((r"_attempt_\d+$", "_attempt_<i>"), (r"_discount_[\d.]+$", "_discount_<gamma>"))
+    for pattern, name in numbered:
+        keys = {re.sub(pattern, name, key) for key in keys}
+    return keys
+
+
+def test_all_that_is_logged_is_explained(logged: set[str]) -> None:
+    assert logged <= EXPLAINED
+
+
+def test_all_that_is_explained_is_logged(logged: set[str]) -> None:
+    faults = {f"faults/{kind}" for kind in get_args(FaultKind)}  # of these the runs meet one
+    test_tasks_with_success = {"evaluate_training_tasks/success_rate"}
+    assert EXPLAINED - logged - faults <= test_tasks_with_success
+
+
+def test_the_runs_have_something_of_every_kind(logged: set[str]) -> None:
+    for key in ("relabel/known_goals", "faults/raised", "collect/return_attempt_<i>", "loss/world_model", *GLOSSARY):
+        assert key in logged
+
+
+def test_every_metric_says_what_it_is() -> None:
+    for row in re.findall(r"^\| `\w+/.*$", PAGE, re.MULTILINE):
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert len(cells) == 4 and cells[1], row
