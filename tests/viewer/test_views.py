@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real runs: two seeds that differ in nothing else, and one that is narrower."""
     folder = tmp_path_factory.mktemp("view") / "runs"
     for seed in (0, 1):
-        train(folder / f"maze-seed-{seed}", "--seed", str(seed), "--evaluation.every-env-steps", "128")
+        train(folder / f"maze-seed-{seed}", "--seed", str(seed), "--evaluation.every-env-steps", "256")
     train(folder / "narrow", "--agent.actor.hidden", "4", "--env-steps", "256")
     return folder
 
@@ -164,6 +164,7 @@ def test_what_is_saved_is_valid(driver: Chrome, address: str, folder: Path) -> N
     assert complaints(driver) == []
 
 
+@pytest.mark.slow
 def test_a_live_run_grows_and_its_end_is_told(driver: Chrome, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "live"
     command = "import sys; from yamame.cli import main; sys.exit(main(sys.argv[1:]))"
