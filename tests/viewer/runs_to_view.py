@@ -23,7 +23,7 @@ with warnings.catch_warnings():
 
 def train(run: Path, *flags: str) -> Path:
     """A real run in its own folder, a second of training; without its report."""
-    steps = () if "--env-steps" in flags else ("--env-steps", "512")
+    steps = () if "--env-steps" in flags else ("--env-steps", "256")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
         command = ["train", "passive-tmaze", "--env.horizon", "3", *steps, *SMALL, *flags]
