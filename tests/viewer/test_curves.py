@@ -197,17 +197,17 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from yamame.viewer import columns
 
-    monkeypatch.setattr(columns, "MOST_NUMBERS", 2_000)
+    monkeypatch.setattr(columns, "MOST_NUMBERS", 800)
     monkeypatch.setattr(columns, "MOST_KEYS", 3)
     for name in "abcd":
-        write_run(tmp_path / name, [line(step, a__a=step, b__b=1, c__c=2, d__d=3) for step in range(5_000)])
-    cache = columns.ColumnsCache(max_bytes=30_000)
+        write_run(tmp_path / name, [line(step, a__a=step, b__b=1, c__c=2, d__d=3) for step in range(2_000)])
+    cache = columns.ColumnsCache(max_bytes=12_000)
     found = [cache.of(tmp_path / name / "metrics.jsonl") for name in "abcd"]
-    assert all(one.nbytes <= 2_000 * 8 for one in found) and cache.nbytes <= 30_000
+    assert all(one.nbytes <= 800 * 8 for one in found) and cache.nbytes <= 12_000
     assert cache.of(tmp_path / "d" / "metrics.jsonl") is found[-1]
     assert cache.of(tmp_path / "a" / "metrics.jsonl") is not found[0]
     x, y = found[0].curve("env_steps", "a/a")
-    assert 100 < len(x) < 400 and (x == y).all() and x[0] == 0 and x[-1] > 4_900 and len(set(np.diff(x))) == 1
+    assert 60 < len(x) < 134 and (x == y).all() and x[0] == 0 and x[-1] > 1_900 and len(set(np.diff(x))) == 1
     assert found[0].problems == [
         "of very many lines, one in 16 is shown",
         "some metrics are not shown: more than 3, or no names to print",

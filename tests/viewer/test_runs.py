@@ -47,7 +47,7 @@ def test_the_states_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "PassiveTMaze",
         0,
     )
-    assert (done["env_steps"], done["planned_env_steps"], done["updates"]) == (512, 512, result["updates"])
+    assert (done["env_steps"], done["planned_env_steps"], done["updates"]) == (256, 256, result["updates"])
     assert (done["return_mean"], done["return_from"]) == (result["return_mean"], "final evaluation")
     assert (done["success_rate"], done["seconds_left"]) == (result["success_rate"], None)
     assert done["env_steps_per_second"] == pytest.approx(result["env_steps_per_second"])

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("view") / "runs"
     for seed in (0, 1):
         train(folder / f"maze-seed-{seed}", "--seed", str(seed), "--evaluation.every-env-steps", "128")
-    train(folder / "narrow", "--agent.actor.hidden", "4", "--env-steps", "256")
+    train(folder / "narrow", "--agent.actor.hidden", "4", "--env-steps", "192")
     return folder
 
 
@@ -81,7 +81,7 @@ def panel_line(driver: Chrome, key: str) -> str:
 def test_runs_are_listed_filtered_sorted_and_compared(driver: Chrome, address: str) -> None:
     open_runs(driver, address, 3)
     assert set(texts(driver, ".pill")) == {"finished"} and texts(driver, "#count") == ["3"]
-    assert "512 / 512" in texts(driver, "td.steps")[0] + texts(driver, "td.steps")[2]
+    assert "256 / 256" in texts(driver, "td.steps")[0] + texts(driver, "td.steps")[2]
     click(driver, "thead th:nth-child(2) button")
     assert names(driver) == ["maze-seed-0", "maze-seed-1", "narrow"]
     click(driver, "thead th:nth-child(2) button")
@@ -164,6 +164,7 @@ def test_what_is_saved_is_valid(driver: Chrome, address: str, folder: Path) -> N
     assert complaints(driver) == []
 
 
+@pytest.mark.slow
 def test_a_live_run_grows_and_its_end_is_told(driver: Chrome, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "live"
     command = "import sys; from yamame.cli import main; sys.exit(main(sys.argv[1:]))"

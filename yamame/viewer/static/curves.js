@@ -53,6 +53,7 @@ class Curves {
     this.resize.observe(this.sections);
     this.onTheme = () => { this.showLegend(); this.refill(); };
     addEventListener("themechange", this.onTheme);
+    this.sections.append(notice("Reading what was measured …"));
     await this.look();
     this.stop = repeat(EVERY_SECONDS, () => this.look());
   }

@@ -2,7 +2,7 @@
 import { ask, h, notice, repeat } from "./dom.js";
 import { ago, duration, number, percent, whole } from "./format.js";
 
-const EVERY_SECONDS = 3;
+const EVERY_SECONDS = 4;
 const ORDER = { running: 0, failed: 1, damaged: 2, stopped: 3, finished: 4 };
 const COLUMNS = [
   { title: "Run", sort: (run) => run.name },
