@@ -1,6 +1,6 @@
 # Everything lives in .venv; each target sets up what it needs.
 PYTHON ?= python3
-SUITES := popgym,mujoco,box2d,minigrid,metaworld,jax,crafter,video,minari,view,docs
+SUITES := popgym,mujoco,box2d,minigrid,metaworld,jax,crafter,video,minari,view,docs,window
 EXTRAS ?=
 BIN := .venv/bin
 comma := ,
