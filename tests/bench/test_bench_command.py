@@ -17,6 +17,8 @@ from yamame.bench.sizes import SIZES
 from yamame.cli import main
 from yamame.replay.sampler import ReplayConfig
 
+pytestmark = pytest.mark.slow
+
 COMMON = {"bench", "repeats", "spread", "spread_is", "config", "machine", "peak_memory_bytes", "peak_memory_is"}
 LEARNER = {"updates_per_second", "tokens_per_second", "matmul_peak_fraction"}
 QUICK = ["--size", "tiny", "--context", "6", "--repeats", "2", "--warmup", "1"]

@@ -15,6 +15,8 @@ import yamame
 from yamame.records.fault import FaultKind
 from yamame.run.metrics import GLOSSARY, read_metrics
 
+pytestmark = pytest.mark.slow
+
 PAGE = (DOCS / "reading_the_curves.md").read_text(encoding="utf-8")
 EXPLAINED = {key for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE) for key in re.findall(r"`(.+?)`", row)}
 SHORT: dict[str, Any] = {

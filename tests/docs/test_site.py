@@ -19,6 +19,8 @@ from yamame import cli
 from yamame.learning.losses.td import TDLoss
 from yamame.settings.catalogue import load_recipe, recipe_names
 
+pytestmark = pytest.mark.slow
+
 mkdocs_build = pytest.importorskip("mkdocs.commands.build")
 mkdocs_config = pytest.importorskip("mkdocs.config")
 
@@ -122,7 +124,6 @@ def served(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("chromium") or not shutil.which("chromedriver"), reason="no browser")
 @pytest.mark.parametrize("as_files", [False, True])
 def test_the_search_finds_in_a_browser_and_asks_nobody_else(site: Path, as_files: bool) -> None:

@@ -11,6 +11,8 @@ from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
 from yamame.settings.catalogue import load_recipe
 
+pytestmark = pytest.mark.slow
+
 metaworld = pytest.importorskip("metaworld")
 
 REACH = "reach-v3"
@@ -144,7 +146,6 @@ def test_workers_give_the_same_trajectories():
     assert not np.array_equal(played(config.build(3, seed=6), 3)[0], here[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "train", "test"), [("ML10", 10, 5), ("ML45", 45, 5)])
 def test_benchmarks_have_tasks_of_their_own_for_evaluation(name, train, test):
     split = metaworld_tasks(name, 0)
@@ -165,7 +166,6 @@ def test_benchmarks_have_tasks_of_their_own_for_evaluation(name, train, test):
     assert len(seen) > 5 and seen <= set(names["train"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [REACH, "ML10", "ML45"])
 def test_training_runs(tmp_path, name):
     task = {"env.name": name, "env.attempts": 2, "env.attempt_length": 50}

@@ -9,6 +9,8 @@ from many_runs import refused
 from yamame.cli import main
 from yamame.figures.catalogue import load_picture, picture_names
 
+pytestmark = pytest.mark.slow
+
 ALL = (
     "ablation-bars",
     "activations",

@@ -16,6 +16,8 @@ from yamame.records.errors import UserError
 from yamame.rollout.confidence import rate_ci95
 from yamame.run.metrics import EVALUATION_RETURN, read_metrics
 
+pytestmark = pytest.mark.slow
+
 
 def result(run: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run / "result.json").read_text())

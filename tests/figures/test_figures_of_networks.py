@@ -17,6 +17,8 @@ from yamame.records.errors import UserError
 from yamame.replay.examine import good_trajectories
 from yamame.run.session import load_agent, read_config
 
+pytestmark = pytest.mark.slow
+
 
 def test_attention_of_every_head_at_a_step(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"

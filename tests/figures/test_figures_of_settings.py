@@ -19,6 +19,8 @@ from yamame.run.config_json import to_json
 from yamame.run.session import read_config
 from yamame.run.whole_state import goal_statistics_of
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -142,7 +144,6 @@ def test_files_that_are_no_answers(tmp_path: Path, text: str) -> None:
         throughput.draw([tmp_path / "x.json"], throughput.Options())
 
 
-@pytest.mark.slow
 def test_throughput_measured_here() -> None:
     options = throughput.Options(contexts=(4, 8), encoders=("gru",), size="tmaze", batch=1, repeats=1)
     (axes,) = throughput.draw([], options).axes

@@ -15,6 +15,8 @@ from yamame.records.errors import UserError
 from yamame.run.variants import apply_variants
 from yamame.settings.catalogue import load_recipe
 
+pytestmark = pytest.mark.slow
+
 
 def test_seeds_are_one_group(tmaze: Path) -> None:
     groups = groups_of([tmaze])

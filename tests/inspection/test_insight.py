@@ -18,6 +18,8 @@ from yamame.records.step import PolicyInput
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
 
+pytestmark = pytest.mark.slow
+
 LENGTH, CONTEXT = 30, 12
 
 

@@ -22,6 +22,8 @@ from yamame.run.session import About, evaluate_run, start
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
+pytestmark = pytest.mark.slow
+
 TINY: dict[str, Any] = {
     "env_steps": 40,
     "num_envs": 4,

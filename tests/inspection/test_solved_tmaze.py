@@ -10,6 +10,8 @@ from yamame.inspection.adaptation import adaptation_at_the_end, measured_adaptat
 from yamame.inspection.record import record
 from yamame.inspection.recording import Recording
 
+pytestmark = pytest.mark.slow
+
 UP, DOWN = 1, 3
 
 

@@ -21,6 +21,8 @@ from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
 from yamame.rollout.uniform import uniform_choices
 
+pytestmark = pytest.mark.slow
+
 ROWS, HORIZON = 8, 9
 WHERE = {"discrete": "info", "several": "leaf", "bits": "nested"}
 every_kind = pytest.mark.parametrize("kind", SPACES)

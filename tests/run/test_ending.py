@@ -13,6 +13,8 @@ from yamame.cli import main
 from yamame.run.round import Round
 from yamame.run.run_directory import ENDING, LOCK, is_locked, lock
 
+pytestmark = pytest.mark.slow
+
 TRAIN = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "256", *SMALL, "--quiet"]
 
 

@@ -22,6 +22,8 @@ from yamame.records.errors import UserError
 from yamame.viewer.rollout_json import Pictures, numbers, recording_json
 from yamame.viewer.rollouts import Kept, Stage
 
+pytestmark = pytest.mark.slow
+
 SEED = "1000000"
 
 

@@ -13,6 +13,8 @@ from yamame.run.run_directory import lock
 from yamame.viewer.catalogue import DEEPEST
 from yamame.viewer.summary import WITHOUT_A_WORD
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert(1)</script>"
 
 

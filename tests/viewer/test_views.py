@@ -20,6 +20,8 @@ from selenium.webdriver.common.by import By
 from yamame.run.metrics import read_metrics
 from yamame.run.run_directory import is_locked
 
+pytestmark = pytest.mark.slow
+
 INNER = "return [document.documentElement.scrollWidth, innerWidth]"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)<∕script>"
 
@@ -164,7 +166,6 @@ def test_what_is_saved_is_valid(driver: Chrome, address: str, folder: Path) -> N
     assert complaints(driver) == []
 
 
-@pytest.mark.slow
 def test_a_live_run_grows_and_its_end_is_told(driver: Chrome, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "live"
     command = "import sys; from yamame.cli import main; sys.exit(main(sys.argv[1:]))"
