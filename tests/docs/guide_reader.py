@@ -5,7 +5,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -68,11 +70,12 @@ def commands(block: Block) -> Iterator[list[str]]:
 def small_runs() -> Iterator[None]:
     """Inside, whatever trains or measures does so for a second, on networks of a few units."""
     with pytest.MonkeyPatch.context() as patch:
+        plans = [import_module(f"yamame.{name}") for name in ("settings.resolve", "suite.plan", "ablate.plan")]
         patch.setattr(yamame, "train", _train_briefly)
         patch.setattr(session, "start", _start_briefly(session.start))
         patch.setattr(session, "go_on", _go_on_briefly(session.go_on))
-        for module in ("settings.resolve", "suite.plan", "ablate.plan"):
-            _shrink_settings(patch, f"yamame.{module}.settings_from_flags")
+        for module in plans:
+            _shrink_settings(patch, module)
         patch.setattr(bench_command, "parse_bench", _measure_briefly(bench_command.parse_bench))
         patch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
         yield
@@ -108,11 +111,9 @@ def _go_on_briefly(go_on: Any) -> Any:
     return briefly
 
 
-def _shrink_settings(patch: pytest.MonkeyPatch, name: str) -> None:
-    module, _, function = name.rpartition(".")
-    real = getattr(__import__(module, fromlist=[function]), function)
-
-    patch.setattr(name, lambda *args, **options: shrunk(real(*args, **options)))
+def _shrink_settings(patch: pytest.MonkeyPatch, module: ModuleType) -> None:
+    real = module.settings_from_flags
+    patch.setattr(module, "settings_from_flags", lambda *args, **options: shrunk(real(*args, **options)))
 
 
 def _measure_briefly(parse: Any) -> Any:
