@@ -13,6 +13,7 @@ from runs_to_view import client, ids, line, same, train, write_run
 from starlette.testclient import TestClient
 
 from yamame.run.metrics import read_metrics
+from yamame.run.run_directory import lock
 
 
 def curves(asking: TestClient, runs: str, *keys: str, **parameters: Any) -> dict[str, Any]:
@@ -236,3 +237,18 @@ def test_wrong_questions_are_told_so(tmp_path: Path, parameters: dict[str, str],
     with client(tmp_path) as asking:
         answer = asking.get("/api/curves", params=parameters)
     assert answer.status_code == 422 and said in answer.json()["error"]
+
+
+def test_a_run_that_ends_is_news_though_nothing_more_was_measured(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", [line(1, loss__td=1.0)])
+    with client(tmp_path) as asking:
+        (one,) = ids(asking).values()
+
+        def panels(known: str = "") -> dict[str, Any]:
+            found: dict[str, Any] = asking.get("/api/curves/panels", params={"runs": one, "known": known}).json()
+            return found
+
+        with lock(run):
+            going_on = panels()
+            assert going_on["lines"][0]["running"] and "lines" not in panels(going_on["version"])
+        assert panels(going_on["version"])["lines"][0]["running"] is False

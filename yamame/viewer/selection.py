@@ -45,7 +45,8 @@ class Selection:
     @property
     def version(self) -> str:
         """Another one whenever there is something else to see."""
-        return "-".join("{}.{}".format(*run.columns.version) for run in self.chosen) + f"-{len(self.problems)}"
+        seen = ("{}.{}.{}".format(*run.columns.version, run.summary.state) for run in self.chosen)
+        return "-".join(seen) + f"-{len(self.problems)}"
 
     def lines(self, *, grouped: bool) -> list[Line]:
         """In the order of the runs; `grouped` joins those that differ in nothing but their seed."""
