@@ -26,8 +26,8 @@ demo: install
 
 # Parts with shapes and types checked at run time; then whole runs at their real speed.
 test: install .venv/browser
-	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults and not slow'
-	$(BIN)/python -m pytest -n 2 -m 'slow and not learning and not faults' -o addopts='-ra --strict-markers --strict-config'
+	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults and not slow and not thorough'
+	$(BIN)/python -m pytest -n 2 -m 'slow and not learning and not faults and not thorough' -o addopts='-ra --strict-markers --strict-config'
 
 test-faults: install
 	$(BIN)/python -m pytest -o addopts= -s -m faults tests/faults
@@ -43,7 +43,7 @@ check: install .venv/browser
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults and not slow' -q
+	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults and not slow and not thorough' -q
 
 bench: install
 	$(BIN)/python benchmarks/table.py

@@ -54,7 +54,7 @@ def keep_alive(*players: Any) -> None:
         player.inventory.update(health=9, food=9, drink=9)
 
 
-@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 10), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 10), marks=pytest.mark.thorough)])
 def test_worlds_are_those_of_the_package(seeds: range) -> None:
     for seed in seeds:
         assert_same(world_of(generate_world, seed), world_of(worldgen.generate_world, seed))

@@ -144,7 +144,7 @@ def test_a_gymnax_task_is_repeated_from_its_first_state():
     "environment",
     [
         pytest.param(GymnaxEnvironment("CartPole-v1"), id="gymnax"),
-        pytest.param(ROOM, id="xland", marks=pytest.mark.slow),
+        pytest.param(ROOM, id="xland", marks=pytest.mark.thorough),
     ],
 )
 def test_a_reset_touches_only_its_rows_and_rows_do_not_depend_on_how_many_there_are(environment):
@@ -199,7 +199,7 @@ def test_xland_rows_are_what_the_library_does_with_the_same_keys():
     assert attempts >= 16
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_xland_trial_keeps_its_ruleset_and_the_next_has_another():
     trials = XLandConfig(horizon=40, attempt_length=10).build(2, seed=0)
 
@@ -240,7 +240,7 @@ def test_rulesets_are_drawn_from_all_kinds_and_never_use_up_what_the_goal_needs(
         assert goal[3:5].tolist() in left if goal[0] == GOALS["put-near"] else not goal[3:5].any()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_random_actions_reach_every_kind_of_goal_behind_every_kind_of_rule():
     room = XLandEnvironment(size=4, view=3, objects=3, rules=1, attempt_length=400)
     environments = JaxEnvironments(room, 400, seed=0)

@@ -146,7 +146,9 @@ def test_workers_give_the_same_trajectories():
     assert not np.array_equal(played(config.build(3, seed=6), 3)[0], here[0])
 
 
-@pytest.mark.parametrize(("name", "train", "test"), [("ML10", 10, 5), ("ML45", 45, 5)])
+@pytest.mark.parametrize(
+    ("name", "train", "test"), [("ML10", 10, 5), pytest.param("ML45", 45, 5, marks=pytest.mark.thorough)]
+)
 def test_benchmarks_have_tasks_of_their_own_for_evaluation(name, train, test):
     split = metaworld_tasks(name, 0)
     names = {each: [task.env_name for task in split[each]] for each in ("train", "test")}
@@ -166,7 +168,7 @@ def test_benchmarks_have_tasks_of_their_own_for_evaluation(name, train, test):
     assert len(seen) > 5 and seen <= set(names["train"])
 
 
-@pytest.mark.parametrize("name", [REACH, "ML10", "ML45"])
+@pytest.mark.parametrize("name", [REACH, "ML10", pytest.param("ML45", marks=pytest.mark.thorough)])
 def test_training_runs(tmp_path, name):
     task = {"env.name": name, "env.attempts": 2, "env.attempt_length": 50}
     run = yamame.train("metaworld", run_dir=tmp_path / "run", **TINY, **task)
