@@ -14,7 +14,7 @@ from yamame.records.interfaces import Environments
 
 jax = pytest.importorskip("jax")
 gymnax = pytest.importorskip("gymnax")
-xminigrid = pytest.importorskip("xminigrid")
+xland = pytest.importorskip("xminigrid.envs.xland")
 
 from yamame.environments.adapters.jax_vector import JaxEnvironments  # noqa: E402
 
@@ -167,7 +167,7 @@ def test_a_reset_touches_only_its_rows_and_rows_do_not_depend_on_how_many_there_
 @pytest.mark.slow
 def test_xland_rows_are_what_the_library_does_with_the_same_keys():
     environments = JaxEnvironments(ROOM, 4, seed=2)
-    theirs = xminigrid.envs.XLandMiniGrid()
+    theirs = xland.XLandMiniGrid()
     actions = actions_for(environments, 60)
     seen = environments.reset(all_rows(environments), all_rows(environments))["observation"]
     keys, tasks, states = [], [], []
