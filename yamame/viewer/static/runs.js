@@ -40,7 +40,7 @@ class Runs {
     this.nothing = h("div", {});
     element.append(
       h("div", { class: "head" }, h("h1", {}, "Runs"), this.count, h("div", { class: "controls" }, this.filter, h("label", {}, this.grouped, "Group by recipe"))),
-      this.problems, this.actions, h("div", { class: "card" }, this.table), this.nothing);
+      this.problems, this.actions, h("div", { class: "card list" }, this.table), this.nothing);
   }
 
   async look() {
