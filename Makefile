@@ -1,6 +1,6 @@
 # Everything lives in .venv; each target sets up what it needs.
 PYTHON ?= python3
-SUITES := popgym,mujoco,box2d,minigrid,metaworld,jax,crafter,video,minari,view,docs,window
+SUITES := popgym,mujoco,box2d,minigrid,metaworld,jax,crafter,video,minari,view,docs,window,ray
 EXTRAS ?=
 BIN := .venv/bin
 comma := ,

@@ -12,6 +12,7 @@ from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import BiLevelEpsilon, ExplorationConfig
 from yamame.rollout.faults import FaultConfig
 from yamame.run.pace import PaceConfig
+from yamame.run.scale import RemoteConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,17 @@ class RunConfig:
     overlap: bool = False
     """Collect and learn at once, in two threads, at the same pace: what acts is then a round older. For environments
     that wait (simulators, games) and for learning on a GPU; on a CPU alone cheap environments lose by it."""
+    cluster: str = ""
+    """Collect in processes of a Ray cluster: `local` begins one on this machine for the run; `ray://HOST:PORT`,
+    `HOST:PORT` or `auto` joins one. Empty: this process collects."""
+    collectors: int = 0
+    """Processes that collect, in all; only with a cluster."""
+    environments_per_collector: int = 0
+    """Environments that each of them steps; 0: `num_envs` divided among them."""
+    learners: int = 1
+    """Processes that learn together, one a GPU where there are any. Each has its share of the environments or
+    collectors, of the replay and of each batch."""
+    remote: RemoteConfig = field(default_factory=RemoteConfig)
     checkpoint_every_seconds: float = 60.0
     """Longest time between checkpoints."""
     keep_checkpoints: int = 2
@@ -100,7 +112,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_limits(self, "num_envs", "env_steps", "keep_checkpoints", at_least=1)
         check_limits(self, "context_length", "seed", "checkpoint_every_seconds", at_least=0)
-        check_limits(self, "milestone_every_env_steps", at_least=0)
+        check_limits(self, "milestone_every_env_steps", "collectors", "environments_per_collector", at_least=0)
+        check_limits(self, "learners", at_least=1)
 
     @property
     def context(self) -> int:

@@ -25,6 +25,7 @@ from yamame.run.offline import with_length
 from yamame.run.progress import Progress
 from yamame.run.report import write_report
 from yamame.run.run_directory import ABOUT, BEST, CHECKPOINTS, CONFIG, RESULT, SPACES, create, lock, require_run
+from yamame.run.shares import spread
 from yamame.run.signals import StopSignal
 
 Summary = dict[str, Any]
@@ -62,7 +63,7 @@ class About:
 
 def start(config: RunConfig, about: About, *, run_dir: Path | None, quiet: bool) -> Summary:
     """A new run, to its end or until a signal. `UserError` for a config that cannot run; then nothing is left."""
-    config = with_length(config)
+    config = spread(with_length(config))
     _ = config.context, to_json(config)  # raise for what no run can have, before anything is made
     directory = create(run_dir, about.recipe)
     with lock(directory), telling_of_failure(directory):

@@ -1,0 +1,48 @@
+"""What each of several processes has of a run."""
+
+from dataclasses import replace
+
+from yamame.records.errors import UserError
+from yamame.run.config import RunConfig
+
+
+def spread(config: RunConfig) -> RunConfig:
+    """The config with `num_envs` as its collectors make it. `UserError` for what cannot be shared out evenly."""
+    learners, collectors = config.learners, config.collectors
+    if config.cluster and not collectors:
+        raise UserError(f"--cluster {config.cluster} needs collectors: give --collectors N")
+    if collectors and not config.cluster:
+        raise UserError(f"--collectors {collectors} needs a cluster: give --cluster local, or its address")
+    if config.environments_per_collector and not collectors:
+        raise UserError("--environments-per-collector needs collectors: give --cluster local --collectors N")
+    if config.offline.data and (collectors or learners > 1):
+        raise UserError("a run that learns from --offline.data is one process: give no --cluster, and one learner")
+    if config.environments_per_collector:
+        config = replace(config, num_envs=collectors * config.environments_per_collector)
+    _require_multiple("--collectors", collectors, "learners", learners)
+    _require_multiple("--num-envs", config.num_envs, "collectors", collectors or 1)
+    _require_multiple("--num-envs", config.num_envs, "learners", learners)
+    _require_multiple("--replay.batch-size", config.replay.batch_size, "learners", learners)
+    return config
+
+
+def share_of_learner(config: RunConfig) -> RunConfig:
+    """The config of one of `config.learners` processes: its environments, its collectors, its replay, its windows."""
+    learners, replay = config.learners, config.replay
+    return replace(
+        config,
+        num_envs=config.num_envs // learners,
+        collectors=config.collectors // learners,
+        replay=replace(
+            replay,
+            batch_size=replay.batch_size // learners,
+            capacity_trajectories=max(1, replay.capacity_trajectories // learners),
+            capacity_bytes=-(-replay.capacity_bytes // learners),
+            cache_bytes=replay.cache_bytes // learners,
+        ),
+    )
+
+
+def _require_multiple(flag: str, value: int, parts: str, count: int) -> None:
+    if value % count:
+        raise UserError(f"{flag} {value} cannot be shared out evenly among {count} {parts}: give a multiple of {count}")
