@@ -16,7 +16,7 @@ import pytest
 from cluster_child import config_of
 from processes import descendants, named
 
-from yamame.data.verify import verify
+from yamame.cli import main
 from yamame.learning.checkpoint import load_checkpoint
 from yamame.replay.store import LMDBStore
 from yamame.run.metrics import read_metrics
@@ -81,6 +81,7 @@ def saved_env_steps(directory: Path) -> int:
 
 def assert_sound(directory: Path) -> None:
     """No record is damaged, no trial is there twice, and all that was counted is there but for trials in flight."""
+    assert main(["data", "verify", str(directory)]) == 0
     capacity = config_of("").replay.capacity_trajectories
     with LMDBStore(directory / "replay", capacity_trajectories=capacity, cache_bytes=0) as store:
         stored = [store.read(number) for number in store.ids()]
