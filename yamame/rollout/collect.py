@@ -41,6 +41,8 @@ class Collector:
         self.faults = Faults(faults or FaultConfig())
         self.env_steps = 0
         """Transitions so far, summed over environments: the clock of exploration. Set it to go on from a checkpoint."""
+        self.env_steps_elsewhere = 0
+        """Transitions that other processes of the run made; on the clock of exploration they count as well."""
         self.restart()
 
     def restart(self) -> None:
@@ -98,7 +100,8 @@ class Collector:
         now = self._input or self._begin()
         action = policy.act(now, deterministic=deterministic)
         mask = now.observation.get(MASK_LEAF)
-        action = self.explorer.perturb(action, now.time, self.environments.horizon, self.env_steps, mask)
+        clock = self.env_steps + self.env_steps_elsewhere
+        action = self.explorer.perturb(action, now.time, self.environments.horizon, clock, mask)
         begins_E = now.time == 0
         if begins_E.any():
             self._version_E[begins_E] = policy.version

@@ -12,6 +12,7 @@ from yamame.learning.compute import Compute, resolve
 from yamame.learning.learner import Learner
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
+from yamame.ops.ranks import ALONE, Ranks
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch
 from yamame.replay.relabel import Relabeler
@@ -25,11 +26,15 @@ from yamame.rollout.statistics import Statistics
 from yamame.run.config import RunConfig
 from yamame.run.offline import Clock, open_offline
 from yamame.run.run_directory import OFFLINE
+from yamame.run.shares import compute_of_rank
+
+_STREAMS = 6
+"""Random streams of a learner."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Everything that a run in one process is made of."""
+    """Everything that a run in one process is made of, or one of a run's learners."""
 
     learner: Learner
     policy: Policy
@@ -52,14 +57,16 @@ class Parts:
             self.offline.close()
 
 
-def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
+def build(config: RunConfig, replay_directory: Path, *, restarts: int, ranks: Ranks = ALONE) -> Parts:
     """All parts, from independent random streams of the config's seed.
 
     `restarts` counts earlier processes of the same run: environments cannot be restored, so each process gives them
-    seeds of its own.
+    seeds of its own. With several `ranks`, `config` is that of this one's share, and its streams are its own; those of
+    the first rank are what a run in one process has.
     """
     root = np.random.SeedSequence(config.seed)
-    weights, learning, acting, exploring, sampling, environments = root.spawn(6)
+    root = root.spawn(_STREAMS + ranks.rank)[-1] if ranks.rank else root
+    weights, learning, acting, exploring, sampling, environments = root.spawn(_STREAMS)
     environment_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
     num_envs = config.env.fixed_num_envs or 1 if config.offline.alone else config.num_envs
     trials = config.env.build(num_envs, environment_seed)
@@ -70,8 +77,14 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         trials.horizon,
         seed=int(weights.generate_state(1)[0]),
     )
-    compute = resolve_compute(config)
-    learner = Learner(agent, config.learner, generator=_torch_generator(learning, compute.device), compute=compute)
+    compute = resolve_compute(config, ranks)
+    learner = Learner(
+        agent,
+        config.learner,
+        generator=_torch_generator(learning, compute.device),
+        compute=compute,
+        ranks=ranks,
+    )
     generator = _torch_generator(acting, compute.device)
     rng = np.random.default_rng(exploring)
     task = TaskSpaces(
@@ -142,9 +155,10 @@ def new_agent(
         )
 
 
-def resolve_compute(config: RunConfig) -> Compute:
-    """What a run learns with on this machine."""
-    return resolve(config.compute, width=config.agent.trajectory_encoder.state_size, updates=config.updates)
+def resolve_compute(config: RunConfig, ranks: Ranks = ALONE) -> Compute:
+    """What a run, or one of its learners, learns with on this machine."""
+    compute = config.compute if ranks.alone else compute_of_rank(config.compute, ranks.local_rank, ranks.local_world)
+    return resolve(compute, width=config.agent.trajectory_encoder.state_size, updates=config.updates)
 
 
 def _torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:

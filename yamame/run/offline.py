@@ -30,6 +30,8 @@ class Clock:
         self.environments = environments
         self.env_steps = 0
         """What the run's pace would have collected by now."""
+        self.env_steps_elsewhere = 0
+        """See `Collector`."""
         self.faults = Faults(FaultConfig())
         """None ever happen."""
         self._end, self._num_envs = env_steps, num_envs
