@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from tiny_agents import DISCRETE, TINY_AGENT, ActionSpace, in_double, random_windows, tiny_agent
 from torch import Tensor
 
 from yamame.learning.learner import Learner, LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.model.heads.actor import Actor
-from yamame.ops.ranks import ALONE, Ranks, joined
+from yamame.ops.ranks import ALONE, LostRankError, Ranks, joined, meeting_place
 from yamame.records.batch import Batch
 from yamame.replay.packing import Window, pack
 
@@ -33,6 +32,8 @@ class Updates:
     updates: int = UPDATES
     nan_at: int = -1
     """The update before which the last rank's rewards become NaN."""
+    means_of_means: bool = False
+    """A mistake: each process averages over its own tokens, and all average over processes."""
     agent: Any = TINY_AGENT
     learner: LearnerConfig = field(
         default_factory=lambda: LearnerConfig(
@@ -54,6 +55,8 @@ def made(work: Updates, ranks: Ranks = ALONE) -> Outcome:
     agent = tiny_agent(work.agent, work.action_space, dtype=work.dtype, seed=ranks.rank)
     learner = Learner(agent, work.learner, generator=torch.Generator().manual_seed(ranks.rank), ranks=ranks)
     learner.follow_first()
+    if work.means_of_means:
+        learner._num_valid = lambda batch, dtype: ranks.world * batch.valid.sum().to(dtype)  # type: ignore[method-assign]
     metrics = []
     for update in range(work.updates):
         windows = random_windows(update, LENGTHS, work.action_space)
@@ -72,15 +75,15 @@ def made(work: Updates, ranks: Ranks = ALONE) -> Outcome:
 def in_processes(work: Callable[..., Any], *arguments: Any, world: int = 2) -> list[Any]:
     """What `work(*arguments, ranks)` gives in each of several processes."""
     context = multiprocessing.get_context("spawn")
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = meeting_place()
     with context.Pool(world) as pool:
         results = [pool.apply_async(_in_rank, (rank, world, store.port, work, arguments)) for rank in range(world)]
         return [result.get(timeout=240) for result in results]
 
 
 def _in_rank(rank: int, world: int, port: int, work: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    with joined(rank, world, local_rank=rank, local_world=world, device="cpu", store=store) as ranks:
+    place = meeting_place(port)
+    with joined(rank, world, local_rank=rank, local_world=world, device="cpu", store=place) as ranks:
         return work(*arguments, ranks)
 
 
@@ -112,3 +115,31 @@ def _one_noise(*actors: Actor, seed: int, first: int) -> Iterator[None]:
     yield
     for actor in actors:
         del actor.noise
+
+
+def exchanged(ranks: Ranks) -> dict[str, Any]:
+    """What each of the exchanges gives."""
+    tensors = [torch.tensor([ranks.rank + 1.0]), torch.full((2,), float(ranks.rank))]
+    ranks.sum_(*tensors)
+    return {
+        "sum": ranks.sum(ranks.rank + 1),
+        "max": ranks.max(ranks.rank + 1),
+        "any": ranks.any(ranks.rank == 1),
+        "none": ranks.any(False),
+        "first": ranks.from_first({"rank": ranks.rank}),
+        "gathered": ranks.gather(ranks.rank),
+        "tensors": [tensor.tolist() for tensor in tensors],
+    }
+
+
+def left_alone(ranks: Ranks) -> str:
+    """How a failure of the second rank in what all do at once shows on each."""
+    try:
+        with ranks.together():
+            if ranks.rank:
+                raise ValueError
+    except LostRankError:
+        return "LostRankError"
+    except ValueError:
+        return "failed"
+    return ""

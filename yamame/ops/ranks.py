@@ -1,6 +1,7 @@
 """Processes that learn together: sums over all of them, and what they have to agree on."""
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -140,13 +141,15 @@ def joined(
     dist.destroy_process_group()  # not after a failure: that would wait for the others
 
 
-def stay_on_this_machine() -> None:
-    """Let what follows meet through the machine's own loopback, whatever becomes of its networks."""
-    import socket
+def meeting_place(port: int | None = None) -> Any:
+    """Where the ranks of one machine find each other: begun here, at its `port`, or what another process has begun.
 
+    They then exchange everything through the machine's own loopback, whatever becomes of its networks.
+    """
     for _, name in socket.if_nameindex():
         if name in ("lo", "lo0"):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+    return dist.TCPStore("127.0.0.1", port or 0, is_master=port is None, wait_for_workers=False)  # type: ignore[attr-defined]
 
 
 @contextmanager
