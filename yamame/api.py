@@ -20,10 +20,10 @@ from yamame.records.spaces import flatten_observation, observation_leaves, store
 from yamame.records.step import PolicyInput
 from yamame.run import session
 from yamame.run.config import RunConfig
+from yamame.run.course import About, Summary
 from yamame.run.defaults import default_config
 from yamame.run.film import film_run
 from yamame.run.flags import apply_overrides
-from yamame.run.session import About, Summary
 from yamame.run.sizes import apply_size
 from yamame.run.variants import apply_variants
 from yamame.settings.catalogue import load_recipe

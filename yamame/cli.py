@@ -11,14 +11,14 @@ from typing import Any, NoReturn
 
 from yamame.data.command import add_data
 from yamame.figures.command import add_figure
-from yamame.records.errors import UserError
+from yamame.records.errors import RunFailedError, UserError
 from yamame.viewer.command import add_view
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command. 0: done (a run that was asked to stop included); 2: bad input, said in one line.
 
-    1: a suite or a comparison some of whose runs failed, or data of which some is damaged.
+    1: a suite or a comparison some of whose runs failed, data of which some is damaged, a run that lost a process.
     """
     try:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
@@ -26,6 +26,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except UserError as error:
         print("yamame:", *str(error).split(), file=sys.stderr)
         return 2
+    except RunFailedError as failure:
+        print("yamame:", *str(failure).split(), file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -216,7 +219,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
     size = [] if options.size is None else ["--size", options.size]
     variants = [word for variant in options.variant for word in ("--variant", variant)]
     about = about_run(recipe, config, ["yamame", "train", recipe.name, *size, *variants, *rest])
-    _show(start(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
+    _show_run(start(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
     return 0
 
 
@@ -224,7 +227,7 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     _refuse(rest)
     from yamame.run.session import go_on
 
-    _show(go_on(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
+    _show_run(go_on(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
     return 0
 
 
@@ -332,6 +335,13 @@ def _require_recipe_first(recipe: str, rest: list[str], command: str) -> None:
 def _refuse(rest: list[str]) -> None:
     if rest:
         raise UserError(f"unknown argument {rest[0]!r}: add --help to see what this command takes")
+
+
+def _show_run(summary: dict[str, Any], as_json: bool) -> None:
+    from yamame.run.launch import speaks
+
+    if speaks():
+        _show(summary, as_json)
 
 
 def _show(summary: dict[str, Any], as_json: bool) -> None:

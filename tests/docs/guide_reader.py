@@ -77,7 +77,7 @@ def small_runs() -> Iterator[None]:
         for module in plans:
             _shrink_settings(patch, module)
         patch.setattr(bench_command, "parse_bench", _measure_briefly(bench_command.parse_bench))
-        patch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
         yield
 
 

@@ -21,6 +21,7 @@ from yamame.learning.learner import Learner, LearnerConfig
 from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
+from yamame.learning.values import values_by_discount
 from yamame.model.agent import AgentConfig
 from yamame.model.heads.actor import ActorConfig
 from yamame.model.heads.critic import CriticConfig
@@ -261,7 +262,7 @@ def test_values_by_discount_are_popart_s_in_units_of_reward() -> None:
     for seed in range(3):
         learner.update(batch_of(seed=seed))
     popart, all_discounts = learner.agent.popart, learner.agent.discounts_G.tolist()
-    values = learner.values_by_discount()
+    values = values_by_discount(learner.agent, reward_scale=4.0)
     shown = [float(key.rpartition("_")[2]) for key in values if key.startswith("value/target_mean_discount_")]
     assert len(shown) == 6 and len(values) == 12
     assert shown[0] == 0.5 and shown[-1] == pytest.approx(all_discounts[-1], rel=1e-5)
@@ -270,7 +271,8 @@ def test_values_by_discount_are_popart_s_in_units_of_reward() -> None:
         mean, deviation = popart.mean_G[at].item() / 4, popart.deviation_G[at].item() / 4
         assert values[f"value/target_mean_discount_{discount:g}"] == pytest.approx(mean) and mean
         assert values[f"value/popart_deviation_discount_{discount:g}"] == pytest.approx(deviation)
-    assert learner_of(agent_config=replace(TINY_AGENT, popart=False)).values_by_discount() == {}
+    without = learner_of(agent_config=replace(TINY_AGENT, popart=False))
+    assert values_by_discount(without.agent, reward_scale=4.0) == {}
 
 
 def test_learning_rate_warms_up_and_decays() -> None:

@@ -25,7 +25,7 @@ ABOUT = About(recipe="passive-tmaze")
 
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that another one learns from. Nothing may change it."""
     directory = tmp_path_factory.mktemp("source") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
         start(tiny_config(), ABOUT, run_dir=directory, quiet=True)
     return directory
 

@@ -28,7 +28,7 @@ RESULTS = {"results.csv", "results.md", "results.png"}
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.run.session.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
 
 
 def made(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[dict[str, Any], str]:

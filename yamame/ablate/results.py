@@ -11,7 +11,8 @@ from yamame.ablate.arms import Arm
 from yamame.ablate.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.ablate.found import FoundRun, found_runs
 from yamame.ablate.statistic import Mean, mean_of
-from yamame.run.session import Summary, random_return, read_config, read_result
+from yamame.run.course import Summary
+from yamame.run.session import random_return, read_config, read_result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,13 +19,11 @@ from yamame.model.agent import Agent
 from yamame.model.blocks.sigma_linear import power_iteration
 from yamame.ops.generator import restore_generator
 from yamame.ops.masked import masked_mean
+from yamame.ops.ranks import ALONE, Ranks
 from yamame.records.batch import Batch
 from yamame.records.errors import UserError
 from yamame.records.interfaces import Loss
 from yamame.records.limits import check_limits
-
-_MOST_DISCOUNTS = 6
-"""Have metrics of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +67,27 @@ class Learner:
 
     On a GPU nothing in an update waits for the host: counters of skipped updates live beside the weights, and
     `check` reads them. Raises `UserError` for a world-model loss without the head that it teaches.
+
+    With several `ranks`, each updates with a batch of its own and all come to the same: losses, gradients and
+    statistics are means over the tokens of all batches, as if these were one. The gradient is summed once, when it is
+    whole: an update's backward pass comes in pieces. Updates are not recorded then (`compute.cuda_graph`).
     """
 
     def __init__(
-        self, agent: Agent, config: LearnerConfig, *, generator: torch.Generator, compute: Compute = PLAIN
+        self,
+        agent: Agent,
+        config: LearnerConfig,
+        *,
+        generator: torch.Generator,
+        compute: Compute = PLAIN,
+        ranks: Ranks = ALONE,
     ) -> None:
         if config.world_model.weight and agent.world_model is None:
             raise UserError("a world-model loss needs its head: make the agent with world_model=True")
         self.agent = agent.to(compute.device).train()
         self.config = config
         self.compute = compute
+        self.ranks = ranks
         self.generator = generator
         """On the agent's device."""
         self.optimizer = ClippedAdamW(
@@ -101,7 +110,7 @@ class Learner:
         self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
         self._losses_of_tokens = compiled(self._sum_losses)
         self._update: Callable[[Batch], Metrics] = self._update_eagerly
-        if compute.cuda_graph:
+        if compute.cuda_graph and ranks.alone:
             self._update = RecordedUpdate(self._update_eagerly, generator)
 
     @property
@@ -134,24 +143,6 @@ class Learner:
                 "look for huge rewards or observations, or lower --learner.learning-rate"
             )
 
-    def values_by_discount(self) -> dict[str, float]:
-        """What PopArt knows of the TD targets of some discounts: running mean and deviation, in units of reward.
-
-        `value/target_mean_discount_<gamma>` and `value/popart_deviation_discount_<gamma>`; empty without PopArt. The
-        means are of what the critics are to predict: the values by discount. Waits for the device.
-        """
-        agent, scale = self.agent, self.config.td.reward_scale
-        if not agent.popart.enabled:
-            return {}
-        discounts = agent.discounts_G.tolist()
-        statistics = torch.stack([agent.popart.mean_G, agent.popart.deviation_G]) / scale
-        means, deviations = statistics.tolist()
-        values: dict[str, float] = {}
-        for at in _evenly(len(discounts), _MOST_DISCOUNTS):
-            values[f"value/target_mean_discount_{discounts[at]:.6g}"] = means[at]
-            values[f"value/popart_deviation_discount_{discounts[at]:.6g}"] = deviations[at]
-        return values
-
     def _update_eagerly(self, batch: Batch) -> Metrics:
         agent, config = self.agent, self.config
         batch = batch.to(self.compute.device, non_blocking=True)
@@ -159,13 +150,14 @@ class Learner:
         statistics_before = [value.clone() for value in statistics]
         power_iteration(agent.trajectory_encoder)
         features_NF = agent.features(batch)
-        agent.timestep_encoder.normalizer.observe(features_NF, batch.real)
+        agent.timestep_encoder.normalizer.observe(features_NF, batch.real, self.ranks)
         with self.compute.autocast():
             state_ND = self._encode(features_NF, batch)
 
         pieces = _pieces(len(batch.reward), self.compute.chunk_tokens)
         td_target_NG = self._td_target(batch, state_ND.detach(), pieces)
-        agent.popart.update(td_target_NG, batch.valid)
+        agent.popart.update(td_target_NG, batch.valid, self.ranks)
+        num_valid = self._num_valid(batch, state_ND.dtype)
         self.optimizer.zero_grad()
         total, state_gradient_ND, metrics = self._backward_heads(
             batch,
@@ -173,8 +165,11 @@ class Learner:
             agent.popart.normalize(td_target_NG),
             agent.next_observation(features_NF),
             pieces,
+            num_valid,
         )
         state_ND.backward(state_gradient_ND)
+        target_mean = masked_mean(td_target_NG[:, -1], batch.valid) * (batch.valid.sum() / num_valid)
+        self.ranks.sum_(*self.optimizer.gradients, total, target_mean, *metrics.values())
 
         norm, finite = self.optimizer.step(total)
         agent.update_targets(config.target_rate * finite.to(norm.dtype))
@@ -185,9 +180,15 @@ class Learner:
         scale = config.td.reward_scale
         return metrics | {
             "loss/gradient_norm": norm,
-            "value/target_mean": masked_mean(td_target_NG[:, -1], batch.valid) / scale,
+            "value/target_mean": target_mean / scale,
             "value/popart_deviation": agent.popart.deviation_G[-1] / scale,
         }
+
+    def _num_valid(self, batch: Batch, dtype: torch.dtype) -> Float[Tensor, ""]:
+        """Valid tokens of all ranks; 1 where there are none."""
+        count = batch.valid.sum().to(dtype)
+        self.ranks.sum_(count)
+        return count.clamp(min=1)
 
     def _td_target(self, batch: Batch, state_ND: Float[Tensor, "N D"], pieces: Sequence[slice]) -> Float[Tensor, "N G"]:
         """Targets of all tokens, in units of scaled reward."""
@@ -203,14 +204,15 @@ class Learner:
         td_target_NG: Float[Tensor, "N G"],
         next_observation_NO: Float[Tensor, "N O"] | None,
         pieces: Sequence[slice],
+        num_valid: Float[Tensor, ""],
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "N D"], Metrics]:
         """(the loss, its gradient with respect to the states, metrics); the heads' own gradients are left in them.
+        All are this rank's part of a sum over ranks.
 
         Heads look at each token alone, so they go through the tokens piece by piece: what they keep for the backward
         pass, most of an update's memory at long context, is that of one piece.
         """
         noise = self.agent.actor.noise(state_ND, self.generator)
-        num_valid = batch.valid.sum().clamp(min=1).to(state_ND.dtype)
         total, gradients = state_ND.new_zeros(()), []
         metrics: Metrics = {}
         for piece in pieces:
@@ -248,6 +250,10 @@ class Learner:
             }
         return total, metrics
 
+    def follow_first(self) -> None:
+        """Take over weights and statistics of the first rank; all ranks together, before the first update."""
+        self.ranks.copy_first_(*self.agent.state_dict().values())
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
         return {
@@ -267,12 +273,7 @@ class Learner:
         self.updates = state["updates"]
         self._skipped.fill_(state["skipped"])
         self._skipped_in_a_row.fill_(state["skipped_in_a_row"])
-
-
-def _evenly(count: int, most: int) -> list[int]:
-    """At most so many of the first `count` numbers, the first and the last among them."""
-    shown = min(count, most)
-    return [round(part * (count - 1) / max(1, shown - 1)) for part in range(shown)]
+        self.follow_first()
 
 
 def _pieces(num_tokens: int, largest: int) -> list[slice]:

@@ -32,10 +32,14 @@ class ClippedAdamW:
         """Forget all gradients."""
         self._adamw.zero_grad()
 
+    @property
+    def gradients(self) -> list[Tensor]:
+        """Of the parameters that have one."""
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
     def step(self, loss: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Bool[Tensor, ""]]:
         """Move the parameters, if `loss` and gradient are finite; the gradient's norm before clipping, and whether."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        norm = nn.utils.get_total_norm(gradients, foreach=True)
+        norm = nn.utils.get_total_norm(self.gradients, foreach=True)
         finite = torch.isfinite(loss + norm)
         # the two attributes by which fused optimizers take a scale of the gradients and a verdict on them
         self._adamw.grad_scale = ((norm + 1e-6) / self.clip).clamp(min=1.0).float()  # type: ignore[attr-defined]

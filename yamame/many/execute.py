@@ -76,9 +76,13 @@ def _clear(directory: Path) -> None:
     """Remove what a process left that was killed before its run had a config: nothing that was learned."""
     if directory.is_dir() and any(directory.iterdir()):
         with lock(directory):
-            if any(entry.name not in _BEFORE_CONFIG and entry.suffix != ".partial" for entry in directory.iterdir()):
+            if not all(_may_precede_config(entry) for entry in directory.iterdir()):
                 raise UserError(f"{directory} holds something else: remove it or choose another --directory")
             shutil.rmtree(directory)
+
+
+def _may_precede_config(entry: Path) -> bool:
+    return entry.name in _BEFORE_CONFIG or entry.name.startswith(f"{REPLAY}-") or entry.suffix == ".partial"
 
 
 def _say(message: str) -> None:

@@ -17,6 +17,13 @@ class UserError(Exception):
     """
 
 
+class RunFailedError(Exception):
+    """A process of a run died: the message is one line that says which one and how to go on.
+
+    The command line prints the message and exits with code 1.
+    """
+
+
 class FieldError(UserError):
     """A field of a config holds what it may not; the message begins with the field's name."""
 

@@ -41,15 +41,21 @@ class Collector:
         self.faults = Faults(faults or FaultConfig())
         self.env_steps = 0
         """Transitions so far, summed over environments: the clock of exploration. Set it to go on from a checkpoint."""
+        self.env_steps_elsewhere = 0
+        """Transitions that other processes of the run made; on the clock of exploration they count as well."""
         self.restart()
 
     def close(self) -> None:
         """Close the environments."""
         self.environments.close()
 
-    def metrics(self) -> dict[str, float]:
-        """How often the environments failed."""
+    def counts(self) -> dict[str, float]:
+        """How often the environments failed, by key."""
         return self.faults.metrics()
+
+    def metrics(self) -> dict[str, float]:
+        """What else there is to log: nothing."""
+        return {}
 
     def restart(self) -> None:
         """Drop the trials in flight: the next step begins new ones everywhere."""
@@ -106,7 +112,8 @@ class Collector:
         now = self._input or self._begin()
         action = policy.act(now, deterministic=deterministic)
         mask = now.observation.get(MASK_LEAF)
-        action = self.explorer.perturb(action, now.time, self.environments.horizon, self.env_steps, mask)
+        clock = self.env_steps + self.env_steps_elsewhere
+        action = self.explorer.perturb(action, now.time, self.environments.horizon, clock, mask)
         begins_E = now.time == 0
         if begins_E.any():
             self._version_E[begins_E] = policy.version

@@ -42,8 +42,13 @@ class Statistics:
 
     def add(self, trajectory: Trajectory) -> None:
         """Count a finished trial."""
-        self.trials += 1
-        self._recent.append(summarize(trajectory))
+        self.add_all([summarize(trajectory)])
+
+    def add_all(self, trials: Iterable[TrialSummary]) -> None:
+        """Count finished trials, oldest first."""
+        for trial in trials:
+            self.trials += 1
+            self._recent.append(trial)
 
     @property
     def return_per_attempt(self) -> list[float]:

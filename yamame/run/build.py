@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from yamame.learning.compute import Compute, resolve
 from yamame.learning.learner import Learner
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
+from yamame.ops.ranks import ALONE, Ranks
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch
 from yamame.records.interfaces import TrialEnvironments
@@ -28,11 +30,18 @@ from yamame.run.cluster.stand_in import Broadcast, RemoteCollectors
 from yamame.run.config import RunConfig
 from yamame.run.offline import Clock, open_offline
 from yamame.run.run_directory import OFFLINE
+from yamame.run.shares import compute_of_rank
+
+if TYPE_CHECKING:
+    from yamame.run.cluster.connect import Connection
+
+_STREAMS = 6
+"""Random streams of a learner."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Everything that a run in one process is made of."""
+    """Everything that a run in one process is made of, or one of a run's learners."""
 
     learner: Learner
     policy: Policy | Broadcast
@@ -62,16 +71,25 @@ class Parts:
             self.offline.close()
 
 
-def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
+def build(
+    config: RunConfig,
+    replay_directory: Path,
+    *,
+    restarts: int,
+    ranks: Ranks = ALONE,
+    connection: "Connection | None" = None,
+) -> Parts:
     """All parts, from independent random streams of the config's seed.
 
     `restarts` counts earlier processes of the same run: environments cannot be restored, so each process gives them
-    seeds of its own.
+    seeds of its own. With several `ranks`, `config` is that of this one's share, and its streams are its own; those of
+    the first rank are what a run in one process has. With a `connection` collectors of its cluster act.
     """
     root = np.random.SeedSequence(config.seed)
-    weights, learning, acting, exploring, sampling, environments = root.spawn(6)
+    root = root.spawn(_STREAMS + ranks.rank)[-1] if ranks.rank else root
+    weights, learning, acting, exploring, sampling, environments = root.spawn(_STREAMS)
     environment_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
-    acts_here = not (config.offline.alone or config.cluster)
+    acts_here = not (config.offline.alone or connection)
     num_envs = config.num_envs if acts_here else config.env.fixed_num_envs or 1
     trials = config.env.build(num_envs, environment_seed)
     agent = new_agent(
@@ -81,8 +99,14 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         trials.horizon,
         seed=int(weights.generate_state(1)[0]),
     )
-    compute = resolve_compute(config)
-    learner = Learner(agent, config.learner, generator=_torch_generator(learning, compute.device), compute=compute)
+    compute = resolve_compute(config, ranks)
+    learner = Learner(
+        agent,
+        config.learner,
+        generator=_torch_generator(learning, compute.device),
+        compute=compute,
+        ranks=ranks,
+    )
     generator = _torch_generator(acting, compute.device)
     rng = np.random.default_rng(exploring)
     task = TaskSpaces(
@@ -105,8 +129,8 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
     offline = open_offline(replay_directory.with_name(OFFLINE), config, task) if config.offline.data else None
     policy: Policy | Broadcast
     collector: Collector | Clock | RemoteCollectors
-    if config.cluster:
-        collector = _collectors(config, trials, restarts=restarts)
+    if connection:
+        collector = _collectors(config, trials, connection, rank=ranks.rank, restarts=restarts)
         policy = Broadcast(collector)
     else:
         collector = _collector(config, trials, rng)
@@ -140,12 +164,12 @@ def _collector(config: RunConfig, trials: TrialEnvironments, rng: np.random.Gene
     return Collector(trials, config.env.task, explorer, config.faults)
 
 
-def _collectors(config: RunConfig, trials: TrialEnvironments, *, restarts: int) -> RemoteCollectors:
-    from yamame.run.cluster.connect import connect  # Ray is an extra, and slow to import
-    from yamame.run.cluster.fleet import Fleet
+def _collectors(
+    config: RunConfig, trials: TrialEnvironments, connection: "Connection", *, rank: int, restarts: int
+) -> RemoteCollectors:
+    from yamame.run.cluster.fleet import Fleet  # knows this module
 
-    connection = connect(config.cluster, cpus=config.collectors * config.remote.cpus_per_collector)
-    return RemoteCollectors(Fleet(config, connection, rank=0, restarts=restarts), trials, config)
+    return RemoteCollectors(Fleet(config, connection, rank=rank, restarts=restarts), trials, config)
 
 
 def new_agent(
@@ -169,9 +193,10 @@ def new_agent(
         )
 
 
-def resolve_compute(config: RunConfig) -> Compute:
-    """What a run learns with on this machine."""
-    return resolve(config.compute, width=config.agent.trajectory_encoder.state_size, updates=config.updates)
+def resolve_compute(config: RunConfig, ranks: Ranks = ALONE) -> Compute:
+    """What a run, or one of its learners, learns with on this machine."""
+    compute = config.compute if ranks.alone else compute_of_rank(config.compute, ranks.local_rank, ranks.local_world)
+    return resolve(compute, width=config.agent.trajectory_encoder.state_size, updates=config.updates)
 
 
 def _torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:

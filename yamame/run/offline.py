@@ -30,15 +30,21 @@ class Clock:
         self.environments = environments
         self.env_steps = 0
         """What the run's pace would have collected by now."""
+        self.env_steps_elsewhere = 0
+        """See `Collector`."""
         self._end, self._num_envs = env_steps, num_envs
 
     def close(self) -> None:
         """Close the environments."""
         self.environments.close()
 
-    def metrics(self) -> dict[str, float]:
+    def counts(self) -> dict[str, float]:
         """No environment ever fails."""
         return {RESTARTS: 0.0}
+
+    def metrics(self) -> dict[str, float]:
+        """Nothing else."""
+        return {}
 
     def step(self, policy: Any, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
         """Let as much time pass as a vector step takes, but not beyond the end; no trial ever finishes."""

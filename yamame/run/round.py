@@ -8,9 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from yamame.learning.values import values_by_discount
+from yamame.ops.ranks import ALONE, Ranks
 from yamame.records.resumable import State
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import DamagedRecordError
+from yamame.rollout.statistics import summarize
 from yamame.run.build import Parts
 from yamame.run.config import RunConfig
 from yamame.run.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND
@@ -49,35 +52,45 @@ class Round:
     At once, what is learned from is what was stored before, so a policy is a round older; the pace is the same. A round
     in turn that is left and gone on with, in this process or in another, is the round that it would have been; one at
     once ends where it is left.
+
+    With several `ranks` each has such a round with parts of its own, and what is done is agreed on: they collect as
+    many vector steps, make the same updates, and stop together. `config` is that of the whole run.
     """
 
-    def __init__(self, config: RunConfig, parts: Parts) -> None:
-        self.config, self.parts = config, parts
+    def __init__(self, config: RunConfig, parts: Parts, ranks: Ranks = ALONE) -> None:
+        self.config, self.parts, self.ranks = config, parts, ranks
         self.state = RoundState()
+        self.env_steps = 0
+        """Environment steps of all ranks when they last stored what they had collected."""
         self._beside = Beside(computes=not config.cluster)
-        self._env_steps_stored = parts.collector.env_steps
+        self._stopping = False
+        self._agree_on_env_steps()
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to collect and to learn in the whole run."""
-        return self.state.phase == "begin" and not self._vector_steps() and not self._updates_due
+        """Whether nothing is left to collect and to learn in the whole run; all ranks ask together."""
+        return self.state.phase == "begin" and not self._vector_steps() and not self._updates_due()
 
     def go_on(self, progress: Progress, stopped: Stopped) -> float:
-        """To the end of the round (`state.phase` is then "done") or until `stopped`; the seconds that it took."""
+        """To the end of the round (`state.phase` is then "done") or until `stopped`; the seconds that it took.
+
+        It is enough that one rank is `stopped`.
+        """
         if self.state.phase == "done":
             return 0.0
-        parts = self.parts
-        began, env_steps, updates = time.monotonic(), parts.collector.env_steps, parts.learner.updates
+        parts, self._stopping = self.parts, False
+        began, env_steps, updates = time.monotonic(), self.env_steps, parts.learner.updates
         if self.state.phase == "begin":
             self.state = RoundState(phase="collect", vector_steps_left=self._vector_steps())
-        if (self.config.overlap or self.config.cluster) and self.state.vector_steps_left:
+        at_once = self.config.overlap or bool(self.config.cluster)
+        if at_once and self.ranks.any(self.state.vector_steps_left > 0):
             self._both(progress, stopped)
         else:
             self._in_turn(progress, stopped)
         seconds = time.monotonic() - began
         self.state.values |= {
             **_means(self.state.measured),
-            ENV_STEPS_PER_SECOND: (parts.collector.env_steps - env_steps) / seconds,
+            ENV_STEPS_PER_SECOND: (self.env_steps - env_steps) / seconds,
             UPDATES_PER_SECOND: (parts.learner.updates - updates) / seconds,
         }
         return seconds
@@ -99,22 +112,23 @@ class Round:
         """Go on where `state_dict` was taken, all that was collected being stored."""
         measured = {key: list(values) for key, values in state["measured"].items()}
         self.state = RoundState(**{**state, "measured": measured})
-        self._env_steps_stored = self.parts.collector.env_steps
+        self._agree_on_env_steps()
 
     def _in_turn(self, progress: Progress, stopped: Stopped) -> None:
         if self.state.phase == "collect":
             self._refresh()
             self._store(self._collect(stopped))
-            if not self.state.vector_steps_left:
+            if not self.ranks.any(self.state.vector_steps_left > 0):
                 self.state.phase = "learn"
         if self.state.phase == "learn":
             self._learn(progress, stopped)
-            if not self._updates_due:
+            if not self._updates_due():
                 self.state.phase = "done"
 
     def _both(self, progress: Progress, stopped: Stopped) -> None:
         self._refresh()
-        with self._beside.running(self._collect, stopped) as (collecting, stopped_or_failed):
+        stopping = self._beside.running(self._collect, lambda: self._stopping or stopped())
+        with stopping as (collecting, stopped_or_failed):
             self._learn(progress, stopped_or_failed)
         self._store(collecting.result())
         self.state.phase, self.state.vector_steps_left = "done", 0
@@ -139,15 +153,20 @@ class Round:
         """Put what was collected where the next updates find it."""
         parts = self.parts
         parts.store.append_all(collected.trajectories)
-        for trajectory in collected.trajectories:
-            parts.statistics.add(trajectory)
-        self._env_steps_stored = parts.collector.env_steps
+        for trials in self.ranks.gather([summarize(trajectory) for trajectory in collected.trajectories]):
+            parts.statistics.add_all(trials)
+        self._agree_on_env_steps()
         self.state.values |= {
             **parts.statistics.metrics(),
             **parts.collector.metrics(),
+            **self._summed(
+                {
+                    **parts.collector.counts(),
+                    "replay/trajectories": float(len(parts.store)),
+                    "replay/damaged": float(parts.store.damaged),
+                }
+            ),
             "speed/collect_seconds": collected.seconds,
-            "replay/trajectories": float(len(parts.store)),
-            "replay/damaged": float(parts.store.damaged),
             **self._age(),
         }
 
@@ -155,10 +174,10 @@ class Round:
         """The updates that are due."""
         parts, learner = self.parts, self.parts.learner
         began, waited = time.monotonic(), parts.sampler.wait_seconds
-        for batch in parts.sampler.batches(0 if stopped() else self._updates_due):
+        for batch in parts.sampler.batches(0 if self._is_agreed(stopped) else self._updates_due()):
             self._note(learner.update(batch))
-            progress.update(env_steps=parts.collector.env_steps, updates=learner.updates)
-            if stopped():
+            progress.update(env_steps=self.env_steps, updates=learner.updates)
+            if self._is_agreed(stopped):
                 break
         learner.check()
         seconds = time.monotonic() - began
@@ -167,7 +186,7 @@ class Round:
             "speed/update_seconds": seconds,
             "replay/wait_fraction": (parts.sampler.wait_seconds - waited) / seconds,
             **parts.sampler.goal_statistics.metrics(),
-            **learner.values_by_discount(),
+            **values_by_discount(learner.agent, learner.config.td.reward_scale),
         }
 
     def _age(self) -> dict[str, float]:
@@ -181,6 +200,22 @@ class Round:
             return {}
         return {"replay/age_updates": float(self.parts.learner.updates - middle.policy_version)}
 
+    def _is_agreed(self, stopped: Stopped) -> bool:
+        self._stopping = self.ranks.any(stopped())
+        return self._stopping
+
+    def _agree_on_env_steps(self) -> None:
+        collector = self.parts.collector
+        self.env_steps = self.ranks.sum(collector.env_steps)
+        collector.env_steps_elsewhere = self.env_steps - collector.env_steps
+
+    def _summed(self, values: dict[str, float]) -> dict[str, float]:
+        """On the first rank the sums of all ranks' values; a rank may lack some."""
+        sums: dict[str, float] = {}
+        for of_rank in self.ranks.gather(values):
+            sums |= {key: sums.get(key, 0.0) + value for key, value in of_rank.items()}
+        return sums
+
     def _note(self, measured: Mapping[str, Tensor]) -> None:
         for key, value in measured.items():
             self.state.measured.setdefault(key, []).append(value)
@@ -188,16 +223,15 @@ class Round:
     def _vector_steps(self) -> int:
         """Of a round that begins now."""
         config = self.config
-        steps = min(config.round_env_steps, config.env_steps - self.parts.collector.env_steps)
+        steps = min(config.round_env_steps, config.env_steps - self.env_steps)
         return max(0, -(-steps // config.num_envs))
 
-    @property
     def _updates_due(self) -> int:
-        """Updates that what is stored allows."""
+        """Updates that what is stored allows: the same on all ranks, which ask together."""
         parts = self.parts
-        if not parts.sampler.is_ready:
+        if self.ranks.any(not parts.sampler.is_ready):
             return 0
-        return self.config.pace.updates_due(env_steps=self._env_steps_stored, updates=parts.learner.updates)
+        return self.config.pace.updates_due(env_steps=self.env_steps, updates=parts.learner.updates)
 
 
 def _means(measured: Mapping[str, list[Tensor]]) -> dict[str, float]:

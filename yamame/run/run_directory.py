@@ -7,6 +7,7 @@ runs/<recipe>-<time>/
   replay/          what was experienced      result.json     the same for programs, once the run is over
   offline/         what others experienced, where the run learns from that
   about.json       where it came from        lock            held by the process that trains here
+  replay-1/ …      what each further learner experienced
   ending.json      how the last process stopped or failed, where the run is not over
 """
 
@@ -31,6 +32,7 @@ CHECKPOINTS = "checkpoints"
 BEST = f"{CHECKPOINTS}/best"
 MILESTONES = f"{CHECKPOINTS}/milestones"
 REPLAY = "replay"
+"""Of the first learner; of others with their number behind it."""
 OFFLINE = "offline"
 REPORT, REPORT_HTML = "report.md", "report.html"
 RESULT = "result.json"
@@ -43,6 +45,11 @@ _TRIES, _SECONDS_BETWEEN = 10, 0.02
 
 class InUseError(UserError):
     """Another process trains in a run's folder."""
+
+
+def replay_folder(rank: int) -> str:
+    """Where the learner of that number keeps what was experienced, in the folder of its run."""
+    return f"{REPLAY}-{rank}" if rank else REPLAY
 
 
 def create(run_dir: Path | None, recipe: str) -> Path:

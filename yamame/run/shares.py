@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import torch
+
+from yamame.learning.compute import ComputeConfig
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
 
@@ -41,6 +44,21 @@ def share_of_learner(config: RunConfig) -> RunConfig:
             cache_bytes=replay.cache_bytes // learners,
         ),
     )
+
+
+def compute_of_rank(compute: ComputeConfig, local_rank: int, local_world: int) -> ComputeConfig:
+    """What one of `local_world` learners on this machine computes with: each has a GPU, or all have the CPU.
+
+    `UserError` where there are some GPUs and too few, and for a GPU given by number.
+    """
+    device, gpus = compute.device, torch.cuda.device_count()
+    if device == "cpu" or (device == "auto" and not gpus):
+        return replace(compute, device="cpu")
+    if device not in ("auto", "cuda"):
+        raise UserError(f"--compute.device {device} cannot be that of {local_world} learners: give cuda or cpu")
+    if gpus < local_world:
+        raise UserError(f"{local_world} learners need a GPU each and PyTorch sees {gpus}: give --compute.device cpu")
+    return replace(compute, device=f"cuda:{local_rank}")
 
 
 def _require_multiple(flag: str, value: int, parts: str, count: int) -> None:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
+from yamame.ops.ranks import Ranks
+
 
 class StopSignal:
     """Context manager: while inside, `requested` names the signal that asked to stop, or is empty.
@@ -17,6 +19,7 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.requested = ""
+        self._received = False
         self._cuts_short = False
         self._previous: dict[int, Any] = {}
 
@@ -43,9 +46,17 @@ class StopSignal:
         finally:
             self._cuts_short = False
 
+    def agree(self, ranks: Ranks) -> bool:
+        """Whether any rank was asked to stop, of which `requested` tells then on all; they ask this together."""
+        number = ranks.max(signal.Signals[self.requested] if self.requested else 0)
+        if number:
+            self.requested = signal.Signals(number).name
+        return bool(number)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self._received:
             os._exit(128 + number)
+        self._received = True
         self.requested = signal.Signals(number).name
         if self._cuts_short:
             raise _CutShortError

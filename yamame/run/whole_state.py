@@ -7,6 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from yamame.learning.checkpoint import Checkpoint, flatten_tensors, unflatten_tensors
+from yamame.ops.generator import restore_generator
+from yamame.ops.ranks import Ranks
+from yamame.records.errors import UserError
 from yamame.replay.goal_statistics import GoalStatistics
 from yamame.run.build import Parts
 from yamame.run.metrics import MetricWriter
@@ -17,11 +20,24 @@ _NO_FAULTS = {"counts": {}, "excess": 0, "has_worked": True}
 
 
 def state_of_run(
-    parts: Parts, round_: Round, standing: Standing, metrics: MetricWriter
+    parts: Parts, round_: Round, standing: Standing, metrics: MetricWriter | None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and JSON for `save_checkpoint`."""
+    """Tensors and JSON for `save_checkpoint`: on the first rank those of all. All ranks call this together."""
     tensors, learner = flatten_tensors(parts.learner.state_dict())
-    of_run = {
+    of_run, *of_others = round_.ranks.gather(_of_rank(parts, round_, metrics))
+    others, rest = flatten_tensors({"run": of_run, **({"others": of_others} if of_others else {})})
+    state = {
+        "learner": learner,
+        "standing": asdict(standing),
+        "env_steps": round_.env_steps,
+        "rest": rest,
+    }
+    return tensors | others, state
+
+
+def _of_rank(parts: Parts, round_: Round, metrics: MetricWriter | None) -> dict[str, Any]:
+    """What is not the same on all ranks."""
+    of_rank = {
         "round": round_.state_dict(),
         "collector": parts.collector.state_dict(),
         "policy": parts.policy.state_dict(),
@@ -29,25 +45,20 @@ def state_of_run(
         "sampler": parts.sampler.state_dict(),
         "statistics": parts.statistics.state_dict(),
         "trajectories": parts.store.total_appended,
-        "metrics_bytes": metrics.length,
+        "metrics_bytes": metrics.length if metrics else None,
     }
-    others, rest = flatten_tensors({"run": of_run})
-    state = {
-        "learner": learner,
-        "standing": asdict(standing),
-        "env_steps": parts.collector.env_steps,
-        "rest": rest,
-    }
-    return tensors | others, state
+    return of_rank if round_.ranks.is_first else of_rank | {"learning": parts.learner.generator.get_state()}
 
 
-def restore(checkpoint: Checkpoint, parts: Parts, round_: Round, metrics: MetricWriter) -> list[str]:
-    """Put everything back; what could not be, each in a sentence.
+def restore(checkpoint: Checkpoint, parts: Parts, round_: Round, metrics: MetricWriter | None) -> list[str]:
+    """Put everything back; what could not be, each in a sentence. All ranks call this together.
 
-    Raises `RuntimeError` where the network does not take the weights.
+    Raises `RuntimeError` where the network does not take the weights, `UserError` for a checkpoint of other ranks.
     """
+    state = _state_of(round_.ranks, checkpoint)
     parts.learner.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"]))
-    state = _rest_of(checkpoint)
+    if "learning" in state:
+        restore_generator(parts.learner.generator, state["learning"])
     lost = state["trajectories"] - parts.store.total_appended
     parts.store.discard_after(state["trajectories"] - 1)
     parts.statistics.load_state_dict(state["statistics"])
@@ -56,7 +67,8 @@ def restore(checkpoint: Checkpoint, parts: Parts, round_: Round, metrics: Metric
     trials_go_on = parts.collector.load_state_dict(state["collector"])
     parts.policy.load_state_dict(state["policy"])
     round_.load_state_dict(state["round"])
-    metrics.truncate(state["metrics_bytes"])
+    if metrics:
+        metrics.truncate(state["metrics_bytes"])
     notes = [] if trials_go_on else ["these environments cannot be put back where they stood: new trials begin"]
     if lost > 0:
         notes.append(f"{parts.store.directory} has lost {lost} trajectories or more since the checkpoint")
@@ -65,19 +77,36 @@ def restore(checkpoint: Checkpoint, parts: Parts, round_: Round, metrics: Metric
 
 def goal_statistics_of(checkpoint: Checkpoint) -> GoalStatistics:
     """What relabeling knew of goals; nothing where the checkpoint is from before there were any."""
-    sampler = _rest_of(checkpoint)["sampler"]
+    sampler = _rest_of(checkpoint)["run"]["sampler"]
     return GoalStatistics.from_json(sampler["goals"]) if "goals" in sampler else GoalStatistics()
 
 
+def _state_of(ranks: Ranks, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    rest = _rest_of(checkpoint)
+    of_ranks = [rest["run"], *rest.get("others", [])]
+    if len(of_ranks) != ranks.world:
+        raise UserError(
+            f"{checkpoint.path} is of a run with {len(of_ranks)} learners, not {ranks.world}: give as many, since each "
+            "goes on with what it has experienced"
+        )
+    of_rank: Mapping[str, Any] = of_ranks[ranks.rank]
+    return of_rank
+
+
 def _rest_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """Everything but the learner's; from before trials in flight were kept as well (2026-11-21)."""
+    """Everything but the learner's, of the first rank and of others.
+
+    Also from before trials in flight were kept as well (2026-11-21).
+    """
     state = checkpoint.state
     if "rest" in state:
-        return unflatten_tensors(checkpoint.tensors, state["rest"])["run"]
-    return {
+        rest: Mapping[str, Any] = unflatten_tensors(checkpoint.tensors, state["rest"])
+        return rest
+    run = {
         "round": {"phase": "begin", "vector_steps_left": 0, "measured": {}, "values": {}},
         "collector": {"env_steps": state["env_steps"], "faults": _NO_FAULTS, "flight": None},
         "policy": {"memory": None, "generator": checkpoint.tensors["acting_generator"]},
         "metrics_bytes": None,
         **{key: state[key] for key in ("exploration", "sampler", "statistics", "trajectories")},
     }
+    return {"run": run}

@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Sequence
 
 from yamame.run.config import RunConfig
+from yamame.run.course import About
 from yamame.run.difference import differences
-from yamame.run.session import About
 from yamame.settings.catalogue import Recipe
 
 

@@ -139,7 +139,7 @@ def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
     wait_for(lambda: is_gone(process))
     assert process_of(victim) != process
     assert "collector 0 (process" in capsys.readouterr().err
-    assert collectors.metrics()["cluster/replaced"] == 1.0
+    assert collectors.counts()["cluster/replaced"] == 1.0
     lengths = sum(len(trajectory) for trajectory in trajectories)
     in_flight = 3 * 4 * 3  # of three collectors, 4 environments each, less than a trial of 4 steps
     assert collectors.env_steps - in_flight <= lengths <= collectors.env_steps
@@ -154,7 +154,7 @@ def test_a_slow_collector_holds_up_no_other(begin: Callable[..., RemoteCollector
     collect_until(collectors, has_made(collectors, 2_000))
     assert (tmp_path / "slow").exists()
     assert collectors.fleet.replaced == 0
-    assert collectors.metrics()["cluster/collectors"] == 2.0
+    assert collectors.counts()["cluster/collectors"] == 2.0
 
 
 def test_environments_that_cannot_be_made_end_the_run_in_a_line(begin: Callable[..., RemoteCollectors]) -> None:
@@ -177,7 +177,7 @@ def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
     collectors._version = -1
     collectors.refresh(agent_of(collectors.config), version=1)
     collect_until(collectors, has_made(collectors, 400))
-    assert collectors.metrics()["faults/raised"] >= 1.0
+    assert collectors.counts()["faults/raised"] >= 1.0
     assert "AttributeError: 'str' object has no attribute 'name'" in capsys.readouterr().err
 
 

@@ -212,7 +212,7 @@ def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) 
     while (trials := step(collectors)) is not None:
         assert trials == []
     assert collectors.env_steps == taken_before
-    metrics = collectors.metrics()
+    metrics = collectors.counts() | collectors.metrics()
     assert metrics["cluster/dropped_harvests"] == 2.0
     assert metrics["cluster/age_updates_mean"] == 10.0  # 20 updates were made, the trial began after 10
     assert {order.refresh for order in fleet.orders} == {1, 3, 4}
@@ -225,7 +225,7 @@ def test_what_waits_to_be_taken_grows_old_too(config: RunConfig, agent: Agent) -
     assert step(collectors) is None
     for _ in range(3):
         collectors.refresh(agent, version=0)
-    assert collectors.metrics()["cluster/dropped_harvests"] == 1.0
+    assert collectors.counts()["cluster/dropped_harvests"] == 1.0
 
 
 def test_weights_are_handed_out_when_they_have_changed(config: RunConfig, agent: Agent) -> None:
@@ -258,10 +258,10 @@ def test_too_many_faults_of_all_collectors_together_end_the_run(
     fleet.do(1, faults=(FAULT,))
     step(collectors)
     step(collectors)
-    assert collectors.metrics()["faults/restarts"] == 2.0
+    assert collectors.counts()["faults/restarts"] == 2.0
     assert "environment 3: raised" in capsys.readouterr().err
     step(collectors)
-    assert collectors.metrics()["faults/restarts"] == 3.0
+    assert collectors.counts()["faults/restarts"] == 3.0
     fleet.do(0, faults=(FAULT,))
     with pytest.raises(UserError, match="max_restarts"):
         for _ in range(9):
@@ -287,7 +287,7 @@ def test_how_idle_collectors_were_is_told(config: RunConfig, agent: Agent) -> No
     step(collectors)
     fleet.do(0)
     step(collectors)
-    metrics = collectors.metrics()
+    metrics = collectors.counts() | collectors.metrics()
     assert metrics["cluster/idle_fraction"] == 0.25
     assert metrics["cluster/collectors"] == 2.0
     assert "cluster/idle_fraction" not in collectors.metrics()

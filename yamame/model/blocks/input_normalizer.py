@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from yamame.ops.ranks import ALONE, Ranks
+
 
 class InputNormalizer(nn.Module):
     """(x - mean) / std per feature, with debiased running moments of the raw inputs of training batches.
@@ -25,12 +27,12 @@ class InputNormalizer(nn.Module):
         self.register_buffer("count", torch.zeros(()))
 
     @torch.no_grad()
-    def observe(self, x_NF: Float[Tensor, "N F"], real_N: Bool[Tensor, "N"]) -> None:
-        """Move the moments towards those of the real rows of `x`; no change when none is real."""
+    def observe(self, x_NF: Float[Tensor, "N F"], real_N: Bool[Tensor, "N"], ranks: Ranks = ALONE) -> None:
+        """Move the moments towards those of the real rows of `x` on all ranks; no change when none is real."""
         weight = real_N.to(x_NF.dtype)
-        total = weight.sum()
-        mean = (weight @ x_NF) / total.clamp(min=1.0)
-        square = (weight @ x_NF.square()) / total.clamp(min=1.0)
+        total, mean, square = weight.sum(), weight @ x_NF, weight @ x_NF.square()
+        ranks.sum_(total, mean, square)
+        mean, square = mean / total.clamp(min=1.0), square / total.clamp(min=1.0)
         self.count += (total > 0).to(self.count.dtype)
         beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count.clamp(min=1.0))
         beta = torch.where(total > 0, beta, 0.0)

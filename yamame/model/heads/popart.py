@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from yamame.ops.masked import masked_mean
+from yamame.ops.masked import masked_moments
+from yamame.ops.ranks import ALONE, Ranks
 
 
 class PopArt(nn.Module):
@@ -44,16 +45,17 @@ class PopArt(nn.Module):
         return self.deviation_G * (self.scale_G * raw_NKG + self.shift_G) + self.mean_G
 
     @torch.no_grad()
-    def update(self, target_NG: Float[Tensor, "N G"], valid_N: Bool[Tensor, "N"]) -> None:
-        """Move the statistics towards those of the valid TD targets, and w and b so that no value changes."""
+    def update(self, target_NG: Float[Tensor, "N G"], valid_N: Bool[Tensor, "N"], ranks: Ranks = ALONE) -> None:
+        """Move the statistics towards those of all ranks' valid TD targets, and w and b so that no value changes."""
         if not self.enabled:
             return
         old_mean, old_deviation = self.mean_G.clone(), self.deviation_G
         self.count += 1.0
         beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count)
-        any_valid = valid_N.any().to(beta.dtype)
-        self.mean_G.lerp_(masked_mean(target_NG, valid_N), beta * any_valid)
-        self.square_G.lerp_(masked_mean(target_NG.square(), valid_N), beta * any_valid)
+        mean, square, count = masked_moments(target_NG, valid_N, ranks)
+        any_valid = (count > 0).to(beta.dtype)
+        self.mean_G.lerp_(mean, beta * any_valid)
+        self.square_G.lerp_(square, beta * any_valid)
         ratio = old_deviation / self.deviation_G
         self.scale_G.mul_(ratio)
         self.shift_G.copy_(self.shift_G * ratio + (old_mean - self.mean_G) / self.deviation_G)

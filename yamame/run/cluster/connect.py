@@ -8,10 +8,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from yamame.ops.ranks import Ranks
 from yamame.records.errors import UserError
+from yamame.run.config import RunConfig
 
 LOCAL, ANY = "local", "auto"
 NAMESPACE = "yamame"
@@ -33,10 +35,34 @@ class Connection:
     ours: bool
     """Whether it was made here; or else the program had one before."""
 
+    @property
+    def address(self) -> str:
+        """Where others join the cluster."""
+        address: str = self.ray.get_runtime_context().gcs_address
+        return address
+
     def close(self) -> None:
         """Leave the cluster; one that was begun for the run ends."""
         if self.ours:
             self.ray.shutdown()
+
+
+def connect_all(config: RunConfig, ranks: Ranks) -> Connection:
+    """This learner's connection to the cluster of a run: a `local` one is begun by the first for all.
+
+    Raises as `connect` does; all ranks call this together.
+    """
+    cpus = config.collectors * config.remote.cpus_per_collector
+    begins = ranks.is_first or config.cluster != LOCAL
+    connection: Connection | None = None
+    with ranks.together():
+        if begins:
+            connection = connect(config.cluster, cpus=cpus)
+    first_address = ranks.from_first(connection.address if connection else "")
+    with ranks.together():
+        if connection is None:
+            connection = replace(connect(first_address, cpus=cpus), outlives_run=False)
+    return connection
 
 
 def connect(address: str, *, cpus: float) -> Connection:

@@ -30,7 +30,6 @@ class Measures:
     def taken(self) -> dict[str, float]:
         """By key, for the round that ends."""
         measured = {
-            "cluster/dropped_harvests": float(self.dropped),
             "cluster/wait_seconds": self._wait_seconds,
             **self._handed_out,
         }

@@ -38,6 +38,8 @@ class RemoteCollectors:
         self.environments = environments
         self.env_steps = 0
         """Transitions so far of this learner's collectors: all that was taken, and nothing else."""
+        self.env_steps_elsewhere = 0
+        """Those of other learners' collectors."""
         self.faults = Faults(config.faults)
         self.fleet, self.config = fleet, config
         self.name = uuid4().hex[:12]
@@ -87,11 +89,18 @@ class RemoteCollectors:
         self.fleet.close()
         self.environments.close()
 
+    def counts(self) -> dict[str, float]:
+        """How many collectors work, and what went wrong with them, with their environments and with harvests."""
+        return {
+            **self.faults.metrics(),
+            "cluster/collectors": float(len(self.fleet.ready)),
+            "cluster/replaced": float(self.fleet.replaced),
+            "cluster/dropped_harvests": float(self.measures.dropped),
+        }
+
     def metrics(self) -> dict[str, float]:
-        """What came in since the last call, and how the collectors are."""
-        fleet = self.fleet
-        standing = {"cluster/collectors": float(len(fleet.ready)), "cluster/replaced": float(fleet.replaced)}
-        return {**self.faults.metrics(), **standing, **self.measures.taken()}
+        """What was measured since the last call."""
+        return self.measures.taken()
 
     def state_dict(self) -> State:
         """The clock; trials in flight are the collectors' own."""
@@ -117,7 +126,7 @@ class RemoteCollectors:
                 refresh=self._refreshes,
                 vector_steps=min(wanted, -(-round_steps // _ORDERS_EACH)),
                 seconds=_ORDER_SECONDS,
-                env_steps=self.env_steps * self.config.learners,
+                env_steps=self.env_steps + self.env_steps_elsewhere,
                 deterministic=deterministic,
             )
             self.fleet.send(able[0], order)

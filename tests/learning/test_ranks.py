@@ -1,0 +1,77 @@
+"""Several processes that learn together make the updates that one makes with the batches of all of them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from learning_in_ranks import Outcome, Updates, exchanged, in_processes, left_alone, made
+from tiny_agents import CONTINUOUS, DISCRETE, ActionSpace
+
+from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.ops.ranks import ALONE
+
+pytestmark = pytest.mark.slow
+
+WORK = Updates(dtype=torch.float64)
+ALL_IMITATED = replace(WORK.learner, imitation=FilteredImitationLoss(threshold=-1e9))
+"""Whether an advantage is above the threshold may hang on the last bit of a float32, and with it all that follows."""
+
+
+def assert_alike(one: Outcome, other: Outcome, *, tolerance: float) -> None:
+    assert one.state.keys() == other.state.keys() and len(one.state) > 100
+    for name, value in one.state.items():
+        torch.testing.assert_close(other.state[name], value, rtol=tolerance, atol=tolerance, msg=name)
+    for measured, of_other in zip(one.metrics, other.metrics, strict=True):
+        assert of_other == pytest.approx(measured, rel=100 * tolerance, abs=100 * tolerance)
+
+
+def assert_same_bits(outcomes: list[Outcome]) -> None:
+    first, *others = outcomes
+    for other in others:
+        assert all(torch.equal(value, other.state[name]) for name, value in first.state.items())
+        assert other.metrics == first.metrics
+
+
+@pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-10)])
+def test_two_with_half_a_batch_each_are_one_with_the_whole(
+    action_space: ActionSpace, dtype: torch.dtype, tolerance: float
+) -> None:
+    """Weights, their slow copies, moments of the optimizer, PopArt, input statistics, and what is measured."""
+    learner = ALL_IMITATED if dtype is torch.float32 else WORK.learner
+    work = replace(WORK, action_space=action_space, dtype=dtype, learner=learner)
+    outcomes = in_processes(made, work)
+    assert_same_bits(outcomes)
+    assert_alike(made(work), outcomes[0], tolerance=tolerance)
+
+
+def test_means_of_means_would_be_found_out() -> None:
+    work = replace(WORK, updates=1)
+    wrong = in_processes(made, replace(work, means_of_means=True))
+    assert_same_bits(wrong)
+    with pytest.raises(AssertionError, match="exp_avg"):
+        assert_alike(made(work), wrong[0], tolerance=1e-3)
+
+
+def test_a_batch_that_is_not_finite_on_one_changes_nothing_on_any() -> None:
+    outcomes = in_processes(made, replace(WORK, updates=3, nan_at=1))
+    assert_same_bits([replace(outcome, metrics=[]) for outcome in outcomes])
+    assert [outcome.skipped for outcome in outcomes] == [1, 1]
+    assert all(value.isfinite().all() for value in outcomes[0].state.values())
+    untouched = made(replace(WORK, updates=3, nan_at=1))
+    torch.testing.assert_close(outcomes[0].state["actor.mlp.output.weight"], untouched.state["actor.mlp.output.weight"])
+
+
+def test_three_exchange_what_they_have_to_agree_on() -> None:
+    expected = {"sum": 6, "max": 3, "any": True, "none": False, "first": {"rank": 0}}
+    assert in_processes(exchanged, world=3) == [
+        {**expected, "gathered": [0, 1, 2], "tensors": [[6.0], [3.0, 3.0]]},
+        {**expected, "gathered": [1], "tensors": [[6.0], [3.0, 3.0]]},
+        {**expected, "gathered": [2], "tensors": [[6.0], [3.0, 3.0]]},
+    ]
+    alone = {"sum": 1, "max": 1, "any": False, "none": False, "first": {"rank": 0}, "gathered": [0]}
+    assert exchanged(ALONE) == {**alone, "tensors": [[1.0], [0.0, 0.0]]}
+
+
+def test_what_one_cannot_begin_the_others_leave() -> None:
+    assert in_processes(left_alone) == ["LostRankError", "failed"]

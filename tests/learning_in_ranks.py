@@ -1,0 +1,145 @@
+"""Updates made by several processes, each with a part of every batch, and by one with the whole."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tiny_agents import DISCRETE, TINY_AGENT, ActionSpace, in_double, random_windows, tiny_agent
+from torch import Tensor
+
+from yamame.learning.learner import Learner, LearnerConfig
+from yamame.learning.losses.td import TDLoss
+from yamame.model.heads.actor import Actor
+from yamame.ops.ranks import ALONE, LostRankError, Ranks, joined, meeting_place
+from yamame.records.batch import Batch
+from yamame.replay.packing import Window, pack
+
+UPDATES = 20
+LENGTHS = [12] * 9 + [7, 11, 3] + [2, 1, 5, 1, 12, 2, 1, 3, 4, 1, 2, 6]
+"""Transitions of the 24 windows of a batch: the second half has a third of the tokens."""
+_MOST_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Some updates, the same however many processes make them."""
+
+    action_space: ActionSpace = field(default_factory=lambda: DISCRETE)
+    dtype: torch.dtype = torch.float32
+    updates: int = UPDATES
+    nan_at: int = -1
+    """The update before which the last rank's rewards become NaN."""
+    means_of_means: bool = False
+    """A mistake: each process averages over its own tokens, and all average over processes."""
+    agent: Any = TINY_AGENT
+    learner: LearnerConfig = field(
+        default_factory=lambda: LearnerConfig(
+            learning_rate=3e-4, warmup_updates=10, td=TDLoss(critics_in_target=4, n_step=3), target_rate=0.05
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    state: dict[str, Tensor]
+    """Of the agent, by name; of the optimizer under optimizer.*."""
+    metrics: list[dict[str, float]]
+    skipped: int
+
+
+def made(work: Updates, ranks: Ranks = ALONE) -> Outcome:
+    """What becomes of a learner by its share of the updates."""
+    agent = tiny_agent(work.agent, work.action_space, dtype=work.dtype, seed=ranks.rank)
+    learner = Learner(agent, work.learner, generator=torch.Generator().manual_seed(ranks.rank), ranks=ranks)
+    learner.follow_first()
+    if work.means_of_means:
+        learner._num_valid = lambda batch, dtype: ranks.world * batch.valid.sum().to(dtype)  # type: ignore[method-assign]
+    metrics = []
+    for update in range(work.updates):
+        windows = random_windows(update, LENGTHS, work.action_space)
+        batch, first = _share(windows, ranks, work.dtype)
+        if update == work.nan_at and ranks.rank == ranks.world - 1:
+            batch.reward[0] = torch.nan
+        with _one_noise(agent.actor, agent.target_actor, seed=update, first=first):
+            measured = learner.update(batch)
+        metrics.append({name: float(value) for name, value in measured.items()})
+    state = {name: value.clone() for name, value in agent.state_dict().items()}
+    for number, moments in learner.optimizer.state_dict()["state"].items():
+        state |= {f"optimizer.{number}.{name}": value.clone() for name, value in moments.items()}
+    return Outcome(state, metrics, learner.skipped)
+
+
+def in_processes(work: Callable[..., Any], *arguments: Any, world: int = 2) -> list[Any]:
+    """What `work(*arguments, ranks)` gives in each of several processes."""
+    context = multiprocessing.get_context("spawn")
+    store = meeting_place()
+    with context.Pool(world) as pool:
+        results = [pool.apply_async(_in_rank, (rank, world, store.port, work, arguments)) for rank in range(world)]
+        return [result.get(timeout=240) for result in results]
+
+
+def _in_rank(rank: int, world: int, port: int, work: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    place = meeting_place(port)
+    with joined(rank, world, local_rank=rank, local_world=world, device="cpu", store=place) as ranks:
+        return work(*arguments, ranks)
+
+
+def _share(windows: list[Window], ranks: Ranks, dtype: torch.dtype) -> tuple[Batch, int]:
+    """A rank's part of a batch, and where its tokens begin in the whole."""
+    size = len(windows) // ranks.world
+    begin = ranks.rank * size
+    batch = pack(windows[begin : begin + size], token_multiple=8, row_multiple=13)
+    first = sum(window.length + 1 for window in windows[:begin])
+    return (in_double(batch) if dtype is torch.float64 else batch), first
+
+
+@contextmanager
+def _one_noise(*actors: Actor, seed: int, first: int) -> Iterator[None]:
+    """The chance in actions drawn for the tokens of all ranks together, of which each takes its own."""
+
+    def noise(actor: Actor, number: int) -> Callable[..., Tensor | None]:
+        def drawn(state_ND: Tensor, generator: torch.Generator) -> Tensor | None:
+            if actor.discrete:
+                return None
+            shape = (_MOST_TOKENS, actor.discounts, actor.action_size)
+            whole = torch.randn(shape, generator=torch.Generator().manual_seed(2 * seed + number), dtype=torch.float64)
+            return whole[first : first + len(state_ND)].to(state_ND.dtype)
+
+        return drawn
+
+    for number, actor in enumerate(actors):
+        actor.noise = noise(actor, number)  # type: ignore[method-assign]
+    yield
+    for actor in actors:
+        del actor.noise
+
+
+def exchanged(ranks: Ranks) -> dict[str, Any]:
+    """What each of the exchanges gives."""
+    tensors = [torch.tensor([ranks.rank + 1.0]), torch.full((2,), float(ranks.rank))]
+    ranks.sum_(*tensors)
+    return {
+        "sum": ranks.sum(ranks.rank + 1),
+        "max": ranks.max(ranks.rank + 1),
+        "any": ranks.any(ranks.rank == 1),
+        "none": ranks.any(False),
+        "first": ranks.from_first({"rank": ranks.rank}),
+        "gathered": ranks.gather(ranks.rank),
+        "tensors": [tensor.tolist() for tensor in tensors],
+    }
+
+
+def left_alone(ranks: Ranks) -> str:
+    """How a failure of the second rank in what all do at once shows on each."""
+    try:
+        with ranks.together():
+            if ranks.rank:
+                raise ValueError
+    except LostRankError:
+        return "LostRankError"
+    except ValueError:
+        return "failed"
+    return ""
