@@ -84,7 +84,15 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def are_gone(processes: list[int]) -> bool:
-    return not any(Path(f"/proc/{process}").exists() for process in processes)
+    return all(map(is_gone, processes))
+
+
+def is_gone(process: int) -> bool:
+    """Whether it has ended, be it that nobody has asked how."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def test_a_run_keeps_its_pace_and_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -134,6 +142,7 @@ def test_a_killed_learner_takes_its_cluster_with_it(tmp_path: Path) -> None:
     run.kill()
     run.communicate(timeout=60)
     wait_for(lambda: are_gone(family), 60)
+    assert len(family) > 3
 
 
 def refused(*words: str, **environment: str) -> str:
