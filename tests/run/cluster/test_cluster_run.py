@@ -87,6 +87,15 @@ def are_gone(processes: list[int]) -> bool:
     return all(map(is_gone, processes))
 
 
+def named(processes: list[int], part: str) -> list[int]:
+    """Those that live and have some words in their command line."""
+    return [
+        process
+        for process in processes
+        if not is_gone(process) and part in Path(f"/proc/{process}/cmdline").read_text(errors="replace")
+    ]
+
+
 def is_gone(process: int) -> bool:
     """Whether it has ended, be it that nobody has asked how."""
     try:
@@ -139,9 +148,11 @@ def test_a_killed_learner_takes_its_cluster_with_it(tmp_path: Path) -> None:
     run = train(directory, "--env-steps", "1000000")
     wait_for(lambda: (directory / "metrics.jsonl").exists() and len(read_metrics(directory)) > 2, 120)
     family = in_family(run.pid)
+    assert len(named(family, "Collector")) == 2
     run.kill()
     run.communicate(timeout=60)
-    wait_for(lambda: are_gone(family), 60)
+    wait_for(lambda: not named(family, "Collector"), 30)
+    wait_for(lambda: are_gone(family), 150)  # Ray's agents try for a minute to tell the dead head of their end
     assert len(family) > 3
 
 
