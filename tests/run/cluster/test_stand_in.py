@@ -241,7 +241,7 @@ def test_weights_are_handed_out_when_they_have_changed(config: RunConfig, agent:
 
 def test_the_clock_is_of_all_learners(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(replace(config, learners=3, env_steps=600), agent)
-    collectors.env_steps = 100
+    collectors.env_steps, collectors.env_steps_elsewhere = 100, 200
     step(collectors)
     assert {order.env_steps for order in fleet.orders} == {300}
     assert sum(order.vector_steps for order in fleet.orders) * 4 == 80
