@@ -22,6 +22,8 @@ NAMESPACE = "yamame"
 _CLIENT = "ray://"
 _CLIENT_PORT, _PORT = 10001, 6379
 _KNOCK_SECONDS = 10.0
+_AUTHENTICATION = "RAY_AUTH_MODE"
+"""How processes prove to the cluster that they belong to it. Ray sets it where it begins one, and needs it to join."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,12 @@ def connect_all(config: RunConfig, ranks: Ranks) -> Connection:
     with ranks.together():
         if begins:
             connection = connect(config.cluster, cpus=cpus)
-    first_address = ranks.from_first(connection.address if connection else "")
+    first_address, authentication = ranks.from_first(
+        (connection.address if connection else "", os.environ.get(_AUTHENTICATION, ""))
+    )
     with ranks.together():
         if connection is None:
+            os.environ[_AUTHENTICATION] = authentication
             connection = replace(connect(first_address, cpus=cpus), outlives_run=False)
     return connection
 
