@@ -19,10 +19,12 @@ from yamame.environments.config import EnvironmentConfig
 from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.environments.popgym import PopgymConfig
 from yamame.environments.tmaze import PassiveTMazeConfig
+from yamame.model.policy import Policy
 from yamame.records.errors import FieldError
 from yamame.records.interfaces import ActingPolicy, TrialEnvironments
 from yamame.records.limits import check_limits
 from yamame.records.step import PolicyInput, TrialStep
+from yamame.rollout.collect import Collector
 from yamame.run.build import Parts, build
 
 
@@ -76,6 +78,7 @@ class CollectorBench(SizedOptions):
             return self._measure(parts)
 
     def _measure(self, parts: Parts) -> Result:
+        assert isinstance(parts.policy, Policy)
         policy = _TimedPolicy(parts.policy)
         environments = parts.collector.environments = _TimedEnvironments(parts.collector.environments)
         device = parts.learner.compute.device
@@ -103,11 +106,13 @@ class CollectorBench(SizedOptions):
 
     def _collect(self, parts: Parts, policy: ActingPolicy) -> tuple[float, int]:
         """Seconds and environment steps of one stretch."""
-        began, before = time.perf_counter(), parts.collector.env_steps
+        collector = parts.collector
+        assert isinstance(collector, Collector)
+        began, before = time.perf_counter(), collector.env_steps
         for _ in range(self.steps):
-            for _, trajectory in parts.collector.step(policy, deterministic=False):
+            for _, trajectory in collector.step(policy, deterministic=False):
                 parts.store.append(trajectory)
-        return time.perf_counter() - began, parts.collector.env_steps - before
+        return time.perf_counter() - began, collector.env_steps - before
 
 
 class _TimedPolicy:

@@ -43,6 +43,14 @@ class Collector:
         """Transitions so far, summed over environments: the clock of exploration. Set it to go on from a checkpoint."""
         self.restart()
 
+    def close(self) -> None:
+        """Close the environments."""
+        self.environments.close()
+
+    def metrics(self) -> dict[str, float]:
+        """How often the environments failed."""
+        return self.faults.metrics()
+
     def restart(self) -> None:
         """Drop the trials in flight: the next step begins new ones everywhere."""
         self._input: PolicyInput | None = None

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -38,10 +39,15 @@ class Faults:
 
     Every trial that comes to its end makes up for one restart. So a run in which more trials succeed than fail goes on
     for ever, and one whose environments always fail, at whatever step, ends soon.
+
+    `elsewhere` takes the faults instead, where another process counts them.
     """
 
-    def __init__(self, config: FaultConfig) -> None:
+    def __init__(self, config: FaultConfig, *, elsewhere: Callable[[Fault], None] | None = None) -> None:
         self.config = config
+        self.finished = 0
+        """Trials that came to their end."""
+        self._elsewhere = elsewhere
         self._counts: Counter[FaultKind] = Counter()
         self._excess = 0
         self._has_worked = False
@@ -53,12 +59,24 @@ class Faults:
 
         Raises `UserError` where the faults are too many, and where there was one before any transition was made.
         """
-        self._has_worked = self._has_worked or bool(step.live.any())
-        self._excess = max(0, self._excess - finished) + len(step.faults)
-        self._counts.update(fault.kind for fault in step.faults)
-        if step.faults and (self._excess > self.config.max_restarts or not self._has_worked):
-            raise self._too_many(step.faults[-1])
-        for fault in step.faults:
+        self.finished += finished
+        if self._elsewhere is None:
+            self.count(step.faults, finished=finished, worked=bool(step.live.any()))
+        else:
+            for fault in step.faults:
+                self._elsewhere(fault)
+
+    def count(self, faults: Sequence[Fault], *, finished: int, worked: bool) -> None:
+        """As `note`, of what happened anywhere while so many trials came to their end; whether any transition was made.
+
+        Raises as `note` does.
+        """
+        self._has_worked = self._has_worked or worked
+        self._excess = max(0, self._excess - finished) + len(faults)
+        self._counts.update(fault.kind for fault in faults)
+        if faults and (self._excess > self.config.max_restarts or not self._has_worked):
+            raise self._too_many(faults[-1])
+        for fault in faults:
             self._tell(fault)
 
     def state_dict(self) -> State:

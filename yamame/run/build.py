@@ -14,6 +14,8 @@ from yamame.model.agent import Agent
 from yamame.model.policy import Policy
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch
+from yamame.records.interfaces import TrialEnvironments
+from yamame.records.trajectory import Trajectory
 from yamame.replay.relabel import Relabeler
 from yamame.replay.repair import complete_repair
 from yamame.replay.sampler import Sampler
@@ -22,6 +24,7 @@ from yamame.replay.task import TaskSpaces
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer
 from yamame.rollout.statistics import Statistics
+from yamame.run.cluster.stand_in import Broadcast, RemoteCollectors
 from yamame.run.config import RunConfig
 from yamame.run.offline import Clock, open_offline
 from yamame.run.run_directory import OFFLINE
@@ -32,8 +35,8 @@ class Parts:
     """Everything that a run in one process is made of."""
 
     learner: Learner
-    policy: Policy
-    collector: Collector | Clock
+    policy: Policy | Broadcast
+    collector: Collector | Clock | RemoteCollectors
     store: LMDBStore
     offline: LMDBStore | None
     """What others experienced; None where the run learns from its own alone."""
@@ -44,9 +47,16 @@ class Parts:
     rng: np.random.Generator
     """Draws exploration."""
 
+    def step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
+        """A vector step: see `Collector.step`, or `RemoteCollectors.step` where it is made elsewhere."""
+        if isinstance(self.collector, RemoteCollectors):
+            return self.collector.step(deterministic=deterministic)
+        assert isinstance(self.policy, Policy)
+        return self.collector.step(self.policy, deterministic=deterministic)
+
     def close(self) -> None:
         """Close environments and store."""
-        self.collector.environments.close()
+        self.collector.close()
         self.store.close()
         if self.offline is not None:
             self.offline.close()
@@ -61,7 +71,8 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
     root = np.random.SeedSequence(config.seed)
     weights, learning, acting, exploring, sampling, environments = root.spawn(6)
     environment_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
-    num_envs = config.env.fixed_num_envs or 1 if config.offline.alone else config.num_envs
+    acts_here = not (config.offline.alone or config.cluster)
+    num_envs = config.num_envs if acts_here else config.env.fixed_num_envs or 1
     trials = config.env.build(num_envs, environment_seed)
     agent = new_agent(
         config,
@@ -92,17 +103,18 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         form=task.form,
     )
     offline = open_offline(replay_directory.with_name(OFFLINE), config, task) if config.offline.data else None
+    policy: Policy | Broadcast
+    collector: Collector | Clock | RemoteCollectors
+    if config.cluster:
+        collector = _collectors(config, trials, restarts=restarts)
+        policy = Broadcast(collector)
+    else:
+        collector = _collector(config, trials, rng)
+        policy = Policy(agent, num_envs=config.num_envs, generator=generator)
     return Parts(
         learner=learner,
-        policy=Policy(agent, num_envs=config.num_envs, generator=generator),
-        collector=Clock(trials, env_steps=config.env_steps, num_envs=config.num_envs)
-        if config.offline.alone
-        else Collector(
-            trials,
-            config.env.task,
-            Explorer(config.exploration, trials.action_space, config.num_envs, rng),
-            config.faults,
-        ),
+        policy=policy,
+        collector=collector,
         store=store,
         offline=offline,
         sampler=Sampler(
@@ -119,6 +131,21 @@ def build(config: RunConfig, replay_directory: Path, *, restarts: int) -> Parts:
         generator=generator,
         rng=rng,
     )
+
+
+def _collector(config: RunConfig, trials: TrialEnvironments, rng: np.random.Generator) -> Collector | Clock:
+    if config.offline.alone:
+        return Clock(trials, env_steps=config.env_steps, num_envs=config.num_envs)
+    explorer = Explorer(config.exploration, trials.action_space, config.num_envs, rng)
+    return Collector(trials, config.env.task, explorer, config.faults)
+
+
+def _collectors(config: RunConfig, trials: TrialEnvironments, *, restarts: int) -> RemoteCollectors:
+    from yamame.run.cluster.connect import connect  # Ray is an extra, and slow to import
+    from yamame.run.cluster.fleet import Fleet
+
+    connection = connect(config.cluster, cpus=config.collectors * config.remote.cpus_per_collector)
+    return RemoteCollectors(Fleet(config, connection, rank=0, restarts=restarts), trials, config)
 
 
 def new_agent(

@@ -15,7 +15,7 @@ from yamame.replay.minari.package import is_dataset
 from yamame.replay.minari.read import read
 from yamame.replay.store import LMDBStore
 from yamame.replay.task import TaskSpaces
-from yamame.rollout.faults import FaultConfig, Faults
+from yamame.rollout.faults import RESTARTS
 from yamame.run.config import RunConfig
 from yamame.run.run_directory import REPLAY
 
@@ -30,9 +30,15 @@ class Clock:
         self.environments = environments
         self.env_steps = 0
         """What the run's pace would have collected by now."""
-        self.faults = Faults(FaultConfig())
-        """None ever happen."""
         self._end, self._num_envs = env_steps, num_envs
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.environments.close()
+
+    def metrics(self) -> dict[str, float]:
+        """No environment ever fails."""
+        return {RESTARTS: 0.0}
 
     def step(self, policy: Any, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
         """Let as much time pass as a vector step takes, but not beyond the end; no trial ever finishes."""

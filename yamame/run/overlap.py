@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 import torch
@@ -18,10 +18,11 @@ class Beside:
     """A thread, the same for all its work, that computes on one core; while it works, the main thread has the others.
 
     PyTorch gives each thread that computes helpers of its own, one for every core: two such crews on the same cores
-    are slower than one by far.
+    are slower than one by far. A thread that only waits for others `computes` nothing, and the main thread keeps all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, computes: bool = True) -> None:
+        self._computes = computes
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="beside", initializer=_take_one_core)
 
     @contextmanager
@@ -34,7 +35,7 @@ class Beside:
         failed. The work is to leave off when `stopped`, or when the main thread has failed.
         """
         main_failed = threading.Event()
-        with _cores_left():
+        with _cores_left() if self._computes else nullcontext():
             future = self._thread.submit(work, lambda: stopped() or main_failed.is_set())
             try:
                 yield future, lambda: stopped() or (future.done() and future.exception() is not None)

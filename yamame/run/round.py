@@ -44,7 +44,7 @@ class Collected:
 
 
 class Round:
-    """A round of collecting, then of the updates that this allows; or, with `overlap`, of both at once.
+    """A round of collecting, then of the updates that this allows; or, with `overlap` or a cluster, of both at once.
 
     At once, what is learned from is what was stored before, so a policy is a round older; the pace is the same. A round
     in turn that is left and gone on with, in this process or in another, is the round that it would have been; one at
@@ -54,7 +54,7 @@ class Round:
     def __init__(self, config: RunConfig, parts: Parts) -> None:
         self.config, self.parts = config, parts
         self.state = RoundState()
-        self._beside = Beside()
+        self._beside = Beside(computes=not config.cluster)
         self._env_steps_stored = parts.collector.env_steps
 
     @property
@@ -70,7 +70,7 @@ class Round:
         began, env_steps, updates = time.monotonic(), parts.collector.env_steps, parts.learner.updates
         if self.state.phase == "begin":
             self.state = RoundState(phase="collect", vector_steps_left=self._vector_steps())
-        if self.config.overlap and self.state.vector_steps_left:
+        if (self.config.overlap or self.config.cluster) and self.state.vector_steps_left:
             self._both(progress, stopped)
         else:
             self._in_turn(progress, stopped)
@@ -128,7 +128,9 @@ class Round:
         began, parts = time.monotonic(), self.parts
         trajectories: list[Trajectory] = []
         while self.state.vector_steps_left and not stopped():
-            finished = parts.collector.step(parts.policy, deterministic=self.config.deterministic_actions)
+            finished = parts.step(deterministic=self.config.deterministic_actions)
+            if finished is None:  # collectors elsewhere are still at it
+                continue
             trajectories += [trajectory for _, trajectory in finished]
             self.state.vector_steps_left -= 1
         return Collected(trajectories, time.monotonic() - began)
@@ -142,7 +144,7 @@ class Round:
         self._env_steps_stored = parts.collector.env_steps
         self.state.values |= {
             **parts.statistics.metrics(),
-            **parts.collector.faults.metrics(),
+            **parts.collector.metrics(),
             "speed/collect_seconds": collected.seconds,
             "replay/trajectories": float(len(parts.store)),
             "replay/damaged": float(parts.store.damaged),

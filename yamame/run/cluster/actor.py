@@ -1,0 +1,75 @@
+"""`CollectorActor`: what Ray runs in a process of its own. It never raises: what goes wrong is an answer, too."""
+
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from yamame.records.errors import UserError
+from yamame.run.cluster.collector import RemoteCollector
+from yamame.run.cluster.orders import Failure, Greeting, Harvest, Order, Weights
+from yamame.run.config import RunConfig
+
+_LOOKS = 8
+"""So often in `keep_seconds` it is looked whether anybody still asks."""
+
+_Answer = TypeVar("_Answer")
+
+
+class CollectorActor:
+    """Made in an instant, so that Ray's answer says that it has a place; `prepare` then takes its time.
+
+    With `keep_seconds` the process ends by itself when nobody has asked anything of it for so long.
+    """
+
+    def __init__(self, config: RunConfig, seed: tuple[int, ...], *, keep_seconds: float | None) -> None:
+        self._config, self._seed = config, seed
+        self._collector: RemoteCollector | None = None
+        self._asked, self._busy = time.monotonic(), False
+        if keep_seconds is not None:
+            threading.Thread(target=self._leave_when_forgotten, args=(keep_seconds,), daemon=True).start()
+
+    def hello(self) -> Greeting:
+        """Who this is; nothing else happens, but that somebody has asked."""
+        self._asked = time.monotonic()
+        return Greeting(host=socket.gethostname(), pid=os.getpid())
+
+    def prepare(self) -> Greeting | Failure:
+        """Build environments and network, unless that is done."""
+        return self._answered(self._prepare)
+
+    def work(self, order: Order, weights: Weights) -> Harvest | Failure:
+        """See `RemoteCollector.work`."""
+        return self._answered(lambda: self._prepared().work(order, weights))
+
+    def _prepare(self) -> Greeting:
+        self._prepared()
+        return self.hello()
+
+    def _prepared(self) -> RemoteCollector:
+        if self._collector is None:
+            torch.set_num_threads(max(1, int(self._config.remote.cpus_per_collector)))
+            self._collector = RemoteCollector(self._config, seed=self._seed)
+        return self._collector
+
+    def _answered(self, work: Callable[[], _Answer]) -> _Answer | Failure:
+        self._busy = True
+        try:
+            return work()
+        except UserError as problem:
+            return Failure(message=str(problem))
+        except Exception as problem:
+            what = " ".join(f"{type(problem).__name__}: {problem}".split())
+            return Failure(message=what, trace=traceback.format_exc())
+        finally:
+            self._asked, self._busy = time.monotonic(), False
+
+    def _leave_when_forgotten(self, keep_seconds: float) -> None:
+        while self._busy or time.monotonic() - self._asked < keep_seconds:
+            time.sleep(keep_seconds / _LOOKS)
+        os._exit(0)

@@ -1,0 +1,92 @@
+"""This process and a Ray cluster: begun for the run on this machine, or joined."""
+
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from yamame.records.errors import UserError
+
+LOCAL, ANY = "local", "auto"
+NAMESPACE = "yamame"
+"""Where the collectors' names are unique."""
+
+_CLIENT = "ray://"
+_CLIENT_PORT, _PORT = 10001, 6379
+_KNOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection that lasts until it is closed."""
+
+    ray: Any
+    """The package."""
+    outlives_run: bool
+    """Whether the cluster goes on when this process ends."""
+    ours: bool
+    """Whether it was made here; or else the program had one before."""
+
+    def close(self) -> None:
+        """Leave the cluster; one that was begun for the run ends."""
+        if self.ours:
+            self.ray.shutdown()
+
+
+def connect(address: str, *, cpus: float) -> Connection:
+    """Join the cluster at an address, or with `local` begin one that has room for so many cores' work.
+
+    `UserError` where Ray is not installed, and where nobody answers at the address.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as missing:
+        raise UserError(f"--cluster {address} needs Ray: pip install 'yamame[ray]'") from missing
+    if ray.is_initialized():
+        return Connection(ray, outlives_run=True, ours=False)
+    if address not in (LOCAL, ANY):
+        _knock(address)
+    options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+    if address == LOCAL:
+        options |= {"num_cpus": max(os.cpu_count() or 1, math.ceil(cpus)), "include_dashboard": False}
+    try:
+        with _own_signal_handlers():
+            ray.init(address=address, **options)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
+        why = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        raise UserError(f"--cluster {address} cannot be joined ({why}): is it running? see `ray status`") from problem
+    return Connection(ray, outlives_run=address != LOCAL, ours=True)
+
+
+def _knock(address: str) -> None:
+    """`UserError` where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix(_CLIENT).partition(":")
+    default = _CLIENT_PORT if address.startswith(_CLIENT) else _PORT
+    if not host or not (port or str(default)).isdigit():
+        raise UserError(f"--cluster {address} is no address: give local, auto, HOST:PORT or ray://HOST:PORT")
+    try:
+        socket.create_connection((host, int(port or default)), timeout=_KNOCK_SECONDS).close()
+    except (OSError, OverflowError) as problem:
+        raise UserError(
+            f"--cluster {address} does not answer ({problem}): is it running, and can this machine reach it?"
+        ) from problem
+
+
+@contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """Ray puts a handler of its own in the place of what the process did on SIGTERM."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

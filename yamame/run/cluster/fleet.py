@@ -1,0 +1,244 @@
+"""`Fleet`: a learner's collectors as Ray actors; those that die, hang or do not begin are replaced."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from yamame.records.errors import UserError
+from yamame.records.fault import Fault
+from yamame.run.cluster.actor import CollectorActor
+from yamame.run.cluster.connect import NAMESPACE, Connection
+from yamame.run.cluster.keep_alive import KeepAlive
+from yamame.run.cluster.lines import Lines
+from yamame.run.cluster.member import Call, Member
+from yamame.run.cluster.orders import Failure, Greeting, Harvest, Order, Weights
+from yamame.run.config import RunConfig
+
+SILENCE_SECONDS = 600.0
+"""A run that hears of no collector for so long ends."""
+_ROOM_SECONDS = 10.0
+"""It is told of collectors that have waited so long for room."""
+
+Answers = list[tuple[Order, Harvest | Fault]]
+"""Orders and what came of them: a harvest, or what the environments of a collector did that it did not survive."""
+
+
+class Fleet:
+    """The collectors of one learner, `config` being its share of the run. Use it from one thread at a time.
+
+    In a cluster that outlives this process the collectors do so as well, under names that begin with `name`, for
+    `remote.keep_seconds`: a next process of the run with the same name takes them over, and has of their work only what
+    it ordered itself.
+    """
+
+    def __init__(self, config: RunConfig, connection: Connection, *, rank: int, restarts: int) -> None:
+        self.config, self._connection, self._ray = config, connection, connection.ray
+        self.members = [Member(index) for index in range(config.collectors)]
+        self.replaced = 0
+        """Collectors that were lost."""
+        self._rank, self._restarts, self._begun = rank, restarts, 0
+        self._name = ""
+        self._weights: Any = None
+        self._silent_seconds = 0.0
+        self._losses, self._room = Lines(), Lines(at_once=1)
+        self._keep_alive = KeepAlive(config.remote.keep_seconds) if connection.outlives_run else None
+        remote = config.remote
+        self._remote_class = self._ray.remote(CollectorActor).options(
+            num_cpus=remote.cpus_per_collector,
+            num_gpus=remote.gpus_per_collector,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy="SPREAD",
+        )
+        self._config_in_store: Any = None
+
+    @property
+    def ready(self) -> list[Member]:
+        """Collectors that work, those with the fewest orders first."""
+        able = [member for member in self.members if member.phase == "ready"]
+        return sorted(able, key=lambda member: len(member.calls))
+
+    @property
+    def orders(self) -> Iterator[Order]:
+        """All that are not answered."""
+        return (order for member in self.members for order in member.orders)
+
+    def begin(self, name: str) -> None:
+        """Take over the collectors of an earlier process of the run, and begin those that are missing."""
+        self._name = f"yamame-{name}-{self._rank}"
+        self._config_in_store = self._ray.put(self.config)
+        if self._connection.outlives_run:
+            self._take_over()
+        self._fill_places()
+
+    def hand_out(self, weights: Weights) -> None:
+        """The weights of all orders from now on."""
+        self._weights = self._ray.put(weights)
+
+    def send(self, member: Member, order: Order) -> None:
+        """Give a collector that is `ready` something to do."""
+        member.call(Call(member.actor.work.remote(order, self._weights), order))
+
+    def answers(self, seconds: float) -> Answers:
+        """What was done, once some of it is or so much time has passed; and look after those that do not answer.
+
+        `UserError` where a collector cannot be what the user wants, and where none has answered for long.
+        """
+        began = time.monotonic()
+        answers: Answers = []
+        heard, wait = False, seconds
+        while ready := self._answered(wait):
+            heard, wait = True, 0.0
+            for member in ready:
+                answers += self._take(member)
+        for member in self.members:
+            self._look_after(member)
+        self._fill_places()
+        self._silent_seconds = 0.0 if heard else self._silent_seconds + time.monotonic() - began
+        if self._silent_seconds > SILENCE_SECONDS:
+            raise self._nobody_answers()
+        return answers
+
+    def close(self) -> None:
+        """End all collectors and leave the cluster."""
+        if self._keep_alive:
+            self._keep_alive.close()
+        for member in self.members:
+            member.end(self._ray)
+        self._connection.close()
+
+    def _answered(self, seconds: float) -> list[Member]:
+        """Those whose first call has its answer, here in this process."""
+        first = {member.calls[0].answer: member for member in self.members if member.calls}
+        if not first:
+            time.sleep(seconds)
+            return []
+        try:
+            ready, _ = self._ray.wait(list(first), num_returns=1, timeout=seconds)
+        except (ConnectionError, self._ray.exceptions.RaySystemError) as problem:
+            raise UserError(f"--cluster {self.config.cluster} is gone ({' '.join(str(problem).split())})") from problem
+        return [first[answer] for answer in ready]
+
+    def _take(self, member: Member) -> Answers:
+        call = member.answered()
+        try:
+            answer = self._ray.get(call.answer, timeout=self.config.remote.timeout_seconds)
+        except self._ray.exceptions.RayError as problem:
+            self._lose(member, _why(problem))
+            return []
+        match answer:
+            case Greeting() if member.phase == "placing":
+                member.phase, member.where = "preparing", f"process {answer.pid} on {answer.host}"
+                member.call(Call(member.actor.prepare.remote()))
+            case Greeting():
+                member.phase = "ready"
+            case Failure(trace=""):
+                raise UserError(f"{member.name}: {answer.message}")
+            case Failure():
+                return self._give_up(member, call, answer)
+            case Harvest() if call.order and answer.number == call.order.number:
+                member.worked()
+                return [(call.order, answer)]
+            case _:
+                self._lose(member, "it answered something else than it was asked")
+        return []
+
+    def _give_up(self, member: Member, call: Call, failure: Failure) -> Answers:
+        """Lose a collector whose own environments or policy have failed in a way that it cannot mend."""
+        message = f"{member.name}: {failure.message}"
+        self._lose(member, failure.message)
+        if call.order is None:
+            print(failure.trace, file=sys.stderr)
+            raise UserError(f"{message} (its environments cannot be built: mend them)")
+        return [(call.order, Fault(kind="raised", message=message, trace=failure.trace))]
+
+    def _look_after(self, member: Member) -> None:
+        remote, waited = self.config.remote, member.waited
+        match member.phase:
+            case "ready" if waited > remote.timeout_seconds:
+                self._lose(member, f"it has not answered for {waited:.0f} s (--remote.timeout-seconds)")
+            case "preparing" if waited > remote.start_seconds:
+                self._lose(member, f"it was not ready after {waited:.0f} s (--remote.start-seconds)")
+            case "placing" if waited > min(_ROOM_SECONDS, remote.start_seconds):
+                if not self._has_room():
+                    self._tell_of_room()
+                elif waited > remote.start_seconds:
+                    self._lose(member, f"it did not begin in {waited:.0f} s (--remote.start-seconds)")
+
+    def _lose(self, member: Member, why: str) -> None:
+        self._losses.tell(f"{member.name} is lost, another takes its place: {why}")
+        self.replaced += 1
+        if self._keep_alive:
+            self._keep_alive.without(member.actor)
+        member.lose(self._ray)
+
+    def _fill_places(self) -> None:
+        for member in self.members:
+            if member.is_due:
+                self._take_in(member, self._new_actor(member.index))
+
+    def _take_in(self, member: Member, actor: Any) -> None:
+        member.take_in(actor)
+        if self._keep_alive:
+            self._keep_alive.and_of(actor)
+
+    def _new_actor(self, index: int) -> Any:
+        number, self._begun = self._begun, self._begun + 1
+        seed = (self._restarts, self._rank, index, number)
+        begin, keep_seconds = self._remote_class, None
+        if self._connection.outlives_run:
+            keep_seconds = self.config.remote.keep_seconds
+            name = f"{self._name}-{index}-{self._restarts}-{number}"
+            begin = begin.options(name=name, namespace=NAMESPACE, lifetime="detached")
+        return begin.remote(self._config_in_store, seed, keep_seconds=keep_seconds)
+
+    def _take_over(self) -> None:
+        """Adopt the newest actor of each place; others of the name would be in the way."""
+        for place, _, number, name in sorted(self._left_behind(), reverse=True):
+            self._begun = max(self._begun, number + 1)
+            try:
+                actor = self._ray.get_actor(name, namespace=NAMESPACE)
+            except ValueError:  # it has just ended
+                continue
+            if place < len(self.members) and self.members[place].phase == "away":
+                self._take_in(self.members[place], actor)
+            else:
+                self._ray.kill(actor)
+
+    def _left_behind(self) -> Iterator[tuple[int, int, int, str]]:
+        """Place, restarts, number and name of the actors of earlier processes."""
+        for actor in self._ray.util.list_named_actors(all_namespaces=True):
+            name: str = actor["name"]
+            if actor["namespace"] == NAMESPACE and name.startswith(f"{self._name}-"):
+                place, restarts, number = map(int, name.removeprefix(f"{self._name}-").split("-"))
+                yield place, restarts, number, name
+
+    def _has_room(self) -> bool:
+        """Whether the cluster has room for one collector more, on all its nodes together."""
+        left, remote = self._ray.available_resources(), self.config.remote
+        return left.get("CPU", 0.0) >= remote.cpus_per_collector and left.get("GPU", 0.0) >= remote.gpus_per_collector
+
+    def _tell_of_room(self) -> None:
+        waiting = sum(member.phase == "placing" for member in self.members)
+        self._room.tell(
+            f"{waiting} of {len(self.members)} collectors wait for room in the cluster ({self._needs()} each): "
+            "they join when nodes do"
+        )
+
+    def _needs(self) -> str:
+        remote = self.config.remote
+        gpus = f" and {remote.gpus_per_collector:g} GPUs" if remote.gpus_per_collector else ""
+        return f"{remote.cpus_per_collector:g} cores{gpus}"
+
+    def _nobody_answers(self) -> UserError:
+        return UserError(
+            f"no collector has answered for {SILENCE_SECONDS / 60:.0f} minutes: see with `ray status` whether the "
+            f"cluster has room for them ({self._needs()} each), and whether yamame is installed on its nodes"
+        )
+
+
+def _why(problem: Exception) -> str:
+    """The beginning of what Ray says, which has many lines."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    return f"{type(problem).__name__}: {lines[0] if lines else ''}"

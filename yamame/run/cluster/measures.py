@@ -1,0 +1,44 @@
+"""What a run tells of its collectors."""
+
+from yamame.run.cluster.orders import Harvest
+
+
+class Measures:
+    """Sums over a round, but for what is dropped, which counts for the whole process."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        """Harvests that were too old to be taken."""
+        self._handed_out: dict[str, float] = {}
+        self._wait_seconds = self._seconds = self._idle_seconds = 0.0
+        self._ages: list[int] = []
+
+    def handed_out(self, num_bytes: int, seconds: float) -> None:
+        """New weights."""
+        self._handed_out = {"cluster/broadcast_bytes": float(num_bytes), "cluster/broadcast_seconds": seconds}
+
+    def waited(self, seconds: float) -> None:
+        """For collectors to answer."""
+        self._wait_seconds += seconds
+
+    def harvested(self, harvest: Harvest, version: int) -> None:
+        """What was taken while the newest weights had so many updates behind them."""
+        self._seconds += harvest.seconds
+        self._idle_seconds += harvest.idle_seconds
+        self._ages += [version - trajectory.policy_version for trajectory in harvest.trajectories]
+
+    def taken(self) -> dict[str, float]:
+        """By key, for the round that ends."""
+        measured = {
+            "cluster/dropped_harvests": float(self.dropped),
+            "cluster/wait_seconds": self._wait_seconds,
+            **self._handed_out,
+        }
+        if self._seconds:
+            measured["cluster/idle_fraction"] = self._idle_seconds / (self._seconds + self._idle_seconds)
+        if self._ages:
+            measured["cluster/age_updates_mean"] = sum(self._ages) / len(self._ages)
+            measured["cluster/age_updates_max"] = float(max(self._ages))
+        self._handed_out, self._ages = {}, []
+        self._wait_seconds = self._seconds = self._idle_seconds = 0.0
+        return measured

@@ -1,0 +1,77 @@
+"""What passes between a learner and its collectors."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Shaped
+
+from yamame.records.fault import Fault
+from yamame.records.trajectory import Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """What acting needs of an agent."""
+
+    name: str
+    """No other weights are called this, in whatever process they were made."""
+    version: int
+    """Number of updates behind them."""
+    tensors: Mapping[str, Shaped[np.ndarray, "..."]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Work for one collector."""
+
+    number: int
+    """No other order of the same learner has it."""
+    refresh: int
+    """Which refresh of the policy the weights are from, counted by the learner."""
+    vector_steps: int
+    """At most so many steps of all the collector's environments."""
+    seconds: float
+    """It ends earlier where it takes longer; one step is made in any case."""
+    env_steps: int
+    """Environment steps of the whole run so far: the clock of exploration."""
+    deterministic: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harvest:
+    """What an order gave."""
+
+    number: int
+    """The order's."""
+    version: int
+    """Of the weights that acted."""
+    vector_steps: int
+    env_steps: int
+    """Transitions that were made."""
+    trajectories: Sequence[Trajectory]
+    """The trials that ended, in their order; they may have begun under earlier orders."""
+    finished: int
+    """How many of them came to their end, and were not cut short by a fault."""
+    faults: Sequence[Fault]
+    seconds: float
+    """Spent on it."""
+    idle_seconds: float
+    """Spent before it, without an order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What a collector answers that cannot do what it is told."""
+
+    message: str
+    trace: str = ""
+    """Empty where the user can mend it (`UserError`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greeting:
+    """Where a collector is."""
+
+    host: str
+    pid: int

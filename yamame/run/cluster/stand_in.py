@@ -1,0 +1,183 @@
+"""What stands where collector and policy would: they give orders to a fleet of collectors and take what it brings."""
+
+import itertools
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from yamame.model.agent import Agent
+from yamame.records.fault import Fault
+from yamame.records.interfaces import TrialEnvironments
+from yamame.records.resumable import State
+from yamame.records.trajectory import Trajectory
+from yamame.rollout.faults import Faults
+from yamame.run.cluster.measures import Measures
+from yamame.run.cluster.orders import Harvest, Order, Weights
+from yamame.run.cluster.weights import acting_tensors
+from yamame.run.config import RunConfig
+
+if TYPE_CHECKING:
+    from yamame.run.cluster.fleet import Fleet
+
+_ORDERS_EACH = 2
+"""One that a collector works off and one that waits, so that no collector waits for the learner."""
+_ORDER_SECONDS = 1.0
+"""Orders end so early where environments are slow, so that a collector that hangs is soon known from one that works."""
+_POLL_SECONDS = 0.25
+
+
+class RemoteCollectors:
+    """A collector whose vector steps are made elsewhere: each is over when as many environment steps have come in.
+
+    Never more is ordered than `remote.rounds_behind` rounds take, and nothing beyond the end of the run; what was
+    ordered more refreshes ago than that is dropped when it comes in. `environments` are only looked at.
+    """
+
+    def __init__(self, fleet: "Fleet", environments: TrialEnvironments, config: RunConfig) -> None:
+        self.environments = environments
+        self.env_steps = 0
+        """Transitions so far of this learner's collectors: all that was taken, and nothing else."""
+        self.faults = Faults(config.faults)
+        self.fleet, self.config = fleet, config
+        self.name = uuid4().hex[:12]
+        """Of the run, in all its processes."""
+        self.measures = Measures()
+        self._refreshes = 0
+        self._version = -1
+        self._credit = 0
+        """Environment steps that were taken beyond the vector steps made, faults counted as if they had been none."""
+        self._arrived: deque[tuple[Order, Harvest]] = deque()
+        self._numbers = itertools.count()
+
+    def refresh(self, agent: Agent, *, version: int) -> None:
+        """Let collectors act with an agent's present weights from now on."""
+        if not self._refreshes:
+            self.fleet.begin(self.name)
+        self._refreshes += 1
+        arrived, self._arrived = self._arrived, deque()
+        for order, harvest in arrived:
+            self._sort(order, harvest)
+        if version == self._version:
+            return
+        began = time.monotonic()
+        tensors = acting_tensors(agent)
+        self.fleet.hand_out(Weights(name=uuid4().hex, version=version, tensors=tensors))
+        self._version = version
+        self.measures.handed_out(sum(array.nbytes for array in tensors.values()), time.monotonic() - began)
+
+    def step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
+        """Take what makes a vector step of all environments full, with index 0 for each trial that has ended.
+
+        None where that has not come in after a moment. At the end of the run it takes what there is. Raises
+        `UserError` where collectors or their environments fail too often.
+        """
+        if not self._is_full():
+            self._give_orders(deterministic)
+            began = time.monotonic()
+            answers = self.fleet.answers(_POLL_SECONDS)
+            self.measures.waited(time.monotonic() - began)
+            for order, answer in answers:
+                self._sort(order, answer)
+            self._give_orders(deterministic)
+        return self._take() if self._is_full() else None
+
+    def close(self) -> None:
+        """End the collectors."""
+        self.fleet.close()
+        self.environments.close()
+
+    def metrics(self) -> dict[str, float]:
+        """What came in since the last call, and how the collectors are."""
+        fleet = self.fleet
+        standing = {"cluster/collectors": float(len(fleet.ready)), "cluster/replaced": float(fleet.replaced)}
+        return {**self.faults.metrics(), **standing, **self.measures.taken()}
+
+    def state_dict(self) -> State:
+        """The clock; trials in flight are the collectors' own."""
+        state = {"env_steps": self.env_steps, "credit": self._credit, "name": self.name}
+        return {**state, "faults": self.faults.state_dict(), "replaced": self.fleet.replaced}
+
+    def load_state_dict(self, state: State) -> bool:
+        """Go on where `state_dict` was taken, with the same collectors if they still live."""
+        self.env_steps, self._credit, self.name = state["env_steps"], state["credit"], state["name"]
+        self.faults.load_state_dict(state["faults"])
+        self.fleet.replaced = state["replaced"]
+        return True
+
+    def _give_orders(self, deterministic: bool) -> None:
+        each = self.config.num_envs // self.config.collectors
+        round_steps = -(-self.config.round_env_steps // self.config.num_envs)
+        while able := [member for member in self.fleet.ready if len(member.calls) < _ORDERS_EACH]:
+            wanted = -(-self._wanted(each, round_steps) // each)
+            if wanted <= 0:
+                return
+            order = Order(
+                number=next(self._numbers),
+                refresh=self._refreshes,
+                vector_steps=min(wanted, -(-round_steps // _ORDERS_EACH)),
+                seconds=_ORDER_SECONDS,
+                env_steps=self.env_steps * self.config.learners,
+                deterministic=deterministic,
+            )
+            self.fleet.send(able[0], order)
+
+    def _wanted(self, each: int, round_steps: int) -> int:
+        """Environment steps to order now."""
+        coming = each * (
+            sum(order.vector_steps for order in self.fleet.orders)
+            + sum(harvest.vector_steps for _, harvest in self._arrived)
+        )
+        ahead = self.config.remote.rounds_behind * round_steps * self.config.num_envs
+        return min(ahead - self._credit, self._end - self.env_steps) - coming
+
+    @property
+    def _end(self) -> int:
+        """Environment steps of this learner in the whole run."""
+        return -(-self.config.env_steps // self.config.learners)
+
+    def _sort(self, order: Order, answer: Harvest | Fault) -> None:
+        if isinstance(answer, Fault):
+            self.faults.count([answer], finished=0, worked=False)
+        elif self._refreshes - order.refresh > self.config.remote.rounds_behind:
+            self.measures.dropped += 1
+        else:
+            self._arrived.append((order, answer))
+
+    def _is_full(self) -> bool:
+        each = self.config.num_envs // self.config.collectors
+        arrived = sum(harvest.vector_steps for _, harvest in self._arrived) * each
+        transitions = sum(harvest.env_steps for _, harvest in self._arrived)
+        return self._credit + arrived >= self.config.num_envs or self.env_steps + transitions >= self._end
+
+    def _take(self) -> list[tuple[int, Trajectory]]:
+        """As many harvests as a vector step needs, in the order of their arrival."""
+        each, num_envs = self.config.num_envs // self.config.collectors, self.config.num_envs
+        taken: list[tuple[int, Trajectory]] = []
+        while self._arrived and (self._credit < num_envs):
+            _, harvest = self._arrived.popleft()
+            self._credit += harvest.vector_steps * each
+            self.env_steps += harvest.env_steps
+            self.faults.count(harvest.faults, finished=harvest.finished, worked=harvest.env_steps > 0)
+            self.measures.harvested(harvest, self._version)
+            taken += [(0, trajectory) for trajectory in harvest.trajectories]
+        self._credit = max(0, self._credit - num_envs)
+        return taken
+
+
+class Broadcast:
+    """A policy that acts elsewhere: what a run does with its policy, it does with the collectors' ones."""
+
+    def __init__(self, collectors: RemoteCollectors) -> None:
+        self._collectors = collectors
+
+    def refresh(self, agent: Agent, *, version: int) -> None:
+        """Let collectors act with an agent's present weights from now on."""
+        self._collectors.refresh(agent, version=version)
+
+    def state_dict(self) -> State:
+        """Nothing: memories are the collectors' own."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Nothing to go on from."""
