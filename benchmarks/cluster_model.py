@@ -70,6 +70,8 @@ class Plan:
     orders_each: int = 2
     order_seconds: float = 1.0
     """Longest that an order takes."""
+    round_steps: int = 0
+    """Vector steps of a round; 0: those of a trial."""
     near: bool = False
     """Whether collectors are on the learners' machine, whose object store they share."""
 
@@ -250,7 +252,7 @@ class Rank:
         self.coming = 0
         """Vector steps of one collector each that are ordered and have not come in."""
         self.arrived: simpy.Store = simpy.Store(self.env)
-        self.round_steps = self.work.trial_steps
+        self.round_steps = self.plan.round_steps or self.work.trial_steps
         self.num_envs = self.work.environments * len(collectors)
         self.env_steps, self.updates, self.version, self.credit = 0, 0, -1, 0
         self.stored, self.trajectories = 0, 0.0
@@ -265,10 +267,9 @@ class Rank:
                 yield from self.learning.work(self.work.hand_out_seconds)
                 self.version = self.updates
             taking = self.env.process(self.take(self.round_steps * self.num_envs))
-            due = int(self.stored * self.plan.learners * self.work.updates_per_env_step) - self.updates
-            for _ in range(due):
-                yield from self.learning.work(self.plan.update_seconds(self.work))
-                self.updates += 1
+            due = max(0, int(self.stored * self.plan.learners * self.work.updates_per_env_step) - self.updates)
+            yield from self.learning.work(due * self.plan.update_seconds(self.work))
+            self.updates += due
             yield taking
             yield from self.learning.work(self.trajectories * self.work.append_seconds)
             self.stored, self.trajectories = self.env_steps, 0.0
@@ -331,17 +332,19 @@ def simulate(work: Work, plan: Plan, *, rounds: int = 12, warm_up: int = 4) -> O
 
 def limits(work: Work, plan: Plan) -> dict[str, float]:
     """On paper: environment steps a second that each resource allows if nothing else is in the way."""
-    trial, each = work.trial_steps, work.environments
-    in_round = trial * each * plan.collectors
-    trajectories = in_round / trial
-    orders_each = max(plan.orders_each, math.ceil(trial * work.vector_step_seconds / plan.order_seconds))
+    steps, each = plan.round_steps or work.trial_steps, work.environments
+    in_round = steps * each * plan.collectors
+    trajectories = in_round / work.trial_steps
+    orders_each = max(plan.orders_each, math.ceil(steps * work.vector_step_seconds / plan.order_seconds))
     orders = orders_each * plan.collectors / plan.learners
     looks = work.order_seconds + work.look_seconds * plan.collectors / plan.learners
     nodes = math.ceil(plan.collectors / plan.collectors_per_node)
     copies = plan.learners if plan.relayed else max(nodes, plan.learners)
     new_weights = min(1.0, in_round * work.updates_per_env_step)
     seconds = {
-        "collectors": trial * work.vector_step_seconds + each * work.put_seconds + new_weights * work.take_over_seconds,
+        "collectors": steps * work.vector_step_seconds
+        + trajectories / plan.collectors * work.put_seconds
+        + new_weights * work.take_over_seconds,
         "updates": in_round * work.updates_per_env_step * plan.update_seconds(work)
         + trajectories * work.append_seconds / plan.learners
         + new_weights * work.hand_out_seconds,

@@ -135,16 +135,20 @@ def levers(costs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
     """The task of pictures at 1,000 collectors, after one change and another; each keeps those before it."""
     work = works(costs, "gpu")[PIXELS]
     changes: list[tuple[str, Work, Plan]] = [("as it is", work, plan)]
+    plan = replace(plan, round_steps=work.trial_steps // 10)
+    changes.append(("rounds of a tenth of a trial", work, plan))
     plan = replace(plan, learners=8, all_reduce_seconds=ALL_REDUCE_SECONDS)
     changes.append(("8 learners on one machine", work, plan))
+    work = replace(work, updates_per_env_step=work.updates_per_env_step / 10)
+    changes.append(("a tenth of the updates for each step", work, plan))
     work = encoded_by_collectors(work, costs, PIXELS)
     changes.append(("collectors compress what they send", work, plan))
     work = replace(work, weights_bytes=work.weights_bytes / 2)
     changes.append(("weights in bfloat16", work, plan))
     plan = replace(plan, relayed=True)
     changes.append(("weights relayed from node to node", work, plan))
-    work = replace(work, updates_per_env_step=work.updates_per_env_step / 10)
-    changes.append(("a tenth of the updates for each step", work, plan))
+    plan = replace(plan, learners=20)
+    changes.append(("20 learners", work, plan))
     plan = replace(plan, bits_per_second=10 * plan.bits_per_second)
     changes.append(("a network of 100 Gbit/s", work, plan))
     yield "| change | env steps/s | on paper | its limit | updates/s | learner | taking | network | idle | age |"
@@ -152,7 +156,7 @@ def levers(costs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
     for name, changed, spread in changes:
         allowed = limits(changed, spread)
         limit = min(allowed, key=allowed.__getitem__)
-        yield f"| {name} | {row(simulate(changed, spread, rounds=6, warm_up=3), paper=allowed[limit], limit=limit)} |"
+        yield f"| {name} | {row(simulate(changed, spread, rounds=10, warm_up=5), paper=allowed[limit], limit=limit)} |"
 
 
 def draw(all_works: Mapping[str, Work], plan: Plan, path: Path) -> None:
