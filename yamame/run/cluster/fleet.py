@@ -17,7 +17,7 @@ from yamame.run.config import RunConfig
 
 SILENCE_SECONDS = 600.0
 """A run that hears of no collector for so long ends."""
-_ROOM_SECONDS = 10.0
+_ROOM_SECONDS = 30.0
 """It is told of collectors that have waited so long for room."""
 
 Answers = list[tuple[Order, Harvest | Fault]]
@@ -43,14 +43,7 @@ class Fleet:
         self._silent_seconds = 0.0
         self._losses, self._room = Lines(), Lines(at_once=1)
         self._keep_alive = KeepAlive(config.remote.keep_seconds) if connection.outlives_run else None
-        remote = config.remote
-        self._remote_class = self._ray.remote(CollectorActor).options(
-            num_cpus=remote.cpus_per_collector,
-            num_gpus=remote.gpus_per_collector,
-            max_restarts=0,
-            max_task_retries=0,
-            scheduling_strategy="SPREAD",
-        )
+        self._remote_class = self._ray.remote(CollectorActor)
         self._config_in_store: Any = None
 
     @property
@@ -185,13 +178,20 @@ class Fleet:
 
     def _new_actor(self, index: int) -> Any:
         number, self._begun = self._begun, self._begun + 1
-        seed = (self._restarts, self._rank, index, number)
-        begin, keep_seconds = self._remote_class, None
+        remote, keep_seconds = self.config.remote, None
+        options = {
+            "num_cpus": remote.cpus_per_collector,
+            "num_gpus": remote.gpus_per_collector,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "scheduling_strategy": "SPREAD",
+        }
         if self._connection.outlives_run:
-            keep_seconds = self.config.remote.keep_seconds
+            keep_seconds = remote.keep_seconds
             name = f"{self._name}-{index}-{self._restarts}-{number}"
-            begin = begin.options(name=name, namespace=NAMESPACE, lifetime="detached")
-        return begin.remote(self._config_in_store, seed, keep_seconds=keep_seconds)
+            options |= {"name": name, "namespace": NAMESPACE, "lifetime": "detached"}
+        seed = (self._restarts, self._rank, index, number)
+        return self._remote_class.options(**options).remote(self._config_in_store, seed, keep_seconds=keep_seconds)
 
     def _take_over(self) -> None:
         """Adopt the newest actor of each place; others of the name would be in the way."""

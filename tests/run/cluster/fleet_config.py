@@ -1,0 +1,25 @@
+"""A run with collectors, of which each part takes a moment."""
+
+from dataclasses import replace
+from typing import Any
+
+from tiny_network import TINY_NETWORK
+
+from yamame.run.config import RunConfig
+from yamame.settings.catalogue import load_recipe
+from yamame.settings.resolve import settings_from_overrides
+
+TINY: dict[str, Any] = {
+    "env.horizon": 3,
+    "env_steps": 400,
+    "num_envs": 8,
+    "replay.batch_size": 4,
+    **TINY_NETWORK,
+    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 0, "solved_return": None},
+}
+
+
+def fleet_config(collectors: int = 2, **changes: Any) -> RunConfig:
+    """T-mazes of 4 steps, in rounds of 32."""
+    config = settings_from_overrides(load_recipe("passive-tmaze"), [], {**TINY, **changes})
+    return replace(config, cluster="local", collectors=collectors)

@@ -1,0 +1,163 @@
+"""Whole runs from the command line with collectors in a cluster that is begun for them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from yamame.learning.checkpoint import load_checkpoint
+from yamame.run.metrics import read_metrics
+from yamame.run.session import read_config
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("ray")
+
+SMALL = [
+    "--env.horizon",
+    "3",
+    "--num-envs",
+    "8",
+    "--replay.batch-size",
+    "4",
+    "--size",
+    "tiny",
+    "--evaluation.trials",
+    "8",
+    "--evaluation.final-trials",
+    "8",
+    "--evaluation.num-envs",
+    "8",
+    "--evaluation.every-env-steps",
+    "0",
+    "--pace.round-env-steps",
+    "80",
+    "--pace.updates-per-env-step",
+    "0.25",
+    "--pace.start-env-steps",
+    "100",
+]
+
+
+def yamame(*words: str, **environment: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "yamame.cli", *words]
+    env = {**os.environ, **environment}
+    return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def train(directory: Path, *words: str) -> "subprocess.Popen[str]":
+    of_cluster = ["--cluster", "local", "--collectors", "2", "--run-dir", str(directory), "--json"]
+    return yamame("train", "passive-tmaze", *SMALL, *of_cluster, *words)
+
+
+def in_family(process: int) -> list[int]:
+    """Living processes of the session that a process leads or led, by whatever parents they have."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == process and fields[0] != "Z":
+                found += [int(folder.name), *in_family(int(folder.name))]
+    return found
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds
+        time.sleep(0.1)
+
+
+def are_gone(processes: list[int]) -> bool:
+    return not any(Path(f"/proc/{process}").exists() for process in processes)
+
+
+def test_a_run_keeps_its_pace_and_leaves_no_process_behind(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "--env-steps", "1000")
+    out, err = run.communicate(timeout=250)
+    assert run.returncode == 0, err
+    summary = json.loads(out.splitlines()[-1])
+    config = read_config(tmp_path / "run")
+    assert 1000 <= summary["env_steps"] < 1000 + 4
+    assert summary["updates"] == config.pace.updates_due(env_steps=summary["env_steps"], updates=0) > 100
+    lines = read_metrics(tmp_path / "run")
+    for line in lines:
+        assert line["updates"] <= config.pace.updates_due(env_steps=int(line["env_steps"]), updates=0)
+    assert max(line["cluster/collectors"] for line in lines) == 2.0
+    assert {line["cluster/replaced"] for line in lines} == {0.0}
+    assert any(line.get("cluster/age_updates_max", 0.0) > 0 for line in lines)
+    assert "Traceback" not in err
+    assert "lost" not in err
+
+
+def test_asked_to_stop_it_stops_at_once_and_goes_on_later(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    run = train(directory, "--env-steps", "1000000")
+    wait_for(lambda: (directory / "metrics.jsonl").exists() and len(read_metrics(directory)) > 5, 120)
+    family = in_family(run.pid)
+    assert len(family) > 3
+    asked = time.monotonic()
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, time.monotonic() - asked < 10.0) == (0, True), err
+    assert "stopped by SIGTERM" in err
+    wait_for(lambda: are_gone(family), 30)
+    saved = int(load_checkpoint(directory / "checkpoints").state["env_steps"])
+    assert saved == read_metrics(directory)[-1]["env_steps"] or saved > 0
+
+    resumed = yamame("resume", str(directory), "--env-steps", str(saved + 100), "--json")
+    out, err = resumed.communicate(timeout=250)
+    assert resumed.returncode == 0, err
+    assert saved + 100 <= json.loads(out.splitlines()[-1])["env_steps"] < saved + 104
+
+
+def test_a_killed_learner_takes_its_cluster_with_it(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    run = train(directory, "--env-steps", "1000000")
+    wait_for(lambda: (directory / "metrics.jsonl").exists() and len(read_metrics(directory)) > 2, 120)
+    family = in_family(run.pid)
+    run.kill()
+    run.communicate(timeout=60)
+    wait_for(lambda: are_gone(family), 60)
+
+
+def refused(*words: str, **environment: str) -> str:
+    began = time.monotonic()
+    run = yamame("train", "passive-tmaze", *SMALL, "--collectors", "2", *words, **environment)
+    _, err = run.communicate(timeout=200)
+    assert run.returncode == 2
+    assert time.monotonic() - began < 100
+    lines = err.strip().splitlines()
+    assert len(lines) == 1, err
+    return lines[0]
+
+
+def test_without_ray_a_line_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise ImportError('not here')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    said = refused("--cluster", "local", "--run-dir", str(tmp_path / "run"), PYTHONPATH=path)
+    assert said == "yamame: --cluster local needs Ray: pip install 'yamame[ray]'"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:{port}", "127.0.0.1:{port}", "nowhere.invalid:6379", "a b:c"])
+def test_where_no_cluster_answers_a_line_says_so(tmp_path: Path, address: str) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = address.format(port=nobody.getsockname()[1])
+        said = refused("--cluster", address, "--run-dir", str(tmp_path / "run"))
+    assert said.startswith(f"yamame: --cluster {address} ")
+
+
+def test_a_run_of_one_process_never_imports_ray() -> None:
+    script = "import sys, yamame.cli, yamame.api, yamame.run.local; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -1,0 +1,293 @@
+"""What is ordered, what is taken and what is counted, with collectors that are scripted."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from fleet_config import fleet_config
+
+from yamame.model.agent import Agent
+from yamame.records.errors import UserError
+from yamame.records.fault import Fault
+from yamame.records.trajectory import Trajectory
+from yamame.run.build import new_agent
+from yamame.run.cluster.fleet import Answers, Fleet
+from yamame.run.cluster.member import Call, Member
+from yamame.run.cluster.orders import Harvest, Order, Weights
+from yamame.run.cluster.stand_in import RemoteCollectors
+from yamame.run.config import RunConfig
+
+FAULT = Fault(kind="raised", message="environment 3: raised", trace="Traceback")
+
+
+class ScriptedFleet:
+    """Members that are ready; `do` says who works off one order now, and what comes of it."""
+
+    def __init__(self, collectors: int) -> None:
+        self.members = [Member(index) for index in range(collectors)]
+        for member in self.members:
+            member.phase = "ready"
+        self.replaced = 0
+        self.handed_out: list[Weights] = []
+        self.begun_as: list[str] = []
+        self._answers: Answers = []
+        self.polls = 0
+
+    def begin(self, name: str) -> None:
+        self.begun_as.append(name)
+
+    def hand_out(self, weights: Weights) -> None:
+        self.handed_out.append(weights)
+
+    @property
+    def ready(self) -> list[Member]:
+        return sorted(self.members, key=lambda member: len(member.calls))
+
+    @property
+    def orders(self) -> Iterator[Order]:
+        return (order for member in self.members for order in member.orders)
+
+    def send(self, member: Member, order: Order) -> None:
+        member.call(Call(None, order))
+
+    def answers(self, seconds: float) -> Answers:
+        self.polls += 1
+        answers, self._answers = self._answers, []
+        return answers
+
+    def do(self, index: int, *, trials: int = 0, vector_steps: int | None = None, **changes: Any) -> Order:
+        """Let a collector of 4 environments work off its first order."""
+        order = self.members[index].answered().order
+        assert order is not None
+        made = order.vector_steps if vector_steps is None else vector_steps
+        harvest = Harvest(
+            number=order.number,
+            version=self.handed_out[-1].version,
+            vector_steps=made,
+            env_steps=4 * made,
+            trajectories=[trajectory(index) for _ in range(trials)],
+            finished=trials,
+            faults=(),
+            seconds=3.0,
+            idle_seconds=1.0,
+        )
+        self._answers.append((order, replace(harvest, **changes)))
+        return order
+
+    def lose(self, index: int) -> None:
+        self.members[index].calls.clear()
+
+
+def trajectory(index: int) -> Trajectory:
+    return Trajectory(
+        reward=np.full(1, index, np.float32),
+        action=np.zeros(1, np.int64),
+        terminated=np.ones(1, np.bool_),
+        truncated=np.zeros(1, np.bool_),
+        episode_start=np.array([True, False]),
+        observation={"observation": np.zeros((2, 2), np.float32)},
+        horizon=4,
+        policy_version=10,
+    )
+
+
+@pytest.fixture(scope="module")
+def config() -> RunConfig:
+    """2 collectors of 4 environments, rounds of 10 vector steps, a run of 25 rounds."""
+    return fleet_config(**{"env_steps": 2_000, "pace.round_env_steps": 80})
+
+
+@pytest.fixture(scope="module")
+def agent(config: RunConfig) -> Agent:
+    trials = config.env.build(1, 0)
+    return new_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
+
+
+def begun(config: RunConfig, agent: Agent) -> tuple[RemoteCollectors, ScriptedFleet]:
+    fleet = ScriptedFleet(config.collectors)
+    collectors = RemoteCollectors(cast(Fleet, fleet), config.env.build(1, 0), config)
+    collectors.refresh(agent, version=0)
+    return collectors, fleet
+
+
+def step(collectors: RemoteCollectors) -> list[Trajectory] | None:
+    ended = collectors.step(deterministic=True)
+    return None if ended is None else [trajectory for _, trajectory in ended]
+
+
+def ordered(fleet: ScriptedFleet) -> list[list[int]]:
+    return [[order.vector_steps for order in member.orders] for member in fleet.members]
+
+
+def test_every_collector_has_an_order_and_one_more_a_round_in_all(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(config, agent)
+    assert step(collectors) is None
+    assert ordered(fleet) == [[5, 5], [5, 5]]
+    numbers = [order.number for order in fleet.orders]
+    assert len(set(numbers)) == 4
+    assert all(order.deterministic for order in fleet.orders)
+    assert collectors.env_steps == 0
+
+
+def test_a_vector_step_is_over_when_as_much_has_come_in(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(config, agent)
+    step(collectors)
+    fleet.do(0, trials=3)
+    assert step(collectors) is not None  # 20 environment steps: two vector steps, and half of one
+    assert collectors.env_steps == 20
+    polls = fleet.polls
+    assert step(collectors) == []
+    assert fleet.polls == polls
+    assert step(collectors) is None
+    fleet.do(1, vector_steps=1)
+    assert step(collectors) == []
+    assert (collectors.env_steps, step(collectors)) == (24, None)
+
+
+def test_what_came_in_is_not_counted_before_it_is_taken(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(config, agent)
+    step(collectors)
+    fleet.do(0, vector_steps=1, trials=1)
+    assert step(collectors) is None
+    assert collectors.env_steps == 0
+    fleet.do(1, vector_steps=2, trials=1)
+    assert [float(trial.reward[0]) for trial in step(collectors) or []] == [0.0, 1.0]
+    assert collectors.env_steps == 12
+
+
+def test_a_fast_collector_makes_up_for_a_slow_one(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(config, agent)
+    made = 0
+    while made < 50:
+        made += step(collectors) is not None
+        if fleet.members[0].calls:
+            fleet.do(0)
+    assert ordered(fleet)[1] == [5, 5]
+    assert collectors.env_steps >= 400
+
+
+def test_never_more_is_ordered_than_so_many_rounds(agent: Agent) -> None:
+    config = replace(fleet_config(**{"pace.round_env_steps": 8}), env_steps=2_000)  # rounds of one vector step
+    for rounds_behind, expected in ((1, [[1], [1]]), (2, [[1, 1], [1, 1]]), (9, [[1, 1], [1, 1]])):
+        collectors, fleet = begun(replace(config, remote=replace(config.remote, rounds_behind=rounds_behind)), agent)
+        step(collectors)
+        assert ordered(fleet) == expected
+
+
+def test_nothing_is_ordered_beyond_the_end(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(replace(config, env_steps=42), agent)
+    made = 0
+    while made < 10:
+        made += step(collectors) is not None
+        for index in range(2):
+            while fleet.members[index].calls:
+                fleet.do(index)
+    assert collectors.env_steps == 44  # the least multiple of 4 that is not below the end
+    assert ordered(fleet) == [[], []]
+
+
+def test_what_a_lost_collector_had_to_do_is_ordered_anew(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(replace(config, env_steps=40), agent)
+    step(collectors)
+    assert ordered(fleet) == [[5], [5]]
+    fleet.lose(1)
+    step(collectors)
+    assert ordered(fleet) == [[5], [5]]
+    assert [order.number for order in fleet.orders] == [0, 2]
+
+
+def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(config, agent)  # at most two rounds behind
+    step(collectors)
+    for version in (10, 20):
+        collectors.refresh(agent, version=version)
+    fleet.do(0, trials=1)
+    assert len(step(collectors) or []) == 1
+    collectors.refresh(agent, version=30)
+    fleet.do(0, trials=1)
+    fleet.do(1, trials=1)
+    taken_before = collectors.env_steps
+    while (trials := step(collectors)) is not None:
+        assert trials == []
+    assert collectors.env_steps == taken_before
+    metrics = collectors.metrics()
+    assert metrics["cluster/dropped_harvests"] == 2.0
+    assert metrics["cluster/age_updates_mean"] == 10.0  # 20 updates were made, the trial began after 10
+    assert {order.refresh for order in fleet.orders} == {1, 3, 4}
+
+
+def test_what_waits_to_be_taken_grows_old_too(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(config, agent)
+    step(collectors)
+    fleet.do(0, vector_steps=1, trials=1)
+    assert step(collectors) is None
+    for _ in range(3):
+        collectors.refresh(agent, version=0)
+    assert collectors.metrics()["cluster/dropped_harvests"] == 1.0
+
+
+def test_weights_are_handed_out_when_they_have_changed(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(config, agent)
+    for version in (0, 0, 7, 7):
+        collectors.refresh(agent, version=version)
+    assert [weights.version for weights in fleet.handed_out] == [0, 7]
+    assert len({weights.name for weights in fleet.handed_out}) == 2
+    assert fleet.begun_as == [collectors.name]
+    expected = sum(array.nbytes for array in fleet.handed_out[-1].tensors.values())
+    assert collectors.metrics()["cluster/broadcast_bytes"] == expected
+
+
+def test_the_clock_is_of_all_learners(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(replace(config, learners=3, env_steps=600), agent)
+    collectors.env_steps = 100
+    step(collectors)
+    assert {order.env_steps for order in fleet.orders} == {300}
+    assert sum(order.vector_steps for order in fleet.orders) * 4 == 80
+    collectors.env_steps = 200  # a third of the run
+    assert step(collectors) == []
+
+
+def test_too_many_faults_of_all_collectors_together_end_the_run(
+    config: RunConfig, agent: Agent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collectors, fleet = begun(replace(config, faults=replace(config.faults, max_restarts=3)), agent)
+    step(collectors)
+    fleet.do(0, faults=(FAULT, FAULT))
+    fleet.do(1, faults=(FAULT,))
+    step(collectors)
+    step(collectors)
+    assert collectors.metrics()["faults/restarts"] == 2.0
+    assert "environment 3: raised" in capsys.readouterr().err
+    step(collectors)
+    assert collectors.metrics()["faults/restarts"] == 3.0
+    fleet.do(0, faults=(FAULT,))
+    with pytest.raises(UserError, match="max_restarts"):
+        for _ in range(9):
+            step(collectors)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_it_goes_on_where_it_stood(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(config, agent)
+    step(collectors)
+    fleet.do(0)
+    step(collectors)
+    state = collectors.state_dict()
+    other, _ = begun(config, agent)
+    assert other.load_state_dict(state)
+    assert (other.env_steps, other.name) == (20, collectors.name)
+    assert (step(other), step(other)) == ([], None)  # one vector step and a half were still to be made of the 20
+    assert other.state_dict() == collectors.state_dict() | {"credit": 4}
+
+
+def test_how_idle_collectors_were_is_told(config: RunConfig, agent: Agent) -> None:
+    collectors, fleet = begun(config, agent)
+    step(collectors)
+    fleet.do(0)
+    step(collectors)
+    metrics = collectors.metrics()
+    assert metrics["cluster/idle_fraction"] == 0.25
+    assert metrics["cluster/collectors"] == 2.0
+    assert "cluster/idle_fraction" not in collectors.metrics()
