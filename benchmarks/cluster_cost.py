@@ -12,20 +12,20 @@ of which a learner waits for as many as it has collectors.
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import fields, is_dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import ray
 import torch
-from trajectories import TASKS, whole_trials
+from ray_nodes import cluster_of
+from trajectories import TASKS, own, whole_trials
 
 from yamame.bench.machine import describe_machine, machine_in_words
 from yamame.bench.sizes import SIZES
@@ -37,15 +37,11 @@ from yamame.replay.codec import encode
 from yamame.replay.sampler import ReplayConfig
 from yamame.replay.store import LMDBStore
 from yamame.run.build import build, new_agent
+from yamame.run.cluster.weights import acting_tensors, take_over
 from yamame.run.config import RunConfig
 from yamame.run.defaults import small_agent
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
-
-os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-
-import ray
-from ray.cluster_utils import Cluster
 
 ACTORS = (1, 2, 4)
 WAITED_FOR = (10, 100, 1000)
@@ -74,7 +70,7 @@ class Collector:
 
     def keep(self, trajectories: list[Trajectory]) -> None:
         """Copies in memory of its own, as a collector's are."""
-        self.trajectories = [_own(trajectory) for trajectory in trajectories]
+        self.trajectories = [own(trajectory) for trajectory in trajectories]
 
     def harvest(self) -> tuple[float, list[ray.ObjectRef]]:
         """Seconds of handing them to the object store, and where they are."""
@@ -94,8 +90,7 @@ class Collector:
         began = time.perf_counter()
         arrays = ray.get(weights[0])
         fetched, began_loading = time.perf_counter(), time.thread_time()
-        tensors = {name: torch.tensor(array) for name, array in arrays.items()}
-        self.agent.load_state_dict(tensors, strict=False)
+        take_over(self.agent, arrays)
         loaded = time.thread_time()
         self.policy.refresh(self.agent, version=1)
         return fetched - began, loaded - began_loading, time.thread_time() - loaded
@@ -108,11 +103,6 @@ def agent_of(size: str) -> Agent:
     config = RunConfig(env=task, agent=agent)
     trials = task.build(1, 0)
     return new_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
-
-
-def acting_tensors(agent: Agent) -> dict[str, np.ndarray]:
-    acting = ("timestep_encoder.", "trajectory_encoder.", "actor.")
-    return {name: tensor.numpy().copy() for name, tensor in agent.state_dict().items() if name.startswith(acting)}
 
 
 def of_trajectories(name: str, actors: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -218,26 +208,12 @@ def figure(values: Sequence[float], unit: float = 1.0) -> Figure:
     }
 
 
-@contextmanager
-def two_nodes() -> Iterator[dict[str, dict[str, float]]]:
-    """A cluster of this machine alone; the resource that places an actor on either node."""
-    common = {"num_cpus": 8, "object_store_memory": 2 << 30}
-    cluster = Cluster(initialize_head=True, head_node_args={**common, "resources": {"near": 100}})
-    try:
-        cluster.add_node(**common, resources={"far": 100})
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-        yield {"near": {"near": 1}, "far": {"far": 1}}
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-
-
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     recipes = {name: of_recipe(*recipe, options.repeats) for name, recipe in RECIPES.items()}
-    with two_nodes() as nodes:
+    with cluster_of(("near", "far"), cpus=8):
         actors = {
-            place: [Collector.options(resources=node).remote() for _ in range(max(ACTORS))]  # type: ignore[attr-defined]
-            for place, node in nodes.items()
+            place: [Collector.options(resources={place: 1}).remote() for _ in range(max(ACTORS))]  # type: ignore[attr-defined]
+            for place in ("near", "far")
         }
         ray.get([actor.ping.remote(None) for of_node in actors.values() for actor in of_node])
         first = {place: of_node[0] for place, of_node in actors.items()}
@@ -306,20 +282,6 @@ def _core_seconds(work: Callable[[], object]) -> float:
     began = time.thread_time()
     work()
     return time.thread_time() - began
-
-
-def _own(trajectory: Trajectory) -> Trajectory:
-    """With arrays that may be written to, and are in no object store."""
-    copies: dict[str, Any] = {}
-    for each in fields(trajectory):
-        value = getattr(trajectory, each.name)
-        if isinstance(value, np.ndarray):
-            copies[each.name] = value.copy()
-        elif each.name == "observation":
-            copies[each.name] = {name: leaf.copy() for name, leaf in value.items()}
-        elif is_dataclass(value):
-            copies[each.name] = replace(value)  # type: ignore[type-var]
-    return replace(trajectory, **copies)
 
 
 if __name__ == "__main__":

@@ -15,18 +15,21 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+import ray
 import torch
-from cluster_model import Plan, Work, simulate
+from cluster_model import simulate
+from cluster_plan import Plan, Work
 from cluster_simulation import HERE, work_of
 from gymnasium import spaces
+from ray_nodes import cluster_of
 
 from yamame.bench.machine import describe_machine, machine_in_words
 from yamame.environments.factory import FactoryConfig
@@ -38,11 +41,6 @@ from yamame.run.metrics import read_metrics
 from yamame.run.pace import PaceConfig
 from yamame.run.session import About, start
 from yamame.run.sizes import SIZES
-
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-
-import ray
-from ray.cluster_utils import Cluster
 
 NODES, ENVIRONMENTS, STEPS = (1, 2, 3), 4, 50
 WAIT_SECONDS = 5e-3
@@ -143,27 +141,12 @@ def speeds_of_run(run: RunConfig) -> dict[str, float]:
     }
 
 
-@contextmanager
-def cluster_of(nodes: int) -> Iterator[None]:
-    """A Ray cluster of this machine alone, with room for one collector on each node."""
-    common = {"num_cpus": 1, "object_store_memory": 1 << 28}
-    cluster = Cluster(initialize_head=True, head_node_args=common)
-    try:
-        for _ in range(nodes - 1):
-            cluster.add_node(**common)
-        ray.init(address=cluster.address, namespace="yamame", log_to_driver=False, logging_level="error")
-        yield
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-
-
 def compare(costs: Mapping[str, Any], nodes: int, updates_per_env_step: float, seconds: float) -> dict[str, Any]:
     """One point, measured and simulated."""
     run, plan = config(nodes, updates_per_env_step, env_steps=nodes * ENVIRONMENTS * STEPS), plan_of(costs, nodes)
     before, load = measured_work(costs, run), os.getloadavg()[0]
     expected = simulate(before, plan).env_steps_per_second
-    with cluster_of(nodes):
+    with cluster_of([f"node {number}" for number in range(nodes)], cpus=1):
         rounds = max(8, round(2 * seconds * expected / run.env_steps))
         measured = speeds_of_run(replace(run, env_steps=rounds * run.env_steps))
     work = mean_of(before, measured_work(costs, run))

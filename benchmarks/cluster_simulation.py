@@ -13,7 +13,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cluster_model import Outcome, Plan, Work, limits, simulate
+from cluster_model import Outcome, simulate
+from cluster_plan import Plan, Work, limits
 
 from yamame.bench.machine import machine_in_words
 
@@ -156,7 +157,7 @@ def levers(costs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
     for name, changed, spread in changes:
         allowed = limits(changed, spread)
         limit = min(allowed, key=allowed.__getitem__)
-        yield f"| {name} | {row(simulate(changed, spread, rounds=10, warm_up=5), paper=allowed[limit], limit=limit)} |"
+        yield f"| {name} | {row(simulate(changed, spread, rounds=4, warm_up=3), paper=allowed[limit], limit=limit)} |"
 
 
 def draw(all_works: Mapping[str, Work], plan: Plan, path: Path) -> None:

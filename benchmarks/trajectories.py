@@ -1,6 +1,8 @@
 """Trials as runs collect them: random actions in tasks whose trials are small, middling and large."""
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 from relabeling import end_to_end
@@ -38,3 +40,17 @@ def whole_trials(name: str, count: int) -> list[Trajectory]:
         found += end_to_end(collected, length) if crafter else [each for each in collected if len(each) == length]
     trials.close()
     return found[:count]
+
+
+def own(trajectory: Trajectory) -> Trajectory:
+    """A copy whose arrays are its own, and in no object store."""
+    copies: dict[str, Any] = {}
+    for each in fields(trajectory):
+        value = getattr(trajectory, each.name)
+        if isinstance(value, np.ndarray):
+            copies[each.name] = value.copy()
+        elif each.name == "observation":
+            copies[each.name] = {name: leaf.copy() for name, leaf in value.items()}
+        elif is_dataclass(value):
+            copies[each.name] = replace(value)  # type: ignore[type-var]
+    return replace(trajectory, **copies)

@@ -12,7 +12,7 @@ import pytest
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     pytest.importorskip("simpy")
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    import cluster_model  # type: ignore[import-not-found]
+    import cluster_model
 
     yield cluster_model
 
@@ -27,6 +27,12 @@ def free(model: ModuleType, **costs: float) -> object:
         0.0,
     )
     return model.Work(environments=4, trial_steps=10, **{**nothing, "vector_step_seconds": 0.01, **costs})
+
+
+def limits(work: object, spread: object) -> dict[str, float]:
+    import cluster_plan
+
+    return cluster_plan.limits(work, spread)
 
 
 def plan(model: ModuleType, **changes: object) -> object:
@@ -79,7 +85,7 @@ def test_whatever_is_scarcest_sets_the_speed(
     # updates that take no time, so that there are new weights in every round
     work = free(model, **costs, updates_per_env_step=1.0, update_seconds=1e-9)
     spread = plan(model, collectors=20, **changes)
-    allowed = min(model.limits(work, spread).values())
+    allowed = min(limits(work, spread).values())
     assert allowed < 20 * 400.0 / 2
     assert model.simulate(work, spread, rounds=20).env_steps_per_second == pytest.approx(allowed, rel=0.2)
 
@@ -101,7 +107,7 @@ def test_nothing_is_ever_faster_than_on_paper(model: ModuleType) -> None:
         for spread in (plan(model, bits_per_second=1e9), plan(model, bits_per_second=1e9, relayed=True)):
             spread = replace(spread, collectors=collectors)  # type: ignore[type-var]
             outcome = model.simulate(work, spread, rounds=30, warm_up=5)
-            assert outcome.env_steps_per_second <= 1.02 * min(model.limits(work, spread).values())
+            assert outcome.env_steps_per_second <= 1.02 * min(limits(work, spread).values())
 
 
 def test_relayed_weights_leave_the_learners_network_once(model: ModuleType) -> None:
