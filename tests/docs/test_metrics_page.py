@@ -47,7 +47,7 @@ class Moody(gymnasium.Env[np.ndarray, int]):
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What four runs log that have, between them, everything there is to measure."""
+    """What five runs log that have, between them, everything there is to measure."""
 
     def runs() -> Iterator[yamame.Run]:
         folder = tmp_path_factory.mktemp("runs")
@@ -59,6 +59,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         yield yamame.train("wind", horizon=20, env_steps=400, context_length=16, **options)
         options = {**SHORT, "run_dir": folder / "faults", "env.workers": 0}
         yield yamame.train(Moody, horizon=5, env_steps=400, **options)
+        options = {**SHORT, "run_dir": folder / "cluster", "cluster": "local", "collectors": 2}
+        yield yamame.train("passive-tmaze", horizon=5, env_steps=800, **options)
 
     keys = {key for run in runs() for line in read_metrics(run.directory) for key in line} - COUNTERS
     numbered = ((r"_attempt_\d+$", "_attempt_<i>"), (r"_discount_[\d.]+$", "_discount_<gamma>"))
