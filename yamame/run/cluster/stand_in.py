@@ -117,19 +117,22 @@ class RemoteCollectors:
     def _give_orders(self, deterministic: bool) -> None:
         each = self.config.num_envs // self.config.collectors
         round_steps = -(-self.config.round_env_steps // self.config.num_envs)
-        while able := [member for member in self.fleet.ready if len(member.calls) < _ORDERS_EACH]:
-            wanted = -(-self._wanted(each, round_steps) // each)
-            if wanted <= 0:
-                return
+        wanted = self._wanted(each, round_steps)
+        able = deque(member for member in self.fleet.ready if len(member.calls) < _ORDERS_EACH)
+        while able and wanted > 0:
+            member = able.popleft()
             order = Order(
                 number=next(self._numbers),
                 refresh=self._refreshes,
-                vector_steps=min(wanted, -(-round_steps // _ORDERS_EACH)),
+                vector_steps=min(-(-wanted // each), -(-round_steps // _ORDERS_EACH)),
                 seconds=_ORDER_SECONDS,
                 env_steps=self.env_steps + self.env_steps_elsewhere,
                 deterministic=deterministic,
             )
-            self.fleet.send(able[0], order)
+            self.fleet.send(member, order)
+            wanted -= order.vector_steps * each
+            if len(member.calls) < _ORDERS_EACH:
+                able.append(member)
 
     def _wanted(self, each: int, round_steps: int) -> int:
         """Environment steps to order now."""
