@@ -1,4 +1,4 @@
-"""`cluster_child.py FOLDER CLUSTER [ENV_STEPS]`: begin a run with collectors in a cluster, or go on with it."""
+"""`cluster_child.py FOLDER CLUSTER LEARNERS [ENV_STEPS]`: begin a run in a cluster, or go on with it."""
 
 import sys
 from pathlib import Path
@@ -9,12 +9,13 @@ from yamame.run.config import RunConfig
 from yamame.run.session import About, go_on, start
 
 
-def config_of(cluster: str) -> RunConfig:
+def config_of(cluster: str, *, learners: int) -> RunConfig:
     """A run without end, which saves after every round and keeps all that it has seen."""
     return small_config(
         **{
             "cluster": cluster,
             "collectors": 2,
+            "learners": learners,
             "env_steps": 100_000_000,
             "replay.capacity_trajectories": 10_000_000,
             "remote": {"timeout_seconds": 5.0, "keep_seconds": 60.0},
@@ -25,8 +26,8 @@ def config_of(cluster: str) -> RunConfig:
 
 
 if __name__ == "__main__":
-    directory, cluster = Path(sys.argv[1]), sys.argv[2]
+    directory, cluster, learners = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     if (directory / "config.json").exists():
-        go_on(directory, env_steps=int(sys.argv[3]) if sys.argv[3:] else None, quiet=True)
+        go_on(directory, env_steps=int(sys.argv[4]) if sys.argv[4:] else None, quiet=True)
     else:
-        start(config_of(cluster), About(recipe="small"), run_dir=directory, quiet=True)
+        start(config_of(cluster, learners=learners), About(recipe="small"), run_dir=directory, quiet=True)

@@ -1,4 +1,4 @@
-"""`kill -9` of collectors, of nodes and of the learner at random moments: nothing hangs, nothing comes twice."""
+"""`kill -9` of collectors, nodes, learners and the command at random moments: nothing hangs, nothing comes twice."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,19 +42,32 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 class Trainer:
-    """The learner's process."""
+    """The command that trains, with the processes of its learners if there are several."""
 
-    def __init__(self, directory: Path, cluster: str) -> None:
-        self.directory, self.cluster = directory, cluster
+    def __init__(self, directory: Path, cluster: str, *, learners: int) -> None:
+        self.directory, self.words = directory, [str(directory), cluster, str(learners)]
         self.begin()
 
     def begin(self, *env_steps: int) -> None:
-        command = [sys.executable, HERE / "cluster_child.py", self.directory, self.cluster, *env_steps]
-        self.process = subprocess.Popen([str(part) for part in command])
+        command = [sys.executable, str(HERE / "cluster_child.py"), *self.words, *map(str, env_steps)]
+        self.process = subprocess.Popen(command)
+
+    @property
+    def learners(self) -> list[int]:
+        return named(descendants(self.process.pid), "spawn_main")
 
     def kill(self) -> None:
+        """The command; the learners that it launched save and end by themselves."""
+        learners = self.learners
         self.process.kill()
         self.process.wait()
+        wait_until(lambda: not any(Path(f"/proc/{learner}").exists() for learner in learners))
+
+    def kill_learner(self, rng: np.random.Generator) -> None:
+        """One of several; the command ends by itself."""
+        wait_until(lambda: len(self.learners) == 2)
+        os.kill(int(rng.choice(self.learners)), signal.SIGKILL)
+        assert self.process.wait(timeout=LONGEST_PAUSE) == 1
 
     @property
     def env_steps(self) -> int:
@@ -63,14 +76,18 @@ class Trainer:
             return int(read_metrics(self.directory)[-1]["env_steps"])
         return 0
 
-    def goes_on(self) -> float:
-        """The seconds until rounds have been made anew; fails where that takes too long."""
-        began, before = time.monotonic(), self.env_steps
-        while self.env_steps <= before + 2 * 56:
-            assert self.process.poll() is None, "the run has ended"
-            assert time.monotonic() - began < LONGEST_PAUSE, "the run hangs"
-            time.sleep(0.1)
-        return time.monotonic() - began
+    def goes_on(self) -> None:
+        """Wait until rounds have been made anew; fails where that takes too long."""
+        before = self.env_steps
+        wait_until(lambda: self.process.poll() is not None or self.env_steps > before + 2 * 56)
+        assert self.process.poll() is None, "the run has ended"
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < LONGEST_PAUSE, "the run hangs"
+        time.sleep(0.1)
 
 
 def saved_env_steps(directory: Path) -> int:
@@ -79,42 +96,73 @@ def saved_env_steps(directory: Path) -> int:
     return int(checkpoint.state["env_steps"])
 
 
-def assert_sound(directory: Path) -> None:
+def assert_sound(directory: Path, *, learners: int) -> None:
     """No record is damaged, no trial is there twice, and all that was counted is there but for trials in flight."""
-    assert main(["data", "verify", str(directory)]) == 0
-    capacity = config_of("").replay.capacity_trajectories
-    with LMDBStore(directory / "replay", capacity_trajectories=capacity, cache_bytes=0) as store:
-        stored = [store.read(number) for number in store.ids()]
-        assert store.damaged == 0
+    stored = []
+    for store in sorted(directory.glob("replay*")):
+        assert main(["data", "verify", str(store)]) == 0
+        capacity = config_of("", learners=learners).replay.capacity_trajectories
+        with LMDBStore(store, capacity_trajectories=capacity, cache_bytes=0) as opened:
+            stored += [opened.read(number) for number in opened.ids()]
+            assert opened.damaged == 0
     once = {(t.exploration, t.reward.tobytes(), t.action.tobytes()) for t in stored}
     assert len(once) == len(stored) > 100
     assert sum(len(trajectory) for trajectory in stored) <= saved_env_steps(directory)
 
 
+def finish(trainer: Trainer, pauses: dict[str, list[float]], *, learners: int) -> None:
+    """End the run, look at what it leaves and tell of the longest pauses."""
+    trainer.kill()
+    trainer.begin(saved_env_steps(trainer.directory) + 200)
+    assert trainer.process.wait(timeout=LONGEST_PAUSE) == 0
+    assert_sound(trainer.directory, learners=learners)
+    longest = {name: max(seconds) for name, seconds in pauses.items()}
+    print(json.dumps({"kills": KILLS_EACH, "longest_pause_seconds": longest, "env_steps": trainer.env_steps}))
+
+
 def test_a_run_survives_whatever_is_killed(cluster: Any, tmp_path: Path) -> None:
-    directory, rng = tmp_path / "run", np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    trainer = Trainer(directory, cluster.address)
-    pauses: dict[str, list[float]] = {"collector": [], "node": [], "learner": []}
+    trainer = Trainer(tmp_path / "run", cluster.address, learners=1)
+    pauses: dict[str, list[float]] = {"collector": [], "node": [], "command": []}
     trainer.goes_on()
     for victim in rng.permutation([name for name in pauses for _ in range(KILLS_EACH)]).tolist():
         time.sleep(float(rng.uniform(0.0, 3.0)))
+        began = time.monotonic()
         if victim == "collector":
-            while not (collectors := named(descendants(os.getpid()), "ray::CollectorActor")):
-                time.sleep(0.1)
-            os.kill(int(rng.choice(collectors)), signal.SIGKILL)
+            wait_until(lambda: named(descendants(os.getpid()), "ray::CollectorActor"))
+            collectors = named(descendants(os.getpid()), "ray::CollectorActor")
+            with suppress(ProcessLookupError):
+                os.kill(int(rng.choice(collectors)), signal.SIGKILL)
         elif victim == "node":
             cluster.remove_node(nodes.pop(int(rng.integers(2))), allow_graceful=False)
             nodes.append(cluster.add_node(num_cpus=1))
         else:
-            before = saved_env_steps(directory)
+            before = saved_env_steps(trainer.directory)
             trainer.kill()
-            assert saved_env_steps(directory) >= before
+            assert saved_env_steps(trainer.directory) >= before
             trainer.begin()
-        pauses[victim].append(trainer.goes_on())
-    trainer.kill()
-    trainer.begin(saved_env_steps(directory) + 200)
-    assert trainer.process.wait(timeout=LONGEST_PAUSE) == 0
-    assert_sound(directory)
-    longest = {name: max(seconds) for name, seconds in pauses.items()}
-    print(json.dumps({"kills": KILLS_EACH, "longest_pause_seconds": longest, "env_steps": trainer.env_steps}))
+        trainer.goes_on()
+        pauses[victim].append(time.monotonic() - began)
+    finish(trainer, pauses, learners=1)
+
+
+def test_two_learners_survive_the_death_of_either_and_of_the_command(cluster: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        cluster.add_node(num_cpus=1)
+    trainer = Trainer(tmp_path / "run", cluster.address, learners=2)
+    pauses: dict[str, list[float]] = {"learner": [], "command": []}
+    trainer.goes_on()
+    for victim in rng.permutation([name for name in pauses for _ in range(KILLS_EACH)]).tolist():
+        time.sleep(float(rng.uniform(0.0, 3.0)))
+        before, began = saved_env_steps(trainer.directory), time.monotonic()
+        if victim == "learner":
+            trainer.kill_learner(rng)
+        else:
+            trainer.kill()
+        pauses[victim].append(time.monotonic() - began)
+        assert saved_env_steps(trainer.directory) >= before
+        trainer.begin()
+        trainer.goes_on()
+    finish(trainer, pauses, learners=2)

@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def live(
     os.setpgrp()  # the terminal's signals are for the parent
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_obey, args=(orders,), daemon=True).start()
-    reports.send(("begun", None))
+    _report(reports, ("begun", None))
     world = config.learners
     code = 1
     try:
@@ -51,18 +52,23 @@ def live(
         place = meeting_place(port)
         with joined(rank, world, local_rank=rank, local_world=world, device=device, store=place) as ranks:
             done = work(ranks, config, directory, *arguments)
-            reports.send(("done", done if ranks.is_first else None))
+            _report(reports, ("done", done if ranks.is_first else None))
         code = 0
     except UserError as mistake:
-        reports.send(("mistake", str(mistake)))
+        _report(reports, ("mistake", str(mistake)))
     except LostRankError as lost:
-        reports.send(("lost", str(lost)))
+        _report(reports, ("lost", str(lost)))
     except KeyboardInterrupt:
         code = 130
     except Exception as problem:  # the process ends with it, and its parent tells of it
         traceback.print_exc()
-        reports.send(("failed", " ".join(f"{type(problem).__name__}: {problem}".split())))
+        _report(reports, ("failed", " ".join(f"{type(problem).__name__}: {problem}".split())))
     sys.exit(code)
+
+
+def _report(reports: Connection, what: tuple[str, Any]) -> None:
+    with suppress(OSError):  # nobody listens any more: the parent is gone
+        reports.send(what)
 
 
 def _obey(orders: Connection) -> None:
