@@ -92,7 +92,10 @@ def connect(address: str, *, cpus: float) -> Connection:
             ray.init(address=address, **options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
         why = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        raise UserError(f"--cluster {address} cannot be joined ({why}): is it running? see `ray status`") from problem
+        raise UserError(
+            f"--cluster {address} cannot be joined ({why}): is it running? If it asks for Ray's token, set "
+            f"{_AUTHENTICATION}=token; see `ray status`"
+        ) from problem
     return Connection(ray, outlives_run=address != LOCAL, ours=True)
 
 
