@@ -121,6 +121,11 @@ def test_two_learners_count_what_one_counts_and_share_the_rest(tmp_path: Path) -
         assert [line.get(key) for line in lines] == [line.get(key) for line in of_one]
     assert stored(tmp_path / "2/replay") == stored(tmp_path / "2/replay-1") == stored(tmp_path / "1/replay") // 2
     assert (tmp_path / "2/report.md").exists() and read_config(tmp_path / "2").learners == 2
+    assert main(["data", "verify", str(tmp_path / "2")]) == 2  # whose?
+    assert main(["data", "verify", str(tmp_path / "2/replay-1")]) == 0
+    of_both = tiny_config(offline={"data": (str(tmp_path / "2"),), "updates": 1}, evaluation={"trials": 8})
+    start(of_both, About(recipe="tiny"), run_dir=tmp_path / "data", quiet=True)
+    assert stored(tmp_path / "data/offline") == stored(tmp_path / "1/replay")
 
 
 def test_a_run_goes_on_with_what_each_learner_had(tmp_path: Path) -> None:

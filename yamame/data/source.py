@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from yamame.records.errors import UserError
 from yamame.replay.examine import require_store
 from yamame.replay.form import TrajectoryForm
 from yamame.replay.task import TaskSpaces
-from yamame.run.run_directory import CONFIG, REPLAY, require_run
+from yamame.run.run_directory import CONFIG, REPLAY, replays_of, require_run
 from yamame.run.session import read_config, read_spaces
 
 
@@ -19,10 +20,13 @@ class Source:
 
     @staticmethod
     def at(path: Path) -> "Source":
-        """A run's or a store's directory; `UserError` where there is neither."""
+        """A run's or a store's directory; `UserError` where there is neither, and for a run with several stores."""
         if (path / "data.mdb").is_file():
             return Source(store=path, run=path.parent if (path.parent / CONFIG).is_file() else None)
         run = require_run(path)
+        if len(stores := replays_of(run)) > 1:
+            named = ", ".join(map(str, stores))
+            raise UserError(f"{run} has a replay for each of its learners: name one of {named}")
         return Source(store=require_store(run / REPLAY), run=run)
 
     @property

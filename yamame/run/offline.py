@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from yamame.replay.store import LMDBStore
 from yamame.replay.task import TaskSpaces
 from yamame.rollout.faults import RESTARTS
 from yamame.run.config import RunConfig
-from yamame.run.run_directory import REPLAY
+from yamame.run.run_directory import replays_of
 
 _TRAJECTORIES_AT_ONCE = 64
 _NO_LIMIT = 1 << 62
@@ -106,9 +106,9 @@ def open_offline(directory: Path, config: RunConfig, task: TaskSpaces) -> LMDBSt
 
 
 def _trajectories(path: str, task: TaskSpaces) -> Iterator[Trajectory]:
-    for directory in (Path(path), Path(path) / REPLAY):
-        if (directory / "data.mdb").is_file():
-            return _of_store(directory, task)
+    stores = [Path(path)] if (Path(path) / "data.mdb").is_file() else replays_of(Path(path))
+    if stores:
+        return chain.from_iterable(_of_store(store, task) for store in stores)
     if is_dataset(path):
         return read(path, task)
     raise UserError(f"{path} is no run, no replay store and no Minari dataset on this machine")

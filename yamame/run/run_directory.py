@@ -17,6 +17,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from itertools import count, takewhile
 from pathlib import Path
 
 from yamame.records.errors import UserError
@@ -50,6 +51,12 @@ class InUseError(UserError):
 def replay_folder(rank: int) -> str:
     """Where the learner of that number keeps what was experienced, in the folder of its run."""
     return f"{REPLAY}-{rank}" if rank else REPLAY
+
+
+def replays_of(run: Path) -> list[Path]:
+    """The stores of a run's learners that there are, in the order of their ranks."""
+    folders = (run / replay_folder(rank) for rank in count())
+    return list(takewhile(lambda folder: (folder / "data.mdb").is_file(), folders))
 
 
 def create(run_dir: Path | None, recipe: str) -> Path:
