@@ -149,7 +149,7 @@ def test_another_number_of_learners_is_refused(tmp_path: Path) -> None:
         go_on(tmp_path / "run", env_steps=None, quiet=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_a_signal_to_all_stops_once_with_a_checkpoint_and_resume_finishes(
     number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -169,7 +169,7 @@ def test_a_signal_to_all_stops_once_with_a_checkpoint_and_resume_finishes(
     assert json.loads(done.stdout)["env_steps"] == env_steps
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_a_learner_that_is_killed_ends_the_run_and_resume_finishes(rank: int, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with running(*YAMAME, "train", "passive-tmaze", *FLAGS, "--run-dir", str(run), "--quiet") as process:

@@ -123,7 +123,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.thorough)])
 def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
     begin: Callable[..., RemoteCollectors], how: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,6 +226,7 @@ def test_a_forgotten_collector_leaves(begin: Callable[..., RemoteCollectors]) ->
     wait_for(lambda: all(map(is_gone, processes)))
 
 
+@pytest.mark.thorough
 def test_the_end_ends_all_collectors(begin: Callable[..., RemoteCollectors]) -> None:
     collectors = begin(config_with())
     collect_until(collectors, all_ready(collectors))
@@ -234,6 +235,7 @@ def test_the_end_ends_all_collectors(begin: Callable[..., RemoteCollectors]) -> 
     wait_for(lambda: all(map(is_gone, processes)))
 
 
+@pytest.mark.thorough
 def test_a_run_that_hears_of_nobody_ends(begin: Callable[..., RemoteCollectors], monkeypatch: Any) -> None:
     monkeypatch.setattr("yamame.run.cluster.fleet.SILENCE_SECONDS", 2.0)
     collectors = begin(config_with(cpus_per_collector=99.0))
