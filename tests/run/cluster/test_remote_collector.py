@@ -15,6 +15,7 @@ from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import EpsilonGreedy, Explorer
 from yamame.run.build import new_agent
+from yamame.run.cluster.actor import CollectorActor
 from yamame.run.cluster.collector import RemoteCollector
 from yamame.run.cluster.orders import Harvest, Order, Weights
 from yamame.run.cluster.weights import acting_tensors, take_over
@@ -85,6 +86,16 @@ def test_trials_go_on_from_order_to_order(config: RunConfig) -> None:
     assert [harvest.env_steps for harvest in pieces] == [4, 8, 12, 120, 24]
     collected = [trajectory for harvest in pieces for trajectory in harvest.trajectories]
     assert fingerprints(collected) == fingerprints(list(whole[0].trajectories))
+
+
+def test_for_another_learner_new_trials_begin(config: RunConfig) -> None:
+    """Or it would get trials of whose steps it has counted only some."""
+    by, actor = weights(agent_of(config, seed=3), 5), CollectorActor(config, SEED, keep_seconds=None)
+    actor.prepare()
+    actor.work(order(3), by)
+    actor.prepare()
+    harvests = [actor.work(order(vector_steps), by) for vector_steps in (1, 3)]
+    assert [len(harvest.trajectories) for harvest in harvests if isinstance(harvest, Harvest)] == [0, 4]
 
 
 def test_another_seed_makes_other_trials(config: RunConfig) -> None:

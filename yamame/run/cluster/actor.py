@@ -40,7 +40,10 @@ class CollectorActor:
         return Greeting(host=socket.gethostname(), pid=os.getpid())
 
     def prepare(self) -> Greeting | Failure:
-        """Build environments and network, unless that is done."""
+        """Build environments and network; or, for a learner that takes it over from another one, begin new trials.
+
+        Part of the trials in flight was ordered by the other one, whose count nobody has.
+        """
         return self._answered(self._prepare)
 
     def work(self, order: Order, weights: Weights) -> Harvest | Failure:
@@ -48,7 +51,10 @@ class CollectorActor:
         return self._answered(lambda: self._prepared().work(order, weights))
 
     def _prepare(self) -> Greeting:
-        self._prepared()
+        if self._collector is None:
+            self._prepared()
+        else:
+            self._collector.restart()
         return self.hello()
 
     def _prepared(self) -> RemoteCollector:

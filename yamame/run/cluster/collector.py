@@ -71,6 +71,10 @@ class RemoteCollector:
             idle_seconds=idle_seconds,
         )
 
+    def restart(self) -> None:
+        """Drop the trials in flight."""
+        self._collector.restart()
+
     def close(self) -> None:
         """Close the environments."""
         self._collector.close()
