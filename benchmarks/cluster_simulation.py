@@ -174,7 +174,7 @@ def draw(all_works: Mapping[str, Work], plan: Plan, path: Path) -> None:
         axes.plot(COLLECTORS, speeds, "ko", label="simulated")
         axes.set(xscale="log", yscale="log", xlabel="collectors", ylabel="env steps/s", title=kind)
         axes.set_ylim(min(speeds) / 3, max(curves[-1]["collectors"], max(speeds)) * 3)
-    figure.axes[0].legend(fontsize=8)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
     figure.savefig(path, dpi=110)
 
 
