@@ -189,6 +189,7 @@ def test_a_learner_that_is_killed_ends_the_run_and_resume_finishes(rank: int, tm
     assert json.loads(done.stdout)["env_steps"] == env_steps
 
 
+@pytest.mark.thorough
 def test_without_the_command_its_learners_stop_by_themselves(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with running(*YAMAME, "train", "passive-tmaze", *FLAGS, "--run-dir", str(run), "--quiet") as process:
@@ -199,6 +200,7 @@ def test_without_the_command_its_learners_stop_by_themselves(tmp_path: Path) -> 
     assert json.loads((run / "ending.json").read_text()) == {"how": "stopped", "why": "SIGTERM"}
 
 
+@pytest.mark.thorough
 def test_torchrun_begins_the_learners(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "yamame"]
     train = [*torchrun, "train", "passive-tmaze", *FLAGS, "--env-steps", "96", "--json", "--quiet"]

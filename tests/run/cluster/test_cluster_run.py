@@ -104,7 +104,7 @@ def is_gone(process: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("learners", [1, 2])
+@pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_a_run_keeps_its_pace(tmp_path: Path, learners: int) -> None:
     """Several learners share the cluster that the first begins."""
     run = train(tmp_path / "run", "--env-steps", "1000", "--learners", str(learners))
@@ -124,6 +124,7 @@ def test_a_run_keeps_its_pace(tmp_path: Path, learners: int) -> None:
     assert "lost" not in err
 
 
+@pytest.mark.thorough
 def test_asked_to_stop_it_stops_at_once_and_goes_on_later(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     run = train(directory, "--env-steps", "1000000")

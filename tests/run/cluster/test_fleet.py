@@ -147,6 +147,7 @@ def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
     assert len(set(noise)) == len(noise)
 
 
+@pytest.mark.thorough
 def test_a_slow_collector_holds_up_no_other(begin: Callable[..., RemoteCollectors], tmp_path: Path) -> None:
     env = FactoryConfig(factory=Troubled(sleeps=0.5, marks=tmp_path), horizon=4)
     collectors = begin(replace(config_with(), env=env, context_length=0))
@@ -157,6 +158,7 @@ def test_a_slow_collector_holds_up_no_other(begin: Callable[..., RemoteCollector
     assert collectors.counts()["cluster/collectors"] == 2.0
 
 
+@pytest.mark.thorough
 def test_environments_that_cannot_be_made_end_the_run_in_a_line(begin: Callable[..., RemoteCollectors]) -> None:
     good = config_with()
     collectors = begin(good)
@@ -167,6 +169,7 @@ def test_environments_that_cannot_be_made_end_the_run_in_a_line(begin: Callable[
         collect_until(collectors, lambda: False)
 
 
+@pytest.mark.thorough
 def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
     begin: Callable[..., RemoteCollectors], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +184,7 @@ def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
     assert "AttributeError: 'str' object has no attribute 'name'" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
     cluster: Any, begin: Callable[..., RemoteCollectors], capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
@@ -201,6 +205,7 @@ def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
     collect_until(collectors, all_ready(collectors))
 
 
+@pytest.mark.thorough
 def test_collectors_outlive_their_learner_and_serve_the_next(begin: Callable[..., RemoteCollectors]) -> None:
     config = config_with()
     first = begin(config, name="a-run")
@@ -215,6 +220,7 @@ def test_collectors_outlive_their_learner_and_serve_the_next(begin: Callable[...
     assert other.fleet.members[0].phase == "placing"
 
 
+@pytest.mark.thorough
 def test_a_forgotten_collector_leaves(begin: Callable[..., RemoteCollectors]) -> None:
     collectors = begin(config_with(keep_seconds=3.0))
     collect_until(collectors, all_ready(collectors))
