@@ -69,6 +69,7 @@ def commands(block: Block) -> Iterator[list[str]]:
 @contextmanager
 def small_runs() -> Iterator[None]:
     """Inside, whatever trains or measures does so for a second, on networks of a few units."""
+    import_module("yamame.many.execute")  # imported inside first, it would keep the patched functions for ever
     with pytest.MonkeyPatch.context() as patch:
         plans = [import_module(f"yamame.{name}") for name in ("settings.resolve", "suite.plan", "ablate.plan")]
         patch.setattr(yamame, "train", _train_briefly)
