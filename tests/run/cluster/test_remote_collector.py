@@ -17,7 +17,7 @@ from yamame.rollout.exploration import EpsilonGreedy, Explorer
 from yamame.run.build import new_agent
 from yamame.run.cluster.actor import CollectorActor
 from yamame.run.cluster.collector import RemoteCollector
-from yamame.run.cluster.orders import Harvest, Order, Weights
+from yamame.run.cluster.orders import Failure, Harvest, Order, Weights
 from yamame.run.cluster.weights import acting_tensors, take_over
 from yamame.run.config import RunConfig
 
@@ -91,10 +91,11 @@ def test_trials_go_on_from_order_to_order(config: RunConfig) -> None:
 def test_for_another_learner_new_trials_begin(config: RunConfig) -> None:
     """Or it would get trials of whose steps it has counted only some."""
     by, actor = weights(agent_of(config, seed=3), 5), CollectorActor(config, SEED, keep_seconds=None)
-    actor.prepare()
-    actor.work(order(3), by)
-    actor.prepare()
-    harvests = [actor.work(order(vector_steps), by) for vector_steps in (1, 3)]
+    actor.prepare("one")
+    actor.work(order(3), by, "one")
+    actor.prepare("other")
+    assert isinstance(actor.work(order(2), by, "one"), Failure)  # it came late
+    harvests = [actor.work(order(vector_steps), by, "other") for vector_steps in (1, 3)]
     assert [len(harvest.trajectories) for harvest in harvests if isinstance(harvest, Harvest)] == [0, 4]
 
 

@@ -30,6 +30,7 @@ class CollectorActor:
     def __init__(self, config: RunConfig, seed: tuple[int, ...], *, keep_seconds: float | None) -> None:
         self._config, self._seed = config, seed
         self._collector: RemoteCollector | None = None
+        self._learner = ""
         self._asked, self._busy = time.monotonic(), False
         if keep_seconds is not None:
             threading.Thread(target=self._leave_when_forgotten, args=(keep_seconds,), daemon=True).start()
@@ -39,15 +40,19 @@ class CollectorActor:
         self._asked = time.monotonic()
         return Greeting(host=socket.gethostname(), pid=os.getpid())
 
-    def prepare(self) -> Greeting | Failure:
+    def prepare(self, learner: str = "") -> Greeting | Failure:
         """Build environments and network; or, for a learner that takes it over from another one, begin new trials.
 
-        Part of the trials in flight was ordered by the other one, whose count nobody has.
+        Part of the trials in flight was ordered by the other one, whose count nobody has; what it has ordered besides
+        and was not worked off yet never will be. `learner` names the one that counts from now on.
         """
+        self._learner = learner
         return self._answered(self._prepare)
 
-    def work(self, order: Order, weights: Weights) -> Harvest | Failure:
-        """See `RemoteCollector.work`."""
+    def work(self, order: Order, weights: Weights, learner: str = "") -> Harvest | Failure:
+        """See `RemoteCollector.work`; nothing is done for another learner than the one that it was prepared for."""
+        if learner != self._learner:
+            return Failure(message="it works for another learner")
         return self._answered(lambda: self._prepared().work(order, weights))
 
     def _prepare(self) -> Greeting:

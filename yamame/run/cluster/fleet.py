@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault
@@ -38,7 +39,7 @@ class Fleet:
         self.replaced = 0
         """Collectors that were lost."""
         self._rank, self._restarts, self._begun = rank, restarts, 0
-        self._name = ""
+        self._name, self._learner = "", uuid4().hex
         self._weights: Any = None
         self._silent_seconds = 0.0
         self._losses, self._room = Lines(), Lines(at_once=1)
@@ -71,7 +72,7 @@ class Fleet:
 
     def send(self, member: Member, order: Order) -> None:
         """Give a collector that is `ready` something to do."""
-        member.call(Call(member.actor.work.remote(order, self._weights), order))
+        member.call(Call(member.actor.work.remote(order, self._weights, self._learner), order))
 
     def answers(self, seconds: float) -> Answers:
         """What was done, once some of it is or so much time has passed; and look after those that do not answer.
@@ -123,7 +124,7 @@ class Fleet:
         match answer:
             case Greeting() if member.phase == "placing":
                 member.phase, member.where = "preparing", f"process {answer.pid} on {answer.host}"
-                member.call(Call(member.actor.prepare.remote()))
+                member.call(Call(member.actor.prepare.remote(self._learner)))
             case Greeting():
                 member.phase = "ready"
             case Failure(trace=""):
