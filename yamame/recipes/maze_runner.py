@@ -1,10 +1,11 @@
 """Find up to three places, one after the other, in a maze that one has never seen; relabeling gives the first hints.
 
 Command: yamame train maze-runner
-Cost: not measured yet
-Expected: not measured yet; random actions complete 0.41 of 2 sub-goals on average and 15 % of the instructions. All can
-    be completed: one who knows the maze needs 24 steps on average (99 of 100 times at most 64), one who knows what was
-    seen so far and takes the shortest way by that 33 (107), of 400
+Cost: an hour of training on one thread beside other runs
+Expected: 1.30 of 2 sub-goals on average and 52 % of the instructions (seed 0; without relabeling 0.57 and 31 %), still
+    rising; random actions complete 0.41 and 15 %. All can be completed: one who knows the maze needs 24 steps on
+    average (99 of 100 times at most 64), one who knows what was seen so far and takes the shortest way by that 33
+    (107), of 400
 
 Source: paper section 5 and appendix C.4; rewards x100. Differs from the paper: a narrower network, fewer discounts, a
 larger step size and a memory of 128 steps, so that it learns on a CPU; --context-length 0 remembers the whole trial.
