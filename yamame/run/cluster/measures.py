@@ -8,7 +8,7 @@ class Measures:
 
     def __init__(self) -> None:
         self.dropped = 0
-        """Harvests that were too old to be taken."""
+        """Harvests that were too old to be learned from."""
         self._handed_out: dict[str, float] = {}
         self._wait_seconds = self._seconds = self._idle_seconds = 0.0
         self._ages: list[int] = []

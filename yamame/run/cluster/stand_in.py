@@ -30,8 +30,9 @@ _POLL_SECONDS = 0.25
 class RemoteCollectors:
     """A collector whose vector steps are made elsewhere: each is over when as many environment steps have come in.
 
-    Never more is ordered than `remote.rounds_behind` rounds take, and nothing beyond the end of the run; what was
-    ordered more refreshes ago than that is dropped when it comes in. `environments` are only looked at.
+    Never more is ordered than `remote.rounds_behind` rounds take, and nothing beyond the end of the run. Trials that
+    came of what was ordered more refreshes ago than that are dropped, but the steps made are counted. `environments`
+    are only looked at.
     """
 
     def __init__(self, fleet: "Fleet", environments: TrialEnvironments, config: RunConfig) -> None:
@@ -57,9 +58,6 @@ class RemoteCollectors:
         if not self._refreshes:
             self.fleet.begin(self.name)
         self._refreshes += 1
-        arrived, self._arrived = self._arrived, deque()
-        for order, harvest in arrived:
-            self._sort(order, harvest)
         if version == self._version:
             return
         began = time.monotonic()
@@ -151,8 +149,6 @@ class RemoteCollectors:
     def _sort(self, order: Order, answer: Harvest | Fault) -> None:
         if isinstance(answer, Fault):
             self.faults.count([answer], finished=0, worked=False)
-        elif self._refreshes - order.refresh > self.config.remote.rounds_behind:
-            self.measures.dropped += 1
         else:
             self._arrived.append((order, answer))
 
@@ -167,10 +163,13 @@ class RemoteCollectors:
         each, num_envs = self.config.num_envs // self.config.collectors, self.config.num_envs
         taken: list[tuple[int, Trajectory]] = []
         while self._arrived and (self._credit < num_envs):
-            _, harvest = self._arrived.popleft()
+            order, harvest = self._arrived.popleft()
             self._credit += harvest.vector_steps * each
             self.env_steps += harvest.env_steps
             self.faults.count(harvest.faults, finished=harvest.finished, worked=harvest.env_steps > 0)
+            if self._refreshes - order.refresh > self.config.remote.rounds_behind:
+                self.measures.dropped += 1
+                continue
             self.measures.harvested(harvest, self._version)
             taken += [(0, trajectory) for trajectory in harvest.trajectories]
         self._credit = max(0, self._credit - num_envs)
