@@ -1,7 +1,6 @@
 """What becomes of trials whose environment fails, and how often that may happen."""
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from yamame.records.fault import Fault, FaultKind
 from yamame.records.limits import check_limits
 from yamame.records.resumable import State
 from yamame.records.step import TrialStep
+from yamame.rollout.lines import Lines
 
 RESTARTS = "faults/restarts"
-_LINES_AT_ONCE, _SECONDS_BETWEEN_LINES = 5, 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +50,7 @@ class Faults:
         self._counts: Counter[FaultKind] = Counter()
         self._excess = 0
         self._has_worked = False
-        self._lines = 0
-        self._quiet_until = 0.0
+        self._lines = Lines()
 
     def note(self, step: TrialStep, *, finished: int) -> None:
         """Take note of a step in which so many trials came to their end.
@@ -77,7 +75,7 @@ class Faults:
         if faults and (self._excess > self.config.max_restarts or not self._has_worked):
             raise self._too_many(faults[-1])
         for fault in faults:
-            self._tell(fault)
+            self._lines.tell(f"{fault.message} (begun anew; restart {self._counts.total()})")
 
     def state_dict(self) -> State:
         """What was counted; see `Resumable`."""
@@ -92,15 +90,6 @@ class Faults:
         """`faults/restarts`, and how many there were of each kind that was met, all in this run."""
         kinds = {f"faults/{kind}": float(self._counts[kind]) for kind in get_args(FaultKind) if self._counts[kind]}
         return {RESTARTS: float(self._counts.total()), **kinds}
-
-    def _tell(self, fault: Fault) -> None:
-        """A line on stderr: the first few at once, later ones at most one a minute."""
-        now = time.monotonic()
-        if self._lines >= _LINES_AT_ONCE and now < self._quiet_until:
-            return
-        self._lines += 1
-        self._quiet_until = now + _SECONDS_BETWEEN_LINES
-        print(f"{fault.message} (begun anew; restart {self._counts.total()})", file=sys.stderr)
 
     def _too_many(self, fault: Fault) -> UserError:
         if fault.trace:

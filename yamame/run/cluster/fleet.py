@@ -8,10 +8,10 @@ from uuid import uuid4
 
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault
+from yamame.rollout.lines import Lines
 from yamame.run.cluster.actor import CollectorActor
 from yamame.run.cluster.connect import NAMESPACE, Connection
 from yamame.run.cluster.keep_alive import KeepAlive
-from yamame.run.cluster.lines import Lines
 from yamame.run.cluster.member import Call, Member
 from yamame.run.cluster.orders import Failure, Greeting, Harvest, Order, Weights
 from yamame.run.config import RunConfig
