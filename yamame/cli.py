@@ -9,9 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
+from yamame.ablate.command import add_ablate
 from yamame.data.command import add_data
 from yamame.figures.command import add_figure
 from yamame.records.errors import RunFailedError, UserError
+from yamame.settings.command_line import add_output, refuse
+from yamame.suite.command import add_suite
 from yamame.viewer.command import add_view
 
 
@@ -51,8 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_eval(commands)
     _add_play(commands)
-    _add_suite(commands)
-    _add_ablate(commands)
+    add_suite(commands)
+    add_ablate(commands)
     _add_bench(commands)
     add_data(commands)
     add_view(commands)
@@ -75,13 +78,13 @@ def _add_train(commands: Any) -> None:
     )
     train.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
     train.add_argument("-h", "--help", action="store_true", help="with RECIPE: every field of its config")
-    _add_output(train)
+    add_output(train)
     train.set_defaults(command=_train, parser=train)
 
     resume = commands.add_parser("resume", help="go on where a run stands", allow_abbrev=False)
     resume.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     resume.add_argument("--env-steps", type=int, metavar="N", help="another length of the run, in environment steps")
-    _add_output(resume)
+    add_output(resume)
     resume.set_defaults(command=_resume)
 
 
@@ -132,57 +135,8 @@ def _add_bench(commands: Any) -> None:
     bench.set_defaults(command=_bench, parser=bench)
 
 
-def _add_suite(commands: Any) -> None:
-    suite = commands.add_parser(
-        "suite",
-        help="a whole benchmark: runs that go on where they stopped, and one table beside the published figures",
-        usage="yamame suite popgym [--names A,B | --level LEVEL | --all] [--seeds 0,1,2] [--directory DIR] "
-        "[--report-only] [--size SIZE] [--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
-        description="Every other flag is one of the recipe's: yamame train popgym --help lists them.",
-        allow_abbrev=False,
-    )
-    suite.add_argument("suite", metavar="SUITE", help="popgym")
-    suite.add_argument("--names", metavar="A,B", help="these environments")
-    suite.add_argument("--level", metavar="LEVEL", help="the easy, medium or hard ones")
-    suite.add_argument("--all", action="store_true", help="all 39")
-    suite.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
-    _add_many(suite, "environment", "suites/SUITE")
-    suite.set_defaults(command=_suite)
-
-
-def _add_ablate(commands: Any) -> None:
-    ablate = commands.add_parser(
-        "ablate",
-        help="a recipe beside its variants: runs that go on where they stopped, learning curves and a table",
-        usage="yamame ablate RECIPE --variants A,B,A+B [--without-full] [--seeds 0,1,2] [--directory DIR] "
-        "[--report-only] [--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
-        description="Every other flag is one of the recipe's: yamame train RECIPE --help lists them. They make the "
-        "unchanged recipe, an arm that is called full; every other arm differs from it by its variants alone.",
-        allow_abbrev=False,
-    )
-    ablate.add_argument("recipe", metavar="RECIPE", help="a name that `yamame recipes` lists")
-    ablate.add_argument("--variants", metavar="A,B,A+B", help="an arm for each; + joins variants in one arm")
-    ablate.add_argument("--without-full", action="store_true", help="no arm for the unchanged recipe")
-    _add_many(ablate, "arm", "ablations/RECIPE")
-    ablate.set_defaults(command=_ablate)
-
-
-def _add_many(parser: argparse.ArgumentParser, one: str, default_directory: str) -> None:
-    """What commands share that make many runs."""
-    parser.add_argument("--seeds", metavar="0,1,2", default="0", help=f"seeds of each {one} (default 0)")
-    parser.add_argument("--directory", type=Path, metavar="DIR", help=f"where all goes (default {default_directory})")
-    parser.add_argument("--report-only", action="store_true", help="train nothing: report what the directory holds")
-    parser.add_argument("--size", metavar="SIZE", help="of the network, as for train")
-    _add_output(parser)
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-
-
 def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
-    _refuse(rest)
+    refuse(rest)
     from rich.console import Console
     from rich.table import Table
 
@@ -205,11 +159,11 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             return 0
         raise UserError("no recipe was named: yamame recipes lists them")
     from yamame.run.session import start
-    from yamame.settings.catalogue import load_recipe
+    from yamame.settings.catalogue import load_recipe, require_recipe_first
     from yamame.settings.origin import about_run
     from yamame.settings.resolve import settings_from_flags
 
-    _require_recipe_first(options.recipe, rest, "train")
+    require_recipe_first(options.recipe, rest, "train")
     recipe = load_recipe(options.recipe)
     if options.help:
         options.parser.print_help()
@@ -224,7 +178,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _resume(options: argparse.Namespace, rest: list[str]) -> int:
-    _refuse(rest)
+    refuse(rest)
     from yamame.run.session import go_on
 
     _show_run(go_on(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
@@ -232,7 +186,7 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
-    _refuse(rest)
+    refuse(rest)
     from yamame.run.session import evaluate_run
 
     filmed = {}
@@ -260,7 +214,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _play(options: argparse.Namespace, rest: list[str]) -> int:
-    _refuse(rest)
+    refuse(rest)
     from yamame.run.film import film_run
 
     evaluation = film_run(
@@ -277,41 +231,6 @@ def _play(options: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
-def _suite(options: argparse.Namespace, rest: list[str]) -> int:
-    from yamame.suite.command import run_suite
-
-    report = run_suite(
-        options.suite,
-        names=options.names,
-        level=options.level,
-        everything=options.all,
-        variants=options.variant,
-        **_of_many(options, rest),
-    )
-    print(json.dumps(report.to_json()) if options.json else report.to_text())
-    return report.exit_code
-
-
-def _ablate(options: argparse.Namespace, rest: list[str]) -> int:
-    _require_recipe_first(options.recipe, rest, "ablate")
-    from yamame.ablate.command import run_ablation
-
-    report = run_ablation(
-        options.recipe,
-        variants=options.variants,
-        without_full=options.without_full,
-        **_of_many(options, rest),
-    )
-    print(json.dumps(report.to_json()) if options.json else report.to_text())
-    return report.exit_code
-
-
-def _of_many(options: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
-    """The values of `_add_many`, and the flags of the recipe."""
-    names = ("seeds", "directory", "report_only", "size", "quiet")
-    return {"flags": rest, **{name: getattr(options, name) for name in names}}
-
-
 def _bench(options: argparse.Namespace, rest: list[str]) -> int:
     if options.what is None:
         if options.help:
@@ -323,18 +242,6 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
     result = parse_bench(options.what, [*rest, "--help"] if options.help else rest)()
     print(json.dumps(result.to_json()) if options.json else result.to_text())
     return 0
-
-
-def _require_recipe_first(recipe: str, rest: list[str], command: str) -> None:
-    from yamame.settings.catalogue import recipe_names
-
-    if recipe not in recipe_names() and any(word in recipe_names() for word in rest):
-        raise UserError(f"the recipe comes before its flags: yamame {command} RECIPE --field value")
-
-
-def _refuse(rest: list[str]) -> None:
-    if rest:
-        raise UserError(f"unknown argument {rest[0]!r}: add --help to see what this command takes")
 
 
 def _show_run(summary: dict[str, Any], as_json: bool) -> None:

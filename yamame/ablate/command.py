@@ -1,51 +1,40 @@
-"""From the words after `yamame ablate` to runs, their curves and their table."""
+"""`yamame ablate`: what follows this word, and what comes of it."""
 
-from collections.abc import Sequence
-from pathlib import Path
+import argparse
+import json
+from typing import Any
 
-from yamame.ablate.arms import chosen_arms
-from yamame.ablate.plan import plan
-from yamame.ablate.results import collect_results
-from yamame.ablate.table import markdown, write_results
-from yamame.many.execute import Outcome, execute
-from yamame.many.folder import make_folder, require_folder
-from yamame.many.report import Report
-from yamame.many.results_files import RESULTS_PICTURE
-from yamame.many.words import chosen_seeds
-from yamame.settings.catalogue import load_recipe
-
-ABLATIONS = Path("ablations")
-"""Where comparisons go that are not told where, below the working directory."""
+from yamame.many.words import add_many, of_many
 
 
-def run_ablation(
-    recipe: str,
-    *,
-    variants: str | None = None,
-    without_full: bool = False,
-    seeds: str = "0",
-    directory: Path | None = None,
-    report_only: bool = False,
-    flags: Sequence[str] = (),
-    size: str | None = None,
-    quiet: bool = False,
-) -> Report:
-    """Make the runs that are wanted, as far as they are not there, then report on all that are in the folder.
+def add_ablate(commands: Any) -> None:
+    """Add the command to a parser's."""
+    ablate = commands.add_parser(
+        "ablate",
+        help="a recipe beside its variants: runs that go on where they stopped, learning curves and a table",
+        usage="yamame ablate RECIPE --variants A,B,A+B [--without-full] [--seeds 0,1,2] [--directory DIR] "
+        "[--report-only] [--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
+        description="Every other flag is one of the recipe's: yamame train RECIPE --help lists them. They make the "
+        "unchanged recipe, an arm that is called full; every other arm differs from it by its variants alone.",
+        allow_abbrev=False,
+    )
+    ablate.add_argument("recipe", metavar="RECIPE", help="a name that `yamame recipes` lists")
+    ablate.add_argument("--variants", metavar="A,B,A+B", help="an arm for each; + joins variants in one arm")
+    ablate.add_argument("--without-full", action="store_true", help="no arm for the unchanged recipe")
+    add_many(ablate, "arm", "ablations/RECIPE")
+    ablate.set_defaults(command=_ablate)
 
-    `flags` are fields of the recipe. Raises `UserError` for an unknown recipe or variant, for bad flags, and for a
-    folder that holds something else.
-    """
-    recipe = load_recipe(recipe).name
-    directory = ABLATIONS / recipe if directory is None else directory
-    if report_only:
-        require_folder(directory, flags, made_by=f"yamame ablate {recipe}")
-        outcome = Outcome()
-    else:
-        arms = chosen_arms(variants, without_full=without_full)
-        runs = plan(recipe, arms, chosen_seeds(seeds), directory, flags=flags, size=size)
-        make_folder(directory)
-        outcome = execute(runs, quiet=quiet)
-    results = collect_results(directory, recipe)
-    write_results(directory, results)
-    told = {"recipe": recipe, "directory": str(directory), **results.to_json()}
-    return Report(results=told, table=f"{markdown(results)}\nFigure: {directory / RESULTS_PICTURE}", outcome=outcome)
+
+def _ablate(options: argparse.Namespace, rest: list[str]) -> int:
+    from yamame.ablate.run_ablation import run_ablation
+    from yamame.settings.catalogue import require_recipe_first
+
+    require_recipe_first(options.recipe, rest, "ablate")
+    report = run_ablation(
+        options.recipe,
+        variants=options.variants,
+        without_full=options.without_full,
+        **of_many(options, rest),
+    )
+    print(json.dumps(report.to_json()) if options.json else report.to_text())
+    return report.exit_code

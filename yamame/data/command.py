@@ -7,6 +7,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from yamame.settings.command_line import refuse
+
 _Report = tuple[dict[str, Any], str, int]
 """For programs, for people, and the exit code."""
 
@@ -41,10 +43,7 @@ def _add(verbs: Any, verb: str, act: Callable[[argparse.Namespace], _Report], ab
 
 
 def _run(act: Callable[[argparse.Namespace], _Report], options: argparse.Namespace, rest: list[str]) -> int:
-    if rest:
-        from yamame.records.errors import UserError
-
-        raise UserError(f"unknown argument {rest[0]!r}: add --help to see what this command takes")
+    refuse(rest)
     for_programs, for_people, exit_code = act(options)
     print(json.dumps(for_programs) if options.json else for_people)
     return exit_code

@@ -4,7 +4,7 @@ import difflib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -44,6 +44,12 @@ def load_recipe(name: str) -> Recipe:
     module = importlib.import_module(f"yamame.recipes.{name.replace('-', '_')}")
     environment = inspect.signature(module.config).parameters["env"].default
     return Recipe(name=name, environment=environment, configure=module.config, about=_about(module.__doc__ or ""))
+
+
+def require_recipe_first(recipe: str, rest: Sequence[str], command: str) -> None:
+    """Raise `UserError` where what should be the recipe is none, and a later word is one."""
+    if recipe not in recipe_names() and any(word in recipe_names() for word in rest):
+        raise UserError(f"the recipe comes before its flags: yamame {command} RECIPE --field value")
 
 
 def _about(docstring: str) -> dict[str, str]:

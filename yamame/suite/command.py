@@ -1,51 +1,41 @@
-"""From the words after `yamame suite` to runs and their table."""
+"""`yamame suite`: what follows this word, and what comes of it."""
 
-from collections.abc import Sequence
-from pathlib import Path
+import argparse
+import json
+from typing import Any
 
-from yamame.many.execute import Outcome, execute
-from yamame.many.folder import make_folder, require_folder
-from yamame.many.report import Report
-from yamame.many.words import chosen_seeds
-from yamame.records.errors import UserError
-from yamame.suite.plan import RECIPE, chosen_names, plan
-from yamame.suite.results import collect_results
-from yamame.suite.table import markdown, write_results
-
-SUITES = Path("suites")
-"""Where suites go that are not told where, below the working directory."""
+from yamame.many.words import add_many, of_many
 
 
-def run_suite(
-    suite: str,
-    *,
-    names: str | None = None,
-    level: str | None = None,
-    everything: bool = False,
-    seeds: str = "0",
-    directory: Path | None = None,
-    report_only: bool = False,
-    flags: Sequence[str] = (),
-    variants: Sequence[str] = (),
-    size: str | None = None,
-    quiet: bool = False,
-) -> Report:
-    """Make the runs that are wanted, as far as they are not there, then report on all that are in the folder.
+def add_suite(commands: Any) -> None:
+    """Add the command to a parser's."""
+    suite = commands.add_parser(
+        "suite",
+        help="a whole benchmark: runs that go on where they stopped, and one table beside the published figures",
+        usage="yamame suite popgym [--names A,B | --level LEVEL | --all] [--seeds 0,1,2] [--directory DIR] "
+        "[--report-only] [--size SIZE] [--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
+        description="Every other flag is one of the recipe's: yamame train popgym --help lists them.",
+        allow_abbrev=False,
+    )
+    suite.add_argument("suite", metavar="SUITE", help="popgym")
+    suite.add_argument("--names", metavar="A,B", help="these environments")
+    suite.add_argument("--level", metavar="LEVEL", help="the easy, medium or hard ones")
+    suite.add_argument("--all", action="store_true", help="all 39")
+    suite.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
+    add_many(suite, "environment", "suites/SUITE")
+    suite.set_defaults(command=_suite)
 
-    `flags` are fields of the recipe. Raises `UserError` for an unknown suite and for bad flags.
-    """
-    if suite != RECIPE:
-        raise UserError(f"unknown suite {suite!r}: there is {RECIPE}")
-    directory = SUITES / suite if directory is None else directory
-    if report_only:
-        require_folder(directory, flags, made_by=f"yamame suite {suite}")
-        outcome = Outcome()
-    else:
-        chosen = chosen_names(names, level, everything)
-        runs = plan(chosen, chosen_seeds(seeds), directory, flags=flags, variants=variants, size=size)
-        make_folder(directory)
-        outcome = execute(runs, quiet=quiet)
-    results = collect_results(directory)
-    write_results(directory, results)
-    told = {"suite": RECIPE, "directory": str(directory), **results.to_json()}
-    return Report(results=told, table=markdown(results), outcome=outcome)
+
+def _suite(options: argparse.Namespace, rest: list[str]) -> int:
+    from yamame.suite.run_suite import run_suite
+
+    report = run_suite(
+        options.suite,
+        names=options.names,
+        level=options.level,
+        everything=options.all,
+        variants=options.variant,
+        **of_many(options, rest),
+    )
+    print(json.dumps(report.to_json()) if options.json else report.to_text())
+    return report.exit_code

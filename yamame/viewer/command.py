@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.records.errors import UserError
+from yamame.settings.command_line import refuse
 
 USUAL = (Path("runs"), Path("suites"), Path("ablations"))
 """Where `train`, `suite` and `ablate` put runs that are not told where."""
@@ -37,8 +38,7 @@ def add_view(commands: Any) -> None:
 
 
 def _view(options: argparse.Namespace, rest: list[str]) -> int:
-    if rest:
-        raise UserError(f"unknown argument {rest[0]!r}: add --help to see what this command takes")
+    refuse(rest)
     roots = _roots(options.runs)
     if not 0 <= options.port <= 65535:
         raise UserError(f"--port {options.port} is no port: give one from 1 to 65535, or 0 for one that is free")

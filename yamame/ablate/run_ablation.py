@@ -1,0 +1,51 @@
+"""From what was said after `yamame ablate` to runs, their curves and their table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from yamame.ablate.arms import chosen_arms
+from yamame.ablate.plan import plan
+from yamame.ablate.results import collect_results
+from yamame.ablate.table import markdown, write_results
+from yamame.many.execute import Outcome, execute
+from yamame.many.folder import make_folder, require_folder
+from yamame.many.report import Report
+from yamame.many.results_files import RESULTS_PICTURE
+from yamame.many.words import chosen_seeds
+from yamame.settings.catalogue import load_recipe
+
+ABLATIONS = Path("ablations")
+"""Where comparisons go that are not told where, below the working directory."""
+
+
+def run_ablation(
+    recipe: str,
+    *,
+    variants: str | None = None,
+    without_full: bool = False,
+    seeds: str = "0",
+    directory: Path | None = None,
+    report_only: bool = False,
+    flags: Sequence[str] = (),
+    size: str | None = None,
+    quiet: bool = False,
+) -> Report:
+    """Make the runs that are wanted, as far as they are not there, then report on all that are in the folder.
+
+    `flags` are fields of the recipe. Raises `UserError` for an unknown recipe or variant, for bad flags, and for a
+    folder that holds something else.
+    """
+    recipe = load_recipe(recipe).name
+    directory = ABLATIONS / recipe if directory is None else directory
+    if report_only:
+        require_folder(directory, flags, made_by=f"yamame ablate {recipe}")
+        outcome = Outcome()
+    else:
+        arms = chosen_arms(variants, without_full=without_full)
+        runs = plan(recipe, arms, chosen_seeds(seeds), directory, flags=flags, size=size)
+        make_folder(directory)
+        outcome = execute(runs, quiet=quiet)
+    results = collect_results(directory, recipe)
+    write_results(directory, results)
+    told = {"recipe": recipe, "directory": str(directory), **results.to_json()}
+    return Report(results=told, table=f"{markdown(results)}\nFigure: {directory / RESULTS_PICTURE}", outcome=outcome)
