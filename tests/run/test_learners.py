@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
+from processes import are_gone, descendants, named
 from tiny import tiny_config
 
 import yamame
@@ -85,20 +86,9 @@ def has_saved(run: Path) -> Callable[[], bool]:
     return lambda: any(not path.name.endswith("-000000000") for path in run.glob(f"{CHECKPOINTS}/update-*"))
 
 
-def children(process: subprocess.Popen[str]) -> list[int]:
-    """The learners of a command, in their order."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/status"):
-        with suppress(OSError):
-            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
-            command = status.with_name("cmdline").read_text()
-            if fields["PPid"].strip() == str(process.pid) and "spawn_main" in command:
-                found.append(int(status.parent.name))
-    return sorted(found)
-
-
-def are_gone(pids: list[int]) -> bool:
-    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+def learners_of(process: subprocess.Popen[str]) -> list[int]:
+    """In their order."""
+    return sorted(named(descendants(process.pid), "spawn_main"))
 
 
 def stored(directory: Path) -> int:
@@ -174,7 +164,7 @@ def test_a_learner_that_is_killed_ends_the_run_and_resume_finishes(rank: int, tm
     run = tmp_path / "run"
     with running(*YAMAME, "train", "passive-tmaze", *FLAGS, "--run-dir", str(run), "--quiet") as process:
         wait_for(has_saved(run))
-        learners = children(process)
+        learners = learners_of(process)
         assert len(learners) == 2
         os.kill(learners[rank], signal.SIGKILL)
         out, err = process.communicate(timeout=60)
@@ -194,7 +184,7 @@ def test_without_the_command_its_learners_stop_by_themselves(tmp_path: Path) -> 
     run = tmp_path / "run"
     with running(*YAMAME, "train", "passive-tmaze", *FLAGS, "--run-dir", str(run), "--quiet") as process:
         wait_for(has_saved(run))
-        learners = children(process)
+        learners = learners_of(process)
         process.kill()
         wait_for(lambda: are_gone(learners))
     assert json.loads((run / "ending.json").read_text()) == {"how": "stopped", "why": "SIGTERM"}

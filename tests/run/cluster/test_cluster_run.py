@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes import are_gone, descendants, named
 
 from yamame.learning.checkpoint import load_checkpoint
 from yamame.run.metrics import read_metrics
@@ -62,20 +63,6 @@ def train(directory: Path, *words: str) -> "subprocess.Popen[str]":
     return yamame("train", "passive-tmaze", *small_words(), *of_cluster, *words)
 
 
-def in_family(process: int) -> list[int]:
-    """Living processes of the session that a process leads or led, by whatever parents they have."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == process and fields[0] != "Z":
-                found += [int(folder.name), *in_family(int(folder.name))]
-    return found
-
-
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
     since = time.monotonic()
     while not condition():
@@ -83,25 +70,11 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.1)
 
 
-def are_gone(processes: list[int]) -> bool:
-    return all(map(is_gone, processes))
-
-
-def named(processes: list[int], part: str) -> list[int]:
-    """Those that live and have some words in their command line."""
-    return [
-        process
-        for process in processes
-        if not is_gone(process) and part in Path(f"/proc/{process}/cmdline").read_text(errors="replace")
-    ]
-
-
-def is_gone(process: int) -> bool:
-    """Whether it has ended, be it that nobody has asked how."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+def working(directory: Path) -> "tuple[subprocess.Popen[str], list[int]]":
+    """A long run that has made some rounds, and all processes below it."""
+    run = train(directory, "--env-steps", "1000000")
+    wait_for(lambda: (directory / "metrics.jsonl").exists() and len(read_metrics(directory)) > 5, 120)
+    return run, descendants(run.pid)
 
 
 @pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.thorough), 2])
@@ -127,9 +100,7 @@ def test_a_run_keeps_its_pace(tmp_path: Path, learners: int) -> None:
 @pytest.mark.thorough
 def test_asked_to_stop_it_stops_at_once_and_goes_on_later(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    run = train(directory, "--env-steps", "1000000")
-    wait_for(lambda: (directory / "metrics.jsonl").exists() and len(read_metrics(directory)) > 5, 120)
-    family = in_family(run.pid)
+    run, family = working(directory)
     assert len(family) > 3
     asked = time.monotonic()
     run.send_signal(signal.SIGTERM)
@@ -149,9 +120,7 @@ def test_asked_to_stop_it_stops_at_once_and_goes_on_later(tmp_path: Path) -> Non
 @pytest.mark.thorough
 def test_a_killed_learner_takes_its_cluster_with_it(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    run = train(directory, "--env-steps", "1000000")
-    wait_for(lambda: (directory / "metrics.jsonl").exists() and len(read_metrics(directory)) > 2, 120)
-    family = in_family(run.pid)
+    run, family = working(directory)
     assert len(named(family, "Collector")) == 2
     run.kill()
     run.communicate(timeout=60)

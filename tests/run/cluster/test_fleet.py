@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from fleet_config import fleet_config
+from processes import are_gone, is_gone
 from troubled import Troubled
 
 from yamame.environments.factory import FactoryConfig
@@ -107,13 +108,6 @@ def all_ready(collectors: RemoteCollectors) -> Callable[[], bool]:
 
 def process_of(member: Member) -> int:
     return int(member.where.split()[1])
-
-
-def is_gone(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -229,7 +223,7 @@ def test_a_forgotten_collector_leaves(begin: Callable[..., RemoteCollectors]) ->
     assert not any(map(is_gone, processes))
     assert collectors.fleet._keep_alive is not None
     collectors.fleet._keep_alive.close()
-    wait_for(lambda: all(map(is_gone, processes)))
+    wait_for(lambda: are_gone(processes))
 
 
 @pytest.mark.thorough
@@ -238,7 +232,7 @@ def test_the_end_ends_all_collectors(begin: Callable[..., RemoteCollectors]) -> 
     collect_until(collectors, all_ready(collectors))
     processes = [process_of(member) for member in collectors.fleet.members]
     collectors.close()
-    wait_for(lambda: all(map(is_gone, processes)))
+    wait_for(lambda: are_gone(processes))
 
 
 @pytest.mark.thorough

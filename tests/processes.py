@@ -27,3 +27,16 @@ def named(processes: list[int], part: str) -> list[int]:
             if part in Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
                 found.append(process)
     return found
+
+
+def is_gone(process: int) -> bool:
+    """Whether it has ended, be it that nobody has asked how."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def are_gone(processes: list[int]) -> bool:
+    """Whether all have."""
+    return all(map(is_gone, processes))
