@@ -17,6 +17,12 @@ def with_units(monkeypatch: pytest.MonkeyPatch, *, present: bool) -> None:
     monkeypatch.setattr(compute, "has_bfloat16_units", lambda device: present)
 
 
+@pytest.mark.parametrize(("units", "fast"), [("amx_bf16", True), ("avx512_bf16", True), ("avx512_f", False)])
+def test_units_of_a_cpu(monkeypatch: pytest.MonkeyPatch, units: str, fast: bool) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": False, units: True})
+    assert compute.has_bfloat16_units(torch.device("cpu")) is fast
+
+
 @pytest.mark.usefixtures("compiler_works")
 @pytest.mark.parametrize(
     ("units", "width", "updates", "dtype", "compiled"),

@@ -24,7 +24,7 @@ class ComputeConfig:
     """Where to learn: cpu, cuda, cuda:1, … or auto (cuda where there is one)."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of matrix products and activations; weights, norms, values, losses and statistics are float32 in any case.
-    auto: bfloat16 where the machine has units for it (GPU, AMX)."""
+    auto: bfloat16 where the machine has units for it (GPU, AMX, AVX512-BF16)."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the network. auto: where it is known to pay (GPU, bfloat16) and the run is long enough."""
     cuda_graph: bool = True
@@ -86,7 +86,8 @@ def has_bfloat16_units(device: torch.device) -> bool:
     """Whether bfloat16 products are faster than float32 ones there."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    return bool(torch.cpu.get_capabilities().get("amx_bf16", False))
+    here = torch.cpu.get_capabilities()
+    return any(here.get(units, False) for units in ("amx_bf16", "avx512_bf16"))
 
 
 def can_compile(device: torch.device) -> bool:

@@ -1,0 +1,108 @@
+"""What a run on Package Delivery remembers: what it does at forks by what it has seen there in the same trial.
+
+python benchmarks/delivery_memory.py RUN [--trials 128]
+
+An agent with a perfect memory takes the right way wherever it has turned before, be it the right way or the wrong one.
+Beside what the policy does stands what the critics think: in how many of these visits they rank the right way higher,
+and by how much (the mean over critics, in standard deviations of what they learn), at the acting discount.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from yamame.environments.package_delivery import LEFT, RIGHT
+from yamame.model.agent import Agent
+from yamame.model.policy import Policy
+from yamame.records.trajectory import Trajectory
+from yamame.replay.packing import Window, pack
+from yamame.rollout.collect import Collector
+from yamame.rollout.exploration import Explorer, NoExploration
+from yamame.run.config import RunConfig
+from yamame.run.judge import EVALUATION_SEED
+from yamame.run.session import load_agent, read_config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """One step at a fork where the agent has turned before."""
+
+    known: str
+    """What came of the last turn there."""
+    action: int
+    right_side: int
+    gap: float
+    """Q(right side) - Q(the other one), normalised."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--trials", type=int, default=128)
+    options = parser.parse_args()
+    config = read_config(options.run)
+    agent, loaded = load_agent(options.run, "newest")
+    trials = play(config, agent, options.trials)
+    print(f"{loaded.step} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} deliveries a trial\n")
+    by_known: dict[str, list[Visit]] = defaultdict(list)
+    for trial in trials:
+        for visit in visits(agent, trial):
+            by_known[visit.known].append(visit)
+    print("| turned there before | visits | takes the right way | the wrong one | stays | critics know | by |")
+    print("|---|---|---|---|---|---|---|")
+    for known, seen in sorted(by_known.items()):
+        right = np.mean([visit.action == visit.right_side for visit in seen])
+        wrong = np.mean([visit.action == LEFT + RIGHT - visit.right_side for visit in seen])
+        gaps = np.array([visit.gap for visit in seen])
+        print(
+            f"| {known} | {len(seen)} | {right:.2f} | {wrong:.2f} | {1 - right - wrong:.2f} | {np.mean(gaps > 0):.2f} "
+            f"| {gaps.mean():.3f} |"
+        )
+
+
+def play(config: RunConfig, agent: Agent, trials: int) -> list[Trajectory]:
+    """The first trial of as many environments, without exploration noise."""
+    policy = Policy(agent, num_envs=trials, generator=torch.Generator().manual_seed(EVALUATION_SEED))
+    with closing(config.env.build(trials, EVALUATION_SEED)) as environments:
+        explorer = Explorer(NoExploration(), environments.action_space, trials, np.random.default_rng(0))
+        collector = Collector(environments, config.env.task, explorer)
+        first: dict[int, Trajectory] = {}
+        while len(first) < trials:
+            for env, trajectory in collector.step(policy, deterministic=False):
+                first.setdefault(env, trajectory)
+    return list(first.values())
+
+
+@torch.no_grad()
+def visits(agent: Agent, trial: Trajectory) -> Iterator[Visit]:
+    """All visits of a trial to forks where it has turned before."""
+    batch = pack([Window(trajectory=trial, start=0, length=len(trial))])
+    state_ND = agent.encode(agent.features(batch), batch)
+    raw_NKGA = agent.critic(state_ND)
+    assert raw_NKGA.ndim == 4
+    q_NA = (raw_NKGA[:, :, agent.acting].mean(dim=1) * agent.popart.scale_G[agent.acting]).numpy()
+    observation = np.asarray(trial.observation["observation"])
+    right_sides: dict[int, int] = {}
+    outcomes: dict[int, str] = {}
+    for step, action in enumerate(trial.action.tolist()):
+        position, at_fork = int(observation[step, 0]), observation[step, 2] == 1
+        if not at_fork:
+            continue
+        if position in right_sides:
+            side = right_sides[position]
+            gap = float(q_NA[step, side] - q_NA[step, LEFT + RIGHT - side])
+            yield Visit(known=outcomes[position], action=action, right_side=side, gap=gap)
+        if action in (LEFT, RIGHT):
+            passed = int(observation[step + 1, 0]) != 0
+            right_sides[position] = action if passed else LEFT + RIGHT - action
+            outcomes[position] = "the right way" if passed else "the wrong way"
+
+
+if __name__ == "__main__":
+    main()
