@@ -4,8 +4,10 @@ import itertools
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ from yamame.run.metrics import read_metrics
 from yamame.run.pace import PaceConfig
 from yamame.run.progress import Progress
 from yamame.run.session import About, go_on, start
+from yamame.run.signals import StopSignal
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
@@ -163,11 +166,22 @@ def test_a_signal_stops_an_overlapped_round_at_once_and_resume_goes_on(
 ) -> None:
     changes = {"pace.round_env_steps": round_env_steps, "pace.updates_per_env_step": 0.1}
     config = tiny_config(overlap=True, env_steps=240, **changes)
+    heard, handle = threading.Event(), StopSignal._handle
+
+    def hear(self: StopSignal, number: int, frame: FrameType | None) -> None:
+        handle(self, number, frame)
+        heard.set()
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert heard.wait(60), "the main thread has not heard of it"
+
     with monkeypatch.context() as patch:
-        at_collecting_step(20, lambda: os.kill(os.getpid(), signal.SIGINT), patch)
+        patch.setattr(StopSignal, "_handle", hear)
+        at_collecting_step(20, interrupt, patch)
         stopped = start(config, About(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
     assert stopped["stopped_by"] == "SIGINT"
-    assert 160 <= stopped["env_steps"] < 240
+    assert stopped["env_steps"] == 160
     assert read_metrics(tmp_path / "run")[-1]["env_steps"] < stopped["env_steps"] if round_env_steps < 240 else True
     finished = go_on(tmp_path / "run", env_steps=None, quiet=True)
     assert (finished["env_steps"], finished["updates"]) == (240, 24)
