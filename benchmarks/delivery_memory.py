@@ -1,10 +1,11 @@
-"""What a run on Package Delivery remembers: what it does at forks by what it has seen there in the same trial.
+"""What a run on Package Delivery remembers: what it does by what it has seen in the same trial.
 
 python benchmarks/delivery_memory.py RUN [--trials 128]
 
-An agent with a perfect memory takes the right way wherever it has turned before, be it the right way or the wrong one.
-Beside what the policy does stands what the critics think: in how many of these visits they rank the right way higher,
-and by how much (the mean over critics, in standard deviations of what they learn), at the acting discount.
+An agent with a perfect memory takes the right way wherever it has turned before, be it the right way or the wrong one,
+and never drops again in a way that has failed. Beside what the policy does stands what the critics think: how often
+they rank the right way (the ways of dropping that were not tried) higher, and by how much (the mean over critics, in
+standard deviations of what they learn), at the acting discount.
 """
 
 import argparse
@@ -16,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float32
 
-from yamame.environments.package_delivery import LEFT, RIGHT
+from yamame.environments.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
 from yamame.records.trajectory import Trajectory
@@ -41,6 +43,18 @@ class Visit:
     """Q(right side) - Q(the other one), normalised."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """One drop where some ways have failed and none has succeeded yet."""
+
+    failed: int
+    """How many ways have."""
+    new: bool
+    """Whether it takes another one."""
+    gap: float
+    """Q(those not tried) - Q(those that failed), means over them, normalised."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
@@ -51,9 +65,13 @@ def main() -> None:
     trials = play(config, agent, options.trials)
     print(f"{loaded.step} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} deliveries a trial\n")
     by_known: dict[str, list[Visit]] = defaultdict(list)
+    by_failed: dict[int, list[Retry]] = defaultdict(list)
     for trial in trials:
-        for visit in visits(agent, trial):
+        q_NA = action_values(agent, trial)
+        for visit in visits(trial, q_NA):
             by_known[visit.known].append(visit)
+        for retry in retries(trial, q_NA):
+            by_failed[retry.failed].append(retry)
     print("| turned there before | visits | takes the right way | the wrong one | stays | critics know | by |")
     print("|---|---|---|---|---|---|---|")
     for known, seen in sorted(by_known.items()):
@@ -62,6 +80,14 @@ def main() -> None:
         gaps = np.array([visit.gap for visit in seen])
         print(
             f"| {known} | {len(seen)} | {right:.2f} | {wrong:.2f} | {1 - right - wrong:.2f} | {np.mean(gaps > 0):.2f} "
+            f"| {gaps.mean():.3f} |"
+        )
+    print("\n| ways of dropping that failed | drops | in another way | by chance | critics know | by |")
+    print("|---|---|---|---|---|---|")
+    for failed, drops in sorted(by_failed.items()):
+        new, gaps = np.mean([drop.new for drop in drops]), np.array([drop.gap for drop in drops])
+        print(
+            f"| {failed} | {len(drops)} | {new:.2f} | {1 - failed / DROPS:.2f} | {np.mean(gaps > 0):.2f} "
             f"| {gaps.mean():.3f} |"
         )
 
@@ -80,13 +106,20 @@ def play(config: RunConfig, agent: Agent, trials: int) -> list[Trajectory]:
 
 
 @torch.no_grad()
-def visits(agent: Agent, trial: Trajectory) -> Iterator[Visit]:
-    """All visits of a trial to forks where it has turned before."""
+def action_values(agent: Agent, trial: Trajectory) -> Float32[np.ndarray, "N A"]:
+    """Of all actions at all steps: the mean over critics, normalised."""
     batch = pack([Window(trajectory=trial, start=0, length=len(trial))])
     state_ND = agent.encode(agent.features(batch), batch)
     raw_NKGA = agent.critic(state_ND)
     assert raw_NKGA.ndim == 4
-    q_NA = (raw_NKGA[:, :, agent.acting].mean(dim=1) * agent.popart.scale_G[agent.acting]).numpy()
+    q_NA: Float32[np.ndarray, "N A"] = (
+        raw_NKGA[:, :, agent.acting].mean(dim=1) * agent.popart.scale_G[agent.acting]
+    ).numpy()
+    return q_NA
+
+
+def visits(trial: Trajectory, q_NA: Float32[np.ndarray, "N A"]) -> Iterator[Visit]:
+    """All visits of a trial to forks where it has turned before."""
     observation = np.asarray(trial.observation["observation"])
     right_sides: dict[int, int] = {}
     outcomes: dict[int, str] = {}
@@ -102,6 +135,23 @@ def visits(agent: Agent, trial: Trajectory) -> Iterator[Visit]:
             passed = int(observation[step + 1, 0]) != 0
             right_sides[position] = action if passed else LEFT + RIGHT - action
             outcomes[position] = "the right way" if passed else "the wrong way"
+
+
+def retries(trial: Trajectory, q_NA: Float32[np.ndarray, "N A"]) -> Iterator[Retry]:
+    """All drops of a trial before the first that succeeds, but those before the first that fails."""
+    observation = np.asarray(trial.observation["observation"])
+    ways, failed = range(FIRST_DROP, FIRST_DROP + DROPS), set[int]()
+    for step, action in enumerate(trial.action.tolist()):
+        position, packages, at_fork = observation[step]
+        if action not in ways or at_fork or not position or len(failed) == DROPS:
+            continue
+        if failed:
+            of_failed = q_NA[step, sorted(failed)].mean()
+            gap = float(q_NA[step, [way for way in ways if way not in failed]].mean() - of_failed)
+            yield Retry(failed=len(failed), new=action not in failed, gap=gap)
+        if observation[step + 1, 1] < packages:
+            return
+        failed.add(action)
 
 
 if __name__ == "__main__":
