@@ -1,4 +1,5 @@
 import hypothesis
+import pytest
 import torch
 
 # test processes share the cores: two busy thread pools are many times slower than one thread each
@@ -7,3 +8,12 @@ torch.set_num_threads(1)
 # and no example is wrong for being slow
 hypothesis.settings.register_profile("without deadline", deadline=None)
 hypothesis.settings.load_profile("without deadline")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where types are checked at run time nothing is compiled: the compiler's stand-ins for tensors fail the checks.
+
+    Tests of compiled updates run them in processes of their own.
+    """
+    if config.getoption("jaxtyping_packages", None):
+        torch.compiler.set_stance("force_eager")

@@ -29,6 +29,8 @@ def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunCo
     """The run for an environment."""
     if "Pendulum" in env.name:
         return _control(env)
+    if "HigherLower" in env.name:
+        return _prediction(env)
     return _balance(env) if "CartPole" in env.name else _memory(env)
 
 
@@ -44,6 +46,23 @@ def _memory(env: PopgymConfig) -> RunConfig:
         exploration=EpsilonGreedy(anneal_steps=8_000),
         pace=PaceConfig(updates_per_env_step=0.04, round_env_steps=24 * 52),
         evaluation=EvaluationConfig(every_env_steps=2_500, trials=48, num_envs=24, solved_return=0.993),
+    )
+
+
+def _prediction(env: PopgymConfig) -> RunConfig:
+    """Guesses that change nothing but their own reward: later ones would only be noise in what an action is worth.
+
+    Half of them stay random, so that what is not guessed is known as well.
+    """
+    base = _memory(env)
+    return replace(
+        base,
+        env_steps=500_000,
+        agent=replace(base.agent, acting_discount=0.1, discounts=(0.5,)),
+        learner=replace(base.learner, decay_updates=5_000),
+        exploration=EpsilonGreedy(anneal_steps=8_000, final=0.5),
+        pace=replace(base.pace, updates_per_env_step=0.01),
+        evaluation=replace(base.evaluation, every_env_steps=50_000, trials=240),
     )
 
 
