@@ -13,7 +13,6 @@ from scipy import stats
 from yamame.environments.crafter import CrafterConfig
 from yamame.environments.maze_runner import MazeRunnerConfig
 from yamame.environments.package_delivery import PackageDeliveryConfig
-from yamame.records.errors import FieldError
 from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import decode, encode, snapshot
@@ -194,31 +193,6 @@ def test_all_or_nothing() -> None:
     counts = inserted_counts(made([9, 9], [(1, 0), (2, 1), (5, 2)]), 2000, mode="all-or-nothing")
     assert set(counts) == {0, 2}
     assert stats.chisquare([counts[0], counts[2]], [400, 1600]).pvalue > 1e-3
-
-
-@pytest.mark.parametrize(("drawn", "kept"), [(0, 0.0), (100, 0.0), (150, 0.5), (175, 0.75), (200, 1.0), (10_000, 1.0)])
-@pytest.mark.parametrize("mode", ["some", "all", "all-or-nothing"])
-def test_hindsight_fades(mode: Any, drawn: int, kept: float) -> None:
-    """Of trajectories that would all be relabelled, so many stay as they are."""
-    trajectory, rng = made([9], [(1, 0)]), np.random.default_rng(0)
-    relabel = Relabeler(RelabelConfig(mode=mode, all_chance=1.0, fade=(100, 200)))
-    statistics = GoalStatistics(drawn=drawn)
-    told = [relabel(trajectory, statistics, rng)[0] is not trajectory for _ in range(600)]
-    otherwise = 0.5 if mode == "some" else 1.0
-    assert stats.binomtest(sum(told), 600, otherwise * (1.0 - kept)).pvalue > 1e-3
-
-
-def test_hindsight_that_does_not_fade_takes_no_chance() -> None:
-    trajectory = made([9, 9], [(1, 0), (3, 1)])
-    before, never = np.random.default_rng(0), np.random.default_rng(0)
-    Relabeler(RelabelConfig(fade=(100, 200)))(trajectory, GoalStatistics(drawn=100), before)
-    Relabeler(RelabelConfig())(trajectory, GoalStatistics(drawn=100), never)
-    assert before.bit_generator.state == never.bit_generator.state
-
-
-def test_a_fade_that_ends_before_it_begins_is_refused() -> None:
-    with pytest.raises(FieldError, match=r"fade ends at 5, before it begins at 6"):
-        RelabelConfig(fade=(6, 5))
 
 
 def test_without_importance_sampling_all_steps_are_alike() -> None:

@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Float32, Int, Shaped
 
-from yamame.records.errors import FieldError
 from yamame.records.goals import INSTRUCTION_LEAF, Goals, displays
 from yamame.records.limits import check_limits
 from yamame.records.trajectory import Trajectory
@@ -31,23 +30,10 @@ class RelabelConfig:
     """Chance that a trajectory that is drawn is counted for the rarity of goals."""
     top_k: int = 5
     """Candidates among which the most frequent way of choosing chooses."""
-    fade: tuple[int, int] = (0, 0)
-    """Hindsight knows only of what went well: where the outcome of an action is hidden, whoever learns from it takes
-    the first try for surer than it is. So once the first number of trajectories that missed a sub-goal have been
-    drawn, more and more of them stay as they are, and from the second number on all do. (0, 0): it never fades, as in
-    the paper."""
 
     def __post_init__(self) -> None:
         check_limits(self, "all_chance", "statistics_chance", at_least=0, at_most=1)
         check_limits(self, "top_k", at_least=1)
-        check_limits(self, "fade", at_least=0)
-        if self.fade[0] > self.fade[1]:
-            raise FieldError(self, "fade", f"ends at {self.fade[1]}, before it begins at {self.fade[0]}")
-
-    def faded(self, drawn: int) -> float:
-        """Chance that a trajectory stays as it is, after so many have been drawn."""
-        begin, end = self.fade
-        return min(1.0, max(0, drawn - begin) / max(1, end - begin)) if end else 0.0
 
 
 class Relabeler:
@@ -74,8 +60,7 @@ class Relabeler:
             return trajectory, statistics
         statistics = self._counted(goals, statistics, rng)
         candidates = _achieved_at_other_steps(goals, completed)
-        wanted = self._wanted(len(goals.instruction) - len(completed), statistics, rng)
-        inserted = min(wanted, len(set(candidates[0])))
+        inserted = min(self._wanted(len(goals.instruction) - len(completed), rng), len(set(candidates[0])))
         statistics = replace(
             statistics,
             drawn=statistics.drawn + 1,
@@ -125,11 +110,8 @@ class Relabeler:
             return statistics
         return statistics.observed(goals.achieved_goal)
 
-    def _wanted(self, missed: int, statistics: GoalStatistics, rng: np.random.Generator) -> int:
+    def _wanted(self, missed: int, rng: np.random.Generator) -> int:
         """h, before it is known how many candidates there are."""
-        faded = self.config.faded(statistics.drawn)
-        if faded and rng.random() < faded:
-            return 0
         match self.config.mode:
             case "some":
                 return int(rng.random() * (missed + 1))
