@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 
-from yamame.environments.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT
+from yamame.environments.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT, PackageDeliveryConfig
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
 from yamame.records.trajectory import Trajectory
@@ -61,6 +61,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=128)
     options = parser.parse_args()
     config = read_config(options.run)
+    if not isinstance(config.env, PackageDeliveryConfig):
+        parser.error(f"{options.run} is a run of {config.env.task}: give one of Package Delivery")
     agent, loaded = load_agent(options.run, "newest")
     trials = play(config, agent, options.trials)
     print(f"{loaded.step} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} deliveries a trial\n")
@@ -68,7 +70,7 @@ def main() -> None:
     by_failed: dict[int, list[Retry]] = defaultdict(list)
     for trial in trials:
         q_NA = action_values(agent, trial)
-        for visit in visits(trial, q_NA):
+        for visit in visits(trial, q_NA, last=config.env.road_length - 1):
             by_known[visit.known].append(visit)
         for retry in retries(trial, q_NA):
             by_failed[retry.failed].append(retry)
@@ -118,14 +120,14 @@ def action_values(agent: Agent, trial: Trajectory) -> Float32[np.ndarray, "N A"]
     return q_NA
 
 
-def visits(trial: Trajectory, q_NA: Float32[np.ndarray, "N A"]) -> Iterator[Visit]:
-    """All visits of a trial to forks where it has turned before."""
+def visits(trial: Trajectory, q_NA: Float32[np.ndarray, "N A"], *, last: int) -> Iterator[Visit]:
+    """All visits of a trial to forks where it has turned before; but at the `last` position both ways lead to 0."""
     observation = np.asarray(trial.observation["observation"])
     right_sides: dict[int, int] = {}
     outcomes: dict[int, str] = {}
     for step, action in enumerate(trial.action.tolist()):
         position, at_fork = int(observation[step, 0]), observation[step, 2] == 1
-        if not at_fork:
+        if not at_fork or position == last:
             continue
         if position in right_sides:
             side = right_sides[position]

@@ -197,11 +197,11 @@ def test_updates_due(env_steps: int, updates: int, due: int) -> None:
 
 def test_a_signal_stops_cleanly_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny_config()
-    before = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     at_collecting_step(14, lambda: signal.raise_signal(signal.SIGTERM), monkeypatch)
     stopped = start(config, About(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
     assert stopped["stopped_by"] == "SIGTERM"
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is handler
     before = read_metrics(tmp_path / "run")
     assert len(before) == 3  # rounds of four steps
     finished = go_on(tmp_path / "run", env_steps=None, quiet=True)
