@@ -11,6 +11,7 @@ from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.records.batch import Predictions
+from yamame.records.errors import UserError
 
 BATCH = double_batch(random_windows(0, (1,)))
 """One transition, so two tokens, of which the first is valid."""
@@ -50,6 +51,17 @@ def test_policy_gradient_pulls_on_the_least_critic_only() -> None:
     PolicyGradientLoss()(BATCH, predictions(q_policy_NKG=q_policy)).per_token[0].backward()
     assert q_policy.grad is not None
     assert q_policy.grad[0].tolist() == [[0.0, -1.5], [-1.0, 0.0]]
+
+
+def test_the_entropy_bonus_is_in_normalised_values() -> None:
+    """Token 0: 1.75 + 0.5 (0.1 + 0.2) / 2; and a nat of either discount is worth half of the weight."""
+    entropy = predictions().entropy_NG.clone().requires_grad_()
+    output = PolicyGradientLoss(entropy_weight=0.5)(BATCH, predictions(entropy_NG=entropy))
+    assert output.per_token.tolist() == [pytest.approx(-1.825), pytest.approx(2.075)]
+    output.per_token.sum().backward()
+    assert entropy.grad is not None and entropy.grad.unique().tolist() == [-0.25]
+    with pytest.raises(UserError, match="entropy_weight"):
+        PolicyGradientLoss(entropy_weight=-0.1)
 
 
 def test_imitation_compares_the_means_of_the_critics() -> None:

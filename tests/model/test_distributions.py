@@ -85,7 +85,26 @@ def test_tanh_gaussian_log_prob_is_that_of_torch() -> None:
     action_NA = torch.rand(6, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 1.9 - 0.95
     expected_NG = reference.log_prob(action_NA[:, None].expand(-1, 3, -1)).sum(-1)
     torch.testing.assert_close(policy.log_prob(action_NA), expected_NG, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(policy.entropy(), normal.entropy().sum(-1), rtol=1e-12, atol=1e-12)
+
+
+def test_tanh_gaussian_entropy_is_the_expectation_of_its_estimate() -> None:
+    """Against minus the mean log-density of samples by torch; a wide one is nearly two-valued, and worth little."""
+    raw = torch.tensor([[[0.3, -1.0, 0.0, 0.4]], [[0.0, 0.0, 9.0, 9.0]]], dtype=torch.float64)
+    policy = TanhGaussianPolicy.of(raw.repeat_interleave(100_000, 0))
+    noise_NGA = torch.randn(200_000, 1, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    estimate = policy.entropy(noise_NGA).view(2, -1).mean(1)
+    normal = Normal(policy.mean_NGA, policy.log_std_NGA.exp())
+    reference = TransformedDistribution(normal, [TanhTransform(cache_size=1)])  # type: ignore[no-untyped-call]
+    torch.manual_seed(0)
+    expected = -reference.log_prob(reference.sample()).sum(-1).view(2, -1).mean(1)
+    torch.testing.assert_close(estimate, expected, rtol=0, atol=0.05)
+    assert estimate[1] < estimate[0] < 2 * math.log(2.0)
+
+
+def test_entropy_pulls_a_saturated_policy_back() -> None:
+    raw = torch.tensor([[[3.0, 0.0]]], dtype=torch.float64, requires_grad=True)
+    TanhGaussianPolicy.of(raw).entropy(torch.zeros(1, 1, 1, dtype=torch.float64)).sum().backward()
+    assert raw.grad is not None and raw.grad[0, 0, 0] < -1.9
 
 
 def test_actions_at_the_border_count_as_0_99() -> None:

@@ -146,7 +146,7 @@ class Agent(nn.Module):
         q_data, q_policy = self.critic.values(state_ND, batch.action, policy, noise_NGA)
         return Predictions(
             log_prob_NG=policy.log_prob(batch.action),
-            entropy_NG=policy.entropy(),
+            entropy_NG=policy.entropy(noise_NGA),
             q_data_NKG=q_data,
             q_policy_NKG=q_policy,
             td_target_NG=td_target_NG,

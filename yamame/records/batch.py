@@ -106,6 +106,7 @@ class Predictions:
     log_prob_NG: Float[Tensor, "N G"]
     """log pi(a_data | s)."""
     entropy_NG: Float[Tensor, "N G"]
+    """Of the policy, in nats; of a Box one unbiased estimate."""
     q_data_NKG: Float[Tensor, "N K G"]
     """Q(s, a_data): gradient to critics and encoder."""
     q_policy_NKG: Float[Tensor, "N K G"]

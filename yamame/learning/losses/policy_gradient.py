@@ -9,19 +9,24 @@ from yamame.records.limits import check_limits
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradientLoss:
-    """-(w min_k Q_k(s, a_pi) + b), averaged over discounts. Source: paper section 3, equation 3.
+    """-(w min_k Q_k(s, a_pi) + b) - entropy_weight H(pi), averaged over discounts. Source: paper section 3, equation 3.
 
-    The minimum is over all critics; they get no gradient from here (`Predictions.q_policy_NKG`).
+    The minimum is over all critics; they get no gradient from here (`Predictions.q_policy_NKG`). Differs from the
+    paper: an entropy bonus, off by default, for policies that would settle on what the critics prefer by chance.
+    Critics do not see it: rewards stay those of the task.
     """
 
     weight: float = 1.0
     """Weight of this loss in the sum; 0 leaves imitation alone."""
+    entropy_weight: float = 0.0
+    """What a nat of entropy is worth, in normalised value; actions that differ by less are taken about equally."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "weight", at_least=0)
+        check_limits(self, "weight", "entropy_weight", at_least=0)
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """The loss of every token."""
         q_NG = predictions.q_scale_G * predictions.q_policy_NKG.amin(dim=1) + predictions.q_shift_G
         entropy = masked_mean(predictions.entropy_NG[:, -1].detach(), batch.valid)
-        return LossOutput(per_token=-q_NG.mean(dim=1), metrics={"entropy": entropy})
+        objective_NG = q_NG + self.entropy_weight * predictions.entropy_NG if self.entropy_weight else q_NG
+        return LossOutput(per_token=-objective_NG.mean(dim=1), metrics={"entropy": entropy})

@@ -1,11 +1,13 @@
 """Action distributions for G discounts at once, with just what the losses and the rollout ask of them."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
+from torch.nn import functional
 
 ActionValue = Callable[[Float[Tensor, "N G A"]], Float[Tensor, "N K G"]]
 """Q of one action vector a token and discount."""
@@ -55,8 +57,8 @@ class CategoricalPolicy:
         index = action_N[:, None, None].expand(-1, self.log_softmax_NGA.shape[1], 1)
         return self.log_softmax_NGA.gather(2, index).squeeze(2)
 
-    def entropy(self) -> Float[Tensor, "N G"]:
-        """Entropy in nats."""
+    def entropy(self, noise_NGA: Float[Tensor, "N G A"] | None = None) -> Float[Tensor, "N G"]:
+        """Entropy in nats, exact: it needs no noise."""
         possible = self.probability_NGA
         if self.allowed_N1A is not None:
             possible = possible.where(self.allowed_N1A, 1.0)
@@ -100,9 +102,13 @@ class TanhGaussianPolicy:
         log_density = -0.5 * gaussian.square() - self.log_std_NGA - 0.9189385332046727
         return (log_density - torch.log1p(-action.square())).sum(-1)
 
-    def entropy(self) -> Float[Tensor, "N G"]:
-        """Entropy of the Gaussian before the tanh, in nats (that of the squashed one has no closed form)."""
-        return (self.log_std_NGA + 1.4189385332046727).sum(-1)
+    def entropy(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G"]:
+        """Estimate of the differential entropy in nats, unbiased: the Gaussian's, plus what the tanh takes from it at
+        the one action that the noise makes (the mean of that has no closed form). At most log 2 a dimension on average.
+        """
+        gaussian = self.mean_NGA + self.log_std_NGA.exp() * noise_NGA
+        log_slope = 2.0 * (math.log(2.0) - gaussian - functional.softplus(-2.0 * gaussian))
+        return (self.log_std_NGA + 1.4189385332046727 + log_slope).sum(-1)
 
     def sample(self, generator: torch.Generator) -> Float[Tensor, "N G A"]:
         """One action for every discount."""

@@ -74,8 +74,8 @@ class FactoredPolicy:
         """Log-probability of one action a token under the softmaxes, for every discount; -inf if it is forbidden."""
         return self._per_component(self.each.log_prob(action_NC.flatten())).sum(1)
 
-    def entropy(self) -> Float[Tensor, "N G"]:
-        """Entropy in nats."""
+    def entropy(self, noise_NGA: Float[Tensor, "N G A"] | None = None) -> Float[Tensor, "N G"]:
+        """Entropy in nats, exact: it needs no noise."""
         return self._per_component(self.each.entropy()).sum(1)
 
     def sample(self, generator: torch.Generator) -> Shaped[Tensor, "N G C"]:
