@@ -36,10 +36,11 @@ from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import encode
 from yamame.replay.sampler import ReplayConfig
 from yamame.replay.store import LMDBStore
-from yamame.run.build import build, new_agent
+from yamame.run.build import build
 from yamame.run.cluster.weights import acting_tensors, take_over
 from yamame.run.config import RunConfig
 from yamame.run.defaults import small_agent
+from yamame.run.new_agent import new_agent
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 

@@ -14,9 +14,9 @@ from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.model.trajectory_encoders.gru import GRUConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.records.errors import UserError
-from yamame.run.build import new_agent
 from yamame.run.config import RunConfig
 from yamame.run.config_json import from_json, to_json
+from yamame.run.new_agent import new_agent
 from yamame.run.sizes import SIZES, apply_size
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags, settings_from_overrides

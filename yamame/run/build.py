@@ -2,19 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from gymnasium import spaces
 
-from yamame.environments.adapters.action_masks import without_masks
 from yamame.learning.compute import Compute, resolve
 from yamame.learning.learner import Learner
-from yamame.model.agent import Agent
 from yamame.model.policy import Policy
 from yamame.ops.ranks import ALONE, Ranks
-from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch
 from yamame.records.interfaces import TrialEnvironments
 from yamame.records.trajectory import Trajectory
@@ -26,14 +21,14 @@ from yamame.replay.task import TaskSpaces
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer
 from yamame.rollout.statistics import Statistics
+from yamame.run.cluster.connect import Connection
+from yamame.run.cluster.fleet import Fleet
 from yamame.run.cluster.stand_in import Broadcast, RemoteCollectors
 from yamame.run.config import RunConfig
+from yamame.run.new_agent import new_agent
 from yamame.run.offline import Clock, open_offline
 from yamame.run.run_directory import OFFLINE
 from yamame.run.shares import compute_of_rank
-
-if TYPE_CHECKING:
-    from yamame.run.cluster.connect import Connection
 
 _STREAMS = 6
 """Random streams of a learner."""
@@ -77,7 +72,7 @@ def build(
     *,
     restarts: int,
     ranks: Ranks = ALONE,
-    connection: "Connection | None" = None,
+    connection: Connection | None = None,
 ) -> Parts:
     """All parts, from independent random streams of the config's seed.
 
@@ -165,32 +160,9 @@ def _collector(config: RunConfig, trials: TrialEnvironments, rng: np.random.Gene
 
 
 def _collectors(
-    config: RunConfig, trials: TrialEnvironments, connection: "Connection", *, rank: int, restarts: int
+    config: RunConfig, trials: TrialEnvironments, connection: Connection, *, rank: int, restarts: int
 ) -> RemoteCollectors:
-    from yamame.run.cluster.fleet import Fleet  # knows this module
-
     return RemoteCollectors(Fleet(config, connection, rank=rank, restarts=restarts), trials, config)
-
-
-def new_agent(
-    config: RunConfig,
-    observation_space: spaces.Space,
-    action_space: PolicyActionSpace,
-    horizon: int,
-    *,
-    seed: int,
-) -> Agent:
-    """The agent for a task, its weights drawn from `seed`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Agent(
-            config.agent,
-            observation_space=without_masks(observation_space, config.env.mask_key),
-            action_space=action_space,
-            context_length=config.context,
-            horizon=horizon,
-            world_model=config.learner.world_model.weight > 0,
-        )
 
 
 def resolve_compute(config: RunConfig, ranks: Ranks = ALONE) -> Compute:

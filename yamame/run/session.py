@@ -13,13 +13,13 @@ from yamame.learning.checkpoint import Checkpoint, load_checkpoint, read_checkpo
 from yamame.model.agent import Agent
 from yamame.records.errors import UserError
 from yamame.records.spaces import space_from_json
-from yamame.run.build import new_agent
 from yamame.run.config import RunConfig
 from yamame.run.config_json import from_json, to_json
 from yamame.run.course import About, Summary, begin, stepped, take_up, tell_of_damaged
 from yamame.run.judge import EVALUATION_SEED, judge_agent
 from yamame.run.launch import launch, must_launch, this_rank
 from yamame.run.local import misfit
+from yamame.run.new_agent import new_agent
 from yamame.run.offline import with_length
 from yamame.run.run_directory import ABOUT, BEST, CHECKPOINTS, CONFIG, RESULT, SPACES, create, require_run
 from yamame.run.shares import spread

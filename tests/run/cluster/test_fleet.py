@@ -19,12 +19,12 @@ from yamame.model.agent import Agent
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.exploration import BiLevelEpsilon
-from yamame.run.build import new_agent
 from yamame.run.cluster.connect import Connection, connect
 from yamame.run.cluster.fleet import Fleet
 from yamame.run.cluster.member import Member
 from yamame.run.cluster.stand_in import RemoteCollectors
 from yamame.run.config import RunConfig
+from yamame.run.new_agent import new_agent
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 
@@ -49,7 +49,7 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def joined(cluster: Any) -> Iterator[Connection]:
-    connection = connect(cluster.address, cpus=2)
+    connection = connect(cluster.address, cpus=2.0)
     yield connection
     connection.close()
 

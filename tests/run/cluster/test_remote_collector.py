@@ -14,12 +14,12 @@ from yamame.model.policy import Policy
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import EpsilonGreedy, Explorer
-from yamame.run.build import new_agent
 from yamame.run.cluster.actor import CollectorActor
 from yamame.run.cluster.collector import RemoteCollector
 from yamame.run.cluster.orders import Failure, Harvest, Order, Weights
 from yamame.run.cluster.weights import acting_tensors, take_over
 from yamame.run.config import RunConfig
+from yamame.run.new_agent import new_agent
 
 SEED = (0, 0, 1, 2)
 

@@ -12,12 +12,12 @@ from yamame.model.agent import Agent
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault
 from yamame.records.trajectory import Trajectory
-from yamame.run.build import new_agent
 from yamame.run.cluster.fleet import Answers, Fleet
 from yamame.run.cluster.member import Call, Member
 from yamame.run.cluster.orders import Harvest, Order, Weights
 from yamame.run.cluster.stand_in import RemoteCollectors
 from yamame.run.config import RunConfig
+from yamame.run.new_agent import new_agent
 
 FAULT = Fault(kind="raised", message="environment 3: raised", trace="Traceback")
 

@@ -14,10 +14,10 @@ from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer
 from yamame.rollout.faults import Faults
-from yamame.run.build import new_agent
 from yamame.run.cluster.orders import Harvest, Order, Weights
 from yamame.run.cluster.weights import take_over
 from yamame.run.config import RunConfig
+from yamame.run.new_agent import new_agent
 
 
 class RemoteCollector:

@@ -1,0 +1,30 @@
+"""The agent for a task."""
+
+import torch
+from gymnasium import spaces
+
+from yamame.environments.adapters.action_masks import without_masks
+from yamame.model.agent import Agent
+from yamame.records.action_spaces import PolicyActionSpace
+from yamame.run.config import RunConfig
+
+
+def new_agent(
+    config: RunConfig,
+    observation_space: spaces.Space,
+    action_space: PolicyActionSpace,
+    horizon: int,
+    *,
+    seed: int,
+) -> Agent:
+    """The agent that a config and a task's spaces ask for, its weights drawn from `seed`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Agent(
+            config.agent,
+            observation_space=without_masks(observation_space, config.env.mask_key),
+            action_space=action_space,
+            context_length=config.context,
+            horizon=horizon,
+            world_model=config.learner.world_model.weight > 0,
+        )
