@@ -3,8 +3,8 @@
 Command: yamame train package-delivery
 Cost: half an hour of training on one thread beside another run
 Expected: 1.99 / 1.94 / 1.92 of 3 deliveries (seeds 0, 1, 2; random actions 0.2), and nearly half of the instructions;
-    2.16 after twice as many trials (seed 0). It remembers the valid way to drop once it has
-    found it, but not which ways failed, nor which way was right at a fork
+    2.16 after twice as many trials (seed 0). It remembers the valid way to drop once it has found it, but not which
+    ways failed, nor which way was right at a fork
 
 Source: paper section 5 and appendix C. Differs from the paper: a narrower network, fewer discounts, a larger step size
 and rewards x100 instead of x10, so that it learns on a CPU.

@@ -1,4 +1,4 @@
-"""The agent for a task."""
+"""From a config and the spaces of a task to an agent that has learned nothing yet."""
 
 import torch
 from gymnasium import spaces
