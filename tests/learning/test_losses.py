@@ -53,6 +53,16 @@ def test_policy_gradient_pulls_on_the_least_critic_only() -> None:
     assert q_policy.grad[0].tolist() == [[0.0, -1.5], [-1.0, 0.0]]
 
 
+def test_policy_gradient_follows_the_mean_of_the_critics_if_told() -> None:
+    """Token 0: -((2 * 1.25 - 1) + (3 * 2.5 + 0.5)) / 2; token 1: -((2 * -1.5 - 1) + (3 * 4.5 + 0.5)) / 2."""
+    q_policy = predictions().q_policy_NKG.clone().requires_grad_()
+    output = PolicyGradientLoss(critics="mean")(BATCH, predictions(q_policy_NKG=q_policy))
+    assert output.per_token.tolist() == [pytest.approx(-4.75), pytest.approx(-5.0)]
+    output.per_token[0].backward()
+    assert q_policy.grad is not None
+    assert q_policy.grad[0].tolist() == [[-0.5, -0.75], [-0.5, -0.75]]
+
+
 def test_the_entropy_bonus_is_in_normalised_values() -> None:
     """Token 0: 1.75 + 0.5 (0.1 + 0.2) / 2; and a nat of either discount is worth half of the weight."""
     entropy = predictions().entropy_NG.clone().requires_grad_()

@@ -1,6 +1,7 @@
 """Off-policy policy gradient: choose what the critics like."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from yamame.ops.masked import masked_mean
 from yamame.records.batch import Batch, LossOutput, Predictions
@@ -12,12 +13,14 @@ class PolicyGradientLoss:
     """-(w min_k Q_k(s, a_pi) + b) - entropy_weight H(pi), averaged over discounts. Source: paper section 3, equation 3.
 
     The minimum is over all critics; they get no gradient from here (`Predictions.q_policy_NKG`). Differs from the
-    paper: an entropy bonus, off by default, for policies that would settle on what the critics prefer by chance.
-    Critics do not see it: rewards stay those of the task.
+    paper, where told: their mean instead (as REDQ has it), and an entropy bonus, for policies that would settle on
+    what the critics prefer by chance. Critics do not see the bonus: rewards stay those of the task.
     """
 
     weight: float = 1.0
     """Weight of this loss in the sum; 0 leaves imitation alone."""
+    critics: Literal["min", "mean"] = "min"
+    """What of the critics it follows: the least, which holds back from what they do not agree on, or their mean."""
     entropy_weight: float = 0.0
     """What a nat of entropy is worth, in normalised value; actions that differ by less are taken about equally."""
 
@@ -26,7 +29,9 @@ class PolicyGradientLoss:
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """The loss of every token."""
-        q_NG = predictions.q_scale_G * predictions.q_policy_NKG.amin(dim=1) + predictions.q_shift_G
+        of_all = predictions.q_policy_NKG
+        q_NG = predictions.q_scale_G * (of_all.amin(1) if self.critics == "min" else of_all.mean(1))
+        q_NG = q_NG + predictions.q_shift_G
         entropy = masked_mean(predictions.entropy_NG[:, -1].detach(), batch.valid)
         objective_NG = q_NG + self.entropy_weight * predictions.entropy_NG if self.entropy_weight else q_NG
         return LossOutput(per_token=-objective_NG.mean(dim=1), metrics={"entropy": entropy})
