@@ -145,10 +145,14 @@ def test_two_writers_and_two_readers_at_once(tmp_path: Path) -> None:
 
 
 def test_verifying_beside_a_writer_finds_nothing(tmp_path: Path) -> None:
+    """How many it finds is chance: those that it has not come to may be pushed out meanwhile."""
+    good = 0
     with opened(tmp_path, capacity=50) as store:
         store.append_all([numbered(3)] * 20)
         with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) as writer:
             while writer.poll() is None:
                 found = examine(tmp_path, None)
-                assert (found.bad, found.set_aside) == ([], []) and found.good >= 20
+                assert (found.bad, found.set_aside) == ([], [])
+                good += found.good
+        assert good and examine(tmp_path, None).good >= 50
         assert store.ids()[-1] == 169 and Mark.named(b"") is None

@@ -1,8 +1,8 @@
 """Run at a velocity that only the reward tells, three attempts at each.
 
-Command: yamame train half-cheetah-velocity --compute.dtype bfloat16
-Cost: 94,000 updates and 3.2 million steps, 46 minutes on one thread beside one to three other runs, with bfloat16 units
-    (AVX512-BF16); in float32 an update takes nearly twice as long
+Command: yamame train half-cheetah-velocity
+Cost: 94,000 updates and 3.2 million steps, 46 minutes on one thread beside one to three other runs with
+    --compute.dtype bfloat16 on AVX512-BF16 units; in float32 an update takes nearly twice as long
 Expected: -288 on seed 0, the same in every attempt (random actions earn -1,037, standing still about -900; to run at
     the velocity for nothing would earn 0). The agent without memory stays behind from the 15,000th update on
 
