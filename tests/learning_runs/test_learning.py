@@ -22,6 +22,12 @@ def test_repeat_previous(tmp_path: Path) -> None:
     assert run.evaluate(trials=256)["return_mean"] >= 0.9
 
 
+def test_cart_pole_without_velocities(tmp_path: Path) -> None:
+    pytest.importorskip("popgym")
+    run = yamame.train("popgym", env={"name": "PositionOnlyCartPoleEasy"}, seed=1, run_dir=tmp_path / "run")
+    assert run.evaluate(trials=256)["return_mean"] >= 0.98  # random actions 0.12
+
+
 def test_wind(tmp_path: Path) -> None:
     run = yamame.train("wind", seed=1, run_dir=tmp_path / "run")
     assert run.evaluate(trials=256)["return_mean"] > 40  # in held-out winds; of 75, one who knows them earns 62

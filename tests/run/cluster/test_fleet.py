@@ -121,7 +121,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
     begin: Callable[..., RemoteCollectors], how: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    collectors = begin(config_with())
+    collectors = begin(config_with(rounds_behind=LONG))  # so that no harvest is dropped
     trajectories = collect_until(collectors, all_ready(collectors))
     trajectories += collect_until(collectors, has_made(collectors, 160))
     victim = collectors.fleet.members[0]

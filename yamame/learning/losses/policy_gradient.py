@@ -29,9 +29,9 @@ class PolicyGradientLoss:
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """The loss of every token."""
-        of_all = predictions.q_policy_NKG
-        q_NG = predictions.q_scale_G * (of_all.amin(1) if self.critics == "min" else of_all.mean(1))
-        q_NG = q_NG + predictions.q_shift_G
+        of_all_NKG = predictions.q_policy_NKG
+        raw_NG = of_all_NKG.amin(dim=1) if self.critics == "min" else of_all_NKG.mean(dim=1)
+        q_NG = predictions.q_scale_G * raw_NG + predictions.q_shift_G
         entropy = masked_mean(predictions.entropy_NG[:, -1].detach(), batch.valid)
         objective_NG = q_NG + self.entropy_weight * predictions.entropy_NG if self.entropy_weight else q_NG
         return LossOutput(per_token=-objective_NG.mean(dim=1), metrics={"entropy": entropy})
