@@ -136,6 +136,7 @@ def test_help_goes_to_stdout_and_exits_with_zero(capsys, flag):
         ("--losses.0.weight heavy", "--losses.0.weight: 'heavy' is not a number"),
         ("--seed abc", "--seed: 'abc' is not an int or None"),
         ("--agent.discounts 0.1 x", "--agent.discounts: '0.1 x' is not a list of numbers"),
+        ("--agent.discounts [0.1,0.9]", "'[0.1,0.9]' is not a list of numbers: write --agent.discounts 0.1 0.9"),
         ("--env.kind big", "--env.kind: 'big' is not one of 'passive', 'active'"),
         ("--options.gain x", "--options.gain: 'x' is not a number"),
         ("--env.horizon", "--env.horizon: the value is missing: give an int"),

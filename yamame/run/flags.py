@@ -181,9 +181,11 @@ def _one_line(complaint: str, args: Sequence[str], flags: Mapping[str, Field]) -
     if named and named[0] in flags:
         wanted = describe(flags[named[0]].annotation)
         values = _values_of(named[0], args)
-        return (
-            f"{named[0]}: {values!r} is not {wanted}" if values else f"{named[0]}: the value is missing: give {wanted}"
-        )
+        if not values:
+            return f"{named[0]}: the value is missing: give {wanted}"
+        with_spaces = " ".join(values.strip("[()]").replace(",", " ").split())
+        hint = f": write {named[0]} {with_spaces}" if "," in values and wanted.startswith("a list") else ""
+        return f"{named[0]}: {values!r} is not {wanted}{hint}"
     return complaint.removeprefix("Error parsing ") or "the flags cannot be read: --help lists all of them"
 
 
