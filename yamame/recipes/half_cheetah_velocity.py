@@ -1,10 +1,10 @@
 """Run at a velocity that only the reward tells, three attempts at each.
 
 Command: yamame train half-cheetah-velocity
-Cost: 94,000 updates and 3.2 million steps, 46 minutes on one thread beside one to three other runs with
+Cost: 94,000 updates and 3.2 million steps, 41 to 46 minutes on one thread beside one to three other runs with
     --compute.dtype bfloat16 on AVX512-BF16 units; in float32 an update takes nearly twice as long
-Expected: -288 on seed 0, the same in every attempt (random actions earn -1,037, standing still about -900; to run at
-    the velocity for nothing would earn 0). The agent without memory comes to -352
+Expected: -288 / -261 / -164 (seeds 0, 1, 2), the same in every attempt (random actions earn -1,037, standing still
+    about -900; to run at the velocity for nothing would earn 0). The agent without memory comes to -352 / -298 / -415
 
 Source: paper section 4, figure 5. Differs from the paper: a narrower network, two discounts, a larger step size and
 windows of 16 steps, so that it learns on a CPU, no imitation, and an entropy bonus: noise is cut off at the bounds of
