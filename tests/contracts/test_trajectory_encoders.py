@@ -200,6 +200,25 @@ def test_a_timestep_given_twice_counts_once(config: TrajectoryEncoderConfig) -> 
 
 @every_encoder
 @torch.no_grad()
+def test_a_memory_goes_on_where_its_state_was_taken(config: TrajectoryEncoderConfig) -> None:
+    """Also behind a timestep that comes twice; the state stays as it was while the memory goes on."""
+    encoder = built(config)
+    memory, resumed = encoder.initial_state(2), encoder.initial_state(2)
+    if memory is None:
+        return
+    x_TED = torch.randn(MEMORY + 4, 2, INPUTS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    times = [np.array([time, max(0, time - 3)]) for time in range(len(x_TED))]
+    for x_ED, time_E in zip(x_TED[:-2], times[:-2], strict=True):
+        encoder.step(x_ED, time_E, memory)
+    state = memory.state_dict()
+    expected = [encoder.step(x_TED[n], times[n], memory) for n in (-3, -2, -1)]
+    resumed.load_state_dict(state)
+    for n, expected_ED in zip((-3, -2, -1), expected, strict=True):
+        assert torch.equal(encoder.step(x_TED[n], times[n], resumed), expected_ED)
+
+
+@every_encoder
+@torch.no_grad()
 def test_nothing_leaks_from_the_future_from_other_segments_or_from_filling(config: TrajectoryEncoderConfig) -> None:
     encoder = built(config)
     batch = double_batch(random_windows(0, (6, 3, 8)), token_multiple=8)

@@ -55,10 +55,10 @@ def test_the_heaviest_are_kept() -> None:
 
 
 @torch.no_grad()
-def test_explaining_is_the_forward_and_matrices_are_its_weights() -> None:
-    encoder = TransformerConfig(width=16, layers=2, heads=2, feedforward=32, positions="rotary").build(
-        inputs=6, memory_length=9, max_time=40
-    )
+@pytest.mark.parametrize("token_shift", [False, True])
+def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: bool) -> None:
+    config = TransformerConfig(width=16, layers=2, heads=2, feedforward=32, positions="rotary", token_shift=token_shift)
+    encoder = config.build(inputs=6, memory_length=9, max_time=40)
     assert isinstance(encoder, Transformer)
     shake(encoder)
     encoder.double().eval()
@@ -72,7 +72,10 @@ def test_explaining_is_the_forward_and_matrices_are_its_weights() -> None:
     assert not np.triu(dense, 1).any() and not np.tril(dense, -9).any()
     np.testing.assert_array_equal(told.attention.of_query(20), dense[:, :, 20, :21])
     assert told.largest_LPT.shape == (2, len(PLACES), 25)
-    query, _, value = encoder.blocks[0].project(encoder.embed(x_ND) + encoder.position(batch.time), batch.time)
+    entered_ND = encoder.embed(x_ND) + encoder.position(batch.time)
+    if encoder.token_shift is not None:
+        entered_ND = entered_ND + encoder.token_shift(x_ND, batch.position)
+    query, _, value = encoder.blocks[0].project(entered_ND, batch.time)
     for place, x in ((0, query), (2, value)):
         np.testing.assert_allclose(told.largest_LPT[0, place], x.flatten(1).abs().amax(1), rtol=1e-6)
 

@@ -14,14 +14,16 @@ from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.model.trajectory_encoders.explanation import Attention, Explanation, affordable, largest, look_and_tell
 from yamame.model.trajectory_encoders.kv_cache import KVCache
 from yamame.model.trajectory_encoders.positions import PositionEmbedding, Positions, rotate
+from yamame.model.trajectory_encoders.token_shift import LastTimesteps, TokenShift
 from yamame.records.batch import Batch
 from yamame.records.errors import FieldError
 from yamame.records.limits import check_limits
+from yamame.records.resumable import State
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(TrajectoryEncoderConfig):
-    """Sizes and switches of the Transformer. The plain pre-LayerNorm one has the three last switches off."""
+    """Sizes and switches of the Transformer. The plain pre-LayerNorm one has all switches off."""
 
     width: int = 256
     """Width of the residual stream (d_model) and of the states."""
@@ -43,6 +45,9 @@ class TransformerConfig(TrajectoryEncoderConfig):
     """LayerNorms after attention and inside the feed-forward (NormFormer)."""
     head_scaling: bool = True
     """A learned factor for each attention head."""
+    token_shift: bool = False
+    """Each token also carries the timestep before it, so that what was done somewhere and what came of it stand in one.
+    Differs from the paper: not in it."""
 
     def __post_init__(self) -> None:
         check_limits(self, "width", "layers", "heads", "feedforward", at_least=1)
@@ -72,8 +77,10 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, *, inputs: int, memory_length: int, max_time: int) -> None:
         super().__init__()
         self.config = config
+        self.inputs = inputs
         self.memory_length = memory_length
         self.embed = nn.Linear(inputs, config.width)
+        self.token_shift = TokenShift(inputs, config.width) if config.token_shift else None
         self.position = PositionEmbedding(config.positions, config.width, max_time)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks: list[Block] = nn.ModuleList(Block(config) for _ in range(config.layers))  # type: ignore[assignment]
@@ -81,7 +88,7 @@ class Transformer(nn.Module):
 
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
         """States of all tokens; each sees its own segment up to itself."""
-        x_ND = self.dropout(self.embed(timestep_ND) + self.position(batch.time))
+        x_ND = self.dropout(self._enter(timestep_ND, batch))
         for block in self.blocks:
             query, key, value = block.project(x_ND, batch.time)
             x_ND = block.finish(x_ND, attend(query, key, value, batch, self.memory_length))
@@ -91,7 +98,7 @@ class Transformer(nn.Module):
     def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int | None) -> Explanation:
         """See `ExplainedEncoder`: the same blocks, with attention as plain products whose weights can be read."""
         keep = keep or affordable(len(timestep_TD), heads=len(self.blocks) * self.config.heads)
-        x_TD = self.embed(timestep_TD) + self.position(batch.time)
+        x_TD = self._enter(timestep_TD, batch)
         weights, keys, magnitudes = [], [], []
         for block in self.blocks:
             query, key, value = block.project(x_TD, batch.time)
@@ -109,29 +116,56 @@ class Transformer(nn.Module):
             largest_LPT=torch.stack(magnitudes).numpy(),
         )
 
-    def initial_state(self, num_envs: int) -> KVCache:
-        """An empty cache."""
-        config = self.config
-        return KVCache(
+    def initial_state(self, num_envs: int) -> "TransformerMemory":
+        """Nothing remembered."""
+        config, weight = self.config, next(self.parameters())
+        cache = KVCache(
             layers=config.layers,
             num_envs=num_envs,
             heads=config.heads,
             slots=self.memory_length,
             width=config.width // config.heads,
-            like=next(self.parameters()),
+            like=weight,
         )
+        last = LastTimesteps(num_envs, self.inputs, like=weight) if self.token_shift else None
+        return TransformerMemory(cache=cache, last=last)
 
     def step(
-        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: KVCache
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: "TransformerMemory"
     ) -> Float[Tensor, "E S"]:
         """State of one more timestep of each environment."""
-        state.begin(time_E)
+        state.cache.begin(time_E)
         time = torch.from_numpy(time_E).to(timestep_ED.device)
         x_ED = self.embed(timestep_ED) + self.position(time)
+        if self.token_shift is not None and state.last is not None:
+            x_ED = x_ED + self.token_shift.step(timestep_ED, time_E, state.last)
         for layer, block in enumerate(self.blocks):
             query, key, value = block.project(x_ED, time)
-            x_ED = block.finish(x_ED, state.attend(layer, query, key, value))
+            x_ED = block.finish(x_ED, state.cache.attend(layer, query, key, value))
         return self.norm(x_ED)
+
+    def _enter(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N D"]:
+        x_ND = self.embed(timestep_ND) + self.position(batch.time)
+        return x_ND if self.token_shift is None else x_ND + self.token_shift(timestep_ND, batch.position)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerMemory:
+    """What an acting Transformer remembers."""
+
+    cache: KVCache
+    last: LastTimesteps | None
+    """None without token shift."""
+
+    def state_dict(self) -> State:
+        """All of it."""
+        return {**self.cache.state_dict(), "last": None if self.last is None else self.last.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on where `state_dict` was taken. Checkpoints that know nothing of token shift have none."""
+        self.cache.load_state_dict(state)
+        if self.last is not None:
+            self.last.load_state_dict(state["last"])
 
 
 class Block(nn.Module):
