@@ -33,6 +33,7 @@ from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.learning.losses.world_model import WorldModelLoss
 from yamame.model.agent import Agent
+from yamame.model.blocks.input_normalizer import InputNormalizer
 from yamame.records.batch import Batch
 from yamame.records.errors import FieldError, UserError
 
@@ -71,37 +72,58 @@ def errors(agent: Agent, batch: Batch) -> Tensor:
     state_ND = agent.encode(features_NF, batch)
     target_NG = state_ND.new_zeros(len(state_ND), len(agent.discounts_G))
     noise = agent.actor.noise(state_ND, torch.Generator().manual_seed(0))
-    predictions = agent.predict(state_ND, batch, target_NG, noise, agent.next_observation(features_NF))
+    predictions = agent.predict(state_ND, batch, target_NG, noise, agent.changes(features_NF))
     return WorldModelLoss()(batch, predictions).per_token
 
 
 class Oracle(nn.Module):
-    """A world model that knows the normalised observation to which each action leads, and is wrong by `off`."""
+    """A world model that knows what change each action brings about, and is wrong by `off`."""
 
     outputs = NUM_SEEN
 
-    def __init__(self, shown_AO: Tensor) -> None:
+    def __init__(self, normalizer: InputNormalizer, change_AO: Tensor) -> None:
         super().__init__()
-        self.shown_AO, self.off = shown_AO, 0.0
+        self.normalizer, self.change_AO, self.off = normalizer, change_AO, 0.0
 
     def forward(self, state_ND: Tensor, action: Tensor) -> Tensor:
-        return self.shown_AO[action] + self.off
+        return self.change_AO[action] + self.off
 
 
 def test_the_loss_is_zero_where_all_is_foreseen() -> None:
-    """Every action leads to its own cell, through soft resets too."""
+    """Every action goes on by its own distance, through soft resets too."""
     agent, batch = agent_of(), batch_of()
-    cell_N = torch.where(batch.position > 0, batch.previous_action, 3)
-    batch = replace(batch, observation={"vector": torch.zeros(len(cell_N), 3).double(), "cell": cell_N})
+    distance_N = torch.where(batch.position > 0, 3.0 * batch.previous_action - 2.0, 0.0).double()
+    walked_N = torch.cat([part.cumsum(0) for part in distance_N.split((batch.segment.bincount()).tolist())])
+    vector = walked_N[:, None] * torch.tensor([1.0, -2.0, 0.0]).double()
+    batch = replace(batch, observation={"vector": vector, "cell": torch.zeros_like(batch.segment)})
     features_NF = agent.features(batch)
-    agent.timestep_encoder.normalizer.observe(features_NF, batch.real)
-    shown_NF = agent.timestep_encoder.normalizer(features_NF)
-    led_to = [int(((batch.previous_action == action) & (batch.position > 0)).nonzero()[0]) for action in range(3)]
-    agent.world_model = oracle = Oracle(shown_NF[led_to, :NUM_SEEN])
-    assert not errors(agent, batch)[batch.valid].any()
+    agent.observe(features_NF, batch)
+    assert agent.world_model is not None
+    changes_NO = agent.changes(features_NF)
+    assert changes_NO is not None
+    torch.testing.assert_close(
+        changes_NO[batch.valid].square().mean(0), torch.tensor([0, 0, 0, 0, 1.0, 1.0, 0]).double(), rtol=0.01, atol=0
+    )
+    did = [int(((batch.action == action) & batch.valid).nonzero()[0]) for action in range(3)]
+    agent.world_model = oracle = Oracle(agent.world_model.normalizer, changes_NO[did])
+    torch.testing.assert_close(errors(agent, batch)[batch.valid], torch.zeros(16).double())
     assert errors(agent, batch)[~batch.valid & batch.real].any(), "beyond its window nobody foresees anything"
     oracle.off = 2.0
     torch.testing.assert_close(errors(agent, batch)[batch.valid], torch.full((16,), 4.0).double())
+
+
+def test_each_action_has_a_forecast_of_its_own() -> None:
+    """What is learned of one action leaves the last layer's forecasts of the others alone."""
+    model = agent_of().world_model
+    assert model is not None
+    state_ND = torch.randn(6, model.mlp.hidden[0].in_features, generator=torch.Generator().manual_seed(0)).double()
+    action = torch.tensor([0, 1, 2, 2, 1, 0])
+    before = model(state_ND, action)
+    model(state_ND, torch.full((6,), 1)).sum().backward()
+    with torch.no_grad():
+        model.mlp.output.weight -= model.mlp.output.weight.grad
+    changed = (model(state_ND, action) != before).any(dim=1)
+    assert changed.tolist() == [False, True, False, False, True, False]
 
 
 @every_action_space
@@ -155,12 +177,12 @@ def test_it_learns_what_follows() -> None:
 def test_without_a_weight_there_is_nothing_of_it() -> None:
     assert LearnerConfig().world_model.weight == 0.0
     with_it, without = agent_of(), agent_of(world_model=False)
-    assert without.next_observation(without.features(batch_of())) is None
+    assert without.changes(without.features(batch_of())) is None
     names = set(without.state_dict())
     assert not any("world_model" in name for name in names)
     assert {name for name in with_it.state_dict() if name not in names} == {
         f"world_model.mlp.{layer}.{kind}" for layer in ("hidden.0", "hidden.1", "output") for kind in ("weight", "bias")
-    }
+    } | {f"world_model.normalizer.{moment}" for moment in ("mean", "square", "count")}
     for name, value in without.state_dict().items():
         assert torch.equal(value, with_it.state_dict()[name]), "what else there is begins as it does without"
     metrics = learner_of(without, world_model=WorldModelLoss()).update(batch_of())
@@ -197,8 +219,8 @@ def test_what_lies_far_from_its_mean_does_not_rule_the_loss() -> None:
     vector = batch.observation["vector"].clone()
     vector[2] = 1e6
     features_NF = agent.features(replace(batch, observation={**batch.observation, "vector": vector}))
-    shown_NO = agent.next_observation(features_NF)
-    assert shown_NO is not None and shown_NO.abs().max() == 10.0
+    change_NO = agent.changes(features_NF)
+    assert change_NO is not None and change_NO.abs().max() == 10.0
 
 
 @every_action_space

@@ -59,7 +59,8 @@ def test_a_wrong_flag_names_the_nearest_one() -> None:
 def test_variants() -> None:
     recipe = load_recipe("dark-key-to-door")
     base = recipe.configure(recipe.environment)
-    changed = {name: apply_variants(base, [name]) for name in VARIANTS if name not in OF_INSTRUCTIONS}
+    others = [name for name in VARIANTS if name not in (*OF_INSTRUCTIONS, "no-world-model", "no-token-shift")]
+    changed = {name: apply_variants(base, [name]) for name in others}
     assert all(config != base for config in changed.values())
     assert isinstance(changed["no-memory"].agent.trajectory_encoder, FeedForwardConfig)
     assert isinstance(changed["gru"].agent.trajectory_encoder, GRUConfig)
@@ -74,6 +75,17 @@ def test_variants() -> None:
         apply_variants(base, ["no-memori"])
     flags = settings_from_flags(recipe, ["gru"], ["--agent.trajectory-encoder.width", "32"])
     assert flags.agent.trajectory_encoder.state_size == 32
+
+
+def test_variants_without_what_is_not_of_the_paper() -> None:
+    recipe = load_recipe("package-delivery")
+    base = recipe.configure(recipe.environment)
+    assert base.learner.world_model.weight > 0
+    assert apply_variants(base, ["no-world-model"]).learner.world_model.weight == 0.0
+    for name in ("no-token-shift", "naive"):
+        encoder = apply_variants(base, [name]).agent.trajectory_encoder
+        assert isinstance(encoder, TransformerConfig) and not encoder.token_shift
+        assert encoder.state_size == base.agent.trajectory_encoder.state_size
 
 
 OF_INSTRUCTIONS = ("no-relabeling", "relabel-all", "uniform-relabeling", "single-goal", "hidden-plan")

@@ -146,11 +146,11 @@ class Learner:
     def _update_eagerly(self, batch: Batch) -> Metrics:
         agent, config = self.agent, self.config
         batch = batch.to(self.compute.device, non_blocking=True)
-        statistics = [*agent.popart.buffers(), *agent.timestep_encoder.normalizer.buffers()]
+        statistics = agent.statistics()
         statistics_before = [value.clone() for value in statistics]
         power_iteration(agent.trajectory_encoder)
         features_NF = agent.features(batch)
-        agent.timestep_encoder.normalizer.observe(features_NF, batch.real, self.ranks)
+        agent.observe(features_NF, batch, self.ranks)
         with self.compute.autocast():
             state_ND = self._encode(features_NF, batch)
 
@@ -163,7 +163,7 @@ class Learner:
             batch,
             state_ND.detach(),
             agent.popart.normalize(td_target_NG),
-            agent.next_observation(features_NF),
+            agent.changes(features_NF),
             pieces,
             num_valid,
         )
@@ -202,7 +202,7 @@ class Learner:
         batch: Batch,
         state_ND: Float[Tensor, "N D"],
         td_target_NG: Float[Tensor, "N G"],
-        next_observation_NO: Float[Tensor, "N O"] | None,
+        change_NO: Float[Tensor, "N O"] | None,
         pieces: Sequence[slice],
         num_valid: Float[Tensor, ""],
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "N D"], Metrics]:
@@ -219,7 +219,7 @@ class Learner:
             tokens, state = batch.tokens(piece), state_ND[piece].requires_grad_()
             with self.compute.autocast():
                 loss, measured = self._losses_of_tokens(
-                    state, tokens, td_target_NG[piece], _part(noise, piece), _part(next_observation_NO, piece)
+                    state, tokens, td_target_NG[piece], _part(noise, piece), _part(change_NO, piece)
                 )
             share = tokens.valid.sum() / num_valid
             (loss * share).backward()
@@ -234,10 +234,10 @@ class Learner:
         batch: Batch,
         td_target_NG: Float[Tensor, "N G"],
         noise_NGA: Float[Tensor, "N G A"] | None,
-        next_observation_NO: Float[Tensor, "N O"] | None,
+        change_NO: Float[Tensor, "N O"] | None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """The weighted sum of all losses, averaged over the valid tokens."""
-        predictions = self.agent.predict(state_ND, batch, td_target_NG, noise_NGA, next_observation_NO)
+        predictions = self.agent.predict(state_ND, batch, td_target_NG, noise_NGA, change_NO)
         total = state_ND.new_zeros(())
         metrics: Metrics = {}
         for name, loss in self._losses.items():

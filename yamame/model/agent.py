@@ -16,13 +16,14 @@ from yamame.model.heads.world_model import WorldModel
 from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.ops.ranks import ALONE, Ranks
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch, Predictions
 from yamame.records.errors import UserError
 from yamame.records.limits import check_limits
 from yamame.records.spaces import observation_leaves
 
-_FARTHEST_FORECAST = 10.0
+_LARGEST_CHANGE = 10.0
 """Deviations from the mean beyond which nothing is predicted, so that rare numbers do not rule the loss."""
 
 
@@ -105,16 +106,29 @@ class Agent(nn.Module):
         """States of all tokens."""
         return self.trajectory_encoder(self.timestep_encoder(features_NF, batch.observation), batch)
 
-    @torch.no_grad()
-    def next_observation(self, features_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N O"] | None:
-        """What the world model of each token is to predict: the normalised observation of the token behind it.
+    def observe(self, features_NF: Float[Tensor, "N F"], batch: Batch, ranks: Ranks = ALONE) -> None:
+        """Move the running moments of the inputs, and of what the world model predicts, towards those of a batch."""
+        self.timestep_encoder.normalizer.observe(features_NF, batch.real, ranks)
+        if self.world_model is not None:
+            self.world_model.normalizer.observe(self._changes(features_NF, self.world_model), batch.valid, ranks)
 
-        At the last slot of a window that is another window's. None without such a head.
+    def statistics(self) -> list[Tensor]:
+        """All running moments: what `observe` and PopArt move."""
+        normalizers = [self.timestep_encoder.normalizer]
+        if self.world_model is not None:
+            normalizers.append(self.world_model.normalizer)
+        return [*self.popart.buffers(), *(moment for normalizer in normalizers for moment in normalizer.buffers())]
+
+    @torch.no_grad()
+    def changes(self, features_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N O"] | None:
+        """What the world model of each token is to predict: how its observation changes, normalised.
+
+        It means nothing at the last slot of a window. None without such a head.
         """
         if self.world_model is None:
             return None
-        shown_NF = self.timestep_encoder.normalizer(features_NF).clamp(-_FARTHEST_FORECAST, _FARTHEST_FORECAST)
-        return shown_NF[:, : self.world_model.outputs].roll(-1, dims=0)
+        change_NO = self.world_model.normalizer(self._changes(features_NF, self.world_model))
+        return change_NO.clamp(-_LARGEST_CHANGE, _LARGEST_CHANGE)
 
     @torch.no_grad()
     def target_values(
@@ -136,11 +150,11 @@ class Agent(nn.Module):
         batch: Batch,
         td_target_NG: Float[Tensor, "N G"],
         noise_NGA: Float[Tensor, "N G A"] | None,
-        next_observation_NO: Float[Tensor, "N O"] | None = None,
+        change_NO: Float[Tensor, "N O"] | None = None,
     ) -> Predictions:
         """All that the losses look at.
 
-        `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`, `next_observation_NO` from `next_observation`.
+        `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`, `change_NO` from `changes`.
         """
         policy = self.actor(state_ND, batch.action_mask)
         q_data, q_policy = self.critic.values(state_ND, batch.action, policy, noise_NGA)
@@ -153,7 +167,7 @@ class Agent(nn.Module):
             q_scale_G=self.popart.scale_G.clone(),
             q_shift_G=self.popart.shift_G.clone(),
             forecast_NO=None if self.world_model is None else self.world_model(state_ND, batch.action),
-            next_observation_NO=next_observation_NO,
+            change_NO=change_NO,
         )
 
     @torch.no_grad()
@@ -164,6 +178,11 @@ class Agent(nn.Module):
         step = torch._foreach_sub(online, slow)
         torch._foreach_mul_(step, rate)
         torch._foreach_add_(slow, step)
+
+    @torch.no_grad()
+    def _changes(self, features_NF: Float[Tensor, "N F"], world_model: WorldModel) -> Float[Tensor, "N O"]:
+        shown_NO = self.timestep_encoder.normalizer(features_NF)[:, : world_model.outputs]
+        return shown_NO.roll(-1, dims=0) - shown_NO
 
     def _new_world_model(self, action_space: PolicyActionSpace) -> WorldModel:
         outputs = self.timestep_encoder.vector.observation_size

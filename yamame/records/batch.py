@@ -116,9 +116,9 @@ class Predictions:
     q_scale_G: Float[Tensor, "G"]
     q_shift_G: Float[Tensor, "G"]
     forecast_NO: Float[Tensor, "N O"] | None = None
-    """What the world model says of the next token's observation; None where there is no such head."""
-    next_observation_NO: Float[Tensor, "N O"] | None = None
-    """What that is, normalised; no gradient. It means nothing where the token is not `Batch.valid`."""
+    """By how much the world model says the observation will change; None where there is no such head."""
+    change_NO: Float[Tensor, "N O"] | None = None
+    """By how much it does, normalised; no gradient. It means nothing where the token is not `Batch.valid`."""
 
 
 @dataclass(frozen=True, kw_only=True)

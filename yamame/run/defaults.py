@@ -8,6 +8,7 @@ from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import AgentConfig
 from yamame.model.discounts import SHORT
 from yamame.model.heads.actor import ActorConfig
+from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.rollout.exploration import BiLevelEpsilon
 from yamame.run.config import EvaluationConfig, RunConfig
 from yamame.run.pace import PaceConfig
@@ -22,10 +23,14 @@ def small_agent(
     discounts: tuple[float, ...] = SHORT,
     head_width: int = 128,
     probability_clip: tuple[float, float] = ActorConfig.probability_clip,
+    token_shift: bool = False,
 ) -> AgentConfig:
     """Two Transformer layers of width 64 under heads of two hidden layers: sizes that a CPU can train."""
     agent = AgentConfig(
-        actor=ActorConfig(probability_clip=probability_clip), discounts=discounts, acting_discount=acting_discount
+        trajectory_encoder=TransformerConfig(token_shift=token_shift),
+        actor=ActorConfig(probability_clip=probability_clip),
+        discounts=discounts,
+        acting_discount=acting_discount,
     )
     return replace(SIZES["small"], head_hidden=(head_width, head_width)).of(agent)
 

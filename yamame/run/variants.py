@@ -46,7 +46,9 @@ def naive(config: RunConfig) -> RunConfig:
     agent = config.agent
     encoder = agent.trajectory_encoder
     if isinstance(encoder, TransformerConfig):
-        encoder = replace(encoder, sigma_reparam=False, normformer=False, head_scaling=False, activation="gelu")
+        encoder = replace(
+            encoder, sigma_reparam=False, normformer=False, head_scaling=False, token_shift=False, activation="gelu"
+        )
     plain = replace(
         agent,
         trajectory_encoder=encoder,
@@ -60,9 +62,21 @@ def naive(config: RunConfig) -> RunConfig:
 
 
 def world_model(config: RunConfig) -> RunConfig:
-    """Predict the next observation from the state beside all else, at weight 1."""
-    learner = config.learner
-    return replace(config, learner=replace(learner, world_model=replace(learner.world_model, weight=1.0)))
+    """Predict how the observation will change beside all else, at weight 1."""
+    return _world_model(config, weight=1.0)
+
+
+def no_world_model(config: RunConfig) -> RunConfig:
+    """Predict nothing, where a recipe has a world model."""
+    return _world_model(config, weight=0.0)
+
+
+def no_token_shift(config: RunConfig) -> RunConfig:
+    """Let each token carry its own timestep alone, where a recipe gives it the one before as well."""
+    encoder = config.agent.trajectory_encoder
+    if not isinstance(encoder, TransformerConfig):
+        return config
+    return replace(config, agent=replace(config.agent, trajectory_encoder=replace(encoder, token_shift=False)))
 
 
 def no_relabeling(config: RunConfig) -> RunConfig:
@@ -98,6 +112,8 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "gru": gru,
     "naive": naive,
     "world-model": world_model,
+    "no-world-model": no_world_model,
+    "no-token-shift": no_token_shift,
     "no-relabeling": no_relabeling,
     "relabel-all": relabel_all,
     "uniform-relabeling": uniform_relabeling,
@@ -119,6 +135,11 @@ def _instructions(config: RunConfig, **changes: Any) -> RunConfig:
     if not isinstance(config.env, GoalEnvironmentConfig):
         raise UserError(f"{config.env.task} has no instructions: this variant is for tasks that have")
     return replace(config, env=replace(config.env, **changes))
+
+
+def _world_model(config: RunConfig, *, weight: float) -> RunConfig:
+    learner = config.learner
+    return replace(config, learner=replace(learner, world_model=replace(learner.world_model, weight=weight)))
 
 
 def _relabeling(config: RunConfig, **changes: Any) -> RunConfig:

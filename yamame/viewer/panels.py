@@ -38,7 +38,7 @@ _SINGLE = {
         "loss/td": ("TD loss", "squared error of the critics, in units of scaled reward"),
         "loss/policy_gradient": ("Policy loss", "minus the critics' value of the policy's actions, normalised"),
         "loss/imitation": ("Imitation loss", "minus the log-probability of actions that turned out better"),
-        "loss/world_model": ("World-model loss", "squared error of the predicted next observation; 1: knows nothing"),
+        "loss/world_model": ("World-model loss", "squared error of how the observation will change; 1: knows nothing"),
         "loss/td_error": ("TD error", "mean distance of the critics from their targets at the acting discount"),
     },
     "Values": {

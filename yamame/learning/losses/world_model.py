@@ -1,4 +1,4 @@
-"""World modelling as an auxiliary loss: predict what will be seen next."""
+"""World modelling as an auxiliary loss: predict how what is seen will change."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,13 @@ from yamame.records.limits import check_limits
 
 @dataclass(frozen=True, kw_only=True)
 class WorldModelLoss:
-    """(prediction - next observation)^2, averaged over the numbers of an observation.
+    """(prediction - change)^2, averaged over the numbers of an observation, the next one minus this one.
 
-    They are normalised, so that 1 is what guessing their mean scores (less where some hardly ever change) and 0 is
-    perfect. Pictures, texts, instructions and embedded leaves are not predicted. What an attempt's end leads to is the
-    first observation of the next one, as the agent sees it: a soft reset is a part of its trial like any other.
-    Source: the paper's appendix, MazeRunner, "w/ World Model", which made no difference there.
+    Changes are normalised, so that 1 is what guessing their mean scores (less where some never change) and 0 is
+    perfect: what stays as it is asks for nothing, and what an action brings about is all there is to learn. Pictures,
+    texts, instructions and embedded leaves are not predicted. What an attempt's end leads to is the first observation
+    of the next one, as the agent sees it: a soft reset is a part of its trial like any other. Source: the paper's
+    appendix, MazeRunner, "w/ World Model", which made no difference there.
     """
 
     weight: float = 0.0
@@ -24,6 +25,6 @@ class WorldModelLoss:
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """The squared error of every token."""
-        forecast_NO, actual_NO = predictions.forecast_NO, predictions.next_observation_NO
-        assert forecast_NO is not None and actual_NO is not None
-        return LossOutput(per_token=(forecast_NO - actual_NO).square().mean(dim=1), metrics={})
+        forecast_NO, change_NO = predictions.forecast_NO, predictions.change_NO
+        assert forecast_NO is not None and change_NO is not None
+        return LossOutput(per_token=(forecast_NO - change_NO).square().mean(dim=1), metrics={})
