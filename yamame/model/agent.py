@@ -110,7 +110,9 @@ class Agent(nn.Module):
         """Move the running moments of the inputs, and of what the world model predicts, towards those of a batch."""
         self.timestep_encoder.normalizer.observe(features_NF, batch.real, ranks)
         if self.world_model is not None:
-            self.world_model.normalizer.observe(self._changes(features_NF, self.world_model), batch.valid, ranks)
+            self.world_model.normalizer.observe(
+                self._changes(features_NF, self.world_model.outputs), batch.valid, ranks
+            )
 
     def statistics(self) -> list[Tensor]:
         """All running moments: what `observe` and PopArt move."""
@@ -127,7 +129,7 @@ class Agent(nn.Module):
         """
         if self.world_model is None:
             return None
-        change_NO = self.world_model.normalizer(self._changes(features_NF, self.world_model))
+        change_NO = self.world_model.normalizer(self._changes(features_NF, self.world_model.outputs))
         return change_NO.clamp(-_LARGEST_CHANGE, _LARGEST_CHANGE)
 
     @torch.no_grad()
@@ -180,8 +182,8 @@ class Agent(nn.Module):
         torch._foreach_add_(slow, step)
 
     @torch.no_grad()
-    def _changes(self, features_NF: Float[Tensor, "N F"], world_model: WorldModel) -> Float[Tensor, "N O"]:
-        shown_NO = self.timestep_encoder.normalizer(features_NF)[:, : world_model.outputs]
+    def _changes(self, features_NF: Float[Tensor, "N F"], outputs: int) -> Float[Tensor, "N O"]:
+        shown_NO = self.timestep_encoder.normalizer(features_NF)[:, :outputs]
         return shown_NO.roll(-1, dims=0) - shown_NO
 
     def _new_world_model(self, action_space: PolicyActionSpace) -> WorldModel:

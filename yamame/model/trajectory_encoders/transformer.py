@@ -144,9 +144,9 @@ class Transformer(nn.Module):
             x_ED = block.finish(x_ED, state.cache.attend(layer, query, key, value))
         return self.norm(x_ED)
 
-    def _enter(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N D"]:
-        x_ND = self.embed(timestep_ND) + self.position(batch.time)
-        return x_ND if self.token_shift is None else x_ND + self.token_shift(timestep_ND, batch.position)
+    def _enter(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
+        x_NS = self.embed(timestep_ND) + self.position(batch.time)
+        return x_NS if self.token_shift is None else x_NS + self.token_shift(timestep_ND, batch.position)
 
 
 @dataclass(frozen=True, kw_only=True)
