@@ -11,6 +11,8 @@ from yamame.environments.maze_layout import steps_from
 from yamame.environments.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv
 from yamame.records.errors import UserError
 from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF
+from yamame.run.config import RunConfig
+from yamame.settings.catalogue import load_recipe
 
 WEST, NORTH, EAST, SOUTH, STAY = range(5)
 MAZE = read_maze(
@@ -294,3 +296,12 @@ def test_impossible_mazes_are_refused(wrong):
     if "horizon" not in wrong:
         with pytest.raises(UserError, match=next(iter(wrong))):
             MazeRunnerVectorEnv(1, **wrong)
+
+
+@pytest.mark.parametrize(("rewired", "updates"), [(False, 10_000), (True, 30_000)])
+def test_the_recipe_gives_rewired_mazes_more_time(rewired, updates):
+    config = load_recipe("maze-runner").configure(MazeRunnerConfig(rewired=rewired, horizon=50))
+    assert isinstance(config, RunConfig) and config.context == 50
+    assert round(config.env_steps * config.pace.updates_per_env_step) == config.learner.decay_updates == updates
+    assert config.exploration.anneal_steps <= config.env_steps
+    assert (config.learner.policy_gradient.entropy_weight > 0.01) == rewired
