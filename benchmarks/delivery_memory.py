@@ -11,23 +11,18 @@ standard deviations of what they learn), at the acting discount.
 import argparse
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float32
+from played_trials import play
 
 from yamame.environments.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT, PackageDeliveryConfig
 from yamame.model.agent import Agent
-from yamame.model.policy import Policy
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.run.config import RunConfig
-from yamame.run.judge import EVALUATION_SEED
 from yamame.run.session import load_agent, read_config
 
 
@@ -92,19 +87,6 @@ def main() -> None:
             f"| {failed} | {len(drops)} | {new:.2f} | {1 - failed / DROPS:.2f} | {np.mean(gaps > 0):.2f} "
             f"| {gaps.mean():.3f} |"
         )
-
-
-def play(config: RunConfig, agent: Agent, trials: int) -> list[Trajectory]:
-    """The first trial of as many environments, without exploration noise."""
-    policy = Policy(agent, num_envs=trials, generator=torch.Generator().manual_seed(EVALUATION_SEED))
-    with closing(config.env.build(trials, EVALUATION_SEED)) as environments:
-        explorer = Explorer(NoExploration(), environments.action_space, trials, np.random.default_rng(0))
-        collector = Collector(environments, config.env.task, explorer)
-        first: dict[int, Trajectory] = {}
-        while len(first) < trials:
-            for env, trajectory in collector.step(policy, deterministic=False):
-                first.setdefault(env, trajectory)
-    return list(first.values())
 
 
 @torch.no_grad()

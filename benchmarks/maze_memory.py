@@ -1,0 +1,89 @@
+"""What a run on MazeRunner has found out about its actions within a trial.
+
+python benchmarks/maze_memory.py RUN [--trials 64]
+
+In rewired mazes it takes memory to know where an action leads. Of all steps that moved the agent this tells in how many
+the world model recognises the action: what it foresaw of the position is nearest to the move for that action, of all
+five. One row for each quarter of a window of memory. Beside it stand the policy's entropy and how many cells a trial
+visits. Needs discrete actions, a position in the observation and a world model.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from played_trials import play
+from torch import Tensor
+
+from yamame.environments.maze_runner import MazeRunnerConfig
+from yamame.model.agent import Agent
+from yamame.records.trajectory import Trajectory
+from yamame.replay.packing import Window, pack
+from yamame.run.session import load_agent, read_config
+
+ACTIONS, QUARTERS = 5, 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--trials", type=int, default=64)
+    options = parser.parse_args()
+    config = read_config(options.run)
+    if not isinstance(config.env, MazeRunnerConfig):
+        parser.error(f"{options.run} is a run of {config.env.task}: give one of MazeRunner")
+    if config.env.actions != "discrete" or not config.env.position or not config.learner.world_model.weight:
+        parser.error(f"{options.run} needs discrete actions, a position and a world model")
+    agent, loaded = load_agent(options.run, "newest")
+    trials = play(config, agent, options.trials)
+    print(f"{loaded.step} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} sub-goals a trial")
+    print(f"{np.mean([cells_visited(trial) for trial in trials]):.1f} cells visited a trial\n")
+    length = config.context
+    windows = [
+        Window(trajectory=trial, start=start, length=length)
+        for trial in trials
+        for start in range(0, len(trial) - length + 1, length)
+    ]
+    if not windows:
+        parser.error(f"no trial is as long as the memory of {length} steps")
+    moved, recognised, entropy = zip(*(look_into(agent, window) for window in windows), strict=True)
+    print("| steps of memory | moves | action recognised | by chance | entropy |")
+    print("|---|---|---|---|---|")
+    for steps in np.array_split(np.arange(length), QUARTERS):
+        moves = np.sum([moved_T[steps].sum() for moved_T in moved])
+        known = np.sum([recognised_T[steps].sum() for recognised_T in recognised])
+        nats = np.mean([entropy_T[steps].mean() for entropy_T in entropy])
+        print(f"| {steps[0]} to {steps[-1]} | {moves} | {known / moves:.2f} | {1 / ACTIONS:.2f} | {nats:.2f} |")
+
+
+@torch.no_grad()
+def look_into(
+    agent: Agent, window: Window
+) -> tuple[Bool[np.ndarray, "T"], Bool[np.ndarray, "T"], Float[np.ndarray, "T"]]:
+    """Which steps moved the agent, at which of these the action is recognised, and the acting policy's entropy."""
+    batch = pack([window])
+    features_NF = agent.features(batch)
+    change_NO, state_ND = agent.changes(features_NF), agent.encode(features_NF, batch)
+    assert agent.world_model is not None and change_NO is not None
+    forecast_NAO = torch.stack([agent.world_model(state_ND, _everywhere(a, batch.action)) for a in range(ACTIONS)], 1)
+    error_NA = (forecast_NAO[..., :2] - change_NO[:, None, :2]).square().sum(2)
+    position = np.asarray(window.trajectory.observation["observation"])[window.start :][: window.length + 1, :2]
+    moved = (np.diff(position, axis=0) != 0).any(axis=1)
+    recognised = (error_NA.argmin(1) == batch.action)[: window.length].numpy() & moved
+    entropy_NG = agent.actor(state_ND).entropy(None)
+    return moved, recognised, entropy_NG[: window.length, agent.acting].numpy()
+
+
+def _everywhere(action: int, like: Tensor) -> Tensor:
+    return torch.full_like(like, action)
+
+
+def cells_visited(trial: Trajectory) -> int:
+    """Different ones."""
+    return len(np.unique(np.asarray(trial.observation["observation"])[:, :2], axis=0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Trials that an agent plays, to look into."""
+
+from contextlib import closing
+
+import numpy as np
+import torch
+
+from yamame.model.agent import Agent
+from yamame.model.policy import Policy
+from yamame.records.trajectory import Trajectory
+from yamame.rollout.collect import Collector
+from yamame.rollout.exploration import Explorer, NoExploration
+from yamame.run.config import RunConfig
+from yamame.run.judge import EVALUATION_SEED
+
+
+def play(config: RunConfig, agent: Agent, trials: int) -> list[Trajectory]:
+    """The first trial of as many environments, without exploration noise."""
+    policy = Policy(agent, num_envs=trials, generator=torch.Generator().manual_seed(EVALUATION_SEED))
+    with closing(config.env.build(trials, EVALUATION_SEED)) as environments:
+        explorer = Explorer(NoExploration(), environments.action_space, trials, np.random.default_rng(0))
+        collector = Collector(environments, config.env.task, explorer)
+        first: dict[int, Trajectory] = {}
+        while len(first) < trials:
+            for env, trajectory in collector.step(policy, deterministic=False):
+                first.setdefault(env, trajectory)
+    return list(first.values())
