@@ -80,7 +80,8 @@ def test_variants() -> None:
 def test_variants_without_what_is_not_of_the_paper() -> None:
     recipe = load_recipe("package-delivery")
     base = recipe.configure(recipe.environment)
-    assert base.learner.world_model.weight > 0
+    assert base.learner.world_model.weight > 1.0
+    assert apply_variants(base, ["world-model"]) == base, "it has one"
     assert apply_variants(base, ["no-world-model"]).learner.world_model.weight == 0.0
     for name in ("no-token-shift", "naive"):
         encoder = apply_variants(base, [name]).agent.trajectory_encoder

@@ -62,8 +62,8 @@ def naive(config: RunConfig) -> RunConfig:
 
 
 def world_model(config: RunConfig) -> RunConfig:
-    """Predict how the observation will change beside all else, at weight 1."""
-    return _world_model(config, weight=1.0)
+    """Predict how the observation will change beside all else, at weight 1 where a recipe does not yet."""
+    return _world_model(config, weight=config.learner.world_model.weight or 1.0)
 
 
 def no_world_model(config: RunConfig) -> RunConfig:
