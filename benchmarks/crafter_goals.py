@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
+from yamame.environments.crafter import CrafterConfig
 from yamame.environments.crafter_goals import ACHIEVEMENTS, achievement_goal, goal_text
 from yamame.records.errors import UserError
 from yamame.rollout.confidence import rate_ci95
 from yamame.run.drawing import axes_in
-from yamame.run.session import evaluate_run
+from yamame.run.session import evaluate_run, read_config
 
 FIGURE_9 = (
     "place table",
@@ -46,6 +47,12 @@ def main() -> int:
     singles = [goal_text(achievement_goal(name)) for name in ACHIEVEMENTS]
     instructions = list(dict.fromkeys([*singles, TRAVEL, *FIGURE_9, RANDOM]))
     runs = [options.run, *options.beside]
+    try:
+        for run in runs:
+            _require_instructions(run)
+    except UserError as problem:
+        print(problem, file=sys.stderr)
+        return 2
     print(f"| instruction | {' | '.join(run.name for run in runs)} |\n|---|{'---|' * len(runs)}", flush=True)
     success: dict[str, list[float]] = {}
     for instruction in instructions:
@@ -62,11 +69,14 @@ def main() -> int:
     return 0
 
 
+def _require_instructions(run: Path) -> None:
+    env = read_config(run).env
+    if not isinstance(env, CrafterConfig) or env.undirected:
+        raise UserError(f"{run} is a run of {env.task}: give one of crafter without --env.undirected")
+
+
 def _success(run: Path, instruction: str, trials: int) -> float:
-    rate = evaluate_run(run, trials=trials, seed=None, instruction=instruction)["success_rate"]
-    if rate is None:
-        raise UserError(f"{run} follows no instructions: give a run of the recipe crafter without --env.undirected")
-    return float(rate)
+    return float(evaluate_run(run, trials=trials, seed=None, instruction=instruction)["success_rate"])
 
 
 def _name(instruction: str) -> str:

@@ -17,13 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float32
-from played_trials import play
+from played_trials import open_run, play
 
 from yamame.environments.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT, PackageDeliveryConfig
 from yamame.model.agent import Agent
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
-from yamame.run.session import load_agent, read_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +54,11 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--trials", type=int, default=128)
     options = parser.parse_args()
-    config = read_config(options.run)
+    config, agent, updates = open_run(parser, options.run)
     if not isinstance(config.env, PackageDeliveryConfig):
         parser.error(f"{options.run} is a run of {config.env.task}: give one of Package Delivery")
-    agent, loaded = load_agent(options.run, "newest")
     trials = play(config, agent, options.trials)
-    print(f"{loaded.step} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} deliveries a trial\n")
+    print(f"{updates} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} deliveries a trial\n")
     by_known: dict[str, list[Visit]] = defaultdict(list)
     by_failed: dict[int, list[Retry]] = defaultdict(list)
     for trial in trials:

@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from played_trials import play
+from played_trials import open_run, play
 from torch import Tensor
 
 from yamame.environments.maze_runner import MazeRunnerConfig
 from yamame.model.agent import Agent
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
-from yamame.run.session import load_agent, read_config
 
 ACTIONS, QUARTERS = 5, 4
 
@@ -31,14 +30,13 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--trials", type=int, default=64)
     options = parser.parse_args()
-    config = read_config(options.run)
+    config, agent, updates = open_run(parser, options.run)
     if not isinstance(config.env, MazeRunnerConfig):
         parser.error(f"{options.run} is a run of {config.env.task}: give one of MazeRunner")
     if config.env.actions != "discrete" or not config.env.position or not config.learner.world_model.weight:
         parser.error(f"{options.run} needs discrete actions, a position and a world model")
-    agent, loaded = load_agent(options.run, "newest")
     trials = play(config, agent, options.trials)
-    print(f"{loaded.step} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} sub-goals a trial")
+    print(f"{updates} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} sub-goals a trial")
     print(f"{np.mean([cells_visited(trial) for trial in trials]):.1f} cells visited a trial\n")
     length = config.context
     windows = [
