@@ -21,6 +21,7 @@ from yamame.environments.crafter import CrafterConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import AgentConfig
+from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import BiLevelEpsilon
 from yamame.run.config import EvaluationConfig, RunConfig
 from yamame.run.defaults import small_agent
@@ -40,7 +41,8 @@ def config(env: CrafterConfig = TASK) -> RunConfig:
         agent=_agent(env),
         learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, warmup_updates=100, weight_decay=1e-4),
         exploration=BiLevelEpsilon(anneal_steps=ENV_STEPS // 2),
-        pace=PaceConfig(updates_per_env_step=0.01, round_env_steps=24 * min(env.horizon, 200)),
+        replay=ReplayConfig(batch_size=12),
+        pace=PaceConfig(updates_per_env_step=0.02, round_env_steps=24 * min(env.horizon, 200)),
         evaluation=EvaluationConfig(every_env_steps=ENV_STEPS // 10, trials=64),
     )
 
