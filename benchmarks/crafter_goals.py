@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float64
 
 from yamame.environments.crafter import CrafterConfig
 from yamame.environments.crafter_goals import ACHIEVEMENTS, achievement_goal, goal_text
@@ -90,7 +89,7 @@ def _interval(rate: float, trials: int) -> str:
 
 def draw(path: Path, names: Sequence[str], runs: Sequence[Path], success: Sequence[Sequence[float]]) -> None:
     """A bar for each instruction and run."""
-    places: Float64[np.ndarray, names] = np.arange(len(names), dtype=np.float64)
+    places = np.arange(len(names), dtype=np.float64)
     thickness = 0.8 / len(runs)
     with axes_in(path, height=1.2 + 0.28 * len(names)) as axes:
         for index, run in enumerate(runs):
