@@ -19,15 +19,15 @@ def table(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=ONE_THREAD, capture_output=True, text=True, check=False)
 
 
-def train(recipe: str, run: Path, *arguments: str) -> None:
-    command = [sys.executable, "-m", "yamame", "train", recipe, "--run-dir", str(run), *TINY_RUN.split(), *arguments]
+def train(run: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "yamame", "train", "crafter", "--run-dir", str(run), *TINY_RUN.split(), *arguments]
     subprocess.run(command, cwd=ROOT, env=ONE_THREAD, check=True, capture_output=True)
 
 
 @pytest.mark.slow
 def test_a_run_of_crafter_gives_a_row_for_every_goal_and_a_picture(tmp_path: Path) -> None:
     run = tmp_path / "crafter"
-    train("crafter", run)
+    train(run)
     done = table(str(run), "--trials", "2")
     assert done.returncode == 0, done.stderr
     rows = dict(line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:])
@@ -40,7 +40,7 @@ def test_a_run_of_crafter_gives_a_row_for_every_goal_and_a_picture(tmp_path: Pat
 
 @pytest.mark.slow
 def test_other_runs_are_refused_in_one_line(tmp_path: Path) -> None:
-    train("crafter", tmp_path / "wild", "--env.undirected")
+    train(tmp_path / "wild", "--env.undirected")
     for folder, complaint in (
         ("nowhere", f"{tmp_path}/nowhere does not exist: yamame train makes one"),
         ("wild", f"{tmp_path}/wild is a run of crafter-undirected: give one of crafter without --env.undirected"),
