@@ -1,7 +1,7 @@
 """Do in an unfamiliar wilderness what a sentence says: gather, build, fight and travel, with goals found in hindsight.
 
 Command: yamame train crafter
-Cost: 12 minutes on one thread for half of it (--env-steps 200000), 0.8 GB, 1.5 GB with --compute.dtype bfloat16; an
+Cost: 12 minutes on one thread for half of it (--env-steps 200000), 0.7 GB, 2.0 GB with --compute.dtype bfloat16; an
     environment step takes 0.3 ms of one core and a new world 16 ms
 Expected: after these 200,000 steps (seeds 0, 1, 2, of 32 trials each, benchmarks/crafter_goals.py) collect sapling
     0.97 / 1.00 / 1.00, place plant 0.59 / 1.00 / 1.00, collect wood 0.62 / 0.69 / 0.69, drink 0.56 / 0.66 / 0.62, place
