@@ -9,6 +9,7 @@ standard deviations of what they learn), at the acting discount.
 """
 
 import argparse
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from played_trials import open_run, play
 
 from yamame.environments.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT, PackageDeliveryConfig
 from yamame.model.agent import Agent
+from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
 
@@ -49,15 +51,25 @@ class Retry:
     """Q(those not tried) - Q(those that failed), means over them, normalised."""
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--trials", type=int, default=128)
     options = parser.parse_args()
-    config, agent, updates = open_run(parser, options.run)
+    try:
+        report(options.run, options.trials)
+    except UserError as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    return 0
+
+
+def report(run: Path, count: int) -> None:
+    """The tables of `count` trials, on stdout."""
+    config, agent, updates = open_run(run)
     if not isinstance(config.env, PackageDeliveryConfig):
-        parser.error(f"{options.run} is a run of {config.env.task}: give one of Package Delivery")
-    trials = play(config, agent, options.trials)
+        raise UserError(f"{run} is a run of {config.env.task}: give one of Package Delivery")
+    trials = play(config, agent, count)
     print(f"{updates} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} deliveries a trial\n")
     by_known: dict[str, list[Visit]] = defaultdict(list)
     by_failed: dict[int, list[Retry]] = defaultdict(list)
@@ -137,4 +149,4 @@ def retries(trial: Trajectory, q_NA: Float32[np.ndarray, "N A"]) -> Iterator[Ret
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,6 +9,7 @@ visits. Needs discrete actions, a position in the observation and a world model.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,25 +20,34 @@ from torch import Tensor
 
 from yamame.environments.maze_runner import MazeRunnerConfig
 from yamame.model.agent import Agent
+from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
 
 ACTIONS, QUARTERS = 5, 4
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--trials", type=int, default=64)
     options = parser.parse_args()
-    config, agent, updates = open_run(parser, options.run)
+    try:
+        report(options.run, options.trials)
+    except UserError as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    return 0
+
+
+def report(run: Path, count: int) -> None:
+    """The table of `count` trials, on stdout."""
+    config, agent, updates = open_run(run)
     if not isinstance(config.env, MazeRunnerConfig):
-        parser.error(f"{options.run} is a run of {config.env.task}: give one of MazeRunner")
+        raise UserError(f"{run} is a run of {config.env.task}: give one of MazeRunner")
     if config.env.actions != "discrete" or not config.env.position or not config.learner.world_model.weight:
-        parser.error(f"{options.run} needs discrete actions, a position and a world model")
-    trials = play(config, agent, options.trials)
-    print(f"{updates} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} sub-goals a trial")
-    print(f"{np.mean([cells_visited(trial) for trial in trials]):.1f} cells visited a trial\n")
+        raise UserError(f"{run} needs discrete actions, a position and a world model")
+    trials = play(config, agent, count)
     length = config.context
     windows = [
         Window(trajectory=trial, start=start, length=length)
@@ -45,7 +55,9 @@ def main() -> None:
         for start in range(0, len(trial) - length + 1, length)
     ]
     if not windows:
-        parser.error(f"no trial is as long as the memory of {length} steps")
+        raise UserError(f"{run}: no trial was as long as the memory of {length} steps; --trials plays more of them")
+    print(f"{updates} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} sub-goals a trial")
+    print(f"{np.mean([cells_visited(trial) for trial in trials]):.1f} cells visited a trial\n")
     moved, recognised, entropy = zip(*(look_into(agent, window) for window in windows), strict=True)
     print("| steps of memory | moves | action recognised | by chance | entropy |")
     print("|---|---|---|---|---|")
@@ -84,4 +96,4 @@ def cells_visited(trial: Trajectory) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

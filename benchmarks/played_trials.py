@@ -1,6 +1,5 @@
 """Trials that the newest agent of a run plays, to look into."""
 
-import argparse
 from contextlib import closing
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import torch
 
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
-from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer, NoExploration
@@ -18,13 +16,10 @@ from yamame.run.judge import EVALUATION_SEED
 from yamame.run.session import load_agent, read_config
 
 
-def open_run(parser: argparse.ArgumentParser, run: Path) -> tuple[RunConfig, Agent, int]:
-    """How a run is set up, its newest agent and how many updates made it; exits with code 2 where there is none."""
-    try:
-        agent, loaded = load_agent(run, "newest")
-        return read_config(run), agent, loaded.step
-    except UserError as problem:
-        parser.error(str(problem))
+def open_run(run: Path) -> tuple[RunConfig, Agent, int]:
+    """How a run is set up, its newest agent and how many updates made it. Raises UserError where there is none."""
+    agent, loaded = load_agent(run, "newest")
+    return read_config(run), agent, loaded.step
 
 
 def play(config: RunConfig, agent: Agent, trials: int) -> list[Trajectory]:
