@@ -8,7 +8,6 @@ they rank the right way (the ways of dropping that were not tried) higher, and b
 standard deviations of what they learn), at the acting discount.
 """
 
-import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float32
-from played_trials import open_run, play
+from played_trials import open_run, play, report_command
 
 from yamame.environments.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT, PackageDeliveryConfig
 from yamame.model.agent import Agent
@@ -49,19 +48,6 @@ class Retry:
     """Whether it takes another one."""
     gap: float
     """Q(those not tried) - Q(those that failed), means over them, normalised."""
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--trials", type=int, default=128)
-    options = parser.parse_args()
-    try:
-        report(options.run, options.trials)
-    except UserError as problem:
-        print(problem, file=sys.stderr)
-        return 2
-    return 0
 
 
 def report(run: Path, count: int) -> None:
@@ -149,4 +135,4 @@ def retries(trial: Trajectory, q_NA: Float32[np.ndarray, "N A"]) -> Iterator[Ret
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report_command(report, about=__doc__, trials=128))

@@ -8,14 +8,13 @@ five. One row for each quarter of a window of memory. Beside it stand the policy
 visits. Needs discrete actions, a position in the observation and a world model.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from played_trials import open_run, play
+from played_trials import open_run, play, report_command
 from torch import Tensor
 
 from yamame.environments.maze_runner import MazeRunnerConfig
@@ -25,19 +24,6 @@ from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
 
 ACTIONS, QUARTERS = 5, 4
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--trials", type=int, default=64)
-    options = parser.parse_args()
-    try:
-        report(options.run, options.trials)
-    except UserError as problem:
-        print(problem, file=sys.stderr)
-        return 2
-    return 0
 
 
 def report(run: Path, count: int) -> None:
@@ -96,4 +82,4 @@ def cells_visited(trial: Trajectory) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report_command(report, about=__doc__, trials=64))

@@ -1,5 +1,8 @@
-"""Trials that the newest agent of a run plays, to look into."""
+"""Trials that the newest agent of a run plays, and the command line of a program that looks into them."""
 
+import argparse
+import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -8,12 +11,29 @@ import torch
 
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
+from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer, NoExploration
 from yamame.run.config import RunConfig
 from yamame.run.judge import EVALUATION_SEED
 from yamame.run.session import load_agent, read_config
+
+
+def report_command(report: Callable[[Path, int], None], *, about: str | None, trials: int) -> int:
+    """The exit code of a command line of a run and a number of trials; a run that does not fit is refused in a line."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--trials", type=int, default=trials)
+    options = parser.parse_args()
+    try:
+        if options.trials < 1:
+            raise UserError("--trials must be at least 1")
+        report(options.run, options.trials)
+    except UserError as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    return 0
 
 
 def open_run(run: Path) -> tuple[RunConfig, Agent, int]:

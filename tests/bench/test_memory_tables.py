@@ -64,11 +64,13 @@ def test_a_road_gives_rows_for_turns_and_for_drops(tmp_path: Path) -> None:
 def test_other_runs_are_refused_in_one_line(tmp_path: Path) -> None:
     road = train("package-delivery", tmp_path / "road", "--env.horizon", "40")
     blind = train("maze-runner", tmp_path / "blind", "--env.no-position", "--env.horizon", "40")
-    for script, run, complaint in (
-        ("maze_memory", tmp_path / "nowhere", f"{tmp_path}/nowhere does not exist: yamame train makes one"),
-        ("maze_memory", road, f"{road} is a run of package-delivery-30: give one of MazeRunner"),
-        ("maze_memory", blind, f"{blind} needs discrete actions, a position and a world model"),
-        ("delivery_memory", blind, f"{blind} is a run of maze-runner-15x15-no-position: give one of Package Delivery"),
+    other = f"{blind} is a run of maze-runner-15x15-no-position: give one of Package Delivery"
+    for script, run, trials, complaint in (
+        ("maze_memory", tmp_path / "nowhere", 2, f"{tmp_path}/nowhere does not exist: yamame train makes one"),
+        ("maze_memory", road, 2, f"{road} is a run of package-delivery-30: give one of MazeRunner"),
+        ("maze_memory", blind, 2, f"{blind} needs discrete actions, a position and a world model"),
+        ("delivery_memory", blind, 2, other),
+        ("delivery_memory", road, 0, "--trials must be at least 1"),
     ):
-        done = table(script, run, trials=2)
+        done = table(script, run, trials=trials)
         assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", [complaint])
