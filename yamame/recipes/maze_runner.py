@@ -4,9 +4,9 @@ Command: yamame train maze-runner
 Cost: 20 minutes of training on one thread beside another run, 50 for rewired mazes, with --compute.dtype bfloat16
 Expected: 1.66 / 1.63 / 1.63 of 2 sub-goals on average (seeds 0, 1, 2) and 77 / 73 / 73 % of the instructions, without
     relabeling 1.00 / 0.99 / 1.08; random actions complete 0.41 and 15 %. With continuous actions it reaches 1.37 /
-    1.37 / 1.24 and 62 / 59 / 58 %, rewired 1.45 / 1.52 / 1.48 and 66 / 72 / 61 % (chance for 9,000 updates, then it learns).
-    All can be completed: one who knows the maze needs 24 steps on average (99 of 100 times at most 64), one who knows
-    what was seen so far and takes the shortest way by that 33 (107), of 400
+    1.37 / 1.24 and 62 / 59 / 58 %, rewired 1.45 / 1.52 / 1.48 and 66 / 72 / 61 % (chance for 9,000 updates, then it
+    learns). All can be completed: one who knows the maze needs 24 steps on average (99 of 100 times at most 64), one
+    who knows what was seen so far and takes the shortest way by that 33 (107), of 400
 
 Source: paper section 5 and appendix C.4; rewards x100. Differs from the paper: a narrower network, fewer discounts, a
 larger step size and a memory of 128 steps, so that it learns on a CPU; --context-length 0 remembers the whole trial.
