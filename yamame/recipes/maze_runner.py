@@ -1,7 +1,8 @@
 """Find up to three places, one after the other, in a maze that one has never seen; relabeling gives the first hints.
 
 Command: yamame train maze-runner
-Cost: 20 minutes of training on one thread beside another run, 50 for rewired mazes, with --compute.dtype bfloat16
+Cost: 20 minutes of training on one thread beside another run, 25 to 40 with continuous actions, 50 to 80 for rewired
+    mazes, with --compute.dtype bfloat16
 Expected: 1.66 / 1.63 / 1.63 of 2 sub-goals on average (seeds 0, 1, 2) and 77 / 73 / 73 % of the instructions, without
     relabeling 1.00 / 0.99 / 1.08; random actions complete 0.41 and 15 %. With continuous actions it reaches 1.37 /
     1.37 / 1.24 and 62 / 59 / 58 %, rewired 1.45 / 1.52 / 1.48 and 66 / 72 / 61 % (chance for 9,000 updates, then it
