@@ -100,6 +100,18 @@ def test_tasks_are_drawn_as_they_should_be() -> None:
     assert (seen["observation"][:, 1] == 3 * (seen[DESIRED_LEAF][:, :, 0] != NO_GOAL).sum(axis=1)).all()
 
 
+def test_destinations_can_begin_farther_off() -> None:
+    environment = PackageDeliveryVectorEnv(2000, nearest_destination=20)
+    environment.reset(seed=1)
+    destinations = environment.destinations
+    assert set(destinations[destinations != NO_GOAL]) == set(range(20, 30))
+    assert (np.diff(destinations[:, :2]) > 0).all()
+    forks = environment.right_side >= 0
+    assert forks[:, 1:].any(axis=0).all()
+    rows, columns = np.nonzero(destinations != NO_GOAL)
+    assert not forks[rows, destinations[rows, columns].astype(int)].any()
+
+
 def test_the_same_task_comes_again_unless_a_new_one_is_wanted() -> None:
     environment = PackageDeliveryVectorEnv(3)
     environment.reset(seed=0)
@@ -144,7 +156,25 @@ def test_who_knows_the_road_earns_all_there_is() -> None:
     assert (earned == wanted).all() and done.all()
 
 
-@pytest.mark.parametrize(("settings", "problem"), [({"max_goals": 24}, "at most 23"), ({"road_length": 9}, "least 10")])
+def test_destinations_that_begin_farther_off_change_nothing_else() -> None:
+    near, far = PackageDeliveryVectorEnv(50), PackageDeliveryVectorEnv(50, nearest_destination=10)
+    near.reset(seed=3)
+    far.reset(seed=3)
+    assert (near.right_side == far.right_side).all() and (near.valid_drop == far.valid_drop).all()
+    assert (near.destinations != far.destinations).any()
+    assert PackageDeliveryConfig(nearest_destination=10).task == "package-delivery-30-from-10"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"max_goals": 24}, "at most 23"),
+        ({"max_goals": 15, "nearest_destination": 10}, "at most 14"),
+        ({"nearest_destination": 24}, "at most 23"),
+        ({"nearest_destination": 0}, "at least 1"),
+        ({"road_length": 9}, "least 10"),
+    ],
+)
 def test_bad_settings_are_refused(settings: dict[str, int], problem: str) -> None:
     with pytest.raises(FieldError, match=problem):
         PackageDeliveryConfig(**settings)

@@ -30,10 +30,11 @@ class PackageDeliveryVectorEnv(BatchedEnv):
     """E roads in one call, each of `road_length` positions from 0 that lead back to 0.
 
     A task is a set of forks, each with its right side, the one valid way of dropping, and the destinations in rising
-    order; forks and destinations never coincide, nor are they at 0. Actions: forward (not at a fork); left, right (at
-    a fork: forward by the right one, back to 0 by the other); four ways to drop a package; nothing. A package dropped
-    in the valid way makes the position an achieved goal; in another way, at 0 or with none left, it leads back to 0;
-    at a fork nothing happens. Observation `[E, 3]`: position, packages left, at a fork.
+    order, from `nearest_destination` on; forks and destinations never coincide, nor are they at 0. Actions: forward
+    (not at a fork); left, right (at a fork: forward by the right one, back to 0 by the other); four ways to drop a
+    package; nothing. A package dropped in the valid way makes the position an achieved goal; in another way, at 0 or
+    with none left, it leads back to 0; at a fork nothing happens. Observation `[E, 3]`: position, packages left, at a
+    fork.
 
     Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is false.
     """
@@ -45,11 +46,12 @@ class PackageDeliveryVectorEnv(BatchedEnv):
         road_length: int = 30,
         min_goals: int = 2,
         max_goals: int = 4,
+        nearest_destination: int = 1,
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
         self.num_envs, self.road_length = num_envs, road_length
-        self.min_goals, self.max_goals = min_goals, max_goals
+        self.min_goals, self.max_goals, self.nearest_destination = min_goals, max_goals, nearest_destination
         highest = float(max(road_length, PACKAGES_PER_DESTINATION * max_goals))
         self.single_observation_space = spaces.Dict(
             {
@@ -113,12 +115,13 @@ class PackageDeliveryVectorEnv(BatchedEnv):
         rng, road = self.np_random, self.road_length
         num_forks = int(rng.integers(road // 10, road // 5 + 1))
         count = int(rng.integers(self.min_goals, self.max_goals + 1))
-        places = rng.permutation(np.arange(1, road))[: num_forks + count]
+        places = rng.permutation(np.arange(1, road))
+        forks, others = places[:num_forks], places[num_forks:]
         self.right_side[row] = -1
-        self.right_side[row, places[:num_forks]] = rng.integers(LEFT, RIGHT + 1, num_forks)
+        self.right_side[row, forks] = rng.integers(LEFT, RIGHT + 1, num_forks)
         self.valid_drop[row] = FIRST_DROP + rng.integers(DROPS)
         self.destinations[row] = NO_GOAL
-        self.destinations[row, :count] = np.sort(places[num_forks:])
+        self.destinations[row, :count] = np.sort(others[others >= self.nearest_destination][:count])
 
     def _observe(self) -> dict[str, Float32[np.ndarray, "E ..."]]:
         at_fork = self.right_side[self._rows, self._position] >= 0
@@ -162,6 +165,8 @@ class PackageDeliveryConfig(GoalEnvironmentConfig):
     """Most destinations of a road; 1: the ablation "w/o multi-goal"."""
     road_length: int = 30
     """Positions of the road. It has a fork at every tenth to every fifth of them."""
+    nearest_destination: int = 1
+    """The first position that can be a destination. Acting at random hardly ever gets beyond position 3."""
     horizon: int = 180
     """Steps of a trial."""
 
@@ -169,14 +174,21 @@ class PackageDeliveryConfig(GoalEnvironmentConfig):
         super().__post_init__()
         check_limits(self, "road_length", at_least=10)
         check_limits(self, "horizon", at_least=1)
-        most = self.road_length - 1 - self.road_length // 5
+        check_limits(self, "nearest_destination", at_least=1)
+        most = self.road_length - self.nearest_destination - self.road_length // 5
+        if most < 1:
+            farthest = self.road_length - 1 - self.road_length // 5
+            problem = f"must be at most {farthest} on a road of {self.road_length} positions"
+            raise FieldError(self, "nearest_destination", problem)
         if self.max_goals > most:
-            raise FieldError(self, "max_goals", f"must be at most {most} on a road of {self.road_length} positions")
+            problem = f"must be at most {most} on a road of {self.road_length} positions with destinations"
+            raise FieldError(self, "max_goals", f"{problem} from {self.nearest_destination} on")
 
     @property
     def task(self) -> str:
-        """Such as `package-delivery-30`."""
-        return f"package-delivery-{self.road_length}"
+        """Such as `package-delivery-30` or `package-delivery-30-from-10`."""
+        nearest = f"-from-{self.nearest_destination}" if self.nearest_destination > 1 else ""
+        return f"package-delivery-{self.road_length}{nearest}"
 
     @property
     def trial_length(self) -> int:
@@ -191,6 +203,10 @@ class PackageDeliveryConfig(GoalEnvironmentConfig):
     def build(self, num_envs: int, seed: int) -> TrialEnvironments:
         """See `EnvironmentConfig.build`."""
         roads = PackageDeliveryVectorEnv(
-            num_envs, road_length=self.road_length, min_goals=min(2, self.max_goals), max_goals=self.max_goals
+            num_envs,
+            road_length=self.road_length,
+            min_goals=min(2, self.max_goals),
+            max_goals=self.max_goals,
+            nearest_destination=self.nearest_destination,
         )
         return instructed_trials(VectorAdapter(roads, seed), horizon=self.horizon, hide_plan=self.hide_plan)
