@@ -166,7 +166,7 @@ class PackageDeliveryConfig(GoalEnvironmentConfig):
     road_length: int = 30
     """Positions of the road. It has a fork at every tenth to every fifth of them."""
     nearest_destination: int = 1
-    """The first position that can be a destination. From 10 on, random actions are hardly ever paid."""
+    """The first position that can be a destination: 1 in the paper. From 10 on, random actions are hardly ever paid."""
     horizon: int = 180
     """Steps of a trial."""
 
