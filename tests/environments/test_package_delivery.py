@@ -162,6 +162,10 @@ def test_destinations_that_begin_farther_off_change_nothing_else() -> None:
     far.reset(seed=3)
     assert (near.right_side == far.right_side).all() and (near.valid_drop == far.valid_drop).all()
     assert (near.destinations != far.destinations).any()
+
+
+def test_its_name_says_where_destinations_begin() -> None:
+    assert PackageDeliveryConfig().task == "package-delivery-30"
     assert PackageDeliveryConfig(nearest_destination=10).task == "package-delivery-30-from-10"
 
 
