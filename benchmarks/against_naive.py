@@ -19,9 +19,9 @@ from yamame.bench.learner import LearnerBench, pack_windows
 from yamame.bench.machine import describe_machine
 from yamame.bench.measure import seconds_per_call
 from yamame.bench.options import spell_out_switches
-from yamame.bench.result import Result
+from yamame.bench.result import BenchResult
 from yamame.records.errors import UserError
-from yamame.run.build import build
+from yamame.run.build import build_components
 from yamame.run.flags import parse_flags
 
 
@@ -36,12 +36,12 @@ def main() -> int:
     return 0
 
 
-def compare(options: LearnerBench) -> Result:
+def compare(options: LearnerBench) -> BenchResult:
     if options.encoder != "transformer":
         raise UserError("the plain port is a Transformer: leave --encoder out")
     options.use_threads()
     config = run_config(options, options.network.task(options.context))
-    with tempfile.TemporaryDirectory() as folder, closing(build(config, Path(folder), restarts=0)) as parts:
+    with tempfile.TemporaryDirectory() as folder, closing(build_components(config, Path(folder), restarts=0)) as parts:
         learner, device = parts.learner, parts.learner.compute.device
         batch = pack_windows(options, config.replay).to(device)
         rows = PaddedBatch.of(batch, options.network.actions)
@@ -53,15 +53,15 @@ def compare(options: LearnerBench) -> Result:
         for _ in range(options.repeats):
             ours += seconds_per_call(lambda: learner.update(batch), repeats=1, device=device)
             theirs += seconds_per_call(lambda: naive.update(rows), repeats=1, device=device)
-        learner.check()
-        return Result(
+        learner.raise_if_diverged()
+        return BenchResult(
             bench="against_naive",
-            measured={
+            samples={
                 "updates_per_second": [1.0 / each for each in ours],
                 "naive_updates_per_second": [1.0 / each for each in theirs],
                 "ratio": [plain / fast for plain, fast in zip(theirs, ours, strict=True)],
             },
-            facts={},
+            scalars={},
             config=describe_config(options, learner.compute),
             machine=describe_machine(device),
         )

@@ -27,7 +27,7 @@ import torch
 from ray_nodes import cluster_of
 from trajectories import TASKS, own, whole_trials
 
-from yamame.bench.machine import describe_machine, machine_in_words
+from yamame.bench.machine import describe_machine, format_machine
 from yamame.bench.sizes import SIZES
 from yamame.environments.tmaze import PassiveTMazeConfig
 from yamame.model.agent import Agent
@@ -35,12 +35,12 @@ from yamame.model.policy import Policy
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import encode
 from yamame.replay.sampler import ReplayConfig
-from yamame.replay.store import LMDBStore
-from yamame.run.build import build
-from yamame.run.cluster.weights import acting_tensors, take_over
+from yamame.replay.store import LMDBReplayStore
+from yamame.run.build import build_components
+from yamame.run.cluster.weights import actor_state, load_actor_state
 from yamame.run.config import RunConfig
 from yamame.run.defaults import small_agent
-from yamame.run.new_agent import new_agent
+from yamame.run.new_agent import build_agent
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 
@@ -51,8 +51,8 @@ NUM_ENVS = 24
 RECIPES: Mapping[str, tuple[str, Sequence[str]]] = {
     "T-Maze, 31 steps": ("passive-tmaze", ()),
     "Package Delivery, 180 steps": ("package-delivery", ()),
-    "Crafter, 500 steps of 7 x 9 tokens": ("crafter", ("--env.workers", "0")),
-    "Crafter, 500 steps of 64 x 64 pixels": ("crafter", ("--env.workers", "0", "--env.view", "pixels")),
+    "Crafter, 500 steps of 7 x 9 tokens": ("crafter", ("--env.num-workers", "0")),
+    "Crafter, 500 steps of 64 x 64 pixels": ("crafter", ("--env.num-workers", "0", "--env.observation-mode", "pixels")),
 }
 """Kind of trajectory -> the recipe that makes such ones, and its flags."""
 Figure = dict[str, float]
@@ -91,19 +91,19 @@ class Collector:
         began = time.perf_counter()
         arrays = ray.get(weights[0])
         fetched, began_loading = time.perf_counter(), time.thread_time()
-        take_over(self.agent, arrays)
+        load_actor_state(self.agent, arrays)
         loaded = time.thread_time()
-        self.policy.refresh(self.agent, version=1)
+        self.policy.load_weights(self.agent, version=1)
         return fetched - began, loaded - began_loading, time.thread_time() - loaded
 
 
 def agent_of(size: str) -> Agent:
     """That of the T-Maze recipe, or the paper's for POPGym."""
     task = PassiveTMazeConfig(horizon=30)
-    agent = small_agent(acting_discount=0.9999) if size == "small" else SIZES["popgym"].agent("transformer")
+    agent = small_agent(acting_gamma=0.9999) if size == "small" else SIZES["popgym"].agent("transformer")
     config = RunConfig(env=task, agent=agent)
     trials = task.build(1, 0)
-    return new_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
+    return build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
 
 
 def of_trajectories(name: str, actors: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -114,14 +114,14 @@ def of_trajectories(name: str, actors: Mapping[str, Any], options: argparse.Name
     seconds: dict[str, list[float]] = {key: [] for key in ("put", "get_near", "get_far", "encode", "append")}
     with tempfile.TemporaryDirectory() as folder:
         defaults = ReplayConfig()
-        with LMDBStore(Path(folder), capacity_trajectories=10**6, cache_bytes=defaults.cache_bytes) as store:
+        with LMDBReplayStore(Path(folder), capacity_trajectories=10**6, cache_bytes=defaults.cache_bytes) as store:
             for _ in range(options.repeats + 1):
                 for place, actor in actors.items():
                     put, (ref,) = ray.get(actor.harvest.remote())
                     began = time.perf_counter()
                     harvest = ray.get(ref)
                     seconds[f"get_{place}"].append(time.perf_counter() - began)
-                    seconds["append"].append(_core_seconds(partial(store.append_all, harvest)))
+                    seconds["append"].append(_core_seconds(partial(store.extend, harvest)))
                     seconds["put"].append(put)
                     del harvest, ref
                 seconds["encode"].append(_core_seconds(lambda: [encode(trial) for trial in trials]))
@@ -144,7 +144,7 @@ def of_weights(size: str, actors: Mapping[str, Sequence[Any]], repeats: int) -> 
             seconds: dict[str, list[float]] = {key: [] for key in ("put", "fetch", "load", "refresh", "all")}
             for _ in range(repeats + 1):
                 began = time.perf_counter()
-                ref = ray.put(acting_tensors(agent))
+                ref = ray.put(actor_state(agent))
                 put = time.perf_counter() - began
                 parts = ray.get([actor.take_over.remote([ref]) for actor in all_of_node[:count]])
                 everything = time.perf_counter() - began
@@ -153,7 +153,7 @@ def of_weights(size: str, actors: Mapping[str, Sequence[Any]], repeats: int) -> 
                     seconds[key].append(value)
                 del ref
             measured[f"{count} {place}"] = {key: figure(values[1:], 1e6) for key, values in seconds.items()}
-    return {"bytes": sum(array.nbytes for array in acting_tensors(agent).values()), "microseconds": measured}
+    return {"bytes": sum(array.nbytes for array in actor_state(agent).values()), "microseconds": measured}
 
 
 def round_trip(actor: Any, repeats: int) -> tuple[Figure, Figure]:
@@ -184,15 +184,15 @@ def look(actor: Any, waited_for: int, repeats: int) -> Figure:
 def of_recipe(name: str, flags: Sequence[str], repeats: int) -> dict[str, Any]:
     """What one core makes of a recipe: a vector step of `NUM_ENVS` environments, and an update."""
     config = replace(settings_from_flags(load_recipe(name), [], flags), num_envs=NUM_ENVS)
-    with tempfile.TemporaryDirectory() as folder, closing(build(config, Path(folder), restarts=0)) as parts:
+    with tempfile.TemporaryDirectory() as folder, closing(build_components(config, Path(folder), restarts=0)) as parts:
         steps, trajectories = [], list[Trajectory]()
         while len(trajectories) < NUM_ENVS:
             began = time.thread_time()
             ended = parts.collector.step(parts.policy, deterministic=config.deterministic_actions)
             steps.append(time.thread_time() - began)
             trajectories += [trajectory for _, trajectory in ended]
-        parts.store.append_all(trajectories)
-        batches = parts.sampler.batches(repeats + 1)
+        parts.store.extend(trajectories)
+        batches = parts.sampler.iter_batches(repeats + 1)
         updates = [_core_seconds(partial(parts.learner.update, batch)) for batch in batches]
         return {
             "environments": NUM_ENVS,
@@ -234,7 +234,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(costs: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{machine_in_words(costs['machine'])}, Ray {costs['ray']}"
+    yield f"{format_machine(costs['machine'])}, Ray {costs['ray']}"
     yield ""
     yield "| trajectory | bytes | encoded | put, us | get near, us | get far, us | encode, us | append, us |"
     yield "|---|---|---|---|---|---|---|---|"

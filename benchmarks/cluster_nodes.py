@@ -31,15 +31,15 @@ from cluster_simulation import HERE, work_of
 from gymnasium import spaces
 from ray_nodes import cluster_of
 
-from yamame.bench.machine import describe_machine, machine_in_words
-from yamame.environments.factory import FactoryConfig
+from yamame.bench.machine import describe_machine, format_machine
+from yamame.environments.factory import EnvFnConfig
 from yamame.records.trajectory import Trajectory
-from yamame.run.build import build
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.build import build_components
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import default_config
 from yamame.run.metrics import read_metrics
 from yamame.run.pace import PaceConfig
-from yamame.run.session import About, start
+from yamame.run.session import RunMetadata, start
 from yamame.run.sizes import SIZES
 
 NODES, ENVIRONMENTS, STEPS = (1, 2, 3), 4, 50
@@ -66,22 +66,22 @@ class Patient(gymnasium.Env[np.ndarray, int]):
 
 def config(nodes: int, updates_per_env_step: float, env_steps: int) -> RunConfig:
     """A run with a small network and no evaluations."""
-    basis = default_config(FactoryConfig(factory=Patient, horizon=STEPS, workers=0), env_steps=env_steps)
+    basis = default_config(EnvFnConfig(env_fn=Patient, horizon=STEPS, num_workers=0), env_steps=env_steps)
     return replace(
         basis,
         num_envs=nodes * ENVIRONMENTS,
         cluster="auto",
         collectors=nodes,
-        agent=SIZES["tiny"].of(basis.agent),
+        agent=SIZES["tiny"].apply_to(basis.agent),
         pace=PaceConfig(updates_per_env_step=updates_per_env_step),
-        evaluation=EvaluationConfig(trials=1, final_trials=1, num_envs=1),
+        eval=EvalConfig(trials=1, final_trials=1, num_envs=1),
     )
 
 
 def measured_work(costs: Mapping[str, Any], run: RunConfig) -> Work:
     """The parts of a run, alone in this process; what Ray adds is of the table of costs."""
     alone = replace(run, cluster="", collectors=0, num_envs=ENVIRONMENTS)
-    with tempfile.TemporaryDirectory() as folder, closing(build(alone, Path(folder), restarts=0)) as parts:
+    with tempfile.TemporaryDirectory() as folder, closing(build_components(alone, Path(folder), restarts=0)) as parts:
         steps, trajectories = [], list[Trajectory]()
         while len(trajectories) < 3 * ENVIRONMENTS:
             began = time.perf_counter()
@@ -89,10 +89,10 @@ def measured_work(costs: Mapping[str, Any], run: RunConfig) -> Work:
             steps.append(time.perf_counter() - began)
             trajectories += [trajectory for _, trajectory in ended]
         began = time.perf_counter()
-        parts.store.append_all(trajectories)
+        parts.store.extend(trajectories)
         append = (time.perf_counter() - began) / len(trajectories)
         updates = []
-        for batch in parts.sampler.batches(25):
+        for batch in parts.sampler.iter_batches(25):
             began = time.perf_counter()
             parts.learner.update(batch)
             updates.append(time.perf_counter() - began)
@@ -127,7 +127,7 @@ def speeds_of_run(run: RunConfig) -> dict[str, float]:
     """Of the second half of a real run."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
-        start(run, About(recipe="patient"), run_dir=directory, quiet=True)
+        start(run, RunMetadata(recipe="patient"), run_dir=directory, quiet=True)
         lines = read_metrics(directory)
     first, last = lines[len(lines) // 2], lines[-1]
     seconds = last["wall_seconds"] - first["wall_seconds"]
@@ -135,8 +135,8 @@ def speeds_of_run(run: RunConfig) -> dict[str, float]:
     return {
         "env_steps_per_second": (last["env_steps"] - first["env_steps"]) / seconds,
         "updates_per_second": (last["updates"] - first["updates"]) / seconds,
-        "collector_idle": statistics.mean(line.get("cluster/idle_fraction", 0.0) for line in half),
-        "age_updates": statistics.mean(line.get("cluster/age_updates_mean", 0.0) for line in half),
+        "collector_idle": statistics.mean(line.get("collectors/idle_fraction", 0.0) for line in half),
+        "age_updates": statistics.mean(line.get("collectors/policy_lag_updates_mean", 0.0) for line in half),
         "seconds": seconds,
     }
 
@@ -169,7 +169,7 @@ def main() -> None:
     options = parser.parse_args()
     costs = json.loads(options.costs.read_text(encoding="utf-8"))
     machine = describe_machine(torch.device("cpu"))
-    print(f"{machine_in_words(machine)}, Ray {ray.__version__}\n")
+    print(f"{format_machine(machine)}, Ray {ray.__version__}\n")
     print(
         "| pace | nodes | env steps/s | simulated | error | updates/s | simulated | idle | simulated "
         "| age | simulated |"

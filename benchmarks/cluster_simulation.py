@@ -16,7 +16,7 @@ from typing import Any
 from cluster_model import Outcome, simulate
 from cluster_plan import Plan, Work, limits
 
-from yamame.bench.machine import machine_in_words
+from yamame.bench.machine import format_machine
 
 HERE = Path(__file__).parent
 COLLECTORS = (1, 2, 3, 10, 100, 1000)
@@ -188,7 +188,7 @@ def main() -> None:
     options = parser.parse_args()
     costs = json.loads(options.costs.read_text(encoding="utf-8"))
     plan, all_works = Plan(collectors=1000), works(costs, options.learner)
-    print(f"{machine_in_words(costs['machine'])}, Ray {costs['ray']}\n")
+    print(f"{format_machine(costs['machine'])}, Ray {costs['ray']}\n")
     print(f"Assumed: {', '.join(f'{key} {value:g}' for key, value in asdict(plan).items() if key != 'collectors')}")
     if options.learner == "gpu":
         print(f"and {GPU_UPDATES_PER_SECOND:g} updates a second of the base size.")

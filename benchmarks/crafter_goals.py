@@ -16,8 +16,8 @@ import numpy as np
 from yamame.environments.crafter import CrafterConfig
 from yamame.environments.crafter_goals import ACHIEVEMENTS, achievement_goal, goal_text
 from yamame.records.errors import UserError
-from yamame.rollout.confidence import rate_ci95
-from yamame.run.drawing import axes_in
+from yamame.rollout.confidence import wilson_ci95
+from yamame.run.drawing import figure_axes
 from yamame.run.session import evaluate_run, read_config
 
 FIGURE_9 = (
@@ -71,7 +71,7 @@ def main() -> int:
 def _require_instructions(run: Path) -> None:
     env = read_config(run).env
     if not isinstance(env, CrafterConfig) or env.undirected:
-        raise UserError(f"{run} is a run of {env.task}: give one of crafter without --env.undirected")
+        raise UserError(f"{run} is a run of {env.task_name}: give one of crafter without --env.undirected")
 
 
 def _success(run: Path, instruction: str, trials: int) -> float:
@@ -83,7 +83,7 @@ def _name(instruction: str) -> str:
 
 
 def _interval(rate: float, trials: int) -> str:
-    low, high = rate_ci95(np.array([rate * trials]), np.array([float(trials)]))
+    low, high = wilson_ci95(np.array([rate * trials]), np.array([float(trials)]))
     return f"[{low[0]:.2f}, {high[0]:.2f}]"
 
 
@@ -91,7 +91,7 @@ def draw(path: Path, names: Sequence[str], runs: Sequence[Path], success: Sequen
     """A bar for each instruction and run."""
     places = np.arange(len(names), dtype=np.float64)
     thickness = 0.8 / len(runs)
-    with axes_in(path, height=1.2 + 0.28 * len(names)) as axes:
+    with figure_axes(path, height=1.2 + 0.28 * len(names)) as axes:
         for index, run in enumerate(runs):
             rates = [each[index] for each in success]
             color = COLORS[index % len(COLORS)]

@@ -54,7 +54,7 @@ def report(run: Path, count: int) -> None:
     """The tables of `count` trials, on stdout."""
     config, agent, updates = open_run(run)
     if not isinstance(config.env, PackageDeliveryConfig):
-        raise UserError(f"{run} is a run of {config.env.task}: give one of Package Delivery")
+        raise UserError(f"{run} is a run of {config.env.task_name}: give one of Package Delivery")
     trials = play(config, agent, count)
     print(f"{updates} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} deliveries a trial\n")
     by_known: dict[str, list[Visit]] = defaultdict(list)
@@ -93,7 +93,7 @@ def action_values(agent: Agent, trial: Trajectory) -> Float32[np.ndarray, "N A"]
     raw_NKGA = agent.critic(state_ND)
     assert raw_NKGA.ndim == 4
     q_NA: Float32[np.ndarray, "N A"] = (
-        raw_NKGA[:, :, agent.acting].mean(dim=1) * agent.popart.scale_G[agent.acting]
+        raw_NKGA[:, :, agent.acting_index].mean(dim=1) * agent.popart.scale_G[agent.acting_index]
     ).numpy()
     return q_NA
 

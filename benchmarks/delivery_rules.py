@@ -1,6 +1,6 @@
 """What programs that follow a rule earn on Package Delivery: what chance is worth, and what memory is.
 
-python benchmarks/delivery_rules.py [--nearest-destination 1] [--trials 2000] [--seed 0]
+python benchmarks/delivery_rules.py [--min-destination 1] [--trials 2000] [--seed 0]
 
 All but the random one walk straight on, deliver where they should, and never drop again in a way that has failed. One
 turns by chance at every fork; the other takes the right way wherever it has turned before.
@@ -21,7 +21,7 @@ from yamame.environments.package_delivery import (
     FIRST_DROP,
     FORWARD,
     LEFT,
-    NOTHING,
+    NO_PACKAGE,
     RIGHT,
     PackageDeliveryConfig,
 )
@@ -45,7 +45,7 @@ class AtRandom:
         self._num_envs, self._rng = num_envs, rng
 
     def act(self, seen: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> Int64[np.ndarray, "E"]:
-        return self._rng.integers(NOTHING + 1, size=self._num_envs)
+        return self._rng.integers(NO_PACKAGE + 1, size=self._num_envs)
 
 
 class Courier:
@@ -58,7 +58,7 @@ class Courier:
         self._may_drop = np.ones((num_envs, DROPS), np.bool_)
         """The ways that may be the valid one."""
         self._before: Float32[np.ndarray, "E 3"] | None = None
-        self._action = np.full(num_envs, NOTHING)
+        self._action = np.full(num_envs, NO_PACKAGE)
 
     def act(self, seen: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> Int64[np.ndarray, "E"]:
         now: Float32[np.ndarray, "E 3"] = seen["observation"]
@@ -79,7 +79,7 @@ class Courier:
         turned = np.flatnonzero((self._action == LEFT) | (self._action == RIGHT))
         taken = self._action[turned]
         self._right_side[turned, position[turned]] = np.where(passed[turned], taken, LEFT + RIGHT - taken)
-        failed = np.flatnonzero((self._action >= FIRST_DROP) & (self._action < NOTHING) & (now[:, 1] == before[:, 1]))
+        failed = np.flatnonzero((self._action >= FIRST_DROP) & (self._action < NO_PACKAGE) & (now[:, 1] == before[:, 1]))
         self._may_drop[failed, self._action[failed] - FIRST_DROP] = False
 
 
@@ -137,14 +137,14 @@ def report(config: PackageDeliveryConfig, count: int, seed: int) -> None:
 def main() -> int:
     """The exit code: 2 for a setting that is refused."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nearest-destination", type=int, default=PackageDeliveryConfig.nearest_destination)
+    parser.add_argument("--min-destination", type=int, default=PackageDeliveryConfig.min_destination)
     parser.add_argument("--trials", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     try:
         if options.trials < 1:
             raise UserError("--trials must be at least 1")
-        report(PackageDeliveryConfig(nearest_destination=options.nearest_destination), options.trials, options.seed)
+        report(PackageDeliveryConfig(min_destination=options.min_destination), options.trials, options.seed)
     except UserError as problem:
         print(problem, file=sys.stderr)
         return 2

@@ -17,15 +17,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
-from yamame.environments.adapters.gymnasium_ids import make_registered
-from yamame.environments.adapters.placement import available_cores, placement, step_seconds
-from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.singles import make_singles
-from yamame.environments.adapters.vectorize import vectorize
-from yamame.environments.adapters.workers import WorkerEnvironments
+from yamame.environments.adapters.gymnasium_ids import make_env
+from yamame.environments.adapters.placement import available_cores, best_num_workers, measure_step_seconds
+from yamame.environments.adapters.serial import SerialVectorEnv
+from yamame.environments.adapters.singles import make_envs
+from yamame.environments.adapters.vectorize import make_episode_vector_env
+from yamame.environments.adapters.workers import SubprocVectorEnv
 from yamame.environments.popgym import make_popgym
-from yamame.environments.trials import Trials
-from yamame.records.interfaces import Environments
+from yamame.environments.trials import TrialWrapper
+from yamame.records.interfaces import EpisodeVectorEnv
 
 BLOCKS, BLOCK_SECONDS = 7, 0.2
 Maker = Callable[[], gymnasium.Env[Any, Any]]
@@ -56,7 +56,7 @@ CASES: dict[str, Maker] = {
     "busy 50 us": partial(BusyEnv, 50e-6),
     "busy 200 us": partial(BusyEnv, 200e-6),
     "busy 1 ms": partial(BusyEnv, 1e-3),
-    "HalfCheetah-v5": partial(make_registered, "HalfCheetah-v5"),
+    "HalfCheetah-v5": partial(make_env, "HalfCheetah-v5"),
 }
 
 
@@ -72,12 +72,12 @@ def main() -> None:
     print(f"{'':28}{'us/step':>9}{'serial':>9}{'async':>9}{'workers':>9}{'gain':>7}  chosen")
     for name, make in CASES.items():
         case = {
-            "step_microseconds": round(1e6 * step_seconds(make()), 1),
-            "serial": speed(SerialEnvironments(make_singles(make, envs), 0)),
-            "async": speed(vectorize(AsyncVectorEnv([make] * envs), 0)),
-            "workers": speed(WorkerEnvironments(make, envs, 0, workers)),
+            "step_microseconds": round(1e6 * measure_step_seconds(make()), 1),
+            "serial": speed(SerialVectorEnv(make_envs(make, envs), 0)),
+            "async": speed(make_episode_vector_env(AsyncVectorEnv([make] * envs), 0)),
+            "workers": speed(SubprocVectorEnv(make, envs, 0, workers)),
         }
-        chosen = placement(case["step_microseconds"] / 1e6, envs, results["cores"])
+        chosen = best_num_workers(case["step_microseconds"] / 1e6, envs, results["cores"])
         results["cases"][name] = case | {"chosen": chosen}
         figures = "".join(f"{case[key]:9.0f}" for key in ("serial", "async", "workers"))
         gain = case["workers"] / case["serial"]
@@ -86,9 +86,9 @@ def main() -> None:
         print(json.dumps(results))
 
 
-def speed(environments: Environments) -> float:
+def speed(environments: EpisodeVectorEnv) -> float:
     """Vector steps a second with random actions, resets included."""
-    trials, rng = Trials(environments, horizon=10**9, attempts=1), np.random.default_rng(0)
+    trials, rng = TrialWrapper(environments, horizon=10**9, attempts=1), np.random.default_rng(0)
     space = environments.action_space
     shape = (trials.num_envs, *space.shape)
     discrete = isinstance(space, spaces.Discrete)

@@ -5,12 +5,12 @@ runs=${1:-runs/figures}
 maze=$runs/maze tmaze=$runs/tmaze long=$runs/long
 picture() { yamame figure "$@" --output "docs/figures/$1.png"; }
 
-yamame ablate passive-tmaze --variants no-memory,no-multi-gamma --seeds 0,1,2 --directory "$tmaze" \
-  --env.horizon 12 --env-steps 30000 --milestone-every-env-steps 3000 --evaluation.every-env-steps 1500
-yamame train passive-tmaze --run-dir "$long" --env.horizon 20 --env-steps 40000 --milestone-every-env-steps 4000 \
-  --evaluation.solved-return None --evaluation.every-env-steps 4000
+yamame ablate passive-tmaze --variants no-memory,no-multi-gamma --seeds 0,1,2 --output-dir "$tmaze" \
+  --env.horizon 12 --env-steps 30000 --checkpoint.milestone-interval-env-steps 3000 --eval.interval-env-steps 1500
+yamame train passive-tmaze --run-dir "$long" --env.horizon 20 --env-steps 40000 --checkpoint.milestone-interval-env-steps 4000 \
+  --eval.stop-return None --eval.interval-env-steps 4000
 yamame train maze-runner --run-dir "$maze" --env.size 11 --env.horizon 100 --env-steps 40000 --size tiny \
-  --milestone-every-env-steps 10000
+  --checkpoint.milestone-interval-env-steps 10000
 
 picture learning-curves "$tmaze"
 picture ablation-bars "$tmaze"

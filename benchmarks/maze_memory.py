@@ -30,11 +30,11 @@ def report(run: Path, count: int) -> None:
     """The table of `count` trials, on stdout."""
     config, agent, updates = open_run(run)
     if not isinstance(config.env, MazeRunnerConfig):
-        raise UserError(f"{run} is a run of {config.env.task}: give one of MazeRunner")
+        raise UserError(f"{run} is a run of {config.env.task_name}: give one of MazeRunner")
     if config.env.actions != "discrete" or not config.env.position or not config.learner.world_model.weight:
         raise UserError(f"{run} needs discrete actions, a position and a world model")
     trials = play(config, agent, count)
-    length = config.context
+    length = config.resolved_context_length
     windows = [
         Window(trajectory=trial, start=start, length=length)
         for trial in trials
@@ -61,15 +61,15 @@ def look_into(
     """Which steps moved the agent, at which of these the action is recognised, and the acting policy's entropy."""
     batch = pack([window])
     features_NF = agent.features(batch)
-    change_NO, state_ND = agent.changes(features_NF), agent.encode(features_NF, batch)
-    assert agent.world_model is not None and change_NO is not None
+    target_delta_NO, state_ND = agent.observation_deltas(features_NF), agent.encode(features_NF, batch)
+    assert agent.world_model is not None and target_delta_NO is not None
     forecast_NAO = torch.stack([agent.world_model(state_ND, _everywhere(a, batch.action)) for a in range(ACTIONS)], 1)
-    error_NA = (forecast_NAO[..., :2] - change_NO[:, None, :2]).square().sum(2)
+    error_NA = (forecast_NAO[..., :2] - target_delta_NO[:, None, :2]).square().sum(2)
     position = np.asarray(window.trajectory.observation["observation"])[window.start :][: window.length + 1, :2]
     moved = (np.diff(position, axis=0) != 0).any(axis=1)
     recognised = (error_NA.argmin(1) == batch.action)[: window.length].numpy() & moved
     entropy_NG = agent.actor(state_ND).entropy(None)
-    return moved, recognised, entropy_NG[: window.length, agent.acting].numpy()
+    return moved, recognised, entropy_NG[: window.length, agent.acting_index].numpy()
 
 
 def _everywhere(action: int, like: Tensor) -> Tensor:

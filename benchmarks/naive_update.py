@@ -39,8 +39,8 @@ class PaddedBatch:
 
     @staticmethod
     def of(batch: Batch, num_actions: int) -> "PaddedBatch":
-        real = batch.real
-        rows, slots = batch.segment[real], batch.position[real]
+        real = batch.token_mask
+        rows, slots = batch.segment_ids[real], batch.position_ids[real]
 
         def padded(field: Tensor) -> Tensor:
             out = field.new_zeros(int(rows.max()) + 1, int(slots.max()) + 1, *field.shape[1:])
@@ -59,7 +59,7 @@ class PaddedBatch:
             action=padded(functional.one_hot(batch.action, num_actions).float()),
             reward=padded(batch.reward),
             terminated=padded(batch.terminated),
-            valid=padded(batch.valid),
+            valid=padded(batch.loss_mask),
             real=padded(real),
         )
 
@@ -71,7 +71,7 @@ class NaiveLearner:
         self.config, self.generator = config, generator
         self.network = _Network(agent)
         self.slow = _Heads(agent, slow=True).requires_grad_(False)
-        self.discounts = agent.discounts_G.clone()
+        self.discounts = agent.gammas_G.clone()
         self.popart = _PopArt(agent)
         self.updates = 0
         self.optimizer = torch.optim.AdamW(
@@ -100,28 +100,28 @@ class NaiveLearner:
         policy_gradient = _masked_mean(-smallest.mean(2), batch.valid)
 
         advantage = (q_data - q_policy).detach().mean(2)
-        chosen = (advantage > config.imitation.threshold).float()
+        chosen = (advantage > config.filtered_bc.advantage_threshold).float()
         log_prob = (log_softmax * batch.action[:, :, None]).sum(-1)
-        largest = config.imitation.largest_log_prob
+        largest = config.filtered_bc.log_prob_clip
         imitation = _masked_mean(-(chosen * log_prob.clamp(-largest, largest)).mean(2), batch.valid)
 
         weighted = (config.td.weight * td, config.policy_gradient.weight * policy_gradient)
-        total = sum(weighted) + config.imitation.weight * imitation
+        total = sum(weighted) + config.filtered_bc.weight * imitation
         self.optimizer.zero_grad()
         total.backward()
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), config.gradient_clip, foreach=False)
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), config.max_grad_norm, foreach=False)
         self._step()
-        losses = {"loss/td": td, "loss/policy_gradient": policy_gradient, "loss/imitation": imitation}
-        return {name: value.detach() for name, value in losses.items()} | {"loss/gradient_norm": norm}
+        losses = {"loss/td": td, "loss/policy_gradient": policy_gradient, "loss/filtered_bc": imitation}
+        return {name: value.detach() for name, value in losses.items()} | {"optim/grad_norm": norm}
 
     def _td_target(self, batch: PaddedBatch, state: Tensor) -> Tensor:
         td = self.config.td
         probability, _ = self.slow.policy(state)
         raw = (self.slow.values(state) * probability[:, :, None]).sum(-1)
         value = self.popart.deviation() * (self.popart.scale * raw + self.popart.shift) + self.popart.mean
-        if td.critics_in_target < value.shape[2]:
+        if td.num_critics_in_target < value.shape[2]:
             order = torch.rand(value.shape, generator=self.generator, device=value.device).argsort(2)
-            value = value.gather(2, order[:, :, : td.critics_in_target])
+            value = value.gather(2, order[:, :, : td.num_critics_in_target])
         value = value.min(2).values
         following = torch.cat([value[:, 1:], value[:, -1:]], dim=1)
         going_on = (1.0 - batch.terminated)[..., None] * self.discounts
@@ -130,9 +130,9 @@ class NaiveLearner:
     def _step(self) -> None:
         self.updates += 1
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate_at(self.updates)
+            group["lr"] = self.config.lr_at(self.updates)
         self.optimizer.step()
-        rate = self.config.target_rate
+        rate = self.config.tau
         with torch.no_grad():
             for slow, online in zip(self.slow.parameters(), self.network.heads.parameters(), strict=True):
                 slow.mul_(1.0 - rate).add_(rate * online)
@@ -209,7 +209,7 @@ class _Heads(nn.Module):
     def __init__(self, agent: Agent, *, slow: bool) -> None:
         super().__init__()
         actor, critic = (agent.target_actor, agent.target_critic) if slow else (agent.actor, agent.critic)
-        self.discounts, self.clip = actor.discounts, actor.clip
+        self.discounts, self.clip = actor.gammas, actor.clip
         self.actor = _mlp([_linear(layer) for layer in (*actor.mlp.hidden, actor.mlp.output)])
         members = critic.layers[0].weight.shape[0]
         self.critics = nn.ModuleList(

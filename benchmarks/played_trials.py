@@ -38,7 +38,7 @@ def report_command(report: Callable[[Path, int], None], *, about: str | None, tr
 
 def open_run(run: Path) -> tuple[RunConfig, Agent, int]:
     """How a run is set up, its newest agent and how many updates made it. Raises UserError where there is none."""
-    agent, loaded = load_agent(run, "newest")
+    agent, loaded = load_agent(run, "latest")
     return read_config(run), agent, loaded.step
 
 
@@ -47,7 +47,7 @@ def play(config: RunConfig, agent: Agent, trials: int) -> list[Trajectory]:
     policy = Policy(agent, num_envs=trials, generator=torch.Generator().manual_seed(EVALUATION_SEED))
     with closing(config.env.build(trials, EVALUATION_SEED)) as environments:
         explorer = Explorer(NoExploration(), environments.action_space, trials, np.random.default_rng(0))
-        collector = Collector(environments, config.env.task, explorer)
+        collector = Collector(environments, config.env.task_name, explorer)
         first: dict[int, Trajectory] = {}
         while len(first) < trials:
             for env, trajectory in collector.step(policy, deterministic=False):

@@ -28,7 +28,7 @@ from matplotlib import pyplot
 
 PANELS = {
     RETURN: "return of training trials",
-    "loss/gradient_norm": "gradient norm before clipping",
+    "optim/grad_norm": "gradient norm before clipping",
     "loss/policy_gradient": "size of the policy's loss",
     "loss/td": "loss of the critics",
 }
@@ -103,7 +103,7 @@ def train(cell: Cell, seed: int, runs: Path, env_steps: int) -> bool:
             seed=seed,
             **settings,
         )
-    return "stopped_by" not in run.summary
+    return "stopped_by" not in run.result
 
 
 def draw(picture: Path, runs: Path, seeds: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from yamame.environments.config import EnvironmentConfig
+from yamame.environments.config import EnvConfig
 from yamame.environments.crafter import CrafterConfig
 from yamame.environments.maze_runner import MazeRunnerConfig
 from yamame.environments.package_delivery import PackageDeliveryConfig
@@ -26,10 +26,10 @@ from yamame.rollout.random_policy import RandomPolicy
 CRAFTER_LENGTH = 500
 
 
-def random_trials(config: EnvironmentConfig, num_envs: int, vector_steps: int) -> list[Trajectory]:
+def random_trials(config: EnvConfig, num_envs: int, vector_steps: int) -> list[Trajectory]:
     trials = config.build(num_envs, seed=0)
     rng = np.random.default_rng(0)
-    collector = Collector(trials, config.task, Explorer(NoExploration(), trials.action_space, num_envs, rng))
+    collector = Collector(trials, config.task_name, Explorer(NoExploration(), trials.action_space, num_envs, rng))
     found = list(collector.collect(RandomPolicy(trials.action_space, rng), num_envs * vector_steps, False))
     trials.close()
     return [trajectory for trajectory in found if _unfinished(trajectory)]
@@ -80,7 +80,7 @@ def _joined(parts: Sequence[Trajectory], length: int) -> Trajectory:
 def _unfinished(trajectory: Trajectory) -> bool:
     goals = trajectory.goals
     assert goals is not None
-    return len(goals.completions()) < len(goals.instruction) and len(goals.achieved_step) > 0
+    return len(goals.completion_steps()) < len(goals.instruction) and len(goals.achieved_step) > 0
 
 
 def told_anew_per_second(trials: Sequence[Trajectory], mode: RelabelMode, seconds: float) -> tuple[float, float]:
@@ -90,7 +90,7 @@ def told_anew_per_second(trials: Sequence[Trajectory], mode: RelabelMode, second
     while (spent := time.process_time() - begun) < seconds:
         for trajectory in trials:
             _, known = relabel(trajectory, known, rng)
-    return known.relabelled / spent, known.drawn / spent
+    return known.num_relabeled / spent, known.num_sampled / spent
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     crafter = random_trials(
-        CrafterConfig(horizon=CRAFTER_LENGTH, workers=0), num_envs=4, vector_steps=2 * CRAFTER_LENGTH
+        CrafterConfig(horizon=CRAFTER_LENGTH, num_workers=0), num_envs=4, vector_steps=2 * CRAFTER_LENGTH
     )
     tasks = {
         "package-delivery": random_trials(PackageDeliveryConfig(), num_envs=64, vector_steps=360),

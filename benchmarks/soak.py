@@ -31,14 +31,14 @@ import numpy as np
 from gymnasium import spaces
 from processes import age_seconds, descendants, disk_bytes, resident_bytes
 
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.factory import EnvFnConfig
 from yamame.learning.learner import Learner
 from yamame.records.batch import Batch
 from yamame.records.errors import UserError
 from yamame.replay.database import Database
 from yamame.replay.tables import TABLES, Tables
 from yamame.run.config import RunConfig
-from yamame.run.session import About, go_on, start
+from yamame.run.session import RunMetadata, go_on, start
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
@@ -85,17 +85,17 @@ def config() -> RunConfig:
     small = {
         "env_steps": 10**12,
         "num_envs": 8,
-        "agent.timestep_encoder": {"hidden": (16,), "width": 16},
-        "agent.trajectory_encoder": {"width": 16, "layers": 1, "heads": 2, "feedforward": 32},
-        "agent.actor.hidden": (16,),
-        "agent.critic.hidden": (16,),
+        "agent.timestep_encoder": {"hidden_sizes": (16,), "output_size": 16},
+        "agent.trajectory_encoder": {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32},
+        "agent.actor.hidden_sizes": (16,),
+        "agent.critic.hidden_sizes": (16,),
         "replay": {"capacity_trajectories": 400, "batch_size": 8, "cache_bytes": 0},
-        "pace": {"updates_per_env_step": 0.02, "round_env_steps": 400},
-        "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 4, "every_env_steps": 10_000, "solved_return": None},
-        "checkpoint_every_seconds": 5.0,
-        "keep_checkpoints": 2,
+        "updates_per_env_step": 0.02, "env_steps_per_iteration": 400,
+        "eval": {"trials": 8, "final_trials": 8, "num_envs": 4, "interval_env_steps": 10_000, "stop_return": None},
+        "checkpoint.interval_seconds": 5.0,
+        "checkpoint.keep_latest_k": 2,
     }
-    env = FactoryConfig(factory=Unreliable, horizon=5, workers=2, step_seconds=20.0)
+    env = EnvFnConfig(env_fn=Unreliable, horizon=5, num_workers=2, step_timeout_seconds=20.0)
     return replace(settings_from_overrides(load_recipe("passive-tmaze"), [], small), env=env)
 
 
@@ -114,7 +114,7 @@ def train(directory: Path, ended: Path) -> None:
         if (directory / "config.json").exists():
             summary = go_on(directory, env_steps=None, quiet=True)
         else:
-            summary = start(config(), About(recipe="soak"), run_dir=directory, quiet=True)
+            summary = start(config(), RunMetadata(recipe="soak"), run_dir=directory, quiet=True)
         if "stopped_by" not in summary:
             raise RuntimeError("the run came to an end that it does not have")
 
@@ -249,7 +249,7 @@ class Soak:
         path = self.directory / "metrics.jsonl"
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         whole = json.loads(next((line for line in reversed(lines) if line.endswith(b"\n")), b"{}"))
-        wanted = ("env_steps", "updates", "loss/skipped_updates", "replay/damaged")
+        wanted = ("env_steps", "updates", "optim/nonfinite_updates", "replay/num_corrupted")
         return Counter({key: value for key, value in whole.items() if key in wanted or key.startswith("faults/")})
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from yamame.learning.checkpoint import load_checkpoint
+from yamame.learning.checkpoint import load_latest_checkpoint
 from yamame.settings.catalogue import recipe_names
 
 NEED_SETTINGS = {
@@ -29,7 +29,7 @@ STARTS_WITHIN = 240.0
 def train(recipe: str, directory: Path) -> subprocess.Popen[str]:
     command = [str(Path(sys.executable).with_name("yamame")), "train", recipe, *NEED_SETTINGS.get(recipe, ())]
     return subprocess.Popen(
-        [*command, "--run-dir", str(directory), "--evaluation.final-trials", "16"],
+        [*command, "--run-dir", str(directory), "--eval.final-trials", "16"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -62,7 +62,7 @@ def seconds_to_stop(recipe: str, wait: float) -> tuple[float, str]:
         process.send_signal(signal.SIGTERM)
         process.communicate()
         seconds = time.monotonic() - began
-        checkpoint = load_checkpoint(directory / "checkpoints")
+        checkpoint = load_latest_checkpoint(directory / "checkpoints")
         return seconds, f"{checkpoint.state['env_steps']:,} environment steps, {checkpoint.step:,} updates"
 
 

@@ -18,8 +18,8 @@ from typing import Protocol
 import numpy as np
 
 from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import arrays_of
-from yamame.replay.store import LMDBStore
+from yamame.replay.codec import named_arrays
+from yamame.replay.store import LMDBReplayStore
 
 SIZES = {"6 KB": (100, 12), "150 KB": (500, 72), "1.7 MB": (1000, 422)}
 """Name -> (steps, numbers in an observation)."""
@@ -44,14 +44,14 @@ class Store:
     """Ours."""
 
     def __init__(self, directory: Path) -> None:
-        self.store = LMDBStore(directory, capacity_trajectories=10**9, cache_bytes=0)
+        self.store = LMDBReplayStore(directory, capacity_trajectories=10**9, cache_bytes=0)
 
     def write(self, trajectories: list[Trajectory]) -> None:
-        self.store.append_all(trajectories)
+        self.store.extend(trajectories)
         self.store.sync()
 
     def read(self, index: int) -> object:
-        return self.store.read(self.store.ids()[index])
+        return self.store.get(self.store.ids()[index])
 
     def __len__(self) -> int:
         return len(self.store)
@@ -71,7 +71,7 @@ class Files:
     def write(self, trajectories: list[Trajectory]) -> None:
         for trajectory in trajectories:
             path = self.directory / f"{len(self.paths):08d}.npz"
-            np.savez(path, **arrays_of(trajectory))  # type: ignore[arg-type]
+            np.savez(path, **named_arrays(trajectory))  # type: ignore[arg-type]
             self.paths.append(path)
 
     def read(self, index: int) -> object:
@@ -140,14 +140,14 @@ def windows(seconds: float) -> Iterator[str]:
     yield "| 1,000 pictures of 64 x 64 | window | windows a second |"
     yield "|---|---|---|"
     with tempfile.TemporaryDirectory() as folder:
-        store = LMDBStore(Path(folder), capacity_trajectories=100, cache_bytes=0)
+        store = LMDBReplayStore(Path(folder), capacity_trajectories=100, cache_bytes=0)
         store.append(trajectory)
         for on_demand in (False, True):
             for length in (64, 256, 1000):
 
                 def read(length: int = length, on_demand: bool = on_demand) -> int:
                     start = int(rng.integers(1001 - length))
-                    store.read(0, on_demand=on_demand).rows("image", start, start + length)
+                    store.get(0, lazy=on_demand).read_observation("image", start, start + length)
                     return 1
 
                 name = "its chunks" if on_demand else "everything"

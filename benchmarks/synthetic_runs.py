@@ -24,10 +24,10 @@ def make_runs(folder: Path, *, runs: int, lines: int) -> None:
         seed, repeat = number % SEEDS, number // (SEEDS * len(RECIPES) * len(SIZES))
         run = folder / f"{recipe}-width-{width}{f'-{repeat}' if repeat else ''}-seed-{seed}"
         run.mkdir(parents=True)
-        overrides = {"seed": seed, "agent.trajectory_encoder.width": width, "checkpoint_every_seconds": 60.0 + repeat}
+        overrides = {"seed": seed, "agent.trajectory_encoder.d_model": width, "checkpoint.interval_seconds": 60.0 + repeat}
         config = to_json(settings_from_overrides(load_recipe(recipe), [], overrides))
         _write(run / "config.json", config)
-        _write(run / "about.json", {"recipe": recipe, "expected": ""})
+        _write(run / "metadata.json", {"recipe": recipe, "expected": ""})
         rng = np.random.default_rng(number)
         share = 1.0 if number % 7 else 0.35 + 0.1 * seed
         last = write_metrics(
@@ -38,8 +38,8 @@ def make_runs(folder: Path, *, runs: int, lines: int) -> None:
                 run / "result.json",
                 {
                     **last,
-                    "return_mean": last["evaluate/return_mean"],
-                    "success_rate": last["evaluate/success_rate"],
+                    "return_mean": last["eval/return_mean"],
+                    "success_rate": last["eval/success_rate"],
                     "env_steps_per_second": last["env_steps"] / last["wall_seconds"],
                     "updates_per_second": last["updates"] / last["wall_seconds"],
                     "return_per_attempt": [],
@@ -48,14 +48,14 @@ def make_runs(folder: Path, *, runs: int, lines: int) -> None:
             )
         elif seed % 2:
             _write(
-                run / "ending.json",
+                run / "status.json",
                 {
-                    "how": "failed",
-                    "why": "environment 3 gave an observation that is not finite (fault 101 of this run: mend it)",
+                    "status": "failed",
+                    "reason": "environment 3 gave an observation that is not finite (fault 101 of this run: mend it)",
                 },
             )
         else:
-            _write(run / "ending.json", {"how": "stopped", "why": "SIGINT"})
+            _write(run / "status.json", {"status": "stopped", "reason": "SIGINT"})
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -72,40 +72,40 @@ def write_metrics(
     skill = best / (1 + np.exp(-slope * (time_T - begin)))
     speed = 2000 + 400 * rng.normal(size=lines).cumsum() / np.sqrt(lines) + rng.normal(0, 90, lines)
     columns: dict[str, np.ndarray] = {
-        "collect/trials": np.floor(time_T * 20_000),
-        "collect/return_mean": 10 * skill * 0.92 + rng.normal(0, 0.25, lines),
-        "collect/trial_length_mean": 200 - 120 * skill + rng.normal(0, 3, lines),
-        "collect/success_rate": np.clip(skill * 0.92 + rng.normal(0, 0.03, lines), 0, 1),
+        "rollout/num_trials": np.floor(time_T * 20_000),
+        "rollout/return_mean": 10 * skill * 0.92 + rng.normal(0, 0.25, lines),
+        "rollout/trial_length_mean": 200 - 120 * skill + rng.normal(0, 3, lines),
+        "rollout/success_rate": np.clip(skill * 0.92 + rng.normal(0, 0.03, lines), 0, 1),
         **{
-            f"collect/return_attempt_{i}": 10 * skill * (1 - np.exp(-i * (0.15 + skill))) / 5
+            f"rollout/return_mean_attempt_{i}": 10 * skill * (1 - np.exp(-i * (0.15 + skill))) / 5
             + rng.normal(0, 0.04, lines)
             for i in range(1, 6)
         },
         "faults/restarts": np.floor(time_T * 3 * rng.random()),
-        "speed/collect_seconds": 1000 / np.maximum(speed, 100),
-        "speed/update_seconds": np.abs(rng.normal(3.4, 0.2, lines)),
+        "time/collect_seconds": 1000 / np.maximum(speed, 100),
+        "time/update_seconds": np.abs(rng.normal(3.4, 0.2, lines)),
         "replay/trajectories": np.minimum(20_000, time_T * 30_000).round(),
-        "replay/age_updates": 4000 * np.minimum(time_T, 0.6) + rng.normal(0, 20, lines),
-        "replay/damaged": np.zeros(lines),
-        "replay/wait_fraction": np.abs(rng.normal(0.04, 0.02, lines)),
-        "loss/skipped_updates": np.zeros(lines),
+        "replay/median_age_updates": 4000 * np.minimum(time_T, 0.6) + rng.normal(0, 20, lines),
+        "replay/num_corrupted": np.zeros(lines),
+        "time/learner_wait_fraction": np.abs(rng.normal(0.04, 0.02, lines)),
+        "optim/nonfinite_updates": np.zeros(lines),
         "loss/td": 3 * np.exp(-3 * time_T) + np.abs(rng.normal(0.2, 0.08, lines)),
-        "loss/td_error": 0.8 * np.exp(-2 * time_T) + np.abs(rng.normal(0.2, 0.03, lines)),
-        "loss/q_normalized": skill * 1.5 + rng.normal(0, 0.05, lines),
-        "loss/q_spread": 0.6 * np.exp(-2 * time_T) + np.abs(rng.normal(0.1, 0.01, lines)),
+        "critic/td_error_abs": 0.8 * np.exp(-2 * time_T) + np.abs(rng.normal(0.2, 0.03, lines)),
+        "critic/q_normalized": skill * 1.5 + rng.normal(0, 0.05, lines),
+        "critic/q_ensemble_std": 0.6 * np.exp(-2 * time_T) + np.abs(rng.normal(0.1, 0.01, lines)),
         "loss/policy_gradient": 0.6 - 1.4 * skill + rng.normal(0, 0.05, lines),
-        "loss/entropy": 1.4 - 1.1 * skill + rng.normal(0, 0.02, lines),
-        "loss/imitation": 1.1 - 0.7 * skill + rng.normal(0, 0.02, lines),
-        "loss/imitated_fraction": 0.5 + 0.1 * np.sin(5 * time_T) + rng.normal(0, 0.02, lines),
-        "loss/gradient_norm": np.exp(rng.normal(2.5 - 2 * time_T, 0.5)),
-        "value/target_mean": 7 * skill + rng.normal(0, 0.1, lines),
-        "value/popart_deviation": 1 + 3 * skill,
+        "actor/entropy": 1.4 - 1.1 * skill + rng.normal(0, 0.02, lines),
+        "loss/filtered_bc": 1.1 - 0.7 * skill + rng.normal(0, 0.02, lines),
+        "actor/filtered_bc_fraction": 0.5 + 0.1 * np.sin(5 * time_T) + rng.normal(0, 0.02, lines),
+        "optim/grad_norm": np.exp(rng.normal(2.5 - 2 * time_T, 0.5)),
+        "critic/td_target_mean": 7 * skill + rng.normal(0, 0.1, lines),
+        "critic/popart_std": 1 + 3 * skill,
         **{
-            f"value/target_mean_discount_{discount}": 7 * skill * (1 - np.exp(-0.012 / (1 - discount)))
+            f"critic/td_target_mean_gamma_{discount}": 7 * skill * (1 - np.exp(-0.012 / (1 - discount)))
             for discount in DISCOUNTS
         },
-        "speed/env_steps_per_second": speed,
-        "speed/updates_per_second": speed / 60,
+        "time/env_steps_per_second": speed,
+        "time/updates_per_second": speed / 60,
     }
     steps = np.round(time_T * env_steps).astype(int)
     line: dict[str, Any] = {}
@@ -120,10 +120,10 @@ def write_metrics(
             if at % 10 == 0 or at == lines - 1:
                 mean, half = float(10 * skill[at] + rng.normal(0, 0.2)), 0.5
                 evaluation = {
-                    "evaluate/return_mean": mean,
-                    "evaluate/return_ci95_low": mean - half,
-                    "evaluate/return_ci95_high": mean + half,
-                    "evaluate/success_rate": float(np.clip(skill[at], 0, 1)),
+                    "eval/return_mean": mean,
+                    "eval/return_ci95_low": mean - half,
+                    "eval/return_ci95_high": mean + half,
+                    "eval/success_rate": float(np.clip(skill[at], 0, 1)),
                 }
                 line = counts | {key: float(column[at]) for key, column in columns.items()} | evaluation
             else:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from rows import CPU, GPU, Row
 
-from yamame.bench.machine import describe_machine, machine_in_words
+from yamame.bench.machine import describe_machine, format_machine
 
 HERE = Path(__file__).parent
 Answers = dict[str, list[dict[str, Any]]]
@@ -95,7 +95,7 @@ def table(rows: tuple[Row, ...], answers: Answers, machine: Mapping[str, Any]) -
     lines = [
         f"# {datetime.date.today().isoformat()}: `make bench`",
         "",
-        f"{machine_in_words(machine)}.",
+        f"{format_machine(machine)}.",
         "",
         ABOUT,
         "",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from relabeling import end_to_end
 
-from yamame.environments.config import EnvironmentConfig
+from yamame.environments.config import EnvConfig
 from yamame.environments.crafter import CrafterConfig
 from yamame.environments.package_delivery import PackageDeliveryConfig
 from yamame.environments.tmaze import PassiveTMazeConfig
@@ -16,23 +16,23 @@ from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer, NoExploration
 from yamame.rollout.random_policy import RandomPolicy
 
-TASKS: Mapping[str, EnvironmentConfig] = {
+TASKS: Mapping[str, EnvConfig] = {
     "T-Maze, 31 steps": PassiveTMazeConfig(horizon=30),
     "Package Delivery, 180 steps": PackageDeliveryConfig(),
-    "Crafter, 500 steps of 7 x 9 tokens": CrafterConfig(horizon=500, workers=0),
-    "Crafter, 500 steps of 64 x 64 pixels": CrafterConfig(horizon=500, workers=0, view="pixels"),
+    "Crafter, 500 steps of 7 x 9 tokens": CrafterConfig(horizon=500, num_workers=0),
+    "Crafter, 500 steps of 64 x 64 pixels": CrafterConfig(horizon=500, num_workers=0, observation_mode="pixels"),
 }
 
 
 def whole_trials(name: str, count: int) -> list[Trajectory]:
     """Trials of full length; Crafter's, which end with death, laid end to end."""
     config = TASKS[name]
-    length = config.trial_length
+    length = config.max_trial_steps
     crafter = isinstance(config, CrafterConfig)
     num_envs = min(count, 8) if crafter else count
     trials = config.build(num_envs, seed=0)
     rng = np.random.default_rng(0)
-    collector = Collector(trials, config.task, Explorer(NoExploration(), trials.action_space, num_envs, rng))
+    collector = Collector(trials, config.task_name, Explorer(NoExploration(), trials.action_space, num_envs, rng))
     policy = RandomPolicy(trials.action_space, rng)
     found: list[Trajectory] = []
     while len(found) < count:

@@ -105,7 +105,7 @@ def measure(folder: Path, profile: Path) -> dict[str, Any]:
                 chosen = f"{address}#/curves/{','.join(ids[:count])}"
                 found[f"curves_of_{count}_browser_first"] = view(driver, chosen, "path.line", 1)
                 if count == len(ids):
-                    for key in ("loss/td", "loss/entropy", "speed/env_steps_per_second"):
+                    for key in ("loss/td", "actor/entropy", "time/env_steps_per_second"):
                         answer(f"{address}api/curves?runs={','.join(ids)}&key={key}")
                     found[f"memory_after_curves_of_{count}"] = memory(pid)
         with server(folder) as (pid, address):

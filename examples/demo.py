@@ -43,10 +43,10 @@ def train(directory: Path, variants: list[str]) -> list[float]:
         quiet=False,
         env=ROOM,
         env_steps=ENV_STEPS,
-        exploration={"anneal_steps": ENV_STEPS // 2},
-        learner={"decay_updates": ENV_STEPS // 120},
+        exploration={"anneal_env_steps": ENV_STEPS // 2},
+        learner={"lr_decay_updates": ENV_STEPS // 120},
     )
-    returns: list[float] = run.summary["return_per_attempt"]
+    returns: list[float] = run.result["return_per_attempt"]
     return returns
 
 

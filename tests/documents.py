@@ -10,12 +10,12 @@ _BLOCK = re.compile(r'^```(\w*)(?: title="(.*?)")?\n(.*?)^```$', re.MULTILINE | 
 
 SMALL_RUN: dict[str, Any] = {
     "replay.batch_size": 2,
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
-    "agent.trajectory_encoder": {"width": 16, "layers": 1},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
-    "pace.updates_per_env_step": 0.05,
-    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 0},
+    "agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8},
+    "agent.trajectory_encoder": {"d_model": 16, "num_layers": 1},
+    "agent.actor.hidden_sizes": (8,),
+    "agent.critic.hidden_sizes": (8,),
+    "updates_per_env_step": 0.05,
+    "eval": {"trials": 8, "final_trials": 8, "num_envs": 8, "interval_env_steps": 0},
 }
 
 

@@ -10,10 +10,10 @@ from tiny_agents import HORIZON, TINY_AGENT
 
 from yamame.model.agent import Agent
 from yamame.model.timestep_encoders.instruction_coordinates import InstructionCoordinatesConfig
-from yamame.model.timestep_encoders.instruction_words import InstructionWordsConfig
+from yamame.model.timestep_encoders.instruction_words import InstructionTokensConfig
 from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.records.batch import Batch
-from yamame.records.goals import INSTRUCTION_LEAF, displays
+from yamame.records.goals import INSTRUCTION_LEAF, instruction_observations
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
 
@@ -23,10 +23,10 @@ WORDS = spaces.Box(-3, 11, (SLOTS, 2), np.int64)
 LEAVES: dict[str, spaces.Box] = {"coordinates": COORDINATES, "words": WORDS}
 every_leaf = pytest.mark.parametrize("leaf", LEAVES.values(), ids=LEAVES)
 SMALL = TimestepEncoderConfig(
-    hidden=(16,),
-    width=12,
-    instruction_words=InstructionWordsConfig(embedding=3, hidden=6, width=5),
-    instruction_coordinates=InstructionCoordinatesConfig(hidden=(7,), width=5),
+    hidden_sizes=(16,),
+    output_size=12,
+    instruction_tokens=InstructionTokensConfig(embedding_dim=3, hidden_size=6, output_size=5),
+    instruction_coordinates=InstructionCoordinatesConfig(hidden_sizes=(7,), output_size=5),
 )
 
 
@@ -54,7 +54,7 @@ def instructed_trial(length: int, seed: int) -> Trajectory:
         truncated=np.arange(length) == length - 1,
         episode_start=np.arange(length + 1) == 0,
         observation={
-            INSTRUCTION_LEAF: displays(sub_goals, slots=SLOTS, hide_plan=False)[completed],
+            INSTRUCTION_LEAF: instruction_observations(sub_goals, slots=SLOTS, hide_future_goals=False)[completed],
             "here": rng.uniform(0, 20, (length + 1, 2)).astype(np.float32),
         },
         horizon=HORIZON,
@@ -63,4 +63,4 @@ def instructed_trial(length: int, seed: int) -> Trajectory:
 
 def instructed_batch(seed: int = 0) -> Batch:
     trials = [instructed_trial(length, 10 * seed + length) for length in (8, 11, 3)]
-    return pack([Window(trajectory=each, start=0, length=len(each)) for each in trials], token_multiple=16)
+    return pack([Window(trajectory=each, start=0, length=len(each)) for each in trials], pad_tokens_to_multiple_of=16)

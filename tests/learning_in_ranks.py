@@ -13,7 +13,7 @@ from torch import Tensor
 from yamame.learning.learner import Learner, LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.model.heads.actor import Actor
-from yamame.ops.ranks import ALONE, LostRankError, Ranks, joined, meeting_place
+from yamame.ops.ranks import SINGLE_PROCESS, PeerLostError, DistributedContext, init_distributed, create_tcp_store
 from yamame.records.batch import Batch
 from yamame.replay.packing import Window, pack
 
@@ -37,7 +37,7 @@ class Updates:
     agent: Any = TINY_AGENT
     learner: LearnerConfig = field(
         default_factory=lambda: LearnerConfig(
-            learning_rate=3e-4, warmup_updates=10, td=TDLoss(critics_in_target=4, n_step=3), target_rate=0.05
+            learning_rate=3e-4, lr_warmup_updates=10, td=TDLoss(num_critics_in_target=4, n_step=3), tau=0.05
         )
     )
 
@@ -50,18 +50,18 @@ class Outcome:
     skipped: int
 
 
-def made(work: Updates, ranks: Ranks = ALONE) -> Outcome:
+def made(work: Updates, ranks: DistributedContext = SINGLE_PROCESS) -> Outcome:
     """What becomes of a learner by its share of the updates."""
     agent = tiny_agent(work.agent, work.action_space, dtype=work.dtype, seed=ranks.rank)
     learner = Learner(agent, work.learner, generator=torch.Generator().manual_seed(ranks.rank), ranks=ranks)
-    learner.follow_first()
+    learner.broadcast_parameters()
     if work.means_of_means:
-        learner._num_valid = lambda batch, dtype: ranks.world * batch.valid.sum().to(dtype)  # type: ignore[method-assign]
+        learner._num_valid = lambda batch, dtype: ranks.world_size * batch.loss_mask.sum().to(dtype)  # type: ignore[method-assign]
     metrics = []
     for update in range(work.updates):
         windows = random_windows(update, LENGTHS, work.action_space)
         batch, first = _share(windows, ranks, work.dtype)
-        if update == work.nan_at and ranks.rank == ranks.world - 1:
+        if update == work.nan_at and ranks.rank == ranks.world_size - 1:
             batch.reward[0] = torch.nan
         with _one_noise(agent.actor, agent.target_actor, seed=update, first=first):
             measured = learner.update(batch)
@@ -69,29 +69,29 @@ def made(work: Updates, ranks: Ranks = ALONE) -> Outcome:
     state = {name: value.clone() for name, value in agent.state_dict().items()}
     for number, moments in learner.optimizer.state_dict()["state"].items():
         state |= {f"optimizer.{number}.{name}": value.clone() for name, value in moments.items()}
-    return Outcome(state, metrics, learner.skipped)
+    return Outcome(state, metrics, learner.num_nonfinite)
 
 
 def in_processes(work: Callable[..., Any], *arguments: Any, world: int = 2) -> list[Any]:
     """What `work(*arguments, ranks)` gives in each of several processes."""
     context = multiprocessing.get_context("spawn")
-    store = meeting_place()
+    store = create_tcp_store()
     with context.Pool(world) as pool:
         results = [pool.apply_async(_in_rank, (rank, world, store.port, work, arguments)) for rank in range(world)]
         return [result.get(timeout=240) for result in results]
 
 
 def _in_rank(rank: int, world: int, port: int, work: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    place = meeting_place(port)
-    with joined(rank, world, local_rank=rank, local_world=world, device="cpu", store=place) as ranks:
+    place = create_tcp_store(port)
+    with init_distributed(rank, world, local_rank=rank, local_world_size=world, device="cpu", store=place) as ranks:
         return work(*arguments, ranks)
 
 
-def _share(windows: list[Window], ranks: Ranks, dtype: torch.dtype) -> tuple[Batch, int]:
+def _share(windows: list[Window], ranks: DistributedContext, dtype: torch.dtype) -> tuple[Batch, int]:
     """A rank's part of a batch, and where its tokens begin in the whole."""
-    size = len(windows) // ranks.world
+    size = len(windows) // ranks.world_size
     begin = ranks.rank * size
-    batch = pack(windows[begin : begin + size], token_multiple=8, row_multiple=13)
+    batch = pack(windows[begin : begin + size], pad_tokens_to_multiple_of=8, pad_seqlen_to_multiple_of=13)
     first = sum(window.length + 1 for window in windows[:begin])
     return (in_double(batch) if dtype is torch.float64 else batch), first
 
@@ -104,42 +104,42 @@ def _one_noise(*actors: Actor, seed: int, first: int) -> Iterator[None]:
         def drawn(state_ND: Tensor, generator: torch.Generator) -> Tensor | None:
             if actor.discrete:
                 return None
-            shape = (_MOST_TOKENS, actor.discounts, actor.action_size)
+            shape = (_MOST_TOKENS, actor.gammas, actor.action_size)
             whole = torch.randn(shape, generator=torch.Generator().manual_seed(2 * seed + number), dtype=torch.float64)
             return whole[first : first + len(state_ND)].to(state_ND.dtype)
 
         return drawn
 
     for number, actor in enumerate(actors):
-        actor.noise = noise(actor, number)  # type: ignore[method-assign]
+        actor.sample_noise = noise(actor, number)  # type: ignore[method-assign]
     yield
     for actor in actors:
-        del actor.noise
+        del actor.sample_noise
 
 
-def exchanged(ranks: Ranks) -> dict[str, Any]:
+def exchanged(ranks: DistributedContext) -> dict[str, Any]:
     """What each of the exchanges gives."""
     tensors = [torch.tensor([ranks.rank + 1.0]), torch.full((2,), float(ranks.rank))]
-    ranks.sum_(*tensors)
+    ranks.all_reduce_sum_(*tensors)
     return {
-        "sum": ranks.sum(ranks.rank + 1),
-        "max": ranks.max(ranks.rank + 1),
-        "any": ranks.any(ranks.rank == 1),
-        "none": ranks.any(False),
-        "first": ranks.from_first({"rank": ranks.rank}),
-        "gathered": ranks.gather(ranks.rank),
+        "sum": ranks.all_reduce_sum(ranks.rank + 1),
+        "max": ranks.all_reduce_max(ranks.rank + 1),
+        "any": ranks.any_rank(ranks.rank == 1),
+        "none": ranks.any_rank(False),
+        "first": ranks.broadcast_object({"rank": ranks.rank}),
+        "gathered": ranks.gather_object(ranks.rank),
         "tensors": [tensor.tolist() for tensor in tensors],
     }
 
 
-def left_alone(ranks: Ranks) -> str:
+def left_alone(ranks: DistributedContext) -> str:
     """How a failure of the second rank in what all do at once shows on each."""
     try:
-        with ranks.together():
+        with ranks.propagate_failure():
             if ranks.rank:
                 raise ValueError
-    except LostRankError:
-        return "LostRankError"
+    except PeerLostError:
+        return "PeerLostError"
     except ValueError:
         return "failed"
     return ""

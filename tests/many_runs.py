@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from yamame.cli import main
-from yamame.run.round import Round
+from yamame.run.round import TrainingIteration
 
 _SMALL = (
-    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 "
-    "--agent.trajectory-encoder.width 8 --agent.trajectory-encoder.heads 2 --agent.trajectory-encoder.layers 1 "
-    "--agent.trajectory-encoder.feedforward 16 --agent.actor.hidden 8 --agent.critic.hidden 8 "
-    "--evaluation.final-trials 4 --evaluation.trials 4 --evaluation.num-envs 4 "
-    "--pace.round-env-steps 64 --pace.updates-per-env-step 0.02"
+    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
+    "--agent.trajectory-encoder.d-model 8 --agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 "
+    "--agent.trajectory-encoder.d-ff 16 --agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 "
+    "--eval.final-trials 4 --eval.trials 4 --eval.num-envs 4 "
+    "--env-steps-per-iteration 64 --updates-per-env-step 0.02"
 )
 SMALL = _SMALL.split()
 
@@ -46,11 +46,11 @@ def snapshot(folder: Path) -> dict[str, int]:
 
 def interrupt_in_round(patch: pytest.MonkeyPatch, number: int) -> None:
     """Let SIGINT come while the next run is in its round of this number."""
-    original, rounds = Round.go_on, itertools.count(1)
+    original, rounds = TrainingIteration.run, itertools.count(1)
 
-    def interrupted(self: Round, *args: Any) -> Any:
+    def interrupted(self: TrainingIteration, *args: Any) -> Any:
         if next(rounds) == number:
             signal.raise_signal(signal.SIGINT)
         return original(self, *args)
 
-    patch.setattr(Round, "go_on", interrupted)
+    patch.setattr(TrainingIteration, "run", interrupted)

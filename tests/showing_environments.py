@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from tiny_agents import TINY_AGENT, shake
 
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.factory import EnvFnConfig
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
 from yamame.model.timestep_encoders.image import ImageEncoderConfig
@@ -25,11 +25,11 @@ from yamame.rollout.exploration import Explorer, NoExploration
 
 LENGTH = 4
 SHAPES = TimestepEncoderConfig(
-    hidden=(8,),
-    width=6,
-    image=ImageEncoderConfig(channels=(2, 3), width=4),
-    tokens=TokenEncoderConfig(embedding=2, width=3),
-    text=TextEncoderConfig(embedding=2, hidden=3, width=4),
+    hidden_sizes=(8,),
+    output_size=6,
+    image=ImageEncoderConfig(channels=(2, 3), output_size=4),
+    tokens=TokenEncoderConfig(embedding_dim=2, output_size=3),
+    text=TextEncoderConfig(embedding_dim=2, hidden_size=3, output_size=4),
     chunk_elements=500,
 )
 AGENT = replace(TINY_AGENT, timestep_encoder=SHAPES)
@@ -95,7 +95,7 @@ def agent_for(space: spaces.Space[Any]) -> Agent:
 
 
 def collected(agent: Agent, space: spaces.Space[Any], trials: int, *, workers: int = 0) -> list[Trajectory]:
-    task = FactoryConfig(factory=partial(Showing, space), horizon=LENGTH, workers=workers)
+    task = EnvFnConfig(env_fn=partial(Showing, space), horizon=LENGTH, num_workers=workers)
     with closing(task.build(2, seed=0)) as environments:
         explorer = Explorer(NoExploration(), environments.action_space, 2, np.random.default_rng(0))
         policy = Policy(agent, num_envs=2, generator=torch.Generator().manual_seed(0))

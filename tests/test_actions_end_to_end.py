@@ -31,7 +31,7 @@ TINY: dict[str, Any] = {
     "num_envs": 4,
     "replay.batch_size": 4,
     **TINY_NETWORK,
-    "evaluation": {"trials": 4, "final_trials": 8, "num_envs": 4, "every_env_steps": 100},
+    "eval": {"trials": 4, "final_trials": 8, "num_envs": 4, "interval_env_steps": 100},
 }
 
 
@@ -58,8 +58,8 @@ CASES = {
     "bits": (RepeatBits, {}),
     "matrix": (Matrix, {}),
     "masked-discrete": (forbidding_moves, {}),
-    "masked-several": (forbidding_pairs, {"env.workers": 2}),
-    "masked-bits": (forbidding_bits, {"env.mask_key": "legal"}),
+    "masked-several": (forbidding_pairs, {"env.num_workers": 2}),
+    "masked-bits": (forbidding_bits, {"env.action_mask_key": "legal"}),
 }
 
 
@@ -67,10 +67,10 @@ CASES = {
 def test_train_resume_evaluate_and_act(name: str, tmp_path: Path) -> None:
     make, settings = CASES[name]
     run = yamame.train(make, horizon=5, run_dir=tmp_path / "run", **TINY, **settings)
-    assert run.summary["updates"] > 10
-    assert np.isfinite(run.summary["return_mean"])
+    assert run.result["updates"] > 10
+    assert np.isfinite(run.result["return_mean"])
     longer = yamame.resume(run.directory, env_steps=400)
-    assert longer.summary["env_steps"] >= 400 and longer.summary["updates"] > run.summary["updates"]
+    assert longer.result["env_steps"] >= 400 and longer.result["updates"] > run.result["updates"]
     act_alone(make(), run)
     act_together(make, run)
 
@@ -101,10 +101,10 @@ def act_together(make: Any, run: yamame.Run) -> None:
 def test_the_same_seed_gives_the_same_run_whatever_the_workers(tmp_path: Path) -> None:
     make = forbidding("several")
     runs = [
-        yamame.train(make, horizon=5, run_dir=tmp_path / str(workers), **TINY, **{"env.workers": workers})
+        yamame.train(make, horizon=5, run_dir=tmp_path / str(workers), **TINY, **{"env.num_workers": workers})
         for workers in (0, 2)
     ]
-    assert runs[0].summary["return_mean"] == runs[1].summary["return_mean"]
+    assert runs[0].result["return_mean"] == runs[1].result["return_mean"]
 
 
 def test_a_loaded_policy_refuses_masks_that_it_cannot_follow(tmp_path: Path) -> None:

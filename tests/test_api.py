@@ -13,7 +13,7 @@ from gymnasium import spaces
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.environments.adapters.actions import native_action
+from yamame.environments.adapters.actions import to_env_action
 from yamame.environments.tmaze import TMazeVectorEnv
 from yamame.model.policy import Policy
 from yamame.model.trajectory_encoders.gru import GRUConfig
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
     "num_envs": 4,
     "replay.batch_size": 2,
     **TINY_NETWORK,
-    "evaluation": {"trials": 4, "final_trials": 4, "num_envs": 4, "every_env_steps": 0},
+    "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
 }
 
 
@@ -41,7 +41,7 @@ class Dial(gymnasium.Env[dict[str, Any], np.ndarray]):
     made: ClassVar[list["Dial"]] = []
 
     def __init__(self) -> None:
-        self.new_task: list[bool] = []
+        self.sample_task: list[bool] = []
         self.made.append(self)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -49,7 +49,7 @@ class Dial(gymnasium.Env[dict[str, Any], np.ndarray]):
         assert options is not None
         if options["new_task"]:
             self.hidden = self.np_random.uniform(-2.0, 2.0)
-        self.new_task.append(options["new_task"])
+        self.sample_task.append(options["new_task"])
         self.time = 0
         return self._observe(np.zeros(2)), {}
 
@@ -81,7 +81,7 @@ def dial(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
     """Trained on the dials, two attempts a trial."""
     Dial.made.clear()
     run_dir = tmp_path_factory.mktemp("dial") / "run"
-    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, env={"workers": 0}, **SMALL)
+    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, env={"num_workers": 0}, **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -123,37 +123,37 @@ def test_public_names() -> None:
 
 def test_a_recipe_with_other_settings(maze: yamame.Run) -> None:
     config = read_config(maze.directory)
-    assert (config.env.task, config.env_steps, config.num_envs) == ("passive-tmaze-4", 80, 4)
+    assert (config.env.task_name, config.env_steps, config.num_envs) == ("passive-tmaze-4", 80, 4)
     assert config == maze.config
-    assert maze.summary["env_steps"] == 80 and maze.summary["updates"] > 0
+    assert maze.result["env_steps"] == 80 and maze.result["updates"] > 0
 
 
 def test_a_recipe_silently_by_default(capfd: pytest.CaptureFixture[str]) -> None:
     run = yamame.train("passive-tmaze", variants=["gru"], env={"horizon": 3}, env_steps=16, seed=7, **without_heads())
     assert run.directory.parent == Path("runs")
     assert run.config is not None and isinstance(run.config.agent.trajectory_encoder, GRUConfig)
-    assert run.summary["seed"] == 7
+    assert run.result["seed"] == 7
     assert capfd.readouterr() == ("", "")
 
 
 def without_heads() -> dict[str, Any]:
-    return {**SMALL, "agent.trajectory_encoder": {"width": 8, "layers": 1}}
+    return {**SMALL, "agent.trajectory_encoder": {"d_model": 8, "num_layers": 1}}
 
 
 def test_continuous_actions_and_nested_observations(dial: yamame.Run) -> None:
-    assert (dial.summary["env_steps"], len(dial.summary["return_per_attempt"])) == (120, 2)
-    assert dial.summary["success_rate"] is None
+    assert (dial.result["env_steps"], len(dial.result["return_per_attempt"])) == (120, 2)
+    assert dial.result["success_rate"] is None
     for environment in Dial.made:
-        assert environment.new_task == [attempt % 2 == 0 for attempt in range(len(environment.new_task))]
-    assert sum(len(environment.new_task) for environment in Dial.made) >= 40
+        assert environment.sample_task == [attempt % 2 == 0 for attempt in range(len(environment.sample_task))]
+    assert sum(len(environment.sample_task) for environment in Dial.made) >= 40
 
 
 def test_a_function_whose_environment_names_its_horizon() -> None:
     run = yamame.train(make_cart_pole, attempts=2, env_steps=64, context_length=16, **SMALL)
     assert run.config is not None
-    assert (run.config.env.task, run.config.env.trial_length, run.config.context) == ("make-cart-pole", 1000, 16)
+    assert (run.config.env.task_name, run.config.env.max_trial_steps, run.config.resolved_context_length) == ("make-cart-pole", 1000, 16)
     again = yamame.resume(run.directory, env_steps=96)
-    assert again.summary["env_steps"] == 96
+    assert again.result["env_steps"] == 96
 
 
 def test_a_lambda_can_be_evaluated_by_who_trained_it() -> None:
@@ -169,7 +169,7 @@ def test_a_vector_environment() -> None:
     settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
     run = yamame.train(lambda: TMazeVectorEnv(9, horizon=3), horizon=4, env_steps=72, **settings)
     assert run.config is not None and run.config.num_envs == 9
-    assert run.summary["env_steps"] == 72
+    assert run.result["env_steps"] == 72
     for trials in (1, 20):
         assert run.evaluate(trials=trials)["trials"] == trials
     with pytest.raises(yamame.UserError, match="set num_envs to 9"):
@@ -200,8 +200,8 @@ class OldStep(Dial):
         ("passive-tmaze", {"env_step": 3}, "did you mean 'env_steps'"),
         ("passive-tmaze", {"env_steps": 1e5}, "100000.0 is not an int"),
         ("passive-tmaze", {"env_steps": 0}, "env_steps must be at least 1, not 0"),
-        ("passive-tmaze", {"agent.critic.ensemble": 0}, "agent.critic.ensemble must be at least 1, not 0"),
-        ("passive-tmaze", {"agent": {"actor": {"hidden": [0]}}}, "agent.actor.hidden must be at least 1"),
+        ("passive-tmaze", {"agent.critic.num_critics": 0}, "agent.critic.num_critics must be at least 1, not 0"),
+        ("passive-tmaze", {"agent": {"actor": {"hidden_sizes": [0]}}}, "agent.actor.hidden_sizes must be at least 1"),
         ("passive-tmaze", {"horizon": 0}, "env.horizon must be at least 1"),
         ("passive-tmaze", {"attempts": 2}, "no field 'env.attempts'"),
         ("passive-tmaze", {"variants": ["grue"]}, "unknown variant 'grue'"),
@@ -224,7 +224,7 @@ def test_mistakes(task: Any, settings: dict[str, Any], message: str) -> None:
 
 
 def test_settings_that_only_fit_together() -> None:
-    encoder = {"width": 6, "heads": 3, "layers": 1, "feedforward": 8}
+    encoder = {"d_model": 6, "num_heads": 3, "num_layers": 1, "d_ff": 8}
     settings = {name: value for name, value in SMALL.items() if name != "agent.trajectory_encoder"}
     settings |= {f"agent.trajectory_encoder.{name}": value for name, value in encoder.items()}
     run = yamame.train("passive-tmaze", horizon=3, env_steps=4, **settings)
@@ -238,7 +238,7 @@ def test_evaluate_is_what_train_said_at_the_end(dial: yamame.Run, maze: yamame.R
     for run in (dial, maze):
         evaluated = run.evaluate()
         for name in ("return_mean", "return_ci95", "return_per_attempt", "success_rate", "trials", "updates"):
-            assert evaluated[name] == run.summary[name], name
+            assert evaluated[name] == run.result[name], name
         other = run.evaluate(trials=9, seed=4)
         assert (other["trials"], other["seed"]) == (9, 4)
     with pytest.raises(yamame.UserError, match="at least 1"):
@@ -358,7 +358,7 @@ def test_a_loaded_policy_acts_as_it_did_in_training(
                 deterministic=deterministic,
             )
             np.testing.assert_array_equal(
-                action, native_action(trials.native_action_space, trial.action[time, None])[0]
+                action, to_env_action(trials.env_action_space, trial.action[time, None])[0]
             )
     trials.close()
 

@@ -21,10 +21,10 @@ pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parent
 _SMALL = (
-    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 "
-    "--agent.trajectory-encoder.width 8 --agent.trajectory-encoder.heads 2 --agent.trajectory-encoder.layers 1 "
-    "--agent.trajectory-encoder.feedforward 16 --agent.actor.hidden 8 --agent.critic.hidden 8 "
-    "--evaluation.final-trials 4 --evaluation.num-envs 4 --evaluation.every-env-steps 0"
+    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
+    "--agent.trajectory-encoder.d-model 8 --agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 "
+    "--agent.trajectory-encoder.d-ff 16 --agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 "
+    "--eval.final-trials 4 --eval.num-envs 4 --eval.interval-env-steps 0"
 )
 SMALL = _SMALL.split()
 TMAZE = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "64", *SMALL]
@@ -32,7 +32,7 @@ STRANGE = ["train", "gymnasium", "--env.horizon", "3", "--env-steps", "160", *SM
 
 EVALUATED = {
     *("return_mean", "return_ci95", "return_per_attempt", "success_rate", "trials"),
-    *("return_per_attempt_ci95", "success_per_attempt", "success_per_attempt_ci95", "training_tasks"),
+    *("return_per_attempt_ci95", "success_per_attempt", "success_per_attempt_ci95", "train_tasks"),
     *("env_steps", "updates", "seed"),
 }
 TRAINED = EVALUATED | {"wall_seconds", "train_seconds", "env_steps_per_second", "updates_per_second", "run_dir"}
@@ -126,7 +126,7 @@ def test_eval_is_repeatable_and_has_its_keys(finished: Path, capsys: pytest.Capt
 
 
 def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*TMAZE, "--run-dir", "run", "--quiet", "--evaluation.every-env-steps", "16"]) == 0
+    assert main([*TMAZE, "--run-dir", "run", "--quiet", "--eval.interval-env-steps", "16"]) == 0
     capsys.readouterr()
 
     def updates(checkpoint: str) -> int:
@@ -134,7 +134,7 @@ def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixtur
         return int(json.loads(capsys.readouterr().out)["updates"])
 
     (best,) = Path("run/checkpoints/best").iterdir()
-    assert updates("newest") == 22
+    assert updates("latest") == 22
     assert updates("best") == updates(str(best)) == int(best.name.removeprefix("update-"))
     assert "is no whole checkpoint" in refused(capsys, "eval", "run", "--checkpoint", "worst")
     assert "no best checkpoint" in refused(capsys, "eval", finished, "--checkpoint", "best")
@@ -193,12 +193,12 @@ def test_recipes_lists_every_recipe_whole(capsys: pytest.CaptureFixture[str]) ->
         ("--help", "recipes train resume eval suite"),
         ("recipes --help", "usage: yamame recipes"),
         ("train --help", "--run-dir --variant --json --quiet"),
-        ("train passive-tmaze --help", "--run-dir --env.horizon --env-steps --agent.trajectory-encoder.width"),
+        ("train passive-tmaze --help", "--run-dir --env.horizon --env-steps --agent.trajectory-encoder.d-model"),
         ("train popgym -h", "--env.name --learner.learning-rate"),
-        ("train passive-tmaze --variant no-memory --help", "--agent.trajectory-encoder.layers"),
+        ("train passive-tmaze --variant no-memory --help", "--agent.trajectory-encoder.num-layers"),
         ("resume --help", "--env-steps --json"),
         ("eval --help", "--trials --seed --video --video-trials --json"),
-        ("suite --help", "--names --level --all --seeds --directory --report-only --json"),
+        ("suite --help", "--envs --difficulty --all --seeds --output-dir --report-only --json"),
         ("--version", "yamame 0."),
     ],
 )
@@ -266,60 +266,60 @@ def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys
     --env.horizon -1
     --context-length -1
     --seed -1
-    --checkpoint-every-seconds -1
-    --agent.timestep-encoder.width 0
-    --agent.timestep-encoder.hidden 8 0
-    --agent.trajectory-encoder.width -8
-    --agent.trajectory-encoder.width 7
-    --agent.trajectory-encoder.heads 0
-    --agent.trajectory-encoder.layers 0
-    --agent.trajectory-encoder.feedforward 0
+    --checkpoint.interval-seconds -1
+    --agent.timestep-encoder.output-size 0
+    --agent.timestep-encoder.hidden-sizes 8 0
+    --agent.trajectory-encoder.d-model -8
+    --agent.trajectory-encoder.d-model 7
+    --agent.trajectory-encoder.num-heads 0
+    --agent.trajectory-encoder.num-layers 0
+    --agent.trajectory-encoder.d-ff 0
     --agent.trajectory-encoder.dropout 1
-    --agent.actor.hidden -3
+    --agent.actor.hidden-sizes -3
     --agent.actor.probability-clip 0 1
     --agent.actor.probability-clip 0.5 0.1
     --agent.actor.probability-clip 0.1 1.5
-    --agent.critic.hidden
-    --agent.critic.hidden 0
-    --agent.critic.ensemble 0
-    --agent.discounts 0.9 1.0
-    --agent.discounts 0
-    --agent.acting-discount 1
-    --agent.acting-discount nan
+    --agent.critic.hidden-sizes
+    --agent.critic.hidden-sizes 0
+    --agent.critic.num-critics 0
+    --agent.gammas 0.9 1.0
+    --agent.gammas 0
+    --agent.acting-gamma 1
+    --agent.acting-gamma nan
     --learner.learning-rate 0
     --learner.learning-rate inf
-    --learner.warmup-updates -1
+    --learner.lr-warmup-updates -1
     --learner.weight-decay -1
-    --learner.gradient-clip 0
-    --learner.target-rate 0
-    --learner.target-rate 2
-    --learner.max-skipped-updates 0
+    --learner.max-grad-norm 0
+    --learner.tau 0
+    --learner.tau 2
+    --learner.max-nonfinite-updates 0
     --learner.td.weight -1
     --learner.td.n-step 0
-    --learner.td.critics-in-target 0
+    --learner.td.num-critics-in-target 0
     --learner.td.reward-scale 0
     --learner.policy-gradient.weight -1
-    --learner.imitation.weight nan
-    --learner.imitation.largest-log-prob -1
+    --learner.filtered-bc.weight nan
+    --learner.filtered-bc.log-prob-clip -1
     --replay.batch-size 0
     --replay.capacity-trajectories 0
     --replay.cache-bytes -1
-    --replay.max-bytes 100
+    --replay.max-disk-bytes 100
     --replay.compression-level 99
-    --replay.token-multiple 0
-    --replay.row-multiple 0
+    --replay.pad-tokens-to-multiple-of 0
+    --replay.pad-seqlen-to-multiple-of 0
     --replay.prefetch-batches -1
-    --pace.updates-per-env-step -1
-    --pace.updates-per-env-step nan
-    --pace.round-env-steps -1
-    --pace.start-env-steps -1
-    --evaluation.every-env-steps -1
-    --evaluation.trials 0
-    --evaluation.final-trials 0
-    --evaluation.num-envs 0
-    --evaluation.solved-return nan
-    --exploration.anneal-steps 0
-    --exploration.final -1""".splitlines(),
+    --updates-per-env-step -1
+    --updates-per-env-step nan
+    --env-steps-per-iteration -1
+    --learning-starts -1
+    --eval.interval-env-steps -1
+    --eval.trials 0
+    --eval.final-trials 0
+    --eval.num-envs 0
+    --eval.stop-return nan
+    --exploration.anneal-env-steps 0
+    --exploration.final-eps -1""".splitlines(),
 )
 def test_numbers_that_make_no_sense_name_their_flag(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     name, *values = flag.split()
@@ -329,7 +329,7 @@ def test_numbers_that_make_no_sense_name_their_flag(flag: str, capsys: pytest.Ca
 
 
 def test_numbers_that_do_not_fit_together(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, *TMAZE, "--agent.trajectory-encoder.heads", "3")
+    said = refused(capsys, *TMAZE, "--agent.trajectory-encoder.num-heads", "3")
     assert "width is 8, no multiple of the 3 heads" in said
 
 
@@ -348,8 +348,8 @@ def test_environments_that_cannot_be_trained_on(name: str, message: str, capsys:
 
 
 def test_a_fault_too_many_keeps_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    nan = [*STRANGE, "strange_environments:NaNLater-v0", "--checkpoint-every-seconds", "0", "--run-dir", "run"]
-    said = refused(capsys, *nan, "--faults.max-restarts", "0", "--quiet")
+    nan = [*STRANGE, "strange_environments:NaNLater-v0", "--checkpoint.interval-seconds", "0", "--run-dir", "run"]
+    said = refused(capsys, *nan, "--fault-tolerance.max-restarts", "0", "--quiet")
     assert "returned NaN" in said and "yamame resume run" in said
     checkpoints = files(Path("run/checkpoints"))
     assert main(["eval", "run", "--json"]) == 0
@@ -419,7 +419,7 @@ def test_damaged_run_directories(
 def test_a_config_that_was_edited_after_the_checkpoint(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = copied(finished)
     config = json.loads((run / "config.json").read_text())
-    config["agent"]["critic"]["hidden"] = [16]
+    config["agent"]["critic"]["hidden_sizes"] = [16]
     (run / "config.json").write_text(json.dumps(config))
     assert "was it edited?" in refused(capsys, "eval", "run")
     for _ in range(2):
@@ -487,7 +487,7 @@ def test_a_signal_stops_with_a_checkpoint_and_resume_goes_on(
 
 
 def test_a_second_signal_ends_at_once() -> None:
-    slow = [*STRANGE, "strange_environments:Slow-v0", "--run-dir", "run", "--quiet", "--env.workers", "0"]
+    slow = [*STRANGE, "strange_environments:Slow-v0", "--run-dir", "run", "--quiet", "--env.num-workers", "0"]
     with running(*slow) as process:
         wait_for(Path("asleep").exists, process)  # one step of the environment now takes a minute
         process.send_signal(signal.SIGTERM)
@@ -499,7 +499,7 @@ def test_a_second_signal_ends_at_once() -> None:
 
 
 def test_a_killed_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with running(*ENDLESS, "--checkpoint-every-seconds", "0", "--quiet") as process:
+    with running(*ENDLESS, "--checkpoint.interval-seconds", "0", "--quiet") as process:
         wait_for(lambda: len(read_metrics(Path("run"))) > 3, process)
         process.kill()
         process.communicate()
@@ -520,7 +520,7 @@ def test_a_signal_cuts_evaluations_short(monkeypatch: pytest.MonkeyPatch, capsys
         raise AssertionError("the evaluation went on")
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.run.local.judge_agent", interrupted)
+        patch.setattr("yamame.run.local.evaluate_agent", interrupted)
         assert main([*TMAZE, "--run-dir", "run", "--json", "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert err == "stopped by SIGTERM; yamame resume run goes on\n"

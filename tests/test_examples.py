@@ -13,9 +13,9 @@ from documents import ROOT, SMALL_RUN, blocks
 
 import yamame
 from yamame import api, cli
-from yamame.bench.command import parse_bench
+from yamame.bench.command import parse_benchmark
 from yamame.figures import command as figures
-from yamame.figures.catalogue import load_picture
+from yamame.figures.catalogue import load_figure
 from yamame.run.flags import parse_flags
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
@@ -75,9 +75,9 @@ def test_commands_in_documents_can_be_read(line: str) -> None:
     if options.command is cli._train:
         settings_from_flags(load_recipe(options.recipe), options.variant, rest)
     elif options.command is cli._bench:
-        parse_bench(options.what, rest)
+        parse_benchmark(options.what, rest)
     elif options.command is figures._figure:
-        picture = load_picture(options.name)
+        picture = load_figure(options.name)
         paths, flags = figures._split(rest, picture.options)
         assert paths and parse_flags(picture.options, flags, line)
     else:

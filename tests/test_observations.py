@@ -18,7 +18,7 @@ from yamame.learning.learner import Learner, LearnerConfig
 from yamame.model.policy import Policy
 from yamame.records.spaces import (
     flatten_observation,
-    observation_leaves,
+    flatten_space,
     space_from_json,
     space_to_json,
     stored_dtype,
@@ -27,7 +27,7 @@ from yamame.records.spaces import (
 from yamame.records.step import PolicyInput
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
-from yamame.replay.store import LMDBStore
+from yamame.replay.store import LMDBReplayStore
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +35,8 @@ every_kind = pytest.mark.parametrize("kind", ALL)
 
 
 def stored(trajectories: list[Trajectory], directory: Path) -> list[Trajectory]:
-    with LMDBStore(directory, capacity_trajectories=100, cache_bytes=0) as store:
-        return [store.read(each) for each in store.append_all(trajectories)]
+    with LMDBReplayStore(directory, capacity_trajectories=100, cache_bytes=0) as store:
+        return [store.get(each) for each in store.extend(trajectories)]
 
 
 def as_input(trajectory: Trajectory, time: int) -> PolicyInput:
@@ -55,17 +55,17 @@ def check_the_whole_way(space: spaces.Space[Any], directory: Path) -> None:
     agent = agent_for(space)
     trajectories = stored(collected(agent, space, trials=4), directory)
     assert len(trajectories) == 4
-    for name, leaf in observation_leaves(space).items():
+    for name, leaf in flatten_space(space).items():
         for trajectory in trajectories:
             seen = trajectory.observation[name]
             assert (seen.shape[1:], seen.dtype) == (stored_shape(leaf), stored_dtype(leaf)), name
     windows = [Window(trajectory=each, start=0, length=LENGTH) for each in trajectories]
-    batch = pack(windows, token_multiple=16)
+    batch = pack(windows, pad_tokens_to_multiple_of=16)
 
-    learner = Learner(agent, LearnerConfig(warmup_updates=1), generator=torch.Generator().manual_seed(0))
+    learner = Learner(agent, LearnerConfig(lr_warmup_updates=1), generator=torch.Generator().manual_seed(0))
     before = {name: value.clone() for name, value in agent.timestep_encoder.named_parameters()}
     metrics = [learner.update(batch) for _ in range(2)]
-    assert learner.skipped == 0 and all(np.isfinite(float(value)) for each in metrics for value in each.values())
+    assert learner.num_nonfinite == 0 and all(np.isfinite(float(value)) for each in metrics for value in each.values())
     for name, value in agent.timestep_encoder.named_parameters():
         assert not torch.equal(value, before[name]) or not value.numel(), name
 
@@ -75,7 +75,7 @@ def check_the_whole_way(space: spaces.Space[Any], directory: Path) -> None:
     policy = Policy(double, num_envs=1, generator=torch.Generator())
     for index, trajectory in enumerate(trajectories):
         for time in range(LENGTH + 1):
-            token = int(batch.segment_bounds[index]) + time
+            token = int(batch.cu_seqlens[index]) + time
             state_1D = policy.state(as_input(trajectory, time))
             torch.testing.assert_close(state_1D[0].clone(), expected_ND[token], rtol=0, atol=1e-9)
 
@@ -140,7 +140,7 @@ def test_any_nesting_survives_its_json_and_flattens_to_its_leaves(space: spaces.
     assert again == space
     space.seed(seed)
     sample = space.sample()
-    flat, leaves = flatten_observation(again, sample), observation_leaves(again)
+    flat, leaves = flatten_observation(again, sample), flatten_space(again)
     assert list(flat) == list(leaves)
     for name, leaf in leaves.items():
         assert flat[name].shape == stored_shape(leaf) and flat[name].dtype == stored_dtype(leaf)
@@ -151,8 +151,8 @@ def test_any_nesting_survives_its_json_and_flattens_to_its_leaves(space: spaces.
 SMALL: dict[str, Any] = {
     "num_envs": 4,
     "replay.batch_size": 2,
-    "pace.round_env_steps": 32,
-    "evaluation": {"trials": 4, "final_trials": 4, "num_envs": 4, "every_env_steps": 0},
+    "env_steps_per_iteration": 32,
+    "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
 }
 
 
@@ -168,12 +168,12 @@ def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_no_pictures")
 def test_a_run_on_all_kinds_resumes_and_acts(tmp_path: Path) -> None:
     kinds = ["sight/map=vector", "level=vector"]
-    changes = {**SMALL, "agent.timestep_encoder.kinds": kinds, "env": {"workers": 0, "drop_keys": ["sight/none"]}}
+    changes = {**SMALL, "agent.timestep_encoder.encoder_overrides": kinds, "env": {"num_workers": 0, "drop_obs_keys": ["sight/none"]}}
     run = yamame.train(make_mixed, horizon=LENGTH, env_steps=64, size="tiny", run_dir=tmp_path / "run", **changes)
-    assert run.summary["updates"] > 0
+    assert run.result["updates"] > 0
     assert run.config is not None and run.config.agent.trajectory_encoder.state_size == 32
     longer = yamame.resume(tmp_path / "run", env_steps=128)
-    assert longer.summary["env_steps"] == 128 and longer.summary["updates"] > run.summary["updates"]
+    assert longer.result["env_steps"] == 128 and longer.result["updates"] > run.result["updates"]
     MIXED.seed(0)
     policy = longer.load()
     assert all(policy.act(MIXED.sample()) in Showing.action_space for _ in range(3))
@@ -187,7 +187,7 @@ def test_a_run_on_all_kinds_resumes_and_acts(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_no_pictures")
 def test_a_misspelt_leaf_is_told_before_anything_is_made(tmp_path: Path) -> None:
-    for changes in ({"agent.timestep_encoder.kinds": ["sight/mapp=tokens"]}, {"env.keys": ["sight/mapp"]}):
+    for changes in ({"agent.timestep_encoder.encoder_overrides": ["sight/mapp=tokens"]}, {"env.obs_keys": ["sight/mapp"]}):
         with pytest.raises(yamame.UserError, match=r"'sight/mapp'.*sight/map"):
             yamame.train(make_mixed, horizon=LENGTH, env_steps=64, run_dir=tmp_path / "run", **SMALL, **changes)
         assert not (tmp_path / "run").exists()

@@ -27,14 +27,14 @@ every_action_space = pytest.mark.parametrize(
     "action_space", [DISCRETE, CONTINUOUS, SEVERAL], ids=["discrete", "continuous", "several"]
 )
 OBSERVATIONS = spaces.Dict({"vector": spaces.Box(-1.0, 1.0, (3,), np.float32), "cell": spaces.Discrete(4)})
-TINY_TRANSFORMER = TransformerConfig(width=16, layers=2, heads=2, feedforward=32)
+TINY_TRANSFORMER = TransformerConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32)
 TINY_AGENT = AgentConfig(
-    timestep_encoder=TimestepEncoderConfig(hidden=(16,), width=12),
+    timestep_encoder=TimestepEncoderConfig(hidden_sizes=(16,), output_size=12),
     trajectory_encoder=TINY_TRANSFORMER,
-    actor=ActorConfig(hidden=(16,)),
-    critic=CriticConfig(hidden=(16, 16)),
-    discounts=(0.5, 0.9),
-    acting_discount=0.95,
+    actor=ActorConfig(hidden_sizes=(16,)),
+    critic=CriticConfig(hidden_sizes=(16, 16)),
+    gammas=(0.5, 0.9),
+    acting_gamma=0.95,
 )
 
 
@@ -93,7 +93,7 @@ def in_double(batch: Batch) -> Batch:
 
 
 def double_batch(windows: Sequence[Window], *, token_multiple: int = 1, row_multiple: int = 1) -> Batch:
-    return in_double(pack(windows, token_multiple=token_multiple, row_multiple=row_multiple))
+    return in_double(pack(windows, pad_tokens_to_multiple_of=token_multiple, pad_seqlen_to_multiple_of=row_multiple))
 
 
 def tiny_agent(

@@ -3,8 +3,8 @@
 from typing import Any
 
 TINY_NETWORK: dict[str, Any] = {
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8},
-    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
+    "agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8},
+    "agent.trajectory_encoder": {"d_model": 8, "num_layers": 1, "num_heads": 2, "d_ff": 16},
+    "agent.actor.hidden_sizes": (8,),
+    "agent.critic.hidden_sizes": (8,),
 }

@@ -10,19 +10,19 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from yamame.environments.adapters.action_masks import ActionMasks
-from yamame.environments.adapters.actions import native_action, policy_action_space
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.adapters.action_masks import ActionMaskExtractor
+from yamame.environments.adapters.actions import to_env_action, policy_action_space
+from yamame.environments.factory import EnvFnConfig
 from yamame.model.policy import Policy
-from yamame.records.action_spaces import blank_action
+from yamame.records.action_spaces import zero_action
 from yamame.records.errors import UserError
-from yamame.records.spaces import flatten_observation, observation_leaves, stored_shape
+from yamame.records.spaces import flatten_observation, flatten_space, stored_shape
 from yamame.records.step import PolicyInput
 from yamame.run import session
 from yamame.run.config import RunConfig
-from yamame.run.course import About, Summary
+from yamame.run.course import RunMetadata, RunResult
 from yamame.run.defaults import default_config
-from yamame.run.film import film_run
+from yamame.run.film import record_video
 from yamame.run.flags import apply_overrides
 from yamame.run.sizes import apply_size
 from yamame.run.variants import apply_variants
@@ -30,7 +30,7 @@ from yamame.settings.catalogue import load_recipe
 from yamame.settings.origin import about_run
 from yamame.settings.resolve import settings_from_overrides
 
-EnvironmentFactory = Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
+EnvFn = Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
 
 
 @dataclass(frozen=True)
@@ -38,23 +38,23 @@ class Run:
     """A run on disk."""
 
     directory: Path
-    summary: Summary
+    result: RunResult
     """What `yamame train --json` prints."""
     config: RunConfig | None = None
     """All settings, where this process trained the run."""
 
-    def evaluate(self, trials: int | None = None, seed: int | None = None, *, instruction: str = "") -> Summary:
+    def evaluate(self, trials: int | None = None, seed: int | None = None, *, instruction: str = "") -> RunResult:
         """Judge the newest checkpoint: the same dict as `yamame eval --json` prints."""
         return session.evaluate_run(
             self.directory, trials=trials, seed=seed, instruction=instruction, config=self.config
         )
 
-    def film(self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = "") -> None:
+    def record_video(self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = "") -> None:
         """Film the greedy policy of the newest checkpoint into a .gif or .mp4 file; `UserError` if that cannot be.
 
         `instruction` is what to do instead of what the task would draw, as for `yamame play`.
         """
-        film_run(self.directory, Path(path), instruction=instruction, trials=trials, seed=seed, config=self.config)
+        record_video(self.directory, Path(path), instruction=instruction, trials=trials, seed=seed, config=self.config)
 
     def load(self, num_envs: int | None = None) -> "LoadedPolicy":
         """The trained policy."""
@@ -62,7 +62,7 @@ class Run:
 
 
 def train(
-    task: str | EnvironmentFactory,
+    recipe_or_env_fn: str | EnvFn,
     *,
     horizon: int | None = None,
     attempts: int | None = 1,
@@ -81,23 +81,23 @@ def train(
     `size` is that of the network: tiny, small, base or large; None leaves it to the recipe. Single fields win over it.
     Raises `UserError` for what cannot run.
     """
-    if isinstance(task, str):
-        recipe = load_recipe(task)
+    if isinstance(recipe_or_env_fn, str):
+        recipe = load_recipe(recipe_or_env_fn)
         settings |= {} if horizon is None else {"env.horizon": horizon}
         settings |= {} if attempts == 1 else {"env.attempts": attempts}
         config = settings_from_overrides(recipe, variants, settings, size=size)
         about = about_run(recipe, config)
     else:
-        env = _environment(task, horizon, attempts)
+        env = _environment(recipe_or_env_fn, horizon, attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}
-        num_envs = {"num_envs": env.rows} if env.rows else {}
+        num_envs = {"num_envs": env.vector_size} if env.vector_size else {}
         config = apply_variants(apply_size(default_config(env, **env_steps), size), variants)
         config = apply_overrides(config, {**num_envs, **settings})
-        about = About(recipe=env.task)
+        about = RunMetadata(recipe=env.task_name)
     return start(config, about, run_dir=run_dir, quiet=quiet)
 
 
-def start(config: RunConfig, about: About, *, run_dir: str | Path | None = None, quiet: bool = True) -> Run:
+def start(config: RunConfig, about: RunMetadata, *, run_dir: str | Path | None = None, quiet: bool = True) -> Run:
     """Train what a full config says."""
     summary = session.start(config, about, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
     return Run(Path(summary["run_dir"]), summary, config)
@@ -130,19 +130,19 @@ class LoadedPolicy:
         agent, _ = session.load_agent(run)
         of_task = session.read_spaces(run)
         self._observation_space, self._action_space = of_task["observation_space"], of_task["action_space"]
-        self._leaves = observation_leaves(self._observation_space)
+        self._leaves = flatten_space(self._observation_space)
         self._single = num_envs is None
         self._num_envs = 1 if num_envs is None else num_envs
         self._policy = Policy(agent, num_envs=self._num_envs, generator=torch.Generator().manual_seed(0))
         config = session.read_config(run)
         self._deterministic = config.deterministic_actions
-        self._masks = ActionMasks(config.env.mask_key, self._observation_space, self._action_space)
+        self._masks = ActionMaskExtractor(config.env.action_mask_key, self._observation_space, self._action_space)
         self._time = np.zeros(self._num_envs, np.int64)
-        self._previous_action = blank_action(policy_action_space(self._action_space), self._num_envs)
+        self._previous_action = zero_action(policy_action_space(self._action_space), self._num_envs)
 
-    def reset(self, mask: Any = True) -> None:
+    def reset(self, reset_mask: Any = True) -> None:
         """Forget everything, in all environments or in those of a mask: new trials begin there."""
-        self._time[np.broadcast_to(np.asarray(mask, np.bool_), self._time.shape)] = 0
+        self._time[np.broadcast_to(np.asarray(reset_mask, np.bool_), self._time.shape)] = 0
 
     def act(
         self,
@@ -164,7 +164,7 @@ class LoadedPolicy:
         told = [action_mask] * self._num_envs if self._single or action_mask is None else list(action_mask)
         step = PolicyInput(
             time=self._time.copy(),
-            observation=self._masks.attach(
+            observation=self._masks.add_to(
                 self._flat(observation), told, self._time, np.zeros(self._num_envs, np.bool_)
             ),
             previous_action=self._previous_action,
@@ -174,7 +174,7 @@ class LoadedPolicy:
         mode = self._deterministic if deterministic is None else deterministic
         self._previous_action = self._policy.act(step, deterministic=mode)
         self._time += 1
-        action = native_action(self._action_space, self._previous_action)
+        action = to_env_action(self._action_space, self._previous_action)
         return action[0] if self._single else action
 
     def _flat(self, observation: Any) -> dict[str, np.ndarray]:
@@ -199,7 +199,7 @@ class LoadedPolicy:
         return np.asarray(observation)[None]
 
 
-def _environment(factory: EnvironmentFactory, horizon: int | None, attempts: int | None) -> FactoryConfig:
+def _environment(factory: EnvFn, horizon: int | None, attempts: int | None) -> EnvFnConfig:
     """The task of a function; what the function makes may name the horizon, and be several environments at once."""
     if not callable(factory):
         raise UserError(
@@ -218,4 +218,4 @@ def _environment(factory: EnvironmentFactory, horizon: int | None, attempts: int
                 "the environment names no time limit: give horizon=, the largest number of steps of a trial"
             )
         horizon = limit * attempts
-    return FactoryConfig(factory=factory, horizon=horizon, attempts=attempts, rows=rows)
+    return EnvFnConfig(env_fn=factory, horizon=horizon, attempts=attempts, vector_size=rows)

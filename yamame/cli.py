@@ -118,7 +118,7 @@ def _add_play(commands: Any) -> None:
 
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--checkpoint", metavar="WHICH", default="newest", help="newest (default), best, or its path")
+    parser.add_argument("--checkpoint", metavar="WHICH", default="latest", help="latest (default), best, or a path")
 
 
 def _add_bench(commands: Any) -> None:
@@ -191,9 +191,9 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
 
     filmed = {}
     if options.video:
-        from yamame.run.film import film_run
+        from yamame.run.film import record_video
 
-        film_run(
+        record_video(
             options.run,
             options.video,
             instruction=options.instruction,
@@ -215,9 +215,9 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _play(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
-    from yamame.run.film import film_run
+    from yamame.run.film import record_video
 
-    evaluation = film_run(
+    evaluation = record_video(
         options.run,
         options.output,
         instruction=options.instruction,
@@ -237,17 +237,17 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("nothing to measure was named: give learner, collector, replay or end-to-end")
-    from yamame.bench.command import parse_bench
+    from yamame.bench.command import parse_benchmark
 
-    result = parse_bench(options.what, [*rest, "--help"] if options.help else rest)()
+    result = parse_benchmark(options.what, [*rest, "--help"] if options.help else rest)()
     print(json.dumps(result.to_json()) if options.json else result.to_text())
     return 0
 
 
 def _show_run(summary: dict[str, Any], as_json: bool) -> None:
-    from yamame.run.launch import speaks
+    from yamame.run.launch import is_output_process
 
-    if speaks():
+    if is_output_process():
         _show(summary, as_json)
 
 

@@ -14,9 +14,9 @@ from yamame.ablate.figure import draw_curves
 from yamame.ablate.results import AblationResults, ArmResult, FinishedRun
 from yamame.ablate.statistic import mean_of
 from yamame.environments.tmaze import PassiveTMazeConfig
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.drawing import COLORS, RANDOM_COLOR
-from yamame.run.metrics import EVALUATION_RETURN, RETURN, MetricWriter
+from yamame.run.metrics import EVAL_RETURN, RETURN, MetricLogger
 
 
 def curve(env_steps: Sequence[float], returns: Sequence[float], *, solved: bool = False) -> RunCurve:
@@ -24,18 +24,18 @@ def curve(env_steps: Sequence[float], returns: Sequence[float], *, solved: bool 
 
 
 def test_a_runs_curve_has_its_evaluations_and_ends_in_the_final_one(tmp_path: Path) -> None:
-    with MetricWriter(tmp_path) as metrics:
+    with MetricLogger(tmp_path) as metrics:
         for env_steps, value in ((10, 0.5), (20, None), (30, float("nan")), (40, 1.5), (50, 9.0)):
-            values = {RETURN: 7.0} | ({} if value is None else {EVALUATION_RETURN: value})
+            values = {RETURN: 7.0} | ({} if value is None else {EVAL_RETURN: value})
             metrics.write(env_steps=env_steps, updates=env_steps, wall_seconds=0.0, values=values)
     result = {"env_steps": 50, "return_mean": 2.0}
-    config = RunConfig(env=PassiveTMazeConfig(horizon=3), env_steps=50, evaluation=EvaluationConfig(every_env_steps=10))
+    config = RunConfig(env=PassiveTMazeConfig(horizon=3), env_steps=50, eval=EvalConfig(interval_env_steps=10))
     made = run_curve(tmp_path, result, config)
     assert made.x.tolist() == [10, 40, 50] and made.values.tolist() == [0.5, 1.5, 2.0]
     assert not made.solved
     assert run_curve(tmp_path, result, replace(config, env_steps=80)).solved
     # what was judged shortly before the end is judged better at the end
-    rarely = replace(config, evaluation=EvaluationConfig(every_env_steps=30))
+    rarely = replace(config, eval=EvalConfig(interval_env_steps=30))
     assert run_curve(tmp_path, result, rarely).x.tolist() == [10, 50]
 
 

@@ -19,7 +19,7 @@ from yamame.replay.sampler import ReplayConfig
 
 pytestmark = pytest.mark.slow
 
-COMMON = {"bench", "repeats", "spread", "spread_is", "config", "machine", "peak_memory_bytes", "peak_memory_is"}
+COMMON = {"bench", "repeats", "spread", "config", "machine", "peak_memory_bytes"}
 LEARNER = {"updates_per_second", "tokens_per_second", "matmul_peak_fraction"}
 QUICK = ["--size", "tiny", "--context", "6", "--repeats", "2", "--warmup", "1"]
 
@@ -75,14 +75,14 @@ def test_collector(capsys: pytest.CaptureFixture[str], env: str) -> None:
     horizon = [] if env.startswith("popgym") else ["--horizon", "9"]
     said = bench(capsys, "collector", *QUICK, *horizon, "--env", env, "--num-envs", "3")
     assert {"env_steps_per_second", "milliseconds_per_act"} <= set(said["spread"])
-    assert 0.0 < said["policy_share"] + said["environment_share"] < 1.0
+    assert 0.0 < said["policy_fraction"] + said["environment_fraction"] < 1.0
     steps = said["config"]["horizon"] or 6
     seconds = 3 * steps / said["env_steps_per_second"]
-    assert said["milliseconds_per_act"] * steps / 1e3 == pytest.approx(said["policy_share"] * seconds, rel=0.5)
+    assert said["milliseconds_per_act"] * steps / 1e3 == pytest.approx(said["policy_fraction"] * seconds, rel=0.5)
 
 
 def test_replay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    said = bench(capsys, "replay", *QUICK, "--batch", "2", "--trajectories", "8", "--directory", str(tmp_path))
+    said = bench(capsys, "replay", *QUICK, "--batch", "2", "--trajectories", "8", "--store-dir", str(tmp_path))
     speeds = {"writes_per_second", "reads_per_second", "cached_reads_per_second", "milliseconds_per_batch"}
     assert set(said["spread"]) == {*speeds, "learner_wait_fraction"}
     assert said["learner_wait_fraction"] < 1.0
@@ -91,12 +91,12 @@ def test_replay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 def test_end_to_end_takes_the_flags_of_its_recipe(capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--agent.trajectory-encoder.width", "8", "--agent.trajectory-encoder.heads", "2", "--num-envs", "4"]
+    small = ["--agent.trajectory-encoder.d-model", "8", "--agent.trajectory-encoder.num-heads", "2", "--num-envs", "4"]
     flags = ["--env.horizon", "3", "--replay.batch-size", "2", "--seed", "3", *small]
     said = bench(capsys, "end-to-end", "--env-steps", "64", "--repeats", "2", *flags)
     assert {"env_steps_per_second", "updates_per_second"} <= set(said["spread"])
     assert said["env_steps_per_second"] * said["train_seconds"] == pytest.approx(64, rel=0.5)
-    assert 0.0 < said["collect_share"] + said["learn_share"] + said["wait_share"] <= 1.001
+    assert 0.0 < said["collect_fraction"] + said["learn_fraction"] + said["wait_fraction"] <= 1.001
     assert said["config"]["recipe_flags"] == flags and said["config"]["env_steps"] == 64
 
 
@@ -126,7 +126,7 @@ def test_threads_are_set(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         (["collector", "--env", "popgym:RepeatPreviousEsy"], "did you mean 'RepeatPreviousEasy'?"),
         (["collector", "--env", "popgym:RepeatPreviousEasy", "--context", "2000"], "--context must be at most"),
         (["collector", "--context", "8", "--horizon", "5"], "--horizon must be at least"),
-        (["replay", "--directory", "/no/such/folder"], "is no folder"),
+        (["replay", "--store-dir", "/no/such/folder"], "is no folder"),
         (["end-to-end", "--recipe", "passive-tmze"], "did you mean 'passive-tmaze'?"),
         (["end-to-end", "--env.horizn", "5"], "did you mean --env.horizon?"),
         (["lerner"], "did you mean 'learner'?"),
@@ -175,15 +175,15 @@ def test_uniform_lengths_are_spread_evenly() -> None:
 
 def test_batches_are_packed_as_a_run_packs_them() -> None:
     options = LearnerBench(size="tiny", context=5, batch=3)
-    batch = pack_windows(options, ReplayConfig(token_multiple=32))
-    assert len(batch.reward) == 32 and int(batch.valid.sum()) == 15
+    batch = pack_windows(options, ReplayConfig(pad_tokens_to_multiple_of=32))
+    assert len(batch.reward) == 32 and int(batch.loss_mask.sum()) == 15
     assert float(pack_windows(options, ReplayConfig()).reward.abs().sum()) > 0.0
-    other = pack_windows(replace(options, seed=1), ReplayConfig(token_multiple=32))
+    other = pack_windows(replace(options, seed=1), ReplayConfig(pad_tokens_to_multiple_of=32))
     assert not torch.equal(batch.observation["observation"], other.observation["observation"])
 
 
 def test_named_sizes_are_the_papers() -> None:
-    shapes = {name: (s.width, s.feedforward, s.layers, s.heads) for name, s in SIZES.items() if name != "tiny"}
+    shapes = {name: (s.d_model, s.d_ff, s.num_layers, s.num_heads) for name, s in SIZES.items() if name != "tiny"}
     assert shapes == {
         "popgym": (256, 1024, 3, 8),
         "delivery": (128, 512, 3, 8),
@@ -191,8 +191,8 @@ def test_named_sizes_are_the_papers() -> None:
         "crafter": (384, 1536, 6, 12),
     }
     agent = SIZES["popgym"].agent("transformer")
-    assert (agent.timestep_encoder.hidden, agent.timestep_encoder.width) == ((512, 512), 200)
-    assert agent.critic.ensemble == 4 and len(agent.all_discounts(CollectorBench().task.build(1, 0).action_space)) == 18
+    assert (agent.timestep_encoder.hidden_sizes, agent.timestep_encoder.output_size) == ((512, 512), 200)
+    assert agent.critic.num_critics == 4 and len(agent.all_gammas(CollectorBench().task.build(1, 0).action_space)) == 18
 
 
 def test_a_named_size_runs_with_the_machines_true_peak(

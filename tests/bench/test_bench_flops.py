@@ -25,23 +25,23 @@ def test_all_but_attention_is_what_pytorch_counts_exactly(monkeypatch: pytest.Mo
     monkeypatch.setattr(
         "yamame.model.trajectory_encoders.transformer.attend", lambda query, key, value, *_: query + key + value
     )
-    monkeypatch.setattr(InputNormalizer, "observe", lambda *_: None)  # sums tokens by products: no part of the network
+    monkeypatch.setattr(InputNormalizer, "update", lambda *_: None)  # sums tokens by products: no part of the network
     agent = tiny_size_agent()
     pairs = sum((length + 1) * (length + 2) // 2 for length in LENGTHS)
-    attention = 12 * TINY.layers * TINY.width * pairs
+    attention = 12 * TINY.num_layers * TINY.d_model * pairs
     assert counted(agent, tiny_size_batch(LENGTHS)) == update_flops(agent, LENGTHS) - attention
 
 
 def test_attention_is_half_of_what_the_full_square_would_take() -> None:
     """The square counts each pair of tokens twice, but a token and itself once."""
-    length, heads, width = CONTEXT, TINY.heads, TINY.width // TINY.heads
+    length, heads, width = CONTEXT, TINY.num_heads, TINY.d_model // TINY.num_heads
     query, key, value = torch.randn(3, 1, heads, length + 1, width, requires_grad=True)
     with FlopCounterMode(display=False) as counter:
         ((query @ key.transpose(2, 3)).softmax(-1) @ value).sum().backward()
     agent = tiny_size_agent()
     attention = update_flops(agent, [length]) - (length + 1) * update_flops(agent, [0])
-    itself = 12 * TINY.layers * TINY.width  # of the one pair that a token alone makes
-    squares = TINY.layers * counter.get_total_flops()
+    itself = 12 * TINY.num_layers * TINY.d_model  # of the one pair that a token alone makes
+    squares = TINY.num_layers * counter.get_total_flops()
     assert 2 * (attention + (length + 1) * itself) == squares + (length + 1) * itself
 
 
@@ -54,9 +54,9 @@ def test_filling_is_not_counted() -> None:
 def test_a_gru_has_no_attention_but_its_matrices() -> None:
     agent = tiny_size_agent("gru")
     assert update_flops(agent, [8, 8]) == 2 * update_flops(agent, [8]) == 18 * update_flops(agent, [0])
-    inputs, width = TINY.timestep_width, TINY.width
+    inputs, width = TINY.timestep_width, TINY.d_model
     recurrence = 3 * width * (inputs + width) + 3 * width * 2 * width
     transformer = tiny_size_agent()
-    matrices = inputs * width + 2 * (4 * width**2 + 2 * width * TINY.feedforward)
-    difference = update_flops(agent, [0]) - update_flops(transformer, [0]) + 12 * TINY.layers * width
+    matrices = inputs * width + 2 * (4 * width**2 + 2 * width * TINY.d_ff)
+    difference = update_flops(agent, [0]) - update_flops(transformer, [0]) + 12 * TINY.num_layers * width
     assert difference == 6 * (recurrence + width**2 - matrices)

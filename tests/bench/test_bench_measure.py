@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from yamame.bench import measure
-from yamame.bench.machine import describe_machine, machine_in_words
+from yamame.bench.machine import describe_machine, format_machine
 from yamame.bench.measure import PeakMemory, matmul_peak, seconds_per_call
-from yamame.bench.result import Result
+from yamame.bench.result import BenchResult
 
 CPU = torch.device("cpu")
 
@@ -83,10 +83,10 @@ def test_speed_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_result_gives_medians_and_the_spread() -> None:
     machine = describe_machine(CPU)
-    result = Result(
+    result = BenchResult(
         bench="some",
-        measured={"speed": [1.0, 9.0, 2.0], "share": [0.5, 0.25, 0.75]},
-        facts={"peak_memory_bytes": 123456, "peak_memory_is": "of something"},
+        samples={"speed": [1.0, 9.0, 2.0], "share": [0.5, 0.25, 0.75]},
+        scalars={"peak_memory_bytes": 123456, "peak_memory_is": "of something"},
         config={"a": 1},
         machine=machine,
     )
@@ -98,7 +98,7 @@ def test_a_result_gives_medians_and_the_spread() -> None:
     assert lines[0].split() == ["speed", "2", "1", "to", "9"]
     assert lines[1].split() == ["share", "0.5", "0.25", "to", "0.75"]
     assert "123,456" in lines[2] and lines[3].endswith("of something")
-    assert lines[-1] == machine_in_words(machine) and torch.__version__ in lines[-1]
+    assert lines[-1] == format_machine(machine) and torch.__version__ in lines[-1]
 
 
 def test_a_machine_is_described_as_pytorch_uses_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from yamame.bench.collector import CollectorBench
 from yamame.bench.learner import LearnerBench
-from yamame.bench.machine import machine_in_words
+from yamame.bench.machine import format_machine
 from yamame.bench.options import BenchOptions, spell_out_switches
 from yamame.bench.replay import ReplayBench
 from yamame.run.flags import parse_flags
@@ -84,7 +84,7 @@ def test_the_page_shows_medians_spread_memory_and_what_was_wanted(table: ModuleT
         ],
     }
     page = table.table(table.CPU, answers, MACHINE)
-    assert machine_in_words(MACHINE) in page
+    assert format_machine(MACHINE) in page
     assert "| **5** updates/s | 4-6 | 25% of 170 GFLOP/s | 0.50 GB | 3.8 | 12 |" in page
     assert "(success 1.000, 0.500, 1.000) | **30** s | 20-40 |" in page
     assert "| 1,000 | 0.50 GB | 5 | 4-6 |" in page

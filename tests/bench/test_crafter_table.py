@@ -7,7 +7,7 @@ from scripts import script, train
 
 from yamame.environments.crafter_goals import ACHIEVEMENTS
 
-TINY_RUN = "--env.horizon 8 --num-envs 2 --env-steps 32 --size tiny --evaluation.trials 2"
+TINY_RUN = "--env.horizon 8 --num-envs 2 --env-steps 32 --size tiny --eval.trials 2"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ def earned(*settings: str) -> dict[str, float]:
 
 @pytest.mark.slow
 def test_memory_earns_all_and_chance_less_the_farther_off_destinations_begin() -> None:
-    near, far = earned(), earned("--nearest-destination", "10")
+    near, far = earned(), earned("--min-destination", "10")
     assert near["remembers forks"] > 0.99 and far["remembers forks"] > 0.99
     assert near["turns by chance"] == pytest.approx(0.817, abs=0.04)
     assert far["turns by chance"] == pytest.approx(0.665, abs=0.05)
@@ -27,7 +27,7 @@ def test_memory_earns_all_and_chance_less_the_farther_off_destinations_begin() -
     ("setting", "complaint"),
     [
         (("--trials", "0"), "--trials must be at least 1"),
-        (("--nearest-destination", "0"), "nearest_destination must be at least 1, not 0"),
+        (("--min-destination", "0"), "min_destination must be at least 1, not 0"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(setting: tuple[str, str], complaint: str) -> None:

@@ -16,7 +16,7 @@ from yamame.learning.learner import Learner, LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import Agent
 
-LEARNER = LearnerConfig(td=TDLoss(critics_in_target=4), learning_rate=1e-3, warmup_updates=1, target_rate=0.1)
+LEARNER = LearnerConfig(td=TDLoss(num_critics_in_target=4), learning_rate=1e-3, lr_warmup_updates=1, tau=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_weights_and_slow_copies_move_as_ours(naive: ModuleType) -> None:
 
 
 def test_the_subset_of_critics_is_as_random_as_ours(naive: ModuleType) -> None:
-    config = replace(LEARNER, td=TDLoss(critics_in_target=2))
+    config = replace(LEARNER, td=TDLoss(num_critics_in_target=2))
     agent = shaken_agent()
     batch = tiny_size_batch((12, 12))
     reference = naive.NaiveLearner(agent, config, generator=torch.Generator().manual_seed(1))

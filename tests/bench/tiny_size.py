@@ -6,20 +6,20 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from yamame.bench.sizes import Size
+from yamame.bench.sizes import BenchNetwork
 from yamame.model.agent import Agent
 from yamame.records.batch import Batch
 from yamame.replay.packing import Window, pack
 
-TINY = Size(
+TINY = BenchNetwork(
     observation=3,
     actions=3,
     timestep_hidden=(10,),
     timestep_width=12,
-    width=16,
-    feedforward=24,
-    layers=2,
-    heads=2,
+    d_model=16,
+    d_ff=24,
+    num_layers=2,
+    num_heads=2,
     head_hidden=(14, 18),
 )
 CONTEXT = 12
@@ -41,4 +41,4 @@ def tiny_size_batch(lengths: Sequence[int], *, token_multiple: int = 1, seed: in
     rng = np.random.default_rng(seed)
     trials = [TINY.random_trajectory(rng, length, CONTEXT) for length in lengths]
     windows = [Window(trajectory=trial, start=0, length=len(trial)) for trial in trials]
-    return pack(windows, token_multiple=token_multiple)
+    return pack(windows, pad_tokens_to_multiple_of=token_multiple)

@@ -25,7 +25,7 @@ from tiny_agents import (
 from torch import Tensor, nn
 
 from yamame.model import trajectory_encoders
-from yamame.model.blocks.frozen import frozen
+from yamame.model.blocks.frozen import freeze_for_inference
 from yamame.model.policy import Policy
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.records.batch import Batch
@@ -35,7 +35,7 @@ from yamame.replay.packing import Window
 
 INPUTS = 6
 MEMORY = 5
-TINY_SIZES = {"width": 16, "layers": 2, "heads": 2, "feedforward": 24}
+TINY_SIZES = {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 24}
 TRIALS = ((4, 8), (9, 3), (12,), (1, 1, 10))
 """Timesteps of the trials that each environment goes through; longer ones outgrow the memory."""
 
@@ -77,13 +77,13 @@ every_encoder = pytest.mark.parametrize("config", ENCODERS)
 def built(config: TrajectoryEncoderConfig, memory_length: int = MEMORY) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        encoder = config.build(inputs=INPUTS, memory_length=memory_length, max_time=HORIZON).double().eval()
+        encoder = config.build(input_size=INPUTS, attention_window=memory_length, max_timestep=HORIZON).double().eval()
     shake(encoder)
     return encoder
 
 
 def random_inputs(batch: Batch, seed: int = 0) -> Tensor:
-    return torch.randn(len(batch.valid), INPUTS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(len(batch.loss_mask), INPUTS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def trials_of(seed: int) -> tuple[list[Trajectory], list[list[tuple[int, int]]]]:
@@ -136,7 +136,7 @@ def test_acting_step_by_step_is_the_whole_forward(config: TrajectoryEncoderConfi
     expected_ND = encoder(x_ND, batch)
     memory = encoder.initial_state(len(schedule))
     for now in zip(*schedule, strict=True):
-        token_E = torch.tensor([batch.segment_bounds[trial] + time for trial, time in now])
+        token_E = torch.tensor([batch.cu_seqlens[trial] + time for trial, time in now])
         time_E = np.array([time for _, time in now])
         state_ED = encoder.step(x_ND[token_E], time_E, memory)
         torch.testing.assert_close(state_ED, expected_ND[token_E], rtol=0, atol=1e-9)
@@ -156,7 +156,7 @@ def test_the_policy_acts_on_the_states_that_training_sees(config: TrajectoryEnco
     rng = np.random.default_rng(0)
     for now in zip(*schedule, strict=True):
         state_ED = policy.state(policy_input(trials, list(now), rng))
-        token_E = torch.tensor([batch.segment_bounds[trial] + time for trial, time in now])
+        token_E = torch.tensor([batch.cu_seqlens[trial] + time for trial, time in now])
         torch.testing.assert_close(state_ED.clone(), expected_ND[token_E], rtol=0, atol=1e-9)
 
 
@@ -224,10 +224,10 @@ def test_nothing_leaks_from_the_future_from_other_segments_or_from_filling(confi
     batch = double_batch(random_windows(0, (6, 3, 8)), token_multiple=8)
     x_ND = random_inputs(batch)
     before_ND = encoder(x_ND, batch)
-    disturbed = int(batch.segment_bounds[1]) + 2
-    own_later = (torch.arange(len(x_ND)) >= disturbed) & (batch.segment == 1)
-    poisoned_ND = torch.where((own_later | ~batch.real)[:, None], 1e6, x_ND)
-    untouched = batch.real & ~own_later
+    disturbed = int(batch.cu_seqlens[1]) + 2
+    own_later = (torch.arange(len(x_ND)) >= disturbed) & (batch.segment_ids == 1)
+    poisoned_ND = torch.where((own_later | ~batch.token_mask)[:, None], 1e6, x_ND)
+    untouched = batch.token_mask & ~own_later
     after_ND = encoder(poisoned_ND, batch)
     assert not torch.equal(after_ND[own_later], before_ND[own_later]), "the disturbance reaches its own token"
     assert torch.equal(after_ND[untouched], before_ND[untouched])
@@ -254,21 +254,21 @@ def test_rows_that_happen_to_hold_as_many_slots_as_there_are_tokens(
     """Rows x longest = tokens, though not every row is full: filling makes up for what is missing."""
     windows = random_windows(4, lengths)
     batch = double_batch(windows, token_multiple=4)
-    assert len(batch.valid) == len(lengths) * batch.longest
+    assert len(batch.loss_mask) == len(lengths) * batch.max_seqlen
     check_packed(built(config), windows, batch)
 
 
 def check_packed(encoder: nn.Module, windows: list[Window], batch: Batch) -> None:
-    x_ND = torch.where(batch.real[:, None], random_inputs(batch), 50.0).requires_grad_()
+    x_ND = torch.where(batch.token_mask[:, None], random_inputs(batch), 50.0).requires_grad_()
     direction_ND = random_inputs(batch, seed=1).repeat(1, 8)
     states_ND = encoder(x_ND, batch)
-    (states_ND * direction_ND[:, : states_ND.shape[1]])[batch.real].sum().backward()
+    (states_ND * direction_ND[:, : states_ND.shape[1]])[batch.token_mask].sum().backward()
     packed_gradients = gradients(encoder)
     assert x_ND.grad is not None
-    assert not x_ND.grad[~batch.real].any(), "the filling gets a gradient"
+    assert not x_ND.grad[~batch.token_mask].any(), "the filling gets a gradient"
 
     encoder.zero_grad()
-    for window, begin, end in zip(windows, batch.segment_bounds[:-1], batch.segment_bounds[1:], strict=True):
+    for window, begin, end in zip(windows, batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True):
         x_one = x_ND.detach()[begin:end].requires_grad_()
         state_one = encoder(x_one, double_batch([window]))
         torch.testing.assert_close(states_ND[begin:end], state_one, rtol=0, atol=1e-10)
@@ -291,7 +291,7 @@ def test_a_forward_changes_nothing_and_freezing_changes_no_state(config: Traject
     expected_ND = encoder(x_ND, batch)
     assert torch.equal(encoder(x_ND, batch), expected_ND)
     assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
-    acting = frozen(encoder)
+    acting = freeze_for_inference(encoder)
     shake(encoder)
     assert not torch.allclose(encoder(x_ND, batch), expected_ND), "shaking the encoder changes it"
     torch.testing.assert_close(acting(x_ND, batch), expected_ND, rtol=0, atol=1e-12)
@@ -316,4 +316,4 @@ def test_only_a_policy_that_samples_depends_on_its_generator(config: TrajectoryE
 @every_encoder
 def test_state_size_is_the_width_of_the_states(config: TrajectoryEncoderConfig) -> None:
     batch = double_batch(random_windows(6, (3, 5)), token_multiple=4)
-    assert built(config)(random_inputs(batch), batch).shape == (len(batch.valid), config.state_size)
+    assert built(config)(random_inputs(batch), batch).shape == (len(batch.loss_mask), config.state_size)

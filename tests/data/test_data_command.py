@@ -11,14 +11,14 @@ import lmdb
 import pytest
 
 from yamame.cli import main
-from yamame.run.run_directory import lock
+from yamame.run.run_directory import lock_run_dir
 
 _TRAIN = (
     "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
-    "--agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 --agent.trajectory-encoder.width 8 "
-    "--agent.trajectory-encoder.heads 2 --agent.trajectory-encoder.layers 1 --agent.trajectory-encoder.feedforward 16 "
-    "--agent.actor.hidden 8 --agent.critic.hidden 8 --evaluation.final-trials 4 --evaluation.num-envs 4 "
-    "--evaluation.every-env-steps 0"
+    "--agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 --agent.trajectory-encoder.d-model 8 "
+    "--agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 --agent.trajectory-encoder.d-ff 16 "
+    "--agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 --eval.final-trials 4 --eval.num-envs 4 "
+    "--eval.interval-env-steps 0"
 )
 TRAIN = _TRAIN.split()
 
@@ -69,21 +69,21 @@ def test_info(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert info["trajectories"] == sum(info["tasks"].values()) == 16 and set(info["tasks"]) == {"passive-tmaze-3"}
     assert info["steps"] == 64 and 0 < info["record_bytes"] < info["file_bytes"]
     assert info["policy_versions"][0] == 0 < info["policy_versions"][1]
-    assert (info["protected"], info["imported"], info["damaged"]) == (0, 0, 0)
+    assert (info["protected"], info["imported"], info["corrupted"]) == (0, 0, 0)
     assert reported(capsys, "info", run / "replay") == info
     assert main(["data", "info", str(run)]) == 0
     assert "16 (16 of passive-tmaze-3)" in capsys.readouterr().out
 
 
 def test_verify_names_what_is_damaged_and_changes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reported(capsys, "verify", run) == {"good": 16, "damaged": [], "set_aside": []}
+    assert reported(capsys, "verify", run) == {"valid": 16, "corrupted": [], "quarantined": []}
     spoil(run, 7)
     for _ in range(2):
         report = reported(capsys, "verify", run, code=1)
-        assert report["good"] == 15 and [bad["id"] for bad in report["damaged"]] == ["7"]
+        assert report["valid"] == 15 and [bad["id"] for bad in report["corrupted"]] == ["7"]
     assert main(["data", "verify", str(run)]) == 1
     assert "damaged: trajectory 7: record does not begin like" in capsys.readouterr().out
-    assert reported(capsys, "info", run)["damaged"] == 1
+    assert reported(capsys, "info", run)["corrupted"] == 1
 
 
 def test_a_run_goes_on_without_what_is_damaged(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,11 +91,11 @@ def test_a_run_goes_on_without_what_is_damaged(run: Path, capsys: pytest.Capture
         spoil(run, number)
     assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
     lines = (run / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["replay/damaged"] > 0
+    assert json.loads(lines[-1])["replay/num_corrupted"] > 0
     report = reported(capsys, "verify", run, code=1)
-    assert len(report["damaged"]) + len(report["set_aside"]) == 8
-    assert reported(capsys, "repair", run)["saved"] == report["good"]
-    assert reported(capsys, "verify", run)["good"] == report["good"]
+    assert len(report["corrupted"]) + len(report["quarantined"]) == 8
+    assert reported(capsys, "repair", run)["recovered"] == report["valid"]
+    assert reported(capsys, "verify", run)["valid"] == report["valid"]
 
 
 def test_a_run_whose_store_was_cut_off_is_refused_until_it_is_repaired(
@@ -105,7 +105,7 @@ def test_a_run_whose_store_was_cut_off_is_refused_until_it_is_repaired(
         file.truncate(3 * 4096)
     assert "yamame data repair" in refused(capsys, "resume", run, "--env-steps", "128", "--quiet")
     report = reported(capsys, "repair", run)
-    assert report["saved"] < 16 and report["kept_as"] == "run/replay.damaged-1"
+    assert report["recovered"] < 16 and report["backup_path"] == "run/replay.damaged-1"
     assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
 
 
@@ -114,7 +114,7 @@ def test_mistakes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown argument" in refused(capsys, "data", "info", run, "more")
     assert "VERB" in refused(capsys, "data")
     assert "invalid choice" in refused(capsys, "data", "inspect", run)
-    with lock(run):
+    with lock_run_dir(run):
         assert "another process is training" in refused(capsys, "data", "repair", run)
     shutil.rmtree(run / "replay")
     assert "no replay store" in refused(capsys, "data", "verify", run)
@@ -134,10 +134,10 @@ def test_export_and_import(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert reported(capsys, "import", run, "./tmaze", "--protected") == {"imported": 16, "protected": True}
     assert reported(capsys, "import", run, "./tmaze") == {"imported": 16, "protected": False}
     info = reported(capsys, "info", run)
-    assert (info["trajectories"], info["protected"], info["imported"], info["damaged"]) == (48, 16, 16, 0)
+    assert (info["trajectories"], info["protected"], info["imported"], info["corrupted"]) == (48, 16, 16, 0)
     assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
     info = reported(capsys, "info", run)
-    assert (info["trajectories"], info["protected"], info["imported"], info["damaged"]) == (64, 16, 16, 0)
+    assert (info["trajectories"], info["protected"], info["imported"], info["corrupted"]) == (64, 16, 16, 0)
 
 
 def test_mistakes_of_export_and_import(

@@ -25,7 +25,7 @@ PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 RUN, SHOWN = "passive-tmaze-20261121-101500", ("python", "sh", "console", "text")
 """A run that pages speak of without having made it; what a block can be: the last two are shown and not run."""
 SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
-SMALL_COMMAND = {**SMALL, "evaluation": {**SMALL_RUN["evaluation"], "every_env_steps": 96}}
+SMALL_COMMAND = {**SMALL, "eval": {**SMALL_RUN["eval"], "interval_env_steps": 96}}
 SMALL_BENCH = ["--repeats", "1", "--warmup", "1"]
 
 
@@ -77,7 +77,7 @@ def small_runs() -> Iterator[None]:
         patch.setattr(session, "go_on", _go_on_briefly(session.go_on))
         for module in plans:
             _shrink_settings(patch, module)
-        patch.setattr(bench_command, "parse_bench", _measure_briefly(bench_command.parse_bench))
+        patch.setattr(bench_command, "parse_benchmark", _measure_briefly(bench_command.parse_benchmark))
         patch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
         yield
 
@@ -88,14 +88,14 @@ def shrunk(config: RunConfig) -> RunConfig:
     lengths = {name: getattr(config.env, name, None) or limit for name, limit in limits.items()}
     shorter = {name: min(lengths[name], limits[name]) for name in limits if hasattr(config.env, name)}
     env = replace(config.env, **shorter)
-    context_length = min(config.context_length, env.trial_length)
-    offline = replace(config.offline, updates=min(config.offline.updates, 20))
+    context_length = min(config.context_length, env.max_trial_steps)
+    offline = replace(config.offline, total_updates=min(config.offline.total_updates, 20))
     short = replace(config, env=env, context_length=context_length, offline=offline, num_envs=8)
     return apply_overrides(short, SMALL_COMMAND)
 
 
 def _train_briefly(task: Any, **settings: Any) -> yamame.Run:
-    of_task = {"num_envs": 8} if isinstance(task, str) else {"env.workers": 0}
+    of_task = {"num_envs": 8} if isinstance(task, str) else {"env.num_workers": 0}
     own = {name: value for name, value in settings.items() if name.startswith("agent.")}
     return api.train(task, **{**settings, **SMALL, **of_task, **own})
 

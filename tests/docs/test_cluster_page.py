@@ -8,7 +8,7 @@ import pytest
 from documents import all_blocks
 from guide_reader import DOCS
 
-from yamame.run.shares import share_of_learner, spread
+from yamame.run.shares import shard_config, resolve_parallelism
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 
@@ -40,9 +40,9 @@ def test_trainings_have_flags_that_are_taken_and_shares_that_come_out_even(comma
     if size:
         flags.remove("--size")
         flags.remove(size)
-    config = spread(settings_from_flags(load_recipe(recipe), [], flags))
-    assert config.collectors or config.learners > 1
-    assert share_of_learner(config).num_envs * config.learners == config.num_envs
+    config = resolve_parallelism(settings_from_flags(load_recipe(recipe), [], flags))
+    assert config.collectors or config.num_learners > 1
+    assert shard_config(config).num_envs * config.num_learners == config.num_envs
 
 
 def test_ray_has_the_options_that_are_named() -> None:

@@ -53,7 +53,7 @@ def test_your_own_environment(run: Path) -> None:
         assert len(summary["return_per_attempt"]) == len(summary["success_per_attempt"]) == 6
         assert summary["return_per_attempt"] == summary["success_per_attempt"]
     assert names["many_doors"].config.num_envs == 16
-    assert urn["return_per_attempt"] == [4.0] and names["urn"].config.env.mask_key == "action_mask"
+    assert urn["return_per_attempt"] == [4.0] and names["urn"].config.env.action_mask_key == "action_mask"
     assert not names["environment"].left.any()
     for film, frames in (("spot.gif", 10), ("film.gif", 3 * 12)):
         with Image.open(film) as pictures:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import yamame
 from yamame.records.fault import FaultKind
-from yamame.run.metrics import GLOSSARY, read_metrics
+from yamame.run.metrics import METRIC_DESCRIPTIONS, read_metrics
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +22,9 @@ EXPLAINED = {key for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE) for
 SHORT: dict[str, Any] = {
     **SMALL_RUN,
     "num_envs": 8,
-    "pace.round_env_steps": 200,
-    "pace.updates_per_env_step": 0.02,
-    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 200},
+    "env_steps_per_iteration": 200,
+    "updates_per_env_step": 0.02,
+    "eval": {"trials": 8, "final_trials": 8, "num_envs": 8, "interval_env_steps": 200},
 }
 COUNTERS = {"env_steps", "updates", "wall_seconds"}
 
@@ -55,15 +55,15 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         yield yamame.train("dark-key-to-door", horizon=20, env_steps=400, **options, **{"env.attempt_length": 5})
         options = {**SHORT, "run_dir": folder / "instructions", "variants": ["world-model"]}
         yield yamame.train("package-delivery", horizon=20, env_steps=400, **options)
-        options = {**SHORT, "run_dir": folder / "test-tasks", "pace.start_env_steps": 0}
+        options = {**SHORT, "run_dir": folder / "test-tasks", "learning_starts": 0}
         yield yamame.train("wind", horizon=20, env_steps=400, context_length=16, **options)
-        options = {**SHORT, "run_dir": folder / "faults", "env.workers": 0}
+        options = {**SHORT, "run_dir": folder / "faults", "env.num_workers": 0}
         yield yamame.train(Moody, horizon=5, env_steps=400, **options)
-        options = {**SHORT, "run_dir": folder / "cluster", "cluster": "local", "collectors": 2}
+        options = {**SHORT, "run_dir": folder / "cluster", "ray.address": "local", "ray.num_collectors": 2}
         yield yamame.train("passive-tmaze", horizon=5, env_steps=800, **options)
 
     keys = {key for run in runs() for line in read_metrics(run.directory) for key in line} - COUNTERS
-    numbered = ((r"_attempt_\d+$", "_attempt_<i>"), (r"_discount_[\d.]+$", "_discount_<gamma>"))
+    numbered = ((r"_attempt_\d+$", "_attempt_<i>"), (r"_gamma_[\d.]+$", "_gamma_<gamma>"))
     for pattern, name in numbered:
         keys = {re.sub(pattern, name, key) for key in keys}
     return keys
@@ -75,12 +75,12 @@ def test_all_that_is_logged_is_explained(logged: set[str]) -> None:
 
 def test_all_that_is_explained_is_logged(logged: set[str]) -> None:
     faults = {f"faults/{kind}" for kind in get_args(FaultKind)}  # of these the runs meet one
-    test_tasks_with_success = {"evaluate_training_tasks/success_rate"}
+    test_tasks_with_success = {"eval_train_tasks/success_rate"}
     assert EXPLAINED - logged - faults <= test_tasks_with_success
 
 
 def test_the_runs_have_something_of_every_kind(logged: set[str]) -> None:
-    for key in ("relabel/known_goals", "faults/raised", "collect/return_attempt_<i>", "loss/world_model", *GLOSSARY):
+    for key in ("relabel/num_unique_goals", "faults/exception", "rollout/return_mean_attempt_<i>", "loss/world_model", *METRIC_DESCRIPTIONS):
         assert key in logged
 
 

@@ -91,7 +91,7 @@ def test_the_interface_page_has_fields_and_what_they_mean(site: Path) -> None:
 def test_the_page_about_figures_names_all_of_them() -> None:
     catalogue = pytest.importorskip("yamame.figures.catalogue")
     named = re.findall(r"^\| `([\w-]+)` \|", (DOCS / "figures.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(named) == sorted(catalogue.picture_names())
+    assert sorted(named) == sorted(catalogue.figure_names())
 
 
 def test_equations_are_drawn(site: Path) -> None:

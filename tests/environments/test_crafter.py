@@ -14,9 +14,9 @@ from yamame.environments.crafter import CrafterConfig, make_crafter
 from yamame.environments.crafter_env import CrafterEnv
 from yamame.environments.crafter_game import ACTIONS, ITEMS
 from yamame.environments.crafter_goals import GOALS, achievement_goal, goal_text, travel_goal
-from yamame.environments.crafter_instructions import TechTreeInstructions
-from yamame.environments.drawing import render
-from yamame.records.errors import FieldError, UserError
+from yamame.environments.crafter_instructions import TechTreeInstructionSampler
+from yamame.environments.drawing import render_frame
+from yamame.records.errors import ConfigFieldError, UserError
 from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF
 from yamame.run.config import RunConfig
 from yamame.settings.catalogue import load_recipe
@@ -26,14 +26,14 @@ PLACE_PLANT = ACTIONS.index("place_plant")
 TINY = {
     "num_envs": 2,
     "env_steps": 600,
-    "agent.timestep_encoder": {"hidden": (8,), "width": 8, "kinds": ("textures=tokens",)},
-    "agent.trajectory_encoder": {"width": 8, "layers": 1, "heads": 2, "feedforward": 16},
-    "agent.actor.hidden": (8,),
-    "agent.critic.hidden": (8,),
+    "agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8, "encoder_overrides": ("textures=tokens",)},
+    "agent.trajectory_encoder": {"d_model": 8, "num_layers": 1, "num_heads": 2, "d_ff": 16},
+    "agent.actor.hidden_sizes": (8,),
+    "agent.critic.hidden_sizes": (8,),
     "replay.batch_size": 4,
-    "pace": {"updates_per_env_step": 0.02, "round_env_steps": 200},
-    "evaluation": {"every_env_steps": 0, "trials": 2, "final_trials": 2, "num_envs": 2},
-    "env.workers": 0,
+    "updates_per_env_step": 0.02, "env_steps_per_iteration": 200,
+    "eval": {"interval_env_steps": 0, "trials": 2, "final_trials": 2, "num_envs": 2},
+    "env.num_workers": 0,
     "env.horizon": 60,
 }
 
@@ -117,7 +117,7 @@ def test_achieved_goals_are_the_counts_that_rose_and_the_place_of_the_player() -
 
 
 def test_an_instruction_followed_by_hand_earns_a_reward_a_goal() -> None:
-    config = CrafterConfig(instruction="collect sapling, place plant", workers=0, horizon=200)
+    config = CrafterConfig(instruction="collect sapling, place plant", num_workers=0, horizon=200)
     trials = config.build(1, seed=3)
     seen = trials.reset()
     assert goals_in(seen[INSTRUCTION_LEAF][0]) == [achievement_goal("collect_sapling"), achievement_goal("place_plant")]
@@ -135,7 +135,7 @@ def test_an_instruction_followed_by_hand_earns_a_reward_a_goal() -> None:
 
 
 def test_travelling_by_hand_earns_a_reward() -> None:
-    trials = CrafterConfig(instruction="travel to (30, 30)", workers=0).build(1, seed=0)
+    trials = CrafterConfig(instruction="travel to (30, 30)", num_workers=0).build(1, seed=0)
     trials.reset()
     rewards = [float(trials.step(np.array([action])).reward[0]) for action in (NOOP, LEFT, UP)]
     trials.close()
@@ -143,7 +143,7 @@ def test_travelling_by_hand_earns_a_reward() -> None:
 
 
 def test_death_terminates_and_the_horizon_truncates() -> None:
-    trials = CrafterConfig(horizon=5, workers=0, instruction="collect diamond").build(1, seed=0)
+    trials = CrafterConfig(horizon=5, num_workers=0, instruction="collect diamond").build(1, seed=0)
     trials.reset()
     flags = [trials.step(np.array([NOOP])) for _ in range(5)]
     assert [bool(each.truncated[0]) for each in flags] == [False] * 4 + [True]
@@ -167,7 +167,7 @@ def test_without_instructions_the_reward_is_that_of_the_game() -> None:
     assert info["achievements"]["collect_sapling"] > 1 and rewards.count(1.0) == 1
     one._game._player.health -= 4
     assert one.step(NOOP)[1] == pytest.approx(-0.4)
-    trials = CrafterConfig(undirected=True, workers=0, horizon=3).build(1, seed=0)
+    trials = CrafterConfig(undirected=True, num_workers=0, horizon=3).build(1, seed=0)
     assert set(trials.reset()) == {"textures", "info"}
     trials.close()
 
@@ -198,11 +198,11 @@ def test_looking_changes_nothing() -> None:
     assert frame.shape == (432, 432, 3) and frame.dtype == np.uint8
     plain = environment(undirected=True)
     plain.reset(seed=2)
-    assert render(plain).shape == (432, 432, 3)
+    assert render_frame(plain).shape == (432, 432, 3)
 
 
 def test_instructions_in_words_there_and_back() -> None:
-    config = CrafterConfig(instructions="tech-tree").with_instruction("collect wood, travel to (10, 60)")
+    config = CrafterConfig(instruction_source="tech-tree").with_instruction("collect wood, travel to (10, 60)")
     assert config == CrafterConfig(instruction="collect wood, travel to (10, 60)")
     one = make_crafter(config)
     desired = one.reset(seed=0)[0][DESIRED_LEAF]
@@ -213,8 +213,8 @@ def test_instructions_in_words_there_and_back() -> None:
 
 @pytest.mark.slow
 def test_workers_give_the_same_trajectories() -> None:
-    config = CrafterConfig(instructions="tech-tree", horizon=25, workers=0)
-    for one, other in zip(played(config, 60), played(replace(config, workers=2), 60), strict=True):
+    config = CrafterConfig(instruction_source="tech-tree", horizon=25, num_workers=0)
+    for one, other in zip(played(config, 60), played(replace(config, num_workers=2), 60), strict=True):
         assert np.array_equal(one, other)
 
 
@@ -225,22 +225,22 @@ def test_trials_of_a_tech_tree_are_asked_for_more_as_it_is_climbed() -> None:
     table = ACTIONS.index("place_table")
     seen, *_ = one.step(table)
     assert goals_in(seen[ACHIEVED_LEAF])[:1] == [achievement_goal("place_table")]
-    assert isinstance(one._instructions, TechTreeInstructions) and one._instructions.limit == 2
+    assert isinstance(one._instructions, TechTreeInstructionSampler) and one._instructions.limit == 2
 
 
 def test_parts_of_the_observation_are_chosen_without_losing_the_goals() -> None:
-    trials = CrafterConfig(keys=("textures",), workers=0).build(1, seed=0)
+    trials = CrafterConfig(obs_keys=("textures",), num_workers=0).build(1, seed=0)
     assert set(trials.reset()) == {"textures", INSTRUCTION_LEAF}
     trials.close()
 
 
 def test_the_configuration_says_what_it_is_and_what_is_wrong_with_it() -> None:
-    assert CrafterConfig().task == "crafter" and CrafterConfig().trial_length == 2000
-    assert CrafterConfig(instructions="tech-tree", expanded=True).task == "crafter-tech-tree-expanded"
-    assert CrafterConfig(undirected=True, view="pixels").task == "crafter-pixels-undirected"
+    assert CrafterConfig().task_name == "crafter" and CrafterConfig().max_trial_steps == 2000
+    assert CrafterConfig(instruction_source="tech-tree", expanded=True).task_name == "crafter-tech-tree-expanded"
+    assert CrafterConfig(undirected=True, observation_mode="pixels").task_name == "crafter-pixels-undirected"
     asked = CrafterConfig(instruction="Collect Wood, travel to (5, 10)")
-    assert asked.task == "crafter-collect-wood-travel-to-5-10"
-    assert CrafterConfig(instructions="tech-tree").for_evaluation() == CrafterConfig()
+    assert asked.task_name == "crafter-collect-wood-travel-to-5-10"
+    assert CrafterConfig(instruction_source="tech-tree").eval_config() == CrafterConfig()
     assert pickle.loads(pickle.dumps(asked)) == asked
     for settings, told in (
         ({"instruction": "collect wod"}, "instruction cannot be followed: no goal has the word 'wod'"),
@@ -249,30 +249,30 @@ def test_the_configuration_says_what_it_is_and_what_is_wrong_with_it() -> None:
         ({"instruction": "travel to iron"}, "instruction says 'travel to iron', which only env.expanded"),
         ({"horizon": 0}, "horizon must be at least 1"),
         ({"max_goals": 0}, "max_goals must be at least 1"),
-        ({"workers": -1}, "workers must be at least 0"),
+        ({"num_workers": -1}, "workers must be at least 0"),
     ):
-        with pytest.raises(FieldError, match=told):
+        with pytest.raises(ConfigFieldError, match=told):
             CrafterConfig(**settings)
 
 
 def test_without_the_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "crafter", None)
     with pytest.raises(UserError, match=r"pip install 'yamame\[crafter\]'"):
-        CrafterConfig(workers=0).build(1, 0)
+        CrafterConfig(num_workers=0).build(1, 0)
 
 
 def test_the_recipe_reads_textures_as_tokens() -> None:
     recipe = load_recipe("crafter")
     config = recipe.configure(recipe.environment)
     assert isinstance(config, RunConfig)
-    assert config.agent.timestep_encoder.kinds == ("textures=tokens",)
-    assert recipe.configure(replace(recipe.environment, view="pixels")).agent.timestep_encoder.kinds == ()
+    assert config.agent.timestep_encoder.encoder_overrides == ("textures=tokens",)
+    assert recipe.configure(replace(recipe.environment, observation_mode="pixels")).agent.timestep_encoder.encoder_overrides == ()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", ["textures", "crop"])
 def test_training_runs(tmp_path: Any, view: str) -> None:
-    tiny = TINY | ({} if view == "textures" else {"agent.timestep_encoder": {"hidden": (8,), "width": 8}})
-    run = yamame.train("crafter", run_dir=tmp_path / "run", **tiny, **{"env.view": view})
-    assert run.summary["env_steps"] == 600 and run.summary["updates"] == 12
-    assert run.summary["success_rate"] is not None
+    tiny = TINY | ({} if view == "textures" else {"agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8}})
+    run = yamame.train("crafter", run_dir=tmp_path / "run", **tiny, **{"env.observation_mode": view})
+    assert run.result["env_steps"] == 600 and run.result["updates"] == 12
+    assert run.result["success_rate"] is not None

@@ -80,13 +80,13 @@ def test_another_package_of_noise_is_asked_itself(monkeypatch: pytest.MonkeyPatc
 def test_a_game_is_that_of_the_package_by_day_and_by_night() -> None:
     theirs, seed = the_package(3)
     ours = CrafterGame(draws=False)
-    ours.begin(seed)
+    ours.reset(seed)
     rng, daylight = np.random.default_rng(0), []
     for _ in range(330):
         keep_alive(ours._player, theirs._player)
         action = int(rng.integers(len(ACTIONS)))
         _, reward, _, info = theirs.step(action)
-        assert ours.act(action) == reward
+        assert ours.step(action) == reward
         assert ours.achievements == info["achievements"]
         assert ours.inventory == list(info["inventory"].values())
         assert ours.position == tuple(info["player_pos"])
@@ -99,7 +99,7 @@ def test_a_game_is_that_of_the_package_by_day_and_by_night() -> None:
 def test_pictures_are_those_of_the_package_anywhere_at_any_time() -> None:
     theirs, seed = the_package(5)
     ours = CrafterGame(draws=True)
-    ours.begin(seed)
+    ours.reset(seed)
     places = [(0, 0), (63, 63), (3, 61), (62, 2), (32, 40), (10, 12), (45, 20), (20, 50)]
     rng = np.random.default_rng(0)
     for turn, place in enumerate(places):
@@ -110,25 +110,25 @@ def test_pictures_are_those_of_the_package_anywhere_at_any_time() -> None:
                 game._world.move(game._player, place)
         for action in (0, int(rng.integers(1, 6)), 6, 0):
             image, *_ = theirs.step(action)
-            ours.act(action)
+            ours.step(action)
             assert ours.image is not None and np.array_equal(ours.image, image)
     for game in (ours, theirs):
         game._world.daylight = 1.0
-    assert np.array_equal(ours.picture(432), theirs.render((432, 432)))
+    assert np.array_equal(ours.render_frame(432), theirs.render((432, 432)))
 
 
 def test_a_seed_is_one_game_whoever_looks() -> None:
     games = [CrafterGame(draws=False), CrafterGame(draws=True), CrafterGame(draws=False)]
     for game in games:
-        game.begin(11)
+        game.reset(11)
     rng = np.random.default_rng(1)
     for step in range(400):
         action = int(rng.integers(1, 6))
         for game in games:
             keep_alive(game._player)
-            game.act(action)
+            game.step(action)
         if step % 20 == 0:
-            assert games[0].picture(432).shape == (432, 432, 3)
+            assert games[0].render_frame(432).shape == (432, 432, 3)
     assert_same(games[0]._world, games[1]._world)
     assert_same(games[0]._world, games[2]._world)
 
@@ -136,7 +136,7 @@ def test_a_seed_is_one_game_whoever_looks() -> None:
 @pytest.mark.parametrize("place", [(0, 0), (63, 63), (0, 63), (63, 0), (4, 3), (3, 2), (59, 60), (60, 61), (32, 32)])
 def test_textures_are_what_the_package_says_and_0_outside_the_world(place: tuple[int, int]) -> None:
     game = CrafterGame(draws=False)
-    game.begin(7)
+    game.reset(7)
     game._world.remove(game._player)
     game._player.removed = False
     here = game._world[place][1]
@@ -161,4 +161,4 @@ def test_textures_are_what_the_package_says_and_0_outside_the_world(place: tuple
             max(place[0] - 1, 0) : place[0] + 2, max(place[1] - 1, 0) : place[1] + 2
         ].flatten()
     }
-    assert game.beside() == names
+    assert game.adjacent_materials() == names

@@ -15,10 +15,10 @@ from yamame.environments.crafter_goals import (
     achievement_goal,
     goal_text,
     instruction_text,
-    near_goal,
+    stand_near_goal,
     parse_instruction,
     place_goal,
-    place_near,
+    nearest_grid_point,
     travel_goal,
 )
 from yamame.records.errors import UserError
@@ -41,7 +41,7 @@ def test_goals_as_tokens() -> None:
     assert achievement_goal("wake_up") == (22, 23, 21)
     assert travel_goal(50, 5) == (20, 34, 25)
     assert place_goal(0, 60) == (4, 24, 36)
-    assert near_goal("iron") == (20, 8, 21)
+    assert stand_near_goal("iron") == (20, 8, 21)
 
 
 def test_the_achievements_are_all_that_the_package_counts() -> None:
@@ -108,7 +108,7 @@ def test_a_place_is_reached_from_every_cell_less_than_two_away_and_no_other() ->
     for x in range(64):
         for y in range(64):
             near = [(a, b) for a in COORDINATES for b in COORDINATES if math.dist((x, y), (a, b)) < 2]
-            assert [place_near(x, y)] == (near or [None])
+            assert [nearest_grid_point(x, y)] == (near or [None])
             assert achieved_goals(COUNTS, COUNTS, (x, y)) == [travel_goal(*place) for place in near]
 
 
@@ -116,7 +116,7 @@ def test_what_expanded_worlds_ask_for_besides() -> None:
     assert achieved_expanded_goals(None, {"grass", "stone"}) == []
     assert achieved_expanded_goals((11, 49), {"grass"}) == [place_goal(10, 50)]
     assert achieved_expanded_goals((12, 50), {"grass"}) == []
-    assert achieved_expanded_goals(None, {"diamond", "lava"}) == [near_goal("diamond")]
+    assert achieved_expanded_goals(None, {"diamond", "lava"}) == [stand_near_goal("diamond")]
     most = achieved_expanded_goals((0, 0), {"diamond", "iron"})
-    assert most == [near_goal("iron"), near_goal("diamond"), place_goal(0, 0)]
+    assert most == [stand_near_goal("iron"), stand_near_goal("diamond"), place_goal(0, 0)]
     assert MOST_ACHIEVED + len(most) == MOST_ACHIEVED_EXPANDED

@@ -14,16 +14,16 @@ from yamame.environments.crafter_goals import (
     Goal,
     achievement_goal,
     goal_text,
-    near_goal,
+    stand_near_goal,
     place_goal,
     travel_goal,
 )
 from yamame.environments.crafter_instructions import (
     TECH_TREE,
-    FixedInstructions,
-    RandomInstructions,
-    TechTreeInstructions,
-    draw_place,
+    FixedInstructionSampler,
+    RandomInstructionSampler,
+    TechTreeInstructionSampler,
+    sample_travel_target,
 )
 
 SAMPLES = 4_000
@@ -33,7 +33,7 @@ UNLIKELY = 1e-3
 
 @cache
 def place_chances() -> Mapping[tuple[int, int], float]:
-    """Those of `draw_place`, by integration: a place wins with its jitter u if all others stay below."""
+    """Those of `sample_travel_target`, by integration: a place wins with its jitter u if all others stay below."""
     places = [(x, y) for x in COORDINATES for y in COORDINATES]
     far = np.array([np.hypot(x - 32, y - 32) for x, y in places])
     u = (np.arange(400) + 0.5) / 400
@@ -89,14 +89,14 @@ def check(counted: Mapping[Goal, int], chances: Mapping[Goal, float]) -> None:
 
 
 def test_goals_are_drawn_with_the_weights_of_the_authors() -> None:
-    rng, source = np.random.default_rng(0), RandomInstructions(1, expanded=False)
-    drawn = Counter(goal for _ in range(SAMPLES) for goal in source.draw(rng))
+    rng, source = np.random.default_rng(0), RandomInstructionSampler(1, expanded=False)
+    drawn = Counter(goal for _ in range(SAMPLES) for goal in source.sample(rng))
     check(drawn, goal_chances())
 
 
 def test_lengths_are_uniform_and_sub_goals_independent() -> None:
-    rng, source = np.random.default_rng(1), RandomInstructions(5, expanded=False)
-    instructions = [source.draw(rng) for _ in range(2_000)]
+    rng, source = np.random.default_rng(1), RandomInstructionSampler(5, expanded=False)
+    instructions = [source.sample(rng) for _ in range(2_000)]
     lengths = Counter(map(len, instructions))
     assert set(lengths) == {1, 2, 3, 4, 5} and chisquare(list(lengths.values())).pvalue > UNLIKELY
     last = Counter(instruction[-1] for instruction in instructions if len(instruction) == 5)
@@ -105,7 +105,7 @@ def test_lengths_are_uniform_and_sub_goals_independent() -> None:
 
 def test_journeys_are_as_long_as_the_draw_says() -> None:
     rng = np.random.default_rng(2)
-    lengths = np.array([np.hypot(*(np.array(draw_place(rng)) - 32)) for _ in range(SAMPLES)])
+    lengths = np.array([np.hypot(*(np.array(sample_travel_target(rng)) - 32)) for _ in range(SAMPLES)])
     chances = place_chances()
     mean = sum(np.hypot(x - 32, y - 32) * chance for (x, y), chance in chances.items())
     assert lengths.mean() == pytest.approx(mean, abs=4 * lengths.std() / SAMPLES**0.5)
@@ -119,16 +119,16 @@ def test_nobody_is_asked_to_wake_up() -> None:
 
 
 def test_expanded_worlds_ask_for_more() -> None:
-    rng, source = np.random.default_rng(3), RandomInstructions(1, expanded=True)
-    drawn = Counter(goal for _ in range(SAMPLES) for goal in source.draw(rng))
+    rng, source = np.random.default_rng(3), RandomInstructionSampler(1, expanded=True)
+    drawn = Counter(goal for _ in range(SAMPLES) for goal in source.sample(rng))
     chances = goal_chances()
     stone = achievement_goal("place_stone")
     placed = {place_goal(*place): 0.5 * chances[stone] * chance for place, chance in place_chances().items()}
     travel = {travel_goal(*place): 0.2 * 0.85 * chance for place, chance in place_chances().items()}
-    near = {near_goal("iron"): 0.2 * 0.10, near_goal("diamond"): 0.2 * 0.05}
+    near = {stand_near_goal("iron"): 0.2 * 0.10, stand_near_goal("diamond"): 0.2 * 0.05}
     check(drawn, chances | placed | travel | near | {stone: 0.5 * chances[stone]})
-    plain = RandomInstructions(5, expanded=False)
-    assert not {goal for _ in range(500) for goal in plain.draw(rng)} & set(EXPANDED_GOALS)
+    plain = RandomInstructionSampler(5, expanded=False)
+    assert not {goal for _ in range(500) for goal in plain.sample(rng)} & set(EXPANDED_GOALS)
 
 
 class NoRandom:
@@ -138,25 +138,25 @@ class NoRandom:
         return ()
 
 
-def of_tech_tree(source: TechTreeInstructions, count: int, seed: int = 0) -> list[tuple[Goal, ...]]:
+def of_tech_tree(source: TechTreeInstructionSampler, count: int, seed: int = 0) -> list[tuple[Goal, ...]]:
     """Instructions along the tech tree, told from random ones by a source that never draws these."""
     rng = np.random.default_rng(seed)
     found: list[tuple[Goal, ...]] = []
     source.random = NoRandom()  # type: ignore[assignment]
     while len(found) < count:
-        instruction = source.draw(rng)
+        instruction = source.sample(rng)
         found += [instruction] if instruction else []
     return found
 
 
 def test_the_tech_tree_is_asked_for_as_far_as_it_was_climbed() -> None:
     tree = [achievement_goal(name) for name in TECH_TREE]
-    source = TechTreeInstructions(5, expanded=False)
+    source = TechTreeInstructionSampler(5, expanded=False)
     assert set(of_tech_tree(source, 20)) == {(tree[0],)}
-    source.note([achievement_goal("eat_cow"), travel_goal(5, 5), tree[0]])
+    source.update([achievement_goal("eat_cow"), travel_goal(5, 5), tree[0]])
     assert source.limit == 1
-    source.note([tree[3]])
-    source.note([tree[1]])
+    source.update([tree[3]])
+    source.update([tree[1]])
     assert source.limit == 4
     drawn = of_tech_tree(source, 600)
     assert {goal for instruction in drawn for goal in instruction} == set(tree[:4])
@@ -170,8 +170,8 @@ def test_the_tech_tree_is_asked_for_as_far_as_it_was_climbed() -> None:
 
 def test_the_last_of_the_tech_tree_is_never_asked_for() -> None:
     for expanded, limit in ((False, 12), (True, 14)):
-        source = TechTreeInstructions(5, expanded=expanded)
-        source.note([achievement_goal(TECH_TREE[-1])])
+        source = TechTreeInstructionSampler(5, expanded=expanded)
+        source.update([achievement_goal(TECH_TREE[-1])])
         assert source.limit == limit
         drawn = of_tech_tree(source, 300)
         assert {goal for instruction in drawn for goal in instruction} == set(source.progression[:-1])
@@ -179,27 +179,27 @@ def test_the_last_of_the_tech_tree_is_never_asked_for() -> None:
 
 
 def test_expanded_tech_trees_lead_to_what_is_rare() -> None:
-    source = TechTreeInstructions(5, expanded=True)
+    source = TechTreeInstructionSampler(5, expanded=True)
     texts = [goal_text(goal) for goal in source.progression]
     assert texts[7:10] == ["make stone sword", "travel to iron", "collect iron"]
     assert texts[-2:] == ["travel to diamond", "collect diamond"]
-    source.note([near_goal("iron")])
+    source.update([stand_near_goal("iron")])
     assert source.limit == 1
-    source.note([achievement_goal("collect_iron")])
+    source.update([achievement_goal("collect_iron")])
     assert source.limit == 10
 
 
 def test_a_third_of_the_instructions_follow_the_tech_tree() -> None:
-    source, rng = TechTreeInstructions(5, expanded=False), np.random.default_rng(0)
+    source, rng = TechTreeInstructionSampler(5, expanded=False), np.random.default_rng(0)
     source.random = NoRandom()  # type: ignore[assignment]
-    share = np.mean([bool(source.draw(rng)) for _ in range(3_000)])
+    share = np.mean([bool(source.sample(rng)) for _ in range(3_000)])
     assert share == pytest.approx(1 / 3, abs=0.035)
 
 
 def test_all_random_goals_are_goals_and_follow_from_the_seed() -> None:
-    source = RandomInstructions(5, expanded=True)
-    rows = [[source.draw(np.random.default_rng(seed)) for seed in range(50)] for _ in range(2)]
+    source = RandomInstructionSampler(5, expanded=True)
+    rows = [[source.sample(np.random.default_rng(seed)) for seed in range(50)] for _ in range(2)]
     assert rows[0] == rows[1] and len(set(rows[0])) > 45
     assert {goal for row in rows[0] for goal in row} <= {*GOALS, *EXPANDED_GOALS}
-    fixed = FixedInstructions((travel_goal(0, 0),))
-    assert fixed.draw(np.random.default_rng(0)) == (travel_goal(0, 0),)
+    fixed = FixedInstructionSampler((travel_goal(0, 0),))
+    assert fixed.sample(np.random.default_rng(0)) == (travel_goal(0, 0),)

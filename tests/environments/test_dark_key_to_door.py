@@ -202,5 +202,5 @@ def test_impossible_rooms_are_refused():
 
 
 def test_task_name():
-    assert DarkKeyToDoorConfig(size=8).task == "dark-key-to-door-8x8"
-    assert DarkKeyToDoorConfig(size=8, fixed_start=True).task == "dark-key-to-door-8x8-fixed-start"
+    assert DarkKeyToDoorConfig(size=8).task_name == "dark-key-to-door-8x8"
+    assert DarkKeyToDoorConfig(size=8, fixed_start=True).task_name == "dark-key-to-door-8x8-fixed-start"

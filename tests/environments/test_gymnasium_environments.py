@@ -6,7 +6,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from yamame.environments.adapters.gymnasium_ids import register_environments
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.factory import EnvFnConfig
 from yamame.environments.gymnasium_env import GymnasiumConfig
 from yamame.records.errors import UserError
 
@@ -55,7 +55,7 @@ def test_a_single_room_repeats_its_task():
 def test_a_registered_id_is_trained_on():
     config = GymnasiumConfig(id="CartPole-v1", horizon=30, attempts=None)
     trials = config.build(3, seed=0)
-    assert (config.task, config.trial_length, trials.horizon) == ("CartPole-v1", 30, 30)
+    assert (config.task_name, config.max_trial_steps, trials.horizon) == ("CartPole-v1", 30, 30)
     trials.reset()
     ended = [trials.step(np.zeros(3, np.int64)) for _ in range(30)]
     assert all(not step.terminated.any() for step in ended)
@@ -64,7 +64,7 @@ def test_a_registered_id_is_trained_on():
 
 
 def test_our_room_as_a_registered_id_keeps_its_task_through_soft_resets():
-    trials = GymnasiumConfig(id="yamame/DarkKeyToDoor-v0", horizon=120, attempts=None, workers=0).build(2, seed=0)
+    trials = GymnasiumConfig(id="yamame/DarkKeyToDoor-v0", horizon=120, attempts=None, num_workers=0).build(2, seed=0)
     trials.reset()
     doors = []
     for _ in range(120):
@@ -83,41 +83,41 @@ def test_unknown_id_is_answered_with_help(environment_id, message):
 
 
 def test_task_name_of_an_id_is_fit_for_a_file():
-    assert GymnasiumConfig(id="package:space/Name-v0", horizon=5).task == "space-Name-v0"
+    assert GymnasiumConfig(id="package:space/Name-v0", horizon=5).task_name == "space-Name-v0"
 
 
 def test_factory_of_single_environments():
     def my_maze():
         return CountingEnv()
 
-    config = FactoryConfig(factory=my_maze, horizon=9, attempts=2)
+    config = EnvFnConfig(env_fn=my_maze, horizon=9, attempts=2)
     trials = config.build(4, seed=0)
-    assert (config.task, trials.num_envs, trials.horizon) == ("my-maze", 4, 9)
+    assert (config.task_name, trials.num_envs, trials.horizon) == ("my-maze", 4, 9)
     assert trials.reset()["observation"].shape == (4, 3)
-    assert FactoryConfig(factory=lambda: CountingEnv(), horizon=9).task == "custom"
+    assert EnvFnConfig(env_fn=lambda: CountingEnv(), horizon=9).task_name == "custom"
 
 
 def test_factory_of_a_vector_environment():
     def many():
         return SyncVectorEnv([CountingEnv] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
 
-    assert FactoryConfig(factory=many, horizon=9, rows=4).build(4, seed=0).num_envs == 4
+    assert EnvFnConfig(env_fn=many, horizon=9, vector_size=4).build(4, seed=0).num_envs == 4
     with pytest.raises(UserError, match="set num_envs to 4"):
-        FactoryConfig(factory=many, horizon=9, rows=4).build(5, seed=0)
+        EnvFnConfig(env_fn=many, horizon=9, vector_size=4).build(5, seed=0)
     with pytest.raises(UserError, match="set rows to 4"):
-        FactoryConfig(factory=many, horizon=9).build(4, seed=0)
+        EnvFnConfig(env_fn=many, horizon=9).build(4, seed=0)
     with pytest.raises(UserError, match="leave rows out"):
-        FactoryConfig(factory=CountingEnv, horizon=9, rows=4).build(4, seed=0)
+        EnvFnConfig(env_fn=CountingEnv, horizon=9, vector_size=4).build(4, seed=0)
     with pytest.raises(UserError, match="workers must be left out"):
-        FactoryConfig(factory=many, horizon=9, rows=4, workers=2)
+        EnvFnConfig(env_fn=many, horizon=9, vector_size=4, num_workers=2)
 
 
 def test_factory_must_make_new_environments():
     one = CountingEnv()
     with pytest.raises(UserError, match="same environment twice"):
-        FactoryConfig(factory=lambda: one, horizon=9).build(2, seed=0)
+        EnvFnConfig(env_fn=lambda: one, horizon=9).build(2, seed=0)
 
 
 def test_factory_of_something_else_is_refused():
     with pytest.raises(UserError, match="not a gymnasium"):
-        FactoryConfig(factory=CountingEnv.__mro__[2], horizon=9).build(1, seed=0)
+        EnvFnConfig(env_fn=CountingEnv.__mro__[2], horizon=9).build(1, seed=0)

@@ -67,7 +67,7 @@ def test_targets_are_uniform():
 
 
 def test_an_attempt_ends_by_time_alone_and_a_trial_has_three():
-    config = HalfCheetahVelocityConfig(attempt_length=4, workers=0)
+    config = HalfCheetahVelocityConfig(attempt_length=4, num_workers=0)
     trials = config.build(2, seed=0)
     trials.reset()
     cheetahs = trials.environments._environments
@@ -82,7 +82,7 @@ def test_an_attempt_ends_by_time_alone_and_a_trial_has_three():
 
 
 def test_random_policy_earns_its_known_return():
-    trials, rng = HalfCheetahVelocityConfig(workers=0).build(16, seed=1), np.random.default_rng(2)
+    trials, rng = HalfCheetahVelocityConfig(num_workers=0).build(16, seed=1), np.random.default_rng(2)
     trials.reset()
     attempts = np.zeros((3, 16))
     for time in range(600):
@@ -94,7 +94,7 @@ def test_random_policy_earns_its_known_return():
 def test_same_seed_same_trials_wherever_they_are_stepped():
     def seen(seed, workers):
         trials, rng = (
-            HalfCheetahVelocityConfig(attempt_length=5, workers=workers).build(2, seed),
+            HalfCheetahVelocityConfig(attempt_length=5, num_workers=workers).build(2, seed),
             np.random.default_rng(0),
         )
         log = [trials.reset()["observation"].tolist()]
@@ -122,5 +122,5 @@ def test_impossible_lengths_are_refused():
 
 def test_names_and_lengths():
     config = HalfCheetahVelocityConfig(attempts=2, attempt_length=30)
-    assert (config.task, config.trial_length) == ("half-cheetah-velocity", 60)
-    assert HalfCheetahVelocityConfig().trial_length == 600
+    assert (config.task_name, config.max_trial_steps) == ("half-cheetah-velocity", 60)
+    assert HalfCheetahVelocityConfig().max_trial_steps == 600

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.environments.adapters.batched import BatchedEnv
+from yamame.environments.adapters.batched import NumpyVectorEnv
 from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, GREY, HINT, Board, Plane
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, GREY, HINT, GridCanvas, PlaneCanvas
 from yamame.environments.maze_runner import MazeRunnerVectorEnv
 from yamame.environments.package_delivery import LEFT, PackageDeliveryVectorEnv
 from yamame.environments.tmaze import TMazeVectorEnv
@@ -45,8 +45,8 @@ def has(picture: np.ndarray, color: tuple[int, int, int]) -> bool:
 
 @every_one
 def test_a_window_shows_the_first_environment_at_every_step(make: Any, screen: Any) -> None:
-    shown: BatchedEnv = make(2, render_mode="human")
-    same: BatchedEnv = make(2, render_mode="rgb_array")
+    shown: NumpyVectorEnv = make(2, render_mode="human")
+    same: NumpyVectorEnv = make(2, render_mode="rgb_array")
     shown.reset(seed=3)
     same.reset(seed=3)
     for _ in range(4):
@@ -87,7 +87,7 @@ def test_what_is_missing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_road_shows_forks_and_where_they_lead() -> None:
     roads = PackageDeliveryVectorEnv(1)
     roads.reset(seed=0)
-    picture, side = roads.picture(0), 480 // 12
+    picture, side = roads.render_single(0), 480 // 12
     assert has(picture, AGENT) and has(picture, GOAL)
     for fork in np.flatnonzero(roads.right_side[0] >= 0):
         left, top = (fork % 10 + 1) * side, (3 * (fork // 10) + 1) * side
@@ -101,33 +101,33 @@ def test_the_road_shows_forks_and_where_they_lead() -> None:
 def test_the_point_and_its_wind() -> None:
     points = WindVectorEnv(1)
     points.reset(seed=0)
-    before = points.picture(0)
+    before = points.render_single(0)
     assert before.shape == (480, 480, 3) and all(has(before, color) for color in (AGENT, GOAL, FLOOR, GREY))
     points.wind[:], points._position[:] = 0.0, GOAL_POINT
-    at_the_goal = points.picture(0)
+    at_the_goal = points.render_single(0)
     rows, columns = np.nonzero((at_the_goal == AGENT).all(-1))
     assert abs(columns.mean() - 240) < 2 and abs(rows.mean() - 80) < 2 and not has(at_the_goal, GREY)
     points._position[:] = 9.0  # far outside: at the edge
-    rows, columns = np.nonzero((points.picture(0) == AGENT).all(-1))
+    rows, columns = np.nonzero((points.render_single(0) == AGENT).all(-1))
     assert rows.min() == 0 and columns.max() == 479
 
 
 def test_shapes_are_smooth_and_where_they_belong() -> None:
-    board = Board(3, 2, FLOOR)
+    board = GridCanvas(3, 2, FLOOR)
     board.disc(1, 0, AGENT, share=0.5)
     board.arrow(2, 1, HINT, up=True, share=0.8)
     side = board.pixels
-    disc = (board.picture == AGENT).all(-1)
+    disc = (board.image == AGENT).all(-1)
     rows, columns = np.nonzero(disc)
     assert rows.mean() == pytest.approx(1.5 * side - 0.5) and columns.mean() == pytest.approx(1.5 * side - 0.5)
     assert disc.sum() == pytest.approx(np.pi * (side / 4) ** 2, rel=0.1)
-    assert len(np.unique(board.picture.reshape(-1, 3), axis=0)) > 10  # edges are mixed
-    width = (board.picture[:side, 2 * side :] == HINT).all(-1).sum(1)
+    assert len(np.unique(board.image.reshape(-1, 3), axis=0)) > 10  # edges are mixed
+    width = (board.image[:side, 2 * side :] == HINT).all(-1).sum(1)
     assert width[side // 4] < width[side // 2] < width[3 * side // 4]
-    tiny = Board(500, 500, FLOOR)
+    tiny = GridCanvas(500, 500, FLOOR)
     tiny.text(0, 0, "1", AGENT)
     tiny.disc(1, 1, AGENT, share=0.5)
-    assert not has(tiny.picture[-1:, :1], AGENT)
-    plane = Plane((0.0, 2.0), (0.0, 1.0), FLOOR)
+    assert not has(tiny.image[-1:, :1], AGENT)
+    plane = PlaneCanvas((0.0, 2.0), (0.0, 1.0), FLOOR)
     plane.arrow(np.zeros(2), np.zeros(2), AGENT)
-    assert plane.picture().shape == (240, 480, 3) and not has(plane.picture(), AGENT)
+    assert plane.image().shape == (240, 480, 3) and not has(plane.image(), AGENT)

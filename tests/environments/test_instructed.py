@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.environments.adapters.vectorize import vectorize
-from yamame.environments.factory import FactoryConfig
-from yamame.environments.instructed import Instructed, announces_goals, instructed_trials
-from yamame.environments.trials import Trials
-from yamame.records.action_spaces import blank_action
+from yamame.environments.adapters.vectorize import make_episode_vector_env
+from yamame.environments.factory import EnvFnConfig
+from yamame.environments.instructed import InstructionWrapper, is_goal_env, make_instruction_trials
+from yamame.environments.trials import TrialWrapper
+from yamame.records.action_spaces import zero_action
 from yamame.records.errors import UserError
 from yamame.records.goals import ACHIEVED_LEAF, COMPLETED, DESIRED_LEAF, INSTRUCTION_LEAF, NO_GOAL
 from yamame.rollout.collect import Collector
@@ -47,9 +47,9 @@ class Caller(gymnasium.Env[dict[str, np.ndarray], int]):
         return {"heard": np.array([heard], np.float32), ACHIEVED_LEAF: achieved, DESIRED_LEAF: self.desired}
 
 
-def trials(*instructions: tuple[int, ...], horizon: int = 9, **settings: Any) -> Trials:
-    environments = vectorize([Caller(instruction) for instruction in instructions], seed=0)
-    return instructed_trials(environments, horizon=horizon, **settings)
+def trials(*instructions: tuple[int, ...], horizon: int = 9, **settings: Any) -> TrialWrapper:
+    environments = make_episode_vector_env([Caller(instruction) for instruction in instructions], seed=0)
+    return make_instruction_trials(environments, horizon=horizon, **settings)
 
 
 def shown(leaves: Any, env: int = 0) -> list[float]:
@@ -102,7 +102,7 @@ def test_rows_are_at_their_own_sub_goals() -> None:
 
 
 def test_a_hidden_plan_is_hidden() -> None:
-    one = trials((2, 3, 4), hide_plan=True)
+    one = trials((2, 3, 4), hide_future_goals=True)
     assert shown(one.reset()) == [NONE, NONE, 2]
     assert shown(one.step(np.array([2])).observation) == [NONE, DONE, 3]
 
@@ -125,11 +125,11 @@ def test_the_stored_trial_says_what_was_asked_and_achieved() -> None:
     assert [env for env, _ in finished] == [1, 0]
     died, done = finished[0][1], finished[1][1]
     assert died.goals is not None and done.goals is not None
-    assert died.goals.instruction.tolist() == [[9], [4]] and died.goals.completions() == [1]
+    assert died.goals.instruction.tolist() == [[9], [4]] and died.goals.completion_steps() == [1]
     assert died.goals.achieved_goal.tolist() == [[1], [9]] and died.goals.achieved_step.tolist() == [0, 1]
     assert done.goals.achieved_goal.tolist() == [[3], [7], [2], [3], [7]]
     assert done.goals.achieved_step.tolist() == [0, 0, 1, 2, 2]
-    assert done.reward.tolist() == [0, 1, 1] and done.goals.completions() == [1, 2]
+    assert done.reward.tolist() == [0, 1, 1] and done.goals.completion_steps() == [1, 2]
     assert done.observation[INSTRUCTION_LEAF].shape == (4, 3, 1)
     assert done.success is not None and done.success.tolist() == [False, False, True]
 
@@ -146,7 +146,7 @@ class Told:
         self.actions = np.array(actions)
 
     def act(self, step: Any, *, deterministic: bool) -> np.ndarray:
-        assert step.previous_action.dtype == blank_action(spaces.Discrete(10), 1).dtype
+        assert step.previous_action.dtype == zero_action(spaces.Discrete(10), 1).dtype
         return self.actions
 
 
@@ -169,23 +169,23 @@ class Fetch(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
 
 def test_environments_of_one_goal_that_is_achieved_at_every_step() -> None:
-    one = instructed_trials(vectorize(Fetch(), seed=0), horizon=5, tolerance=0.05)
+    one = make_instruction_trials(make_episode_vector_env(Fetch(), seed=0), horizon=5, tolerance=0.05)
     assert one.reset()[INSTRUCTION_LEAF].tolist() == [[[-1.0, -0.5]]]
     assert one.step(np.array([[-0.9, -0.5]], np.float32)).reward[0] == 0.0
     assert one.step(np.array([[-0.96, -0.46]], np.float32)).terminated[0]
 
 
 def test_a_factory_s_environments_that_announce_goals_are_instructed() -> None:
-    config = FactoryConfig(factory=Fetch, horizon=5, goal_tolerance=0.2, workers=0)
+    config = EnvFnConfig(env_fn=Fetch, horizon=5, goal_tolerance=0.2, num_workers=0)
     one = config.build(2, seed=0)
     assert set(one.reset()) == {"observation", INSTRUCTION_LEAF}
     assert one.step(np.array([[-0.9, -0.5], [-0.7, -0.5]], np.float32)).reward.tolist() == [1.0, 0.0]
 
 
 def test_what_announces_goals() -> None:
-    assert announces_goals(Caller().observation_space)
-    assert not announces_goals(spaces.Dict({ACHIEVED_LEAF: spaces.Box(0, 1, (1,))}))
-    assert not announces_goals(spaces.Box(0, 1, (1,)))
+    assert is_goal_env(Caller().observation_space)
+    assert not is_goal_env(spaces.Dict({ACHIEVED_LEAF: spaces.Box(0, 1, (1,))}))
+    assert not is_goal_env(spaces.Box(0, 1, (1,)))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_spaces_that_announce_no_goals_are_refused(leaves: dict[str, Any], probl
     environment = Caller()
     environment.observation_space = spaces.Dict({"heard": spaces.Box(0, 9, (1,), np.float32), **leaves})
     with pytest.raises(UserError, match=problem):
-        Instructed(vectorize(environment, seed=0))
+        InstructionWrapper(make_episode_vector_env(environment, seed=0))
 
 
 def test_an_empty_instruction_is_refused() -> None:

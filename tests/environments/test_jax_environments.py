@@ -7,25 +7,25 @@ import pytest
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.environments.gymnax import GymnaxConfig, GymnaxEnvironment
-from yamame.environments.xland import GOALS, RULES, XLandConfig, XLandEnvironment
+from yamame.environments.gymnax import GymnaxConfig, GymnaxEnv
+from yamame.environments.xland import GOALS, RULES, XLandConfig, XLandEnv
 from yamame.records.errors import UserError
-from yamame.records.interfaces import Environments
+from yamame.records.interfaces import EpisodeVectorEnv
 
 jax = pytest.importorskip("jax")
 gymnax = pytest.importorskip("gymnax")
 xland = pytest.importorskip("xminigrid.envs.xland")
 
-from yamame.environments.adapters.jax_vector import JaxEnvironments  # noqa: E402
+from yamame.environments.adapters.jax_vector import JaxVectorEnv  # noqa: E402
 
-ROOM = XLandEnvironment(size=6, view=5, objects=4, rules=1, attempt_length=15)
+ROOM = XLandEnv(size=6, view=5, objects=4, rules=1, attempt_length=15)
 TINY = {
     "num_envs": 4,
     "env_steps": 1_000,
     **TINY_NETWORK,
     "replay.batch_size": 4,
-    "pace": {"updates_per_env_step": 0.01, "round_env_steps": 500},
-    "evaluation": {"every_env_steps": 0, "trials": 4, "final_trials": 4, "num_envs": 4, "solved_return": None},
+    "updates_per_env_step": 0.01, "env_steps_per_iteration": 500,
+    "eval": {"interval_env_steps": 0, "trials": 4, "final_trials": 4, "num_envs": 4, "stop_return": None},
 }
 
 
@@ -54,8 +54,8 @@ GYMNAX = ["CartPole-v1", "MemoryChain-bsuite", "UmbrellaChain-bsuite", "Pendulum
 
 @pytest.mark.parametrize("name", GYMNAX)
 def test_gymnax_rows_are_what_the_library_does_with_the_same_keys(name):
-    environments = JaxEnvironments(GymnaxEnvironment(name), 3, seed=11)
-    assert isinstance(environments, Environments)
+    environments = JaxVectorEnv(GymnaxEnv(name), 3, seed=11)
+    assert isinstance(environments, EpisodeVectorEnv)
     theirs, parameters = gymnax.make(name)
     actions = actions_for(environments, 130)
     seen = environments.reset(all_rows(environments), all_rows(environments))["observation"]
@@ -80,7 +80,7 @@ def test_gymnax_rows_are_what_the_library_does_with_the_same_keys(name):
             assert step.terminated[row] == bool(told[3])
             assert step.truncated[row] == bool(theirs.is_truncated(states[row], parameters))
         ends = step.terminated | step.truncated
-        assert step.live.all() and step.success is None
+        assert step.is_transition.all() and step.success is None
         if ends.any():
             ended_once = True
             seen = environments.reset(ends, ends)["observation"]
@@ -97,7 +97,7 @@ def test_gymnax_rows_are_what_the_library_does_with_the_same_keys(name):
 @pytest.mark.parametrize("name", ["CartPole-v1", "MemoryChain-bsuite"])
 def test_ends_are_those_of_gymnax_own_step_before_it_resets(name):
     """Both are deterministic, so that the library's `step`, which resets itself, can be followed up to an end."""
-    environments = JaxEnvironments(GymnaxEnvironment(name), 1, seed=3)
+    environments = JaxVectorEnv(GymnaxEnv(name), 1, seed=3)
     environments.reset(all_rows(environments), all_rows(environments))
     theirs, parameters = gymnax.make(name)
     _, of_task, _ = jax.random.split(row_key(3, 0), 3)
@@ -132,7 +132,7 @@ def test_trials_record_the_observation_that_an_end_led_to():
 
 
 def test_a_gymnax_task_is_repeated_from_its_first_state():
-    environments = JaxEnvironments(GymnaxEnvironment("CartPole-v1"), 2, seed=0)
+    environments = JaxVectorEnv(GymnaxEnv("CartPole-v1"), 2, seed=0)
     first = environments.reset(all_rows(environments), all_rows(environments))["observation"].copy()
     environments.step(np.zeros(2, np.int64))
     seen = environments.reset(all_rows(environments), np.array([False, True]))["observation"]
@@ -143,12 +143,12 @@ def test_a_gymnax_task_is_repeated_from_its_first_state():
 @pytest.mark.parametrize(
     "environment",
     [
-        pytest.param(GymnaxEnvironment("CartPole-v1"), id="gymnax"),
+        pytest.param(GymnaxEnv("CartPole-v1"), id="gymnax"),
         pytest.param(ROOM, id="xland", marks=pytest.mark.thorough),
     ],
 )
 def test_a_reset_touches_only_its_rows_and_rows_do_not_depend_on_how_many_there_are(environment):
-    few, many = JaxEnvironments(environment, 2, seed=4), JaxEnvironments(environment, 5, seed=4)
+    few, many = JaxVectorEnv(environment, 2, seed=4), JaxVectorEnv(environment, 5, seed=4)
     actions = actions_for(many, 30)
     assert_same(
         few.reset(all_rows(few), all_rows(few))["observation"],
@@ -166,7 +166,7 @@ def test_a_reset_touches_only_its_rows_and_rows_do_not_depend_on_how_many_there_
 
 @pytest.mark.slow
 def test_xland_rows_are_what_the_library_does_with_the_same_keys():
-    environments = JaxEnvironments(ROOM, 4, seed=2)
+    environments = JaxVectorEnv(ROOM, 4, seed=2)
     theirs = xland.XLandMiniGrid()
     actions = actions_for(environments, 60)
     seen = environments.reset(all_rows(environments), all_rows(environments))["observation"]
@@ -174,7 +174,7 @@ def test_xland_rows_are_what_the_library_does_with_the_same_keys():
     reset, one_step = jax.jit(theirs.reset), jax.jit(theirs.step)
     for row in range(4):
         key, of_task, of_episode = jax.random.split(row_key(2, row), 3)
-        tasks.append(ROOM.parameters(ROOM.new_task(of_task)))
+        tasks.append(ROOM.parameters(ROOM.sample_task(of_task)))
         states.append(reset(tasks[row], of_episode))
         keys.append(key)
         assert np.array_equal(seen[row], states[row].observation)
@@ -221,8 +221,8 @@ def test_an_xland_trial_keeps_its_ruleset_and_the_next_has_another():
 
 @pytest.mark.parametrize("rules", [0, 1, 2])
 def test_rulesets_are_drawn_from_all_kinds_and_never_use_up_what_the_goal_needs(rules):
-    room = XLandEnvironment(size=7, view=5, objects=4, rules=rules, attempt_length=50)
-    drawn = jax.device_get(jax.vmap(room.new_task)(jax.random.split(jax.random.key(0), 300)))
+    room = XLandEnv(size=7, view=5, objects=4, rules=rules, attempt_length=50)
+    drawn = jax.device_get(jax.vmap(room.sample_task)(jax.random.split(jax.random.key(0), 300)))
     assert set(drawn.goal[:, 0].tolist()) == set(GOALS.values())
     assert set(drawn.rules[:, :rules, 0].flatten().tolist()) == (set(RULES.values()) if rules else set())
     assert not drawn.rules[:, rules].any()
@@ -242,10 +242,10 @@ def test_rulesets_are_drawn_from_all_kinds_and_never_use_up_what_the_goal_needs(
 
 @pytest.mark.thorough
 def test_random_actions_reach_every_kind_of_goal_behind_every_kind_of_rule():
-    room = XLandEnvironment(size=4, view=3, objects=3, rules=1, attempt_length=400)
-    environments = JaxEnvironments(room, 400, seed=0)
+    room = XLandEnv(size=4, view=3, objects=3, rules=1, attempt_length=400)
+    environments = JaxVectorEnv(room, 400, seed=0)
     environments.reset(all_rows(environments), all_rows(environments))
-    task = jax.device_get(environments._rows.task)
+    task = jax.device_get(environments._rows.task_name)
     solved = np.zeros(400, np.bool_)
     for action in actions_for(environments, 400):
         solved |= environments.step(action).success & ~solved
@@ -259,16 +259,16 @@ def test_random_actions_reach_every_kind_of_goal_behind_every_kind_of_rule():
 @pytest.mark.slow
 def test_training_on_gymnax_runs(tmp_path):
     run = yamame.train("gymnax", run_dir=tmp_path / "run", **TINY)
-    assert run.summary["env_steps"] == 1_000 and run.summary["updates"] == 10
-    assert -1.0 <= run.summary["return_mean"] <= 1.0
+    assert run.result["env_steps"] == 1_000 and run.result["updates"] == 10
+    assert -1.0 <= run.result["return_mean"] <= 1.0
 
 
 @pytest.mark.slow
 def test_training_on_xland_runs(tmp_path):
     task = {"env.horizon": 40, "env.attempt_length": 10}
     run = yamame.train("xland", run_dir=tmp_path / "run", **TINY, **task)
-    assert run.summary["env_steps"] == 1_000 and run.summary["updates"] == 10
-    assert len(run.summary["return_per_attempt"]) >= 4 and run.summary["success_rate"] is not None
+    assert run.result["env_steps"] == 1_000 and run.result["updates"] == 10
+    assert len(run.result["return_per_attempt"]) >= 4 and run.result["success_rate"] is not None
 
 
 def in_a_new_process(program, **environment):

@@ -52,7 +52,7 @@ def test_of_random_tasks():
     assert (np.diff(found.oracle, axis=1) >= 0).all()
     assert (found.explorer >= found.oracle).all() and (found.explorer > found.oracle).any()
     assert ((found.explorer - found.oracle) % 2 == 0).all()  # detours on a grid
-    horizon = MazeRunnerConfig(size=9).trial_length
+    horizon = MazeRunnerConfig(size=9).max_trial_steps
     assert found.completed(found.explorer, horizon) == 1
     assert found.mean_return(found.explorer, horizon) == found.length.mean()
     again = maze_difficulty(MazeRunnerConfig(size=9), tasks=60, seed=3)

@@ -6,19 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_maze import PlainMazeRunner, plain_maze, read_maze
 
-from yamame.environments.maze_layout import draw_maze, fewest_goals, free_ahead, maze_side, start_cell, steps_from
+from yamame.environments.maze_layout import sample_maze, max_safe_goals, free_distances, side_length, start_cell, shortest_paths
 
 SIDES = st.sampled_from([7, 9, 11, 15, 31])
 
 
 def test_sides_are_odd():
-    assert [maze_side(size) for size in (6, 7, 15, 30, 31)] == [7, 7, 15, 31, 31]
+    assert [side_length(size) for size in (6, 7, 15, 30, 31)] == [7, 7, 15, 31, 31]
 
 
 @settings(max_examples=40, deadline=None)
 @given(SIDES, st.integers(0, 2**31))
 def test_every_maze_has_its_border_its_spawn_rows_and_no_enclosed_cell(side, seed):
-    wall = draw_maze(np.random.default_rng(seed), side)
+    wall = sample_maze(np.random.default_rng(seed), side)
     assert wall[[0, -1]].all() and wall[:, [0, -1]].all()
     middle = side // 2
     spawn = np.zeros((4, side - 2), np.bool_)
@@ -26,14 +26,14 @@ def test_every_maze_has_its_border_its_spawn_rows_and_no_enclosed_cell(side, see
     np.testing.assert_array_equal(wall[-5:-1, 1:-1], spawn)
     assert start_cell(side) == (side - 2) * side + middle and not wall.flat[start_cell(side)]
     assert not wall[1:-5:2, 1:-1:2].any()  # between posts it is always free
-    np.testing.assert_array_equal(steps_from(wall, start_cell(side)) >= 0, ~wall.ravel())
-    assert fewest_goals(side) == (~spawn).sum() - 1 <= (~wall).sum() - 1
+    np.testing.assert_array_equal(shortest_paths(wall, start_cell(side)) >= 0, ~wall.ravel())
+    assert max_safe_goals(side) == (~spawn).sum() - 1 <= (~wall).sum() - 1
 
 
 @pytest.mark.parametrize("side", [9, 15])
 def test_mazes_are_drawn_as_often_as_by_rules_written_plainly(side):
     count, rng, chance = 900, np.random.default_rng(0), random.Random(1)
-    ours = np.stack([draw_maze(rng, side) for _ in range(count)])
+    ours = np.stack([sample_maze(rng, side) for _ in range(count)])
     plain = np.stack([plain_maze(chance, side) for _ in range(count // 5)])
     share = (count * ours.mean(axis=0) + count // 5 * plain.mean(axis=0)) / (count + count // 5)
     spread = np.sqrt(share * (1 - share) * (1 / count + 5 / count))
@@ -50,7 +50,7 @@ def dead_ends(wall):
 
 
 def test_mazes_follow_from_the_seed():
-    first, again, other = (draw_maze(np.random.default_rng(seed), 15) for seed in (3, 3, 4))
+    first, again, other = (sample_maze(np.random.default_rng(seed), 15) for seed in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
 
@@ -58,8 +58,8 @@ def test_mazes_follow_from_the_seed():
 @settings(max_examples=20, deadline=None)
 @given(SIDES, st.integers(0, 2**31))
 def test_free_ahead_is_counted_as_one_walks(side, seed):
-    wall = np.stack([draw_maze(np.random.default_rng([seed, number]), side) for number in range(2)])
-    ahead = free_ahead(wall)
+    wall = np.stack([sample_maze(np.random.default_rng([seed, number]), side) for number in range(2)])
+    ahead = free_distances(wall)
     for maze, row, column in np.argwhere(~wall):
         runner = PlainMazeRunner(wall[maze], [])
         runner.place = (row, column)
@@ -76,7 +76,7 @@ def test_shortest_ways_by_hand():
         "#....##",
         "#######",
     )
-    steps = steps_from(wall, 5 * 7 + 3).reshape(7, 7)
+    steps = shortest_paths(wall, 5 * 7 + 3).reshape(7, 7)
     assert (steps[wall] == -1).all()
     assert steps[3, 3] == -1  # enclosed
     assert steps[5].tolist() == [-1, 2, 1, 0, 1, -1, -1]

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from plain_maze import PlainMazeRunner, random_return, read_maze
 
 from yamame.environments.drawing import AGENT, GOAL, WALL
-from yamame.environments.instructed import Instructed
+from yamame.environments.instructed import InstructionWrapper
 from yamame.environments.maze_difficulty import oracle_steps
-from yamame.environments.maze_layout import steps_from
+from yamame.environments.maze_layout import shortest_paths
 from yamame.environments.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv
 from yamame.records.errors import UserError
 from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF
@@ -198,7 +198,7 @@ def test_first_reset_draws_a_task_whatever_it_is_told():
 
 
 def mazes_of(trials):
-    assert isinstance(trials.environments, Instructed)
+    assert isinstance(trials.environments, InstructionWrapper)
     return trials.environments.environments._environments
 
 
@@ -209,7 +209,7 @@ def best_actions(mazes, instruction, ways):
     for row, here in enumerate(mazes.cell):
         goal = int(mazes.goal[row, completed[row]])
         if (row, goal) not in ways:
-            ways[row, goal] = steps_from(mazes.wall[row], goal)
+            ways[row, goal] = shortest_paths(mazes.wall[row], goal)
         around = ways[row, goal][[here - 1, here - side, here + 1, here + side]]
         direction = np.where(around < 0, side**2, around).argmin()
         best[row] = (mazes.wiring[row] == direction).argmax()
@@ -259,7 +259,7 @@ def test_pictures_show_walls_goals_and_agent():
     assert colors(mazes) == {**dict.fromkeys(np.flatnonzero(MAZE), WALL), 38: AGENT, 31: GOAL, 8: GOAL, 40: GOAL}
     mazes.step(np.array([NORTH]))
     assert colors(mazes) == {**dict.fromkeys(np.flatnonzero(MAZE), WALL), 31: AGENT, 8: GOAL, 40: GOAL}
-    frame = MazeRunnerConfig().build_rendered(0)
+    frame = MazeRunnerConfig().build_for_rendering(0)
     frame.reset()
     assert frame.environments.render().shape == (480, 480, 3)
 
@@ -279,14 +279,14 @@ def colors(mazes):
 
 
 def test_horizons_and_names():
-    lengths = {size: MazeRunnerConfig(size=size).trial_length for size in (6, 9, 15, 30)}
+    lengths = {size: MazeRunnerConfig(size=size).max_trial_steps for size in (6, 9, 15, 30)}
     assert lengths == {6: 100, 9: 175, 15: 400, 30: 1000}
     assert MazeRunnerConfig(horizon=70).build(2, 0).horizon == 70
-    assert MazeRunnerConfig(size=30).task == "maze-runner-30x30"
-    strange = MazeRunnerConfig(actions="continuous", rewired=True, position=False, hide_plan=True, max_goals=1)
-    assert strange.task == "maze-runner-15x15-continuous-rewired-no-position"
+    assert MazeRunnerConfig(size=30).task_name == "maze-runner-30x30"
+    strange = MazeRunnerConfig(actions="continuous", rewired=True, position=False, hide_future_goals=True, max_goals=1)
+    assert strange.task_name == "maze-runner-15x15-continuous-rewired-no-position"
     environments = strange.build(2, 0).environments
-    assert environments.hide_plan and environments.slots == 1
+    assert environments.hide_future_goals and environments.slots == 1
 
 
 @pytest.mark.parametrize("wrong", [{"size": 5}, {"horizon": 0}, {"max_goals": 0}, {"max_goals": 14, "size": 7}])
@@ -301,7 +301,7 @@ def test_impossible_mazes_are_refused(wrong):
 @pytest.mark.parametrize(("rewired", "updates"), [(False, 10_000), (True, 30_000)])
 def test_the_recipe_gives_rewired_mazes_more_time(rewired, updates):
     config = load_recipe("maze-runner").configure(MazeRunnerConfig(rewired=rewired, horizon=50))
-    assert isinstance(config, RunConfig) and config.context == 50
-    assert round(config.env_steps * config.pace.updates_per_env_step) == config.learner.decay_updates == updates
-    assert config.exploration.anneal_steps <= config.env_steps
-    assert (config.learner.policy_gradient.entropy_weight > 0.01) == rewired
+    assert isinstance(config, RunConfig) and config.resolved_context_length == 50
+    assert round(config.env_steps * config.pace.updates_per_env_step) == config.learner.lr_decay_updates == updates
+    assert config.exploration.anneal_env_steps <= config.env_steps
+    assert (config.learner.policy_gradient.entropy_coef > 0.01) == rewired

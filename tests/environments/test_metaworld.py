@@ -6,7 +6,7 @@ import pytest
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.environments.metaworld import MetaworldConfig, MetaworldEnv, metaworld_tasks
+from yamame.environments.metaworld import MetaworldConfig, MetaworldEnv, load_tasks
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
 from yamame.settings.catalogue import load_recipe
@@ -21,9 +21,9 @@ TINY = {
     "env_steps": 2_000,
     **TINY_NETWORK,
     "replay.batch_size": 4,
-    "pace": {"updates_per_env_step": 0.01, "round_env_steps": 500},
-    "evaluation": {"every_env_steps": 0, "trials": 2, "final_trials": 2, "num_envs": 2},
-    "env.workers": 0,
+    "updates_per_env_step": 0.01, "env_steps_per_iteration": 500,
+    "eval": {"interval_env_steps": 0, "trials": 2, "final_trials": 2, "num_envs": 2},
+    "env.num_workers": 0,
 }
 
 
@@ -32,7 +32,7 @@ def goals(tasks):
 
 
 def single(length=500, split="train", name=REACH):
-    return MetaworldEnv(metaworld_tasks(name, 0)[split], attempt_length=length)
+    return MetaworldEnv(load_tasks(name, 0)[split], attempt_length=length)
 
 
 def played(trials, steps, seed=0):
@@ -46,33 +46,33 @@ def played(trials, steps, seed=0):
 
 
 def test_the_splits_of_one_task_are_50_variations_each_and_share_none():
-    split = metaworld_tasks(REACH, 0)
+    split = load_tasks(REACH, 0)
     assert [len(goals(split[each])) for each in ("train", "test")] == [50, 50]
     assert not goals(split["train"]) & goals(split["test"])
-    assert goals(metaworld_tasks(REACH, 1)["train"]) != goals(split["train"])
+    assert goals(load_tasks(REACH, 1)["train"]) != goals(split["train"])
 
 
 def test_variations_follow_from_their_seed_alone():
-    once = goals(metaworld_tasks(REACH, 7)["test"])
-    metaworld_tasks.cache_clear()
+    once = goals(load_tasks(REACH, 7)["test"])
+    load_tasks.cache_clear()
     np.random.seed(3)
     state = np.random.get_state()[1].copy()
-    assert goals(metaworld_tasks(REACH, 7)["test"]) == once
+    assert goals(load_tasks(REACH, 7)["test"]) == once
     assert np.array_equal(np.random.get_state()[1], state)
 
 
 def test_evaluation_is_on_the_test_tasks():
     config = MetaworldConfig()
-    judged_on = config.for_evaluation()
+    judged_on = config.eval_config()
     assert (config.split, judged_on.split) == ("train", "test")
-    assert (config.task, judged_on.task) == ("metaworld-reach-v3", "metaworld-reach-v3-test")
-    trials = MetaworldConfig(split="test", attempts=1, attempt_length=1, workers=0).build(2, seed=0)
+    assert (config.task_name, judged_on.task_name) == ("metaworld-reach-v3", "metaworld-reach-v3-test")
+    trials = MetaworldConfig(split="test", attempts=1, attempt_length=1, num_workers=0).build(2, seed=0)
     seen = set()
     trials.reset()
     for _ in range(30):
         seen |= goals(row.task for row in trials.environments._environments)
         trials.step(np.zeros((2, 4), np.float32))
-    assert len(seen) > 20 and seen <= goals(metaworld_tasks(REACH, 0)["test"])
+    assert len(seen) > 20 and seen <= goals(load_tasks(REACH, 0)["test"])
 
 
 def test_observation_hides_the_goal_and_flags_the_reset():
@@ -89,7 +89,7 @@ def test_observation_hides_the_goal_and_flags_the_reset():
 
 
 def test_a_trial_keeps_its_hidden_goal_and_the_next_has_another():
-    trials = MetaworldConfig(attempts=3, attempt_length=4, workers=0).build(1, seed=0)
+    trials = MetaworldConfig(attempts=3, attempt_length=4, num_workers=0).build(1, seed=0)
     trials.reset()
     row = trials.environments._environments[0]
     targets, first, ends = [], [], []
@@ -105,7 +105,7 @@ def test_a_trial_keeps_its_hidden_goal_and_the_next_has_another():
 
 
 def test_attempts_of_full_length_are_never_stepped_past_500():
-    trials = MetaworldConfig(attempts=2, workers=0).build(1, seed=0)
+    trials = MetaworldConfig(attempts=2, num_workers=0).build(1, seed=0)
     assert trials.horizon == 1000
     trials.reset()
     steps = [trials.step(np.zeros((1, 4), np.float32)) for _ in range(1001)]
@@ -139,9 +139,9 @@ def test_success_is_announced_when_an_expert_arrives_and_not_before():
 
 
 def test_workers_give_the_same_trajectories():
-    config = MetaworldConfig(attempts=2, attempt_length=5, workers=0)
+    config = MetaworldConfig(attempts=2, attempt_length=5, num_workers=0)
     here = played(config.build(3, seed=5), 23)
-    there = played(MetaworldConfig(attempts=2, attempt_length=5, workers=2).build(3, seed=5), 23)
+    there = played(MetaworldConfig(attempts=2, attempt_length=5, num_workers=2).build(3, seed=5), 23)
     assert all(np.array_equal(one, other) for one, other in zip(here, there, strict=True))
     assert not np.array_equal(played(config.build(3, seed=6), 3)[0], here[0])
 
@@ -150,12 +150,12 @@ def test_workers_give_the_same_trajectories():
     ("name", "train", "test"), [("ML10", 10, 5), pytest.param("ML45", 45, 5, marks=pytest.mark.thorough)]
 )
 def test_benchmarks_have_tasks_of_their_own_for_evaluation(name, train, test):
-    split = metaworld_tasks(name, 0)
+    split = load_tasks(name, 0)
     names = {each: [task.env_name for task in split[each]] for each in ("train", "test")}
     assert {each: len(set(of)) for each, of in names.items()} == {"train": train, "test": test}
     assert all(of.count(task) == 50 for of in names.values() for task in set(of))
     assert not set(names["train"]) & set(names["test"])
-    rows = MetaworldConfig(name=name, attempts=1, attempt_length=1, workers=0).build(2, seed=0)
+    rows = MetaworldConfig(name=name, attempts=1, attempt_length=1, num_workers=0).build(2, seed=0)
     rows.reset()
     seen = set()
     for _ in range(20):
@@ -172,16 +172,16 @@ def test_benchmarks_have_tasks_of_their_own_for_evaluation(name, train, test):
 def test_training_runs(tmp_path, name):
     task = {"env.name": name, "env.attempts": 2, "env.attempt_length": 50}
     run = yamame.train("metaworld", run_dir=tmp_path / "run", **TINY, **task)
-    assert run.summary["env_steps"] == 2_000
-    assert run.summary["updates"] == 20
-    assert np.isfinite(run.summary["return_mean"]) and len(run.summary["return_per_attempt"]) == 2
-    assert run.summary["success_rate"] is not None
+    assert run.result["env_steps"] == 2_000
+    assert run.result["updates"] == 20
+    assert np.isfinite(run.result["return_mean"]) and len(run.result["return_per_attempt"]) == 2
+    assert run.result["success_rate"] is not None
 
 
 def test_the_recipe_follows_its_task():
     recipe = load_recipe("metaworld")
     config = recipe.configure(MetaworldConfig(attempts=1, attempt_length=60))
-    assert isinstance(config, RunConfig) and config.context == 60
+    assert isinstance(config, RunConfig) and config.resolved_context_length == 60
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("reech-v3", REACH), ("reach", REACH), ("ML11", "ML10")])
@@ -191,7 +191,7 @@ def test_misspelt_name_is_answered_with_the_nearest(name, nearest):
 
 
 def test_missing_package_is_answered_with_the_extra(monkeypatch):
-    metaworld_tasks.cache_clear()
+    load_tasks.cache_clear()
     monkeypatch.setitem(sys.modules, "metaworld", None)
     with pytest.raises(UserError, match=r"pip install 'yamame\[metaworld\]'"):
         MetaworldConfig().build(1, 0)

@@ -6,7 +6,7 @@ import pytest
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.environments.minigrid import WORDS, MinigridConfig, make_minigrid, mission_tokens
+from yamame.environments.minigrid import VOCABULARY, MinigridConfig, make_minigrid, encode_mission
 from yamame.records.errors import UserError
 
 minigrid = pytest.importorskip("minigrid")
@@ -20,8 +20,8 @@ TINY = {
     "env_steps": 1_000,
     **TINY_NETWORK,
     "replay.batch_size": 4,
-    "pace": {"updates_per_env_step": 0.01, "round_env_steps": 500},
-    "evaluation": {"every_env_steps": 0, "trials": 4, "final_trials": 4, "num_envs": 4},
+    "updates_per_env_step": 0.01, "env_steps_per_iteration": 500,
+    "eval": {"interval_env_steps": 0, "trials": 4, "final_trials": 4, "num_envs": 4},
 }
 
 
@@ -91,7 +91,7 @@ def test_observations_are_those_of_minigrid_and_fit_their_space():
     for _ in range(40):
         assert ours.observation_space.contains(seen)
         assert np.array_equal(seen["image"], raw["image"]) and seen["direction"] == raw["direction"]
-        told = [WORDS[token - 1] for token in seen["mission"] if token]
+        told = [VOCABULARY[token - 1] for token in seen["mission"] if token]
         assert " ".join(told) == raw["mission"]
         action = int(rng.integers(7))
         (seen, reward, *flags, _), (raw, raw_reward, *raw_flags, _) = ours.step(action), theirs.step(action)
@@ -99,7 +99,7 @@ def test_observations_are_those_of_minigrid_and_fit_their_space():
 
 
 def test_a_random_policy_succeeds_about_as_often_as_it_is_known_to():
-    trials = MinigridConfig(workers=0).build(64, seed=0)
+    trials = MinigridConfig(num_workers=0).build(64, seed=0)
     rng = np.random.default_rng(0)
     trials.reset()
     ended, succeeded = np.zeros(64, np.bool_), np.zeros(64, np.bool_)
@@ -126,7 +126,7 @@ def test_a_task_is_repeated_until_a_new_one_is_drawn():
 
 def test_workers_give_the_same_trajectories():
     def played(workers):
-        trials = MinigridConfig(name="BabyAI-GoToLocal-v0", horizon=20, workers=workers).build(4, seed=1)
+        trials = MinigridConfig(name="BabyAI-GoToLocal-v0", horizon=20, num_workers=workers).build(4, seed=1)
         rng, log = np.random.default_rng(0), [trials.reset()]
         for _ in range(45):
             step = trials.step(rng.integers(7, size=4))
@@ -151,29 +151,29 @@ def test_every_mission_of_the_package_can_be_said(capsys):
 
 
 def test_missions_become_words():
-    tokens = mission_tokens("put the red ball next to a key, then go to the door", 16)
-    assert [WORDS[token - 1] if token else "" for token in tokens] == [
+    tokens = encode_mission("put the red ball next to a key, then go to the door", 16)
+    assert [VOCABULARY[token - 1] if token else "" for token in tokens] == [
         *("put", "the", "red", "ball", "next", "to", "a", "key", ",", "then", "go", "to", "the", "door", "", ""),
     ]
     with pytest.raises(UserError, match=r"has 5 words: set env\.mission_words"):
-        mission_tokens("go to the red ball", 4)
+        encode_mission("go to the red ball", 4)
     with pytest.raises(UserError, match="unknown word 'octopus'"):
-        mission_tokens("go to the octopus", 16)
+        encode_mission("go to the octopus", 16)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [S7, "BabyAI-GoToLocal-v0"])
 def test_training_runs(tmp_path, name):
     run = yamame.train("minigrid", horizon=60, run_dir=tmp_path / "run", **TINY, **{"env.name": name})
-    assert run.summary["env_steps"] == 1_000 and run.summary["updates"] == 10
-    assert 0.0 <= run.summary["return_mean"] <= 1.0 and run.summary["success_rate"] is not None
+    assert run.result["env_steps"] == 1_000 and run.result["updates"] == 10
+    assert 0.0 <= run.result["return_mean"] <= 1.0 and run.result["success_rate"] is not None
 
 
 def test_wrong_names_are_answered_with_help(monkeypatch):
     with pytest.raises(UserError, match="name must begin with MiniGrid- or BabyAI-"):
         MinigridConfig(name="CartPole-v1")
     with pytest.raises(UserError, match=f"did you mean '{S7}'"):
-        MinigridConfig(name="MiniGrid-MemoriS7-v0", workers=0).build(1, 0)
+        MinigridConfig(name="MiniGrid-MemoriS7-v0", num_workers=0).build(1, 0)
     monkeypatch.setitem(sys.modules, "minigrid", None)
     with pytest.raises(UserError, match=r"pip install 'yamame\[minigrid\]'"):
-        MinigridConfig(workers=0).build(1, 0)
+        MinigridConfig(num_workers=0).build(1, 0)

@@ -7,12 +7,12 @@ from yamame.environments.package_delivery import (
     FIRST_DROP,
     FORWARD,
     LEFT,
-    NOTHING,
+    NO_PACKAGE,
     RIGHT,
     PackageDeliveryConfig,
     PackageDeliveryVectorEnv,
 )
-from yamame.records.errors import FieldError
+from yamame.records.errors import ConfigFieldError
 from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF, NO_GOAL
 
 VALID, WRONG = FIRST_DROP + 2, FIRST_DROP + 1
@@ -53,7 +53,7 @@ def test_forward_wraps_around_the_end_of_the_road() -> None:
 
 
 def test_off_forks_turns_and_nothing_do_nothing() -> None:
-    assert go(road(), FORWARD, LEFT, RIGHT, NOTHING)[0] == [1, 6, 0]
+    assert go(road(), FORWARD, LEFT, RIGHT, NO_PACKAGE)[0] == [1, 6, 0]
 
 
 def test_a_fork_has_to_be_taken_by_its_right_side() -> None:
@@ -68,10 +68,10 @@ def test_a_fork_has_to_be_taken_by_its_right_side() -> None:
 def test_a_package_dropped_in_the_valid_way_achieves_the_position() -> None:
     assert go(road(), FORWARD, FORWARD, VALID) == ([2, 5, 0], 2.0)
     assert go(road(), FORWARD, VALID) == ([1, 5, 0], 1.0)  # a destination or not
-    assert go(road(), FORWARD, VALID, NOTHING) == ([1, 5, 0], NO_GOAL)
+    assert go(road(), FORWARD, VALID, NO_PACKAGE) == ([1, 5, 0], NO_GOAL)
 
 
-@pytest.mark.parametrize("drop", [drop for drop in range(FIRST_DROP, NOTHING) if drop != VALID])
+@pytest.mark.parametrize("drop", [drop for drop in range(FIRST_DROP, NO_PACKAGE) if drop != VALID])
 def test_other_ways_of_dropping_lead_back(drop: int) -> None:
     assert go(road(), FORWARD, FORWARD, drop) == ([0, 6, 0], NO_GOAL)
 
@@ -92,7 +92,7 @@ def test_tasks_are_drawn_as_they_should_be() -> None:
     assert set(forks.sum(axis=1)) == {3, 4, 5, 6}
     assert not forks[:, 0].any() and forks[:, 1:].any(axis=0).all()
     assert set(environment.right_side[forks]) == {LEFT, RIGHT}
-    assert set(environment.valid_drop) == set(range(FIRST_DROP, NOTHING))
+    assert set(environment.valid_drop) == set(range(FIRST_DROP, NO_PACKAGE))
     for fork, destinations in zip(forks, environment.destinations, strict=True):
         wanted = destinations[destinations != NO_GOAL].astype(int)
         assert 2 <= len(wanted) <= 4 and (np.diff(wanted) > 0).all() and wanted[0] > 0
@@ -101,7 +101,7 @@ def test_tasks_are_drawn_as_they_should_be() -> None:
 
 
 def test_destinations_can_begin_farther_off() -> None:
-    environment = PackageDeliveryVectorEnv(2000, nearest_destination=20)
+    environment = PackageDeliveryVectorEnv(2000, min_destination=20)
     environment.reset(seed=1)
     destinations = environment.destinations
     assert set(destinations[destinations != NO_GOAL]) == set(range(20, 30))
@@ -157,7 +157,7 @@ def test_who_knows_the_road_earns_all_there_is() -> None:
 
 
 def test_destinations_that_begin_farther_off_change_nothing_else() -> None:
-    near, far = PackageDeliveryVectorEnv(50), PackageDeliveryVectorEnv(50, nearest_destination=10)
+    near, far = PackageDeliveryVectorEnv(50), PackageDeliveryVectorEnv(50, min_destination=10)
     near.reset(seed=3)
     far.reset(seed=3)
     assert (near.right_side == far.right_side).all() and (near.valid_drop == far.valid_drop).all()
@@ -165,22 +165,22 @@ def test_destinations_that_begin_farther_off_change_nothing_else() -> None:
 
 
 def test_its_name_says_where_destinations_begin() -> None:
-    assert PackageDeliveryConfig().task == "package-delivery-30"
-    assert PackageDeliveryConfig(nearest_destination=10).task == "package-delivery-30-from-10"
+    assert PackageDeliveryConfig().task_name == "package-delivery-30"
+    assert PackageDeliveryConfig(min_destination=10).task_name == "package-delivery-30-from-10"
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
         ({"max_goals": 24}, "at most 23"),
-        ({"max_goals": 15, "nearest_destination": 10}, "at most 14"),
-        ({"nearest_destination": 24}, "at most 23"),
-        ({"nearest_destination": 0}, "at least 1"),
+        ({"max_goals": 15, "min_destination": 10}, "at most 14"),
+        ({"min_destination": 24}, "at most 23"),
+        ({"min_destination": 0}, "at least 1"),
         ({"road_length": 9}, "least 10"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, int], problem: str) -> None:
-    with pytest.raises(FieldError, match=problem):
+    with pytest.raises(ConfigFieldError, match=problem):
         PackageDeliveryConfig(**settings)
 
 

@@ -46,7 +46,7 @@ def test_there_are_39():
 def test_every_environment_plays_to_its_end(name):
     config = PopgymConfig(name=name)
     _, lengths, seen = random_episodes(name, num_envs=1, episodes=1, seed=0)
-    assert max(lengths) <= 831 < config.trial_length == 1024
+    assert max(lengths) <= 831 < config.max_trial_steps == 1024
     _, _, again = random_episodes(name, num_envs=1, episodes=1, seed=0)
     assert len(seen) == len(again)
     for one, other in zip(seen, again, strict=True):
@@ -83,9 +83,9 @@ def test_a_board_takes_one_integer():
 
 
 def test_pendulum_actions_are_rescaled():
-    trials = PopgymConfig(name="PositionOnlyPendulumEasy", workers=0).build(2, seed=0)
+    trials = PopgymConfig(name="PositionOnlyPendulumEasy", num_workers=0).build(2, seed=0)
     assert trials.action_space == spaces.Box(-1.0, 1.0, (1,), np.float32)
-    assert trials.native_action_space == spaces.Box(-2.0, 2.0, (1,), np.float32)
+    assert trials.env_action_space == spaces.Box(-2.0, 2.0, (1,), np.float32)
     trials.reset()
     trials.step(np.array([[1.0], [-0.5]], np.float32))
     assert [each.unwrapped.last_u for each in trials.environments._environments] == [2.0, -1.0]

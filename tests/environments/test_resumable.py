@@ -10,18 +10,18 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from yamame.environments.adapters.batched import rows_to_reset
-from yamame.environments.config import EnvironmentConfig
+from yamame.environments.adapters.batched import parse_reset_options
+from yamame.environments.config import EnvConfig
 from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.factory import EnvFnConfig
 from yamame.environments.gymnasium_env import GymnasiumConfig
 from yamame.environments.maze_runner import MazeRunnerConfig
 from yamame.environments.package_delivery import PackageDeliveryConfig
 from yamame.environments.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
 from yamame.environments.wind import WindConfig
 from yamame.records.action_spaces import action_shape
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.resumable import Resumable
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.resumable import Stateful
 
 NUM_ENVS = 6
 
@@ -40,7 +40,7 @@ class DiceVectorEnv(VectorEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        rows, _ = rows_to_reset(options, np.ones(self.num_envs, np.bool_))
+        rows, _ = parse_reset_options(options, np.ones(self.num_envs, np.bool_))
         self.time = [0 if reset else time for time, reset in zip(self.time, rows, strict=True)]
         return self._throw(), {}
 
@@ -67,7 +67,7 @@ class SilentDiceVectorEnv(DiceVectorEnv):
     load_state_dict = None  # type: ignore[assignment]
 
 
-TASKS: list[EnvironmentConfig] = [
+TASKS: list[EnvConfig] = [
     PassiveTMazeConfig(horizon=7),
     ActiveTMazeConfig(horizon=7),
     DarkKeyToDoorConfig(size=4, horizon=30, attempt_length=8),
@@ -75,11 +75,11 @@ TASKS: list[EnvironmentConfig] = [
     PackageDeliveryConfig(horizon=20),
     MazeRunnerConfig(horizon=20, rewired=True),
     MazeRunnerConfig(horizon=20, actions="continuous", position=False),
-    FactoryConfig(factory=partial(DiceVectorEnv, NUM_ENVS), horizon=5, rows=NUM_ENVS),
+    EnvFnConfig(env_fn=partial(DiceVectorEnv, NUM_ENVS), horizon=5, vector_size=NUM_ENVS),
 ]
 
 
-def seen(trials: TrialEnvironments, actions: np.ndarray) -> list[bytes]:
+def seen(trials: TrialVectorEnv, actions: np.ndarray) -> list[bytes]:
     """All that a trial tells of some actions."""
     told = []
     for action in actions:
@@ -91,7 +91,7 @@ def seen(trials: TrialEnvironments, actions: np.ndarray) -> list[bytes]:
     return told
 
 
-def random_actions(trials: TrialEnvironments, count: int) -> np.ndarray:
+def random_actions(trials: TrialVectorEnv, count: int) -> np.ndarray:
     rng, shape = np.random.default_rng(3), (count, NUM_ENVS, *action_shape(trials.action_space))
     if isinstance(trials.action_space, spaces.Discrete):
         return rng.integers(trials.action_space.n, size=shape)
@@ -100,9 +100,9 @@ def random_actions(trials: TrialEnvironments, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("config", TASKS, ids=lambda config: config.task)
 @pytest.mark.parametrize("steps", [0, 1, 13, 50])
-def test_another_one_goes_on_where_one_stood(config: EnvironmentConfig, steps: int) -> None:
+def test_another_one_goes_on_where_one_stood(config: EnvConfig, steps: int) -> None:
     one, other = config.build(NUM_ENVS, seed=1), config.build(NUM_ENVS, seed=2)
-    assert isinstance(one, Resumable) and isinstance(other, Resumable)
+    assert isinstance(one, Stateful) and isinstance(other, Stateful)
     actions = random_actions(one, steps + 60)
     one.reset()
     seen(one, actions[:steps])
@@ -119,10 +119,10 @@ def test_another_one_goes_on_where_one_stood(config: EnvironmentConfig, steps: i
     "make",
     [
         lambda: GymnasiumConfig(id="CartPole-v1", horizon=20),
-        lambda: FactoryConfig(factory=partial(SilentDiceVectorEnv, NUM_ENVS), horizon=5, rows=NUM_ENVS),
+        lambda: EnvFnConfig(env_fn=partial(SilentDiceVectorEnv, NUM_ENVS), horizon=5, vector_size=NUM_ENVS),
     ],
 )
-def test_what_cannot_say_where_it_stands_says_so(make: Callable[[], EnvironmentConfig]) -> None:
+def test_what_cannot_say_where_it_stands_says_so(make: Callable[[], EnvConfig]) -> None:
     trials = make().build(NUM_ENVS, seed=1)
     trials.reset()
-    assert isinstance(trials, Resumable) and trials.state_dict() is None
+    assert isinstance(trials, Stateful) and trials.state_dict() is None

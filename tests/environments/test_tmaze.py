@@ -139,4 +139,4 @@ def test_empty_corridor_is_refused():
 
 
 def test_task_names():
-    assert (PassiveTMazeConfig().task, ActiveTMazeConfig(horizon=5).task) == ("passive-tmaze-30", "active-tmaze-5")
+    assert (PassiveTMazeConfig().task_name, ActiveTMazeConfig(horizon=5).task_name) == ("passive-tmaze-30", "active-tmaze-5")

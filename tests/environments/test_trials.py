@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.environments.trials import Trials
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
 from yamame.records.step import EpisodeStep
 
@@ -15,14 +15,14 @@ class Script:
     def __init__(self, *steps: str) -> None:
         self.num_envs = len(steps[0])
         self.observation_space = spaces.Box(0, 1e6, (1,), np.float32)
-        self.action_space = self.native_action_space = spaces.Discrete(2)
+        self.action_space = self.env_action_space = spaces.Discrete(2)
         self.script = list(steps)
         self.now = 0
         self.resets: list[tuple[int, list[bool], list[bool]]] = []
 
-    def reset(self, mask: np.ndarray, new_task: np.ndarray) -> dict[str, np.ndarray]:
-        self.resets.append((self.now, mask.tolist(), new_task.tolist()))
-        return self._observation(np.where(mask, 0.5, 0.0))
+    def reset(self, reset_mask: np.ndarray, new_task: np.ndarray) -> dict[str, np.ndarray]:
+        self.resets.append((self.now, reset_mask.tolist(), new_task.tolist()))
+        return self._observation(np.where(reset_mask, 0.5, 0.0))
 
     def step(self, action: np.ndarray) -> EpisodeStep:
         letters = np.array(list(self.script[self.now]))
@@ -31,7 +31,7 @@ class Script:
             reward=np.full(self.num_envs, self.now, np.float32),
             terminated=np.isin(letters, ["T", "B"]),
             truncated=np.isin(letters, ["C", "B"]),
-            live=letters != "L",
+            is_transition=letters != "L",
             observation=self._observation(np.zeros(self.num_envs)),
         )
 
@@ -45,7 +45,7 @@ class Script:
 def play(*steps: str, horizon: int = 100, attempts: int | None) -> tuple[list[dict[str, Any]], Script]:
     """What each call said: flags as strings, one letter a row; `seen` and `final` as numbers."""
     script = Script(*steps)
-    trials = Trials(script, horizon=horizon, attempts=attempts)
+    trials = TrialWrapper(script, horizon=horizon, attempts=attempts)
     trials.reset()
     said = []
     for _ in steps:
@@ -122,7 +122,7 @@ def test_rows_that_are_not_live_cost_no_time_and_begin_an_attempt():
 
 def test_reset_begins_clocks_and_attempts_anew():
     script = Script(".", "T", ".", "T", ".")
-    trials = Trials(script, horizon=3, attempts=2)
+    trials = TrialWrapper(script, horizon=3, attempts=2)
     trials.reset()
     for _ in range(2):
         trials.step(np.zeros(1, np.int64))
@@ -136,4 +136,4 @@ def test_reset_begins_clocks_and_attempts_anew():
 @pytest.mark.parametrize(("horizon", "attempts"), [(0, 1), (5, 0), (5, -1)])
 def test_impossible_settings_are_refused(horizon, attempts):
     with pytest.raises(UserError):
-        Trials(Script("."), horizon=horizon, attempts=attempts)
+        TrialWrapper(Script("."), horizon=horizon, attempts=attempts)

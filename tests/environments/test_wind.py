@@ -77,7 +77,7 @@ def oracle(points):
     return np.clip(edge - points._position - points.wind, -0.1, 0.1)
 
 
-@pytest.mark.parametrize(("config", "published"), [(WindConfig().for_evaluation(), 62), (WindConfig(), 63)])
+@pytest.mark.parametrize(("config", "published"), [(WindConfig().eval_config(), 62), (WindConfig(), 63)])
 def test_oracle_reaches_the_published_mean(config, published):
     tasks = np.unique(wind_tasks()[40:] if config.held_out else wind_tasks()[:40], axis=0)
     trials = config.build(len(tasks), seed=0)
@@ -152,7 +152,7 @@ def test_no_time_is_refused():
 
 def test_names_and_lengths():
     config = WindConfig(horizon=50)
-    assert (config.task, config.trial_length) == ("wind", 50)
-    test_tasks = config.for_evaluation()
-    assert (test_tasks.task, test_tasks.trial_length) == ("wind-held-out", 50)
-    assert test_tasks.for_evaluation() == test_tasks
+    assert (config.task_name, config.max_trial_steps) == ("wind", 50)
+    test_tasks = config.eval_config()
+    assert (test_tasks.task_name, test_tasks.max_trial_steps) == ("wind-held-out", 50)
+    assert test_tasks.eval_config() == test_tasks

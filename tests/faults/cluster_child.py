@@ -6,21 +6,21 @@ from pathlib import Path
 from killable import small_config
 
 from yamame.run.config import RunConfig
-from yamame.run.session import About, go_on, start
+from yamame.run.session import RunMetadata, go_on, start
 
 
 def config_of(cluster: str, *, learners: int) -> RunConfig:
     """A run without end, which saves after every round and keeps all that it has seen."""
     return small_config(
         **{
-            "cluster": cluster,
-            "collectors": 2,
-            "learners": learners,
+            "ray.address": cluster,
+            "ray.num_collectors": 2,
+            "num_learners": learners,
             "env_steps": 100_000_000,
             "replay.capacity_trajectories": 10_000_000,
-            "remote": {"timeout_seconds": 5.0, "keep_seconds": 60.0},
-            "milestone_every_env_steps": 0,
-            "evaluation": {"trials": 4, "final_trials": 4, "num_envs": 4, "every_env_steps": 0},
+            "ray": {"collect_timeout_seconds": 5.0, "orphan_timeout_seconds": 60.0},
+            "checkpoint.milestone_interval_env_steps": 0,
+            "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
         }
     )
 
@@ -30,4 +30,4 @@ if __name__ == "__main__":
     if (directory / "config.json").exists():
         go_on(directory, env_steps=int(sys.argv[4]) if sys.argv[4:] else None, quiet=True)
     else:
-        start(config_of(cluster, learners=learners), About(recipe="small"), run_dir=directory, quiet=True)
+        start(config_of(cluster, learners=learners), RunMetadata(recipe="small"), run_dir=directory, quiet=True)

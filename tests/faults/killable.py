@@ -18,7 +18,7 @@ from tiny_network import TINY_NETWORK
 from yamame.learning import checkpoint
 from yamame.replay.database import Database
 from yamame.run.config import RunConfig
-from yamame.run.session import About, go_on, start
+from yamame.run.session import RunMetadata, go_on, start
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
@@ -36,11 +36,11 @@ def small_config(**changes: Any) -> RunConfig:
         "num_envs": 8,
         "replay.batch_size": 4,
         "replay.capacity_trajectories": 100,
-        "checkpoint_every_seconds": 0.0,
-        "milestone_every_env_steps": 1_000,
-        "pace.round_env_steps": 56,
-        "pace.updates_per_env_step": 0.02,
-        "evaluation": {"trials": 4, "final_trials": 4, "num_envs": 4, "every_env_steps": 600},
+        "checkpoint.interval_seconds": 0.0,
+        "checkpoint.milestone_interval_env_steps": 1_000,
+        "env_steps_per_iteration": 56,
+        "updates_per_env_step": 0.02,
+        "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 600},
         **changes,
     }
     return settings_from_overrides(load_recipe("package-delivery"), [], settings)
@@ -57,7 +57,7 @@ def train(config: RunConfig, directory: Path, *, before: Callable[[], None] = la
         if (directory / "config.json").exists():
             go_on(directory, env_steps=None, quiet=True)
         else:
-            start(config, About(recipe="small"), run_dir=directory, quiet=True)
+            start(config, RunMetadata(recipe="small"), run_dir=directory, quiet=True)
         code = 0
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -3,15 +3,15 @@
 import hashlib
 from pathlib import Path
 
-from yamame.learning.checkpoint import load_checkpoint
-from yamame.replay.store import LMDBStore
+from yamame.learning.checkpoint import load_latest_checkpoint
+from yamame.replay.store import LMDBReplayStore
 from yamame.run.metrics import read_metrics
 from yamame.run.session import read_config
 
 
 def fingerprint(directory: Path) -> str:
     """Of all tensors of the last checkpoint: weights, optimizer, statistics, random streams, trials in flight."""
-    tensors = load_checkpoint(directory / "checkpoints").tensors
+    tensors = load_latest_checkpoint(directory / "checkpoints").tensors
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode() + tensors[name].numpy().tobytes())
@@ -21,15 +21,15 @@ def fingerprint(directory: Path) -> str:
 def replay_of(directory: Path) -> list[bytes]:
     """The rewards and actions of all that is stored, in order; every record is read."""
     capacity = read_config(directory).replay.capacity_trajectories
-    with LMDBStore(directory / "replay", capacity_trajectories=capacity, cache_bytes=0) as store:
-        stored = [store.read(number) for number in store.ids()]
-        assert store.damaged == 0
+    with LMDBReplayStore(directory / "replay", capacity_trajectories=capacity, cache_bytes=0) as store:
+        stored = [store.get(number) for number in store.ids()]
+        assert store.num_corrupted == 0
     return [trajectory.reward.tobytes() + trajectory.action.tobytes() for trajectory in stored]
 
 
 def measured(directory: Path) -> list[dict[str, float]]:
     """All that was logged, but for what a clock said."""
     return [
-        {key: value for key, value in line.items() if "second" not in key and key != "replay/wait_fraction"}
+        {key: value for key, value in line.items() if "second" not in key and key != "time/learner_wait_fraction"}
         for line in read_metrics(directory)
     ]

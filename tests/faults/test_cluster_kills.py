@@ -17,8 +17,8 @@ from cluster_child import config_of
 from processes import descendants, named
 
 from yamame.cli import main
-from yamame.learning.checkpoint import load_checkpoint
-from yamame.replay.store import LMDBStore
+from yamame.learning.checkpoint import load_latest_checkpoint
+from yamame.replay.store import LMDBReplayStore
 from yamame.run.metrics import read_metrics
 
 ray = pytest.importorskip("ray")
@@ -91,8 +91,8 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def saved_env_steps(directory: Path) -> int:
-    checkpoint = load_checkpoint(directory / "checkpoints")
-    assert checkpoint.fallback_from == ()
+    checkpoint = load_latest_checkpoint(directory / "checkpoints")
+    assert checkpoint.skipped_corrupted == ()
     return int(checkpoint.state["env_steps"])
 
 
@@ -102,9 +102,9 @@ def assert_sound(directory: Path, *, learners: int) -> None:
     for store in sorted(directory.glob("replay*")):
         assert main(["data", "verify", str(store)]) == 0
         capacity = config_of("", learners=learners).replay.capacity_trajectories
-        with LMDBStore(store, capacity_trajectories=capacity, cache_bytes=0) as opened:
-            stored += [opened.read(number) for number in opened.ids()]
-            assert opened.damaged == 0
+        with LMDBReplayStore(store, capacity_trajectories=capacity, cache_bytes=0) as opened:
+            stored += [opened.get(number) for number in opened.ids()]
+            assert opened.num_corrupted == 0
     once = {(t.exploration, t.reward.tobytes(), t.action.tobytes()) for t in stored}
     assert len(once) == len(stored) > 100
     assert sum(len(trajectory) for trajectory in stored) <= saved_env_steps(directory)

@@ -12,13 +12,13 @@ from tiny_network import TINY_NETWORK
 
 from yamame.learning.learner import Learner
 from yamame.replay.codec import encode
-from yamame.replay.store import LMDBStore
+from yamame.replay.store import LMDBReplayStore
 from yamame.rollout.collect import Collector
 from yamame.run.config import RunConfig
-from yamame.run.local import LocalRun
-from yamame.run.metrics import MetricWriter, read_metrics
-from yamame.run.progress import Progress
-from yamame.run.whole_state import state_of_run
+from yamame.run.local import Trainer
+from yamame.run.metrics import MetricLogger, read_metrics
+from yamame.run.progress import ProgressBar
+from yamame.run.whole_state import collect_state
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
@@ -29,11 +29,11 @@ SHORT: dict[str, Any] = {
     "env_steps": 400,
     "num_envs": 8,
     "replay.batch_size": 4,
-    "evaluation": {"trials": 4, "final_trials": 8, "num_envs": 8, "every_env_steps": 200, "solved_return": None},
-    "checkpoint_every_seconds": 0.0,
-    "pace.round_env_steps": 56,  # 7 steps of all environments: no multiple of a trial
-    "pace.updates_per_env_step": 0.05,
-    "pace.start_env_steps": 0,
+    "eval": {"trials": 4, "final_trials": 8, "num_envs": 8, "interval_env_steps": 200, "stop_return": None},
+    "checkpoint.interval_seconds": 0.0,
+    "env_steps_per_iteration": 56,  # 7 steps of all environments: no multiple of a trial
+    "updates_per_env_step": 0.05,
+    "learning_starts": 0,
 }
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "passive-tmaze": ("passive-tmaze", {"env.horizon": 4}),
@@ -49,10 +49,10 @@ QUICK = ("passive-tmaze", "package-delivery")
 MOMENTS = {
     "acting": (Collector, "step"),
     "updating": (Learner, "update"),
-    "storing": (LMDBStore, "append_all"),
-    "syncing": (LMDBStore, "sync"),
-    "logging": (MetricWriter, "write"),
-    "saving": (MetricWriter, "flush"),
+    "storing": (LMDBReplayStore, "extend"),
+    "syncing": (LMDBReplayStore, "sync"),
+    "logging": (MetricLogger, "write"),
+    "saving": (MetricLogger, "flush"),
 }
 
 
@@ -84,16 +84,16 @@ def at(moment: str, count: int, action: Callable[[], None]) -> Iterator[None]:
 
 def begin(directory: Path, config: RunConfig) -> None:
     """What a run has before its first step."""
-    run = LocalRun(config, directory)
-    run.save()
+    run = Trainer(config, directory)
+    run.save_checkpoint()
     run.close()
 
 
-def train(directory: Path, config: RunConfig) -> LocalRun:
+def train(directory: Path, config: RunConfig) -> Trainer:
     """Go on, to the end if nothing happens."""
-    run = LocalRun(config, directory, resume=True)
+    run = Trainer(config, directory, resume=True)
     try:
-        with Progress(config.env_steps, quiet=True) as progress:
+        with ProgressBar(config.env_steps, quiet=True) as progress:
             run.train(progress)
     finally:
         run.close()
@@ -106,17 +106,17 @@ def killed() -> None:
 
 def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
     """All that a run left behind but what a clock said, and ids: those of what was lost are not used again."""
-    run = LocalRun(config, directory, resume=True)
-    tensors, state = state_of_run(run.parts, run.round, run.standing, run.metrics)
-    replay = [encode(run.parts.store.read(number)) for number in run.parts.store.ids()]
+    run = Trainer(config, directory, resume=True)
+    tensors, state = collect_state(run.components, run.iteration, run.train_state, run.metrics)
+    replay = [encode(run.components.store.get(number)) for number in run.components.store.ids()]
     run.close()
-    state["standing"] = {key: value for key, value in state["standing"].items() if key not in CLOCKS}
-    rest = dict(state["rest"]["dict"][0][1]["dict"])
+    state["train_state"] = {key: value for key, value in state["train_state"].items() if key not in CLOCKS}
+    rest = dict(state["rank_state"]["dict"][0][1]["dict"])
     assert rest.pop("trajectories") >= len(replay)
     assert rest.pop("metrics_bytes") > 0
     return {
         "tensors": {name: np.asarray(tensor).tobytes() for name, tensor in tensors.items()},
-        "state": {**state, "rest": rest},
+        "state": {**state, "rank_state": rest},
         "replay": replay,
         "metrics": [without_clocks(line) for line in read_metrics(directory)],
     }
@@ -126,7 +126,7 @@ CLOCKS = ("train_seconds", "wall_seconds", "restarts")
 
 
 def without_clocks(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in line.items() if "second" not in key and key != "replay/wait_fraction"}
+    return {key: value for key, value in line.items() if "second" not in key and key != "time/learner_wait_fraction"}
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_killed_again_and_again(task: str, tmp_path: Path, undisturbed: Callable
     run = train(tmp_path, config)
     assert run.finished
     assert kills >= 3
-    assert run.not_restored == []
+    assert run.resume_warnings == []
     assert outcome(tmp_path, config) == undisturbed(task)
 
 

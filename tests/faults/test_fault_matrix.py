@@ -11,36 +11,36 @@ from failing_environments import AlwaysFailing, FailingEnv, FailingVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from yamame.environments.adapters import restart
-from yamame.environments.adapters.placement import place
-from yamame.environments.adapters.restarted import RestartedEnvironments
-from yamame.environments.adapters.vectorize import vectorize
-from yamame.environments.factory import FactoryConfig
-from yamame.environments.trials import Trials
+from yamame.environments.adapters.placement import make_vector_env
+from yamame.environments.adapters.restarted import RestartingVectorEnv
+from yamame.environments.adapters.vectorize import make_episode_vector_env
+from yamame.environments.factory import EnvFnConfig
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
+from yamame.records.interfaces import TrialVectorEnv
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
 from yamame.rollout.evaluate import evaluate
 from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.rollout.faults import FaultConfig
+from yamame.rollout.faults import FaultToleranceConfig
 from yamame.rollout.random_policy import RandomPolicy
 
 ROWS, SEED, EPISODE, UNLUCKY = 3, 7, 4, 1
 ROW_SEEDS: list[int] = np.random.SeedSequence(SEED).generate_state(ROWS).tolist()
-OnFault = Literal["drop", "cut"]
+OnFault = Literal["drop", "truncate"]
 
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restart, "PAUSES_SECONDS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(restart, "RETRY_DELAYS_SECONDS", (0.0, 0.0, 0.0))
 
 
 def acted(
-    trials: TrialEnvironments, vector_steps: int, on_fault: OnFault = "drop", **limits: Any
+    trials: TrialVectorEnv, vector_steps: int, on_fault: OnFault = "drop", **limits: Any
 ) -> tuple[list[list[Trajectory]], Collector]:
     """The trajectories of each environment, and who collected them."""
     explorer = Explorer(NoExploration(), trials.action_space, trials.num_envs, np.random.default_rng(0))
-    collector = Collector(trials, "task", explorer, FaultConfig(on_fault=on_fault, **limits))
+    collector = Collector(trials, "task", explorer, FaultToleranceConfig(on_fault=on_fault, **limits))
     policy = RandomPolicy(trials.action_space, np.random.default_rng(3))
     of_row: list[list[Trajectory]] = [[] for _ in range(trials.num_envs)]
     for _ in range(vector_steps):
@@ -50,10 +50,10 @@ def acted(
     return of_row, collector
 
 
-def singles(marks: Path, fault: str, at: int, workers: int, attempts: int | None = 1, **more: Any) -> Trials:
+def singles(marks: Path, fault: str, at: int, workers: int, attempts: int | None = 1, **more: Any) -> TrialWrapper:
     make = FailingEnv(fault, ROW_SEEDS[UNLUCKY], at, marks, **more)
-    placed = place(make, ROWS, SEED, workers, step_seconds=0.5)
-    return Trials(placed, horizon=EPISODE * (attempts or 1), attempts=attempts)
+    placed = make_vector_env(make, ROWS, SEED, workers, step_seconds=0.5)
+    return TrialWrapper(placed, horizon=EPISODE * (attempts or 1), attempts=attempts)
 
 
 def assert_whole(trajectory: Trajectory, attempts: int = 1) -> None:
@@ -80,18 +80,18 @@ def assert_same(one: list[Trajectory], other: list[Trajectory]) -> None:
 
 
 IN_STEPS = {
-    "raise": "raised",
-    "nan": "not_finite",
-    "infinite_reward": "not_finite",
-    "shape": "wrong_shape",
-    "odd_reward": "wrong_shape",
+    "raise": "exception",
+    "nan": "nonfinite_rows",
+    "infinite_reward": "nonfinite_rows",
+    "shape": "shape_mismatch",
+    "odd_reward": "shape_mismatch",
 }
-IN_WORKERS = {"hang": "hung", "kill": "died"}
+IN_WORKERS = {"hang": "timeout", "kill": "worker_died"}
 CASES = [(fault, kind, workers) for fault, kind in IN_STEPS.items() for workers in (0, 1, 3)]
 CASES += [(fault, kind, 3) for fault, kind in IN_WORKERS.items()]
 
 
-@pytest.mark.parametrize("on_fault", ["drop", "cut"])
+@pytest.mark.parametrize("on_fault", ["drop", "truncate"])
 @pytest.mark.parametrize(("fault", "kind", "workers"), CASES)
 def test_a_step_that_fails_costs_its_own_trial(
     fault: str, kind: str, workers: int, on_fault: OnFault, tmp_path: Path
@@ -101,7 +101,7 @@ def test_a_step_that_fails_costs_its_own_trial(
     for row in set(range(ROWS)) - {UNLUCKY}:
         assert_same(found[row], sound[row])
     # its steps: 4 of a trial, 2 of the one that fails in its third, and 13 of new ones from the next step on
-    lengths = [4, *([2] if on_fault == "cut" else []), 4, 4, 4]
+    lengths = [4, *([2] if on_fault == "truncate" else []), 4, 4, 4]
     assert [len(trajectory) for trajectory in found[UNLUCKY]] == lengths
     for trajectory in found[UNLUCKY]:
         assert_whole(trajectory)
@@ -112,9 +112,9 @@ def test_a_step_that_fails_costs_its_own_trial(
     assert collector.faults.metrics() == {"faults/restarts": 1.0, f"faults/{kind}": 1.0}
 
 
-@pytest.mark.parametrize("on_fault", ["drop", "cut"])
+@pytest.mark.parametrize("on_fault", ["drop", "truncate"])
 @pytest.mark.parametrize("workers", [0, 3])
-@pytest.mark.parametrize(("fault", "kind"), [("raise_in_reset", "raised"), ("nan_in_reset", "not_finite")])
+@pytest.mark.parametrize(("fault", "kind"), [("raise_in_reset", "exception"), ("nan_in_reset", "nonfinite_rows")])
 def test_a_reset_to_a_new_task_that_fails_costs_a_step_and_no_trial(
     fault: str, kind: str, workers: int, on_fault: OnFault, tmp_path: Path
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_reset_to_a_new_task_that_fails_costs_a_step_and_no_trial(
     assert collector.faults.metrics() == {"faults/restarts": 1.0, f"faults/{kind}": 1.0}
 
 
-@pytest.mark.parametrize("on_fault", ["drop", "cut"])
+@pytest.mark.parametrize("on_fault", ["drop", "truncate"])
 @pytest.mark.parametrize("workers", [0, 3])
 @pytest.mark.parametrize("fault", ["raise_in_reset", "nan_in_reset", "kill_in_reset"])
 def test_a_soft_reset_that_fails_costs_its_trial(fault: str, workers: int, on_fault: OnFault, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_soft_reset_that_fails_costs_its_trial(fault: str, workers: int, on_fa
     for row in set(range(ROWS)) - {UNLUCKY}:
         assert_same(found[row], sound[row])
     # 8 steps of two attempts, the third cannot begin
-    assert [len(trajectory) for trajectory in found[UNLUCKY]] == [*([8] if on_fault == "cut" else []), 12, 12]
+    assert [len(trajectory) for trajectory in found[UNLUCKY]] == [*([8] if on_fault == "truncate" else []), 12, 12]
     for trajectory in found[UNLUCKY]:
         assert_whole(trajectory)
     assert collector.env_steps == ROWS * 40 - 1
@@ -161,39 +161,39 @@ def test_a_worker_that_dies_takes_all_its_rows(tmp_path: Path) -> None:
     found, collector = acted(singles(tmp_path, "kill", 7, 1), 20)
     assert [[len(trajectory) for trajectory in row] for row in found] == [[4, 4, 4, 4]] * ROWS
     assert collector.env_steps == ROWS * 19
-    assert collector.faults.metrics() == {"faults/restarts": 1.0, "faults/died": 1.0}
+    assert collector.faults.metrics() == {"faults/restarts": 1.0, "faults/worker_died": 1.0}
 
 
-def whole(fault: str, at: int, mode: AutoresetMode, attempts: int = 1) -> Trials:
+def whole(fault: str, at: int, mode: AutoresetMode, attempts: int = 1) -> TrialWrapper:
     FailingVectorEnv.made = 0
     make: Callable[[int], Any] = partial(_vectorized, fault, at, mode)
-    return Trials(RestartedEnvironments(make, SEED), horizon=EPISODE * attempts, attempts=attempts)
+    return TrialWrapper(RestartingVectorEnv(make, SEED), horizon=EPISODE * attempts, attempts=attempts)
 
 
 def _vectorized(fault: str, at: int, mode: AutoresetMode, seed: int) -> Any:
-    return vectorize(FailingVectorEnv(fault, at, mode), seed)
+    return make_episode_vector_env(FailingVectorEnv(fault, at, mode), seed)
 
 
 DISABLED, SAME_STEP = AutoresetMode.DISABLED, AutoresetMode.SAME_STEP
 ALL, ONE = [0, 1, 2], [UNLUCKY]
 
 
-@pytest.mark.parametrize("on_fault", ["drop", "cut"])
+@pytest.mark.parametrize("on_fault", ["drop", "truncate"])
 @pytest.mark.parametrize(
     ("fault", "kind", "mode", "failed"),
     [
-        ("raise", "raised", DISABLED, ALL),
-        ("raise", "raised", SAME_STEP, ALL),
-        ("shape", "wrong_shape", DISABLED, ALL),
-        ("nan", "not_finite", DISABLED, ONE),
-        ("nan", "not_finite", SAME_STEP, ALL),  # it takes no masks
-        ("infinite_reward", "not_finite", DISABLED, ONE),
+        ("raise", "exception", DISABLED, ALL),
+        ("raise", "exception", SAME_STEP, ALL),
+        ("shape", "shape_mismatch", DISABLED, ALL),
+        ("nan", "nonfinite_rows", DISABLED, ONE),
+        ("nan", "nonfinite_rows", SAME_STEP, ALL),  # it takes no masks
+        ("infinite_reward", "nonfinite_rows", DISABLED, ONE),
     ],
 )
 def test_vector_environments(fault: str, kind: str, mode: AutoresetMode, failed: list[int], on_fault: OnFault) -> None:
     sound, _ = acted(whole("none", 0, DISABLED), 20)
     found, collector = acted(whole(fault, 7, mode), 20, on_fault)
-    lengths = [4, *([2] if on_fault == "cut" else []), 4, 4, 4]
+    lengths = [4, *([2] if on_fault == "truncate" else []), 4, 4, 4]
     for row in range(ROWS):
         assert [len(trajectory) for trajectory in found[row]] == (lengths if row in failed else [4] * 5)
         for trajectory in found[row]:
@@ -204,30 +204,30 @@ def test_vector_environments(fault: str, kind: str, mode: AutoresetMode, failed:
     assert FailingVectorEnv.made == (2 if failed == ALL else 1)
 
 
-@pytest.mark.parametrize("on_fault", ["drop", "cut"])
+@pytest.mark.parametrize("on_fault", ["drop", "truncate"])
 def test_a_reset_of_a_vector_environment_that_fails(on_fault: OnFault) -> None:
     found, collector = acted(whole("raise_in_reset", 3, DISABLED, attempts=3), 40, on_fault)
     for row in found:
-        assert [len(trajectory) for trajectory in row] == [*([8] if on_fault == "cut" else []), 12, 12]
+        assert [len(trajectory) for trajectory in row] == [*([8] if on_fault == "truncate" else []), 12, 12]
         for trajectory in row:
             assert_whole(trajectory)
     assert collector.env_steps == ROWS * 39
-    assert collector.faults.metrics() == {"faults/restarts": 1.0, "faults/raised": 1.0}
+    assert collector.faults.metrics() == {"faults/restarts": 1.0, "faults/exception": 1.0}
 
 
 def test_a_factory_of_vector_environments_is_asked_again() -> None:
     FailingVectorEnv.made = 0
-    trials = FactoryConfig(factory=partial(FailingVectorEnv, "raise", 3), horizon=4, rows=3).build(3, SEED)
+    trials = EnvFnConfig(env_fn=partial(FailingVectorEnv, "raise", 3), horizon=4, vector_size=3).build(3, SEED)
     found, _ = acted(trials, 10)
     assert FailingVectorEnv.made == 2 and [len(row) for row in found] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_too_many_faults_end_it_with_the_traceback(workers: int, capfd: pytest.CaptureFixture[str]) -> None:
-    trials = Trials(place(partial(AlwaysFailing, 3), ROWS, SEED, workers), horizon=5, attempts=1)
+    trials = TrialWrapper(make_vector_env(partial(AlwaysFailing, 3), ROWS, SEED, workers), horizon=5, attempts=1)
     with pytest.raises(UserError, match=r"environment . raised ValueError: out of oil .fault 12 of this run") as told:
         acted(trials, 1000, max_restarts=10)
-    assert "faults.max_restarts (10)" in str(told.value) and "\n" not in str(told.value)
+    assert "fault_tolerance.max_restarts (10)" in str(told.value) and "\n" not in str(told.value)
     printed = capfd.readouterr().err
     assert printed.count("Traceback") == 1 and "in step" in printed
 
@@ -239,7 +239,7 @@ def test_without_restarts_the_first_fault_ends_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_never_worked_is_the_users_to_mend_at_once(workers: int) -> None:
-    trials = Trials(place(partial(AlwaysFailing, 1), ROWS, SEED, workers), horizon=5, attempts=1)
+    trials = TrialWrapper(make_vector_env(partial(AlwaysFailing, 1), ROWS, SEED, workers), horizon=5, attempts=1)
     with pytest.raises(UserError, match=r"out of oil .no environment has made a sound step"):
         acted(trials, 1)
 
@@ -253,7 +253,7 @@ def test_trials_that_come_to_their_end_make_up_for_restarts(tmp_path: Path) -> N
         environment.step = partial(_raise_sometimes, environment, environment.step, np.random.default_rng(0))
         return environment
 
-    trials = Trials(place(make, ROWS, SEED, 0), horizon=EPISODE, attempts=1)
+    trials = TrialWrapper(make_vector_env(make, ROWS, SEED, 0), horizon=EPISODE, attempts=1)
     _, collector = acted(trials, 400, max_restarts=20)
     assert collector.faults.metrics()["faults/restarts"] > 40
 
@@ -265,7 +265,7 @@ def _raise_sometimes(environment: Any, step: Any, rng: np.random.Generator, acti
 
 
 def test_faults_are_told_of_but_not_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
-    trials = Trials(place(partial(AlwaysFailing, 3), ROWS, SEED, 0), horizon=5, attempts=1)
+    trials = TrialWrapper(make_vector_env(partial(AlwaysFailing, 3), ROWS, SEED, 0), horizon=5, attempts=1)
     with pytest.raises(UserError):
         acted(trials, 1000)
     lines = capsys.readouterr().err.splitlines()
@@ -273,11 +273,11 @@ def test_faults_are_told_of_but_not_for_ever(capsys: pytest.CaptureFixture[str])
     assert sum("begun anew" in line for line in lines) == 5
 
 
-@pytest.mark.parametrize("on_fault", ["drop", "cut"])
+@pytest.mark.parametrize("on_fault", ["drop", "truncate"])
 def test_an_evaluation_counts_whole_trials_only(on_fault: OnFault, tmp_path: Path) -> None:
     trials = singles(tmp_path, "raise", 3, 0)
     policy = RandomPolicy(trials.action_space, np.random.default_rng(3))
-    evaluation = evaluate(policy, trials, trials=6, deterministic=True, faults=FaultConfig(on_fault=on_fault))
+    evaluation = evaluate(policy, trials, trials=6, deterministic=True, faults=FaultToleranceConfig(on_fault=on_fault))
     assert evaluation.returns.tolist() == [10.0] * 6
 
 
@@ -291,6 +291,6 @@ def test_what_cannot_be_made_again_ends_it(tmp_path: Path) -> None:
             raise OSError("no licence is left")
         return AlwaysFailing(3)
 
-    trials = Trials(place(make, ROWS, SEED, 0), horizon=5, attempts=1)
+    trials = TrialWrapper(make_vector_env(make, ROWS, SEED, 0), horizon=5, attempts=1)
     with pytest.raises(UserError, match=r"environment 0 failed and could not be begun again in 3 tries.*no licence"):
         acted(trials, 10)

@@ -9,10 +9,10 @@ import pytest
 from killable import small_config
 from left_behind import fingerprint, measured, replay_of
 
-from yamame.learning.checkpoint import load_checkpoint
+from yamame.learning.checkpoint import load_latest_checkpoint
 from yamame.records.errors import UserError
 from yamame.run.metrics import read_metrics
-from yamame.run.session import About, Summary, go_on, start
+from yamame.run.session import RunMetadata, RunResult, go_on, start
 
 DISK_BYTES = 4 << 20
 HALF, WHOLE = 1_200, 2_400
@@ -37,8 +37,8 @@ def fill(disk: Path, *, leave: int = 0) -> Path:
     return filler
 
 
-def begin(directory: Path, env_steps: int) -> Summary:
-    return start(small_config(env_steps=env_steps), About(recipe="small"), run_dir=directory, quiet=True)
+def begin(directory: Path, env_steps: int) -> RunResult:
+    return start(small_config(env_steps=env_steps), RunMetadata(recipe="small"), run_dir=directory, quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undi
     shutil.move(directory / part, disk / part)
     (directory / part).symlink_to(disk / part)
     filler = fill(disk)
-    before = load_checkpoint(directory / "checkpoints")
+    before = load_latest_checkpoint(directory / "checkpoints")
     lines = read_metrics(directory)
 
     with pytest.raises(UserError, match=r"cannot write to .*: free disk space and resume") as told:
@@ -65,8 +65,8 @@ def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undi
     assert "\n" not in str(told.value)
     assert part in str(told.value)
 
-    after = load_checkpoint(directory / "checkpoints")
-    assert after.step >= before.step and after.fallback_from == ()
+    after = load_latest_checkpoint(directory / "checkpoints")
+    assert after.step >= before.step and after.skipped_corrupted == ()
     assert read_metrics(directory)[: len(lines)] == lines
     filler.unlink()
     go_on(directory, env_steps=WHOLE, quiet=True)
@@ -85,7 +85,7 @@ def test_a_run_that_does_not_fit_at_all_leaves_nothing(disk: Path) -> None:
 
 @pytest.mark.faults
 def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = "yamame.run.local.LocalRun.judge"
+    judge = "yamame.run.local.Trainer.judge"
     filled: list[Path] = []
 
     def judge_and_fill(self: object, *, trials: int) -> object:
@@ -93,9 +93,9 @@ def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch
             filled.append(fill(disk))
         return original(self, trials=trials)
 
-    from yamame.run.local import LocalRun
+    from yamame.run.local import Trainer
 
-    original = LocalRun.judge
+    original = Trainer.evaluate
     monkeypatch.setattr(judge, judge_and_fill)
     with pytest.raises(UserError, match="free disk space"):
         begin(disk / "run", HALF)

@@ -24,10 +24,10 @@ from yamame.cli import main
 
 _TRAIN = (
     "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
-    "--agent.timestep-encoder.hidden 8 --agent.timestep-encoder.width 8 --agent.trajectory-encoder.width 8 "
-    "--agent.trajectory-encoder.heads 2 --agent.trajectory-encoder.layers 1 --agent.trajectory-encoder.feedforward 16 "
-    "--agent.actor.hidden 8 --agent.critic.hidden 8 --evaluation.final-trials 4 --evaluation.num-envs 4 "
-    "--evaluation.every-env-steps 0"
+    "--agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 --agent.trajectory-encoder.d-model 8 "
+    "--agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 --agent.trajectory-encoder.d-ff 16 "
+    "--agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 --eval.final-trials 4 --eval.num-envs 4 "
+    "--eval.interval-env-steps 0"
 )
 COMMANDS = {
     "info": "data info run",
@@ -82,7 +82,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a finished run, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    for picture in ("draw_learning_curve", "draw_adaptation"):  # they take longer than tiny runs
+    for picture in ("plot_learning_curve", "plot_attempts"):  # they take longer than tiny runs
         monkeypatch.setattr(f"yamame.run.report.{picture}", lambda *_: None)
     return Path(shutil.copytree(finished, "run"))
 
@@ -131,7 +131,7 @@ def test_the_payloads_are_dangerous(tmp_path: Path) -> None:
     [
         ("config.json", {"info", "verify", "eval", "play", "resume"}),
         ("spaces.json", {"info", "verify", "eval", "play"}),
-        ("about.json", {"resume"}),
+        ("metadata.json", {"resume"}),
         ("result.json", set()),
         ("metrics.jsonl", set()),
     ],
@@ -177,7 +177,7 @@ def test_checkpoints(name: str, fitting: bool, run: Path, payload: bytes, capsys
     assert results["verify"] == results["info"] == (0, "")
 
 
-@pytest.mark.parametrize("state", [{}, [], {"standing": {"hours": 3}, "learner": 1, "env_steps": 4}])
+@pytest.mark.parametrize("state", [{}, [], {"train_state": {"hours": 3}, "learner": 1, "env_steps": 4}])
 def test_states_that_say_something_else(state: Any, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_checkpoints(run, "state.json", json.dumps(state).encode(), fitting=True)
     assert refusing(outcomes(capsys)) == {"eval", "play", "resume"}
@@ -222,7 +222,7 @@ def test_records(wrapped: bool, run: Path, payload: bytes, capsys: pytest.Captur
     assert {name: code for name, (code, _) in results.items()} == {**dict.fromkeys(COMMANDS, 0), "verify": 1}
     assert main(["data", "verify", "run", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert len(found["damaged"]) + len(found["set_aside"]) == 8
+    assert len(found["corrupted"]) + len(found["quarantined"]) == 8
 
 
 def forged(genuine: bytes, **facts: Any) -> bytes:
@@ -256,15 +256,15 @@ def test_what_a_forged_record_is_made_of_is_sound(run: Path, capsys: pytest.Capt
     ],
 )
 @pytest.mark.parametrize("key", ["type", "callable"])
-@pytest.mark.parametrize("place", ["", "env", "env.factory"])
+@pytest.mark.parametrize("place", ["", "env", "env.env_fn"])
 def test_configs_that_name_what_they_should_not(
     name: str, key: str, place: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = json.loads((run / "config.json").read_text())
-    if place == "env.factory":
-        config["env"] = {"type": "yamame.environments.factory:FactoryConfig", "factory": {key: name}, "horizon": 3}
+    if place == "env.env_fn":
+        config["env"] = {"type": "yamame.environments.factory:EnvFnConfig", "env_fn": {key: name}, "horizon": 3}
     else:
         (config[place] if place else config)[key] = name
     (run / "config.json").write_text(json.dumps(config))
     acting = {"eval", "play", "resume"}  # what needs the function, not only the settings beside it
-    assert refusing(outcomes(capsys)) == (acting if (place, key) == ("env.factory", "type") else set(COMMANDS))
+    assert refusing(outcomes(capsys)) == (acting if (place, key) == ("env.env_fn", "type") else set(COMMANDS))

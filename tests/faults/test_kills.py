@@ -10,7 +10,7 @@ import pytest
 from killable import KILLED, counts_touches, dies_at_touch, killed_after, small_config, train, wait
 from left_behind import fingerprint, measured, replay_of
 
-from yamame.learning.checkpoint import load_checkpoint
+from yamame.learning.checkpoint import load_latest_checkpoint
 from yamame.run.config import RunConfig
 
 KILLS = 100
@@ -19,8 +19,8 @@ CONFIG: RunConfig = small_config()
 
 def env_steps_saved(directory: Path) -> int:
     """Environment steps of the newest checkpoint, whatever happened; it must be whole."""
-    checkpoint = load_checkpoint(directory / "checkpoints")
-    assert checkpoint.fallback_from == ()
+    checkpoint = load_latest_checkpoint(directory / "checkpoints")
+    assert checkpoint.skipped_corrupted == ()
     return int(checkpoint.state["env_steps"])
 
 

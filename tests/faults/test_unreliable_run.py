@@ -10,13 +10,13 @@ import yamame
 from yamame.run.metrics import read_metrics
 
 SMALL: dict[str, Any] = {
-    "agent.timestep_encoder": {"hidden": (16,), "width": 16},
-    "agent.trajectory_encoder": {"width": 16, "layers": 1, "heads": 2, "feedforward": 32},
-    "agent.actor.hidden": (16,),
-    "agent.critic.hidden": (16,),
+    "agent.timestep_encoder": {"hidden_sizes": (16,), "output_size": 16},
+    "agent.trajectory_encoder": {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 32},
+    "agent.actor.hidden_sizes": (16,),
+    "agent.critic.hidden_sizes": (16,),
     "learner.learning_rate": 3e-3,
     "replay.batch_size": 16,
-    "pace.updates_per_env_step": 0.25,
+    "updates_per_env_step": 0.25,
 }
 
 
@@ -29,14 +29,14 @@ def test_a_run_survives_and_learns(tmp_path: Path, capsys: pytest.CaptureFixture
         env_steps=2_400,
         seed=0,
         run_dir=tmp_path / "run",
-        evaluation={"trials": 16, "final_trials": 100, "num_envs": 16, "every_env_steps": 0},
+        eval={"trials": 16, "final_trials": 100, "num_envs": 16, "interval_env_steps": 0},
         **SMALL,
     )
-    assert run.summary["return_mean"] > 0.9 and run.summary["trials"] == 100
-    assert run.summary["env_steps"] >= 2_400
+    assert run.result["return_mean"] > 0.9 and run.result["trials"] == 100
+    assert run.result["env_steps"] >= 2_400
     last = read_metrics(tmp_path / "run")[-1]
     counts = {key: value for key, value in last.items() if key.startswith("faults/")}
-    assert set(counts) == {"faults/restarts", "faults/raised", "faults/not_finite", "faults/wrong_shape"}
+    assert set(counts) == {"faults/restarts", "faults/exception", "faults/nonfinite_rows", "faults/shape_mismatch"}
     assert counts["faults/restarts"] == sum(counts.values()) / 2
     assert 70 < counts["faults/restarts"] < 180  # 120 are expected
     told = [line for line in capsys.readouterr().err.splitlines() if "(begun anew; restart " in line]

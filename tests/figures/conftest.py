@@ -17,10 +17,10 @@ TINY: dict[str, Any] = {
     "env_steps": 200,
     "num_envs": 8,
     "replay.batch_size": 4,
-    "pace.updates_per_env_step": 0.1,
-    "milestone_every_env_steps": 100,
+    "updates_per_env_step": 0.1,
+    "checkpoint.milestone_interval_env_steps": 100,
     **TINY_NETWORK,
-    "evaluation": {"trials": 4, "final_trials": 16, "num_envs": 16, "every_env_steps": 60, "solved_return": None},
+    "eval": {"trials": 4, "final_trials": 16, "num_envs": 16, "interval_env_steps": 60, "stop_return": None},
 }
 MAZE: dict[str, Any] = {
     "env.size": 7,
@@ -28,10 +28,10 @@ MAZE: dict[str, Any] = {
     "env_steps": 320,
     "num_envs": 8,
     "context_length": 10,
-    "pace.updates_per_env_step": 0.06,
+    "updates_per_env_step": 0.06,
     "replay.batch_size": 4,
     **TINY_NETWORK,
-    "evaluation": {"final_trials": 4, "num_envs": 4, "every_env_steps": 0},
+    "eval": {"final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from many_runs import refused
 
 from yamame.cli import main
-from yamame.figures.catalogue import load_picture, picture_names
+from yamame.figures.catalogue import load_figure, figure_names
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +24,11 @@ ALL = (
 
 
 def test_every_figure_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert picture_names() == ALL
+    assert figure_names() == ALL
     assert main(["figure"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == list(ALL)
-    assert all(load_picture(name).about in line for name, line in zip(ALL, listed, strict=True))
+    assert all(load_figure(name).about in line for name, line in zip(ALL, listed, strict=True))
     assert max(map(len, listed)) <= 120
     assert main(["figure", "--help"]) == 0
     assert capsys.readouterr().out.count("attention ") >= 1
@@ -37,7 +37,7 @@ def test_every_figure_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_a_file_of_every_kind(tmaze: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / f"out.{kind}"
-    words = ["--along", "updates", str(tmaze / "full-seed-0"), "--title=Two words", str(tmaze / "full-seed-1")]
+    words = ["--x-axis", "updates", str(tmaze / "full-seed-0"), "--title=Two words", str(tmaze / "full-seed-1")]
     assert main(["figure", "learning-curves", *words, "--output", str(output), "--json"]) == 0
     assert '"output"' in capsys.readouterr().out
     content = output.read_bytes()
@@ -52,7 +52,7 @@ def test_help_names_the_flags_of_a_figure(capsys: pytest.CaptureFixture[str]) ->
         main(["figure", "attention", "--help"])
     assert done.value.code == 0
     out = capsys.readouterr().out
-    assert "--step" in out and "--frames" in out and "--output" in out
+    assert "--step" in out and "--num-frames" in out and "--output" in out
 
 
 def test_mistakes_take_a_line(tmaze: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,10 @@ from matplotlib.container import ErrorbarContainer
 
 from yamame.ablate.statistic import mean_of
 from yamame.figures.pictures import ablation_bars, learning_curves
-from yamame.learning.checkpoint import load_checkpoint
+from yamame.learning.checkpoint import load_latest_checkpoint
 from yamame.records.errors import UserError
-from yamame.rollout.confidence import rate_ci95
-from yamame.run.metrics import EVALUATION_RETURN, read_metrics
+from yamame.rollout.confidence import wilson_ci95
+from yamame.run.metrics import EVAL_RETURN, read_metrics
 
 pytestmark = pytest.mark.slow
 
@@ -32,9 +32,9 @@ def lines(axes: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def evaluations(run: Path) -> tuple[list[float], list[float]]:
     """Of the metrics as far as they lie well before the end, and the final one."""
     end = result(run)["env_steps"]
-    kept = [line for line in read_metrics(run) if EVALUATION_RETURN in line and line["env_steps"] < end - 30]
+    kept = [line for line in read_metrics(run) if EVAL_RETURN in line and line["env_steps"] < end - 30]
     return [*(line["env_steps"] for line in kept), end], [
-        *(line[EVALUATION_RETURN] for line in kept),
+        *(line[EVAL_RETURN] for line in kept),
         result(run)["return_mean"],
     ]
 
@@ -56,8 +56,8 @@ def test_a_line_for_each_experiment_and_random_actions(tmaze: Path) -> None:
     for at, values in zip(x, of_seeds.T, strict=True):
         here = corners[corners[:, 0] == at, 1]
         assert (here.min(), here.max()) == pytest.approx((values.min(), values.max()))
-    standing = load_checkpoint(tmaze / "full-seed-0/checkpoints").state["standing"]
-    assert set(drawn["random actions"][1]) == {standing["random_actions"]["return_mean"]}
+    standing = load_latest_checkpoint(tmaze / "full-seed-0/checkpoints").state["train_state"]
+    assert set(drawn["random actions"][1]) == {standing["random_baseline"]["return_mean"]}
     assert axes.get_xlabel() == "environment steps" and "return" in axes.get_ylabel()
     legend = axes.get_legend()
     assert legend is not None and [text.get_text() for text in legend.get_texts()] == list(drawn)
@@ -78,9 +78,9 @@ def test_any_metric_along_anything(tmaze: Path) -> None:
 def test_training_is_shown_where_a_run_has_no_evaluations(maze: Path) -> None:
     (axes,) = learning_curves.draw([maze], learning_curves.Options()).axes
     assert lines(axes)["maze-runner"][1][-1] == result(maze)["return_mean"]
-    metrics = [line for line in read_metrics(maze) if line.get("collect/return_mean") is not None]
-    (axes,) = learning_curves.draw([maze], learning_curves.Options(metric="collect/return_mean")).axes
-    assert lines(axes)["maze-runner"][1].tolist() == [line["collect/return_mean"] for line in metrics]
+    metrics = [line for line in read_metrics(maze) if line.get("rollout/return_mean") is not None]
+    (axes,) = learning_curves.draw([maze], learning_curves.Options(metric="rollout/return_mean")).axes
+    assert lines(axes)["maze-runner"][1].tolist() == [line["rollout/return_mean"] for line in metrics]
 
 
 def bars(axes: Any) -> list[float]:
@@ -105,7 +105,7 @@ def test_a_bar_for_each_variant_with_its_interval(tmaze: Path) -> None:
         if metric == "return_mean":
             ends = results["no-memory-seed-0"]["return_ci95"]
         else:
-            ends = [float(end[0]) for end in rate_ci95(np.array([alone * 16]), np.array([16.0]))]
+            ends = [float(end[0]) for end in wilson_ci95(np.array([alone * 16]), np.array([16.0]))]
         assert whiskers[1] == pytest.approx([min(ends[0], alone), max(ends[1], alone)])
         assert {text.get_text() for text in axes.texts} == {f"{full.mean:.3g}", f"{alone:.3g}"}
     assert of_return.get_ylabel() == "mean return (1 to 2 seeds, 95 % CI)" and of_return.get_title() == "Final return"
@@ -119,7 +119,7 @@ def test_other_metrics_and_unfinished_runs(tmaze: Path, tmp_path: Path) -> None:
         ablation_bars.draw([tmaze], ablation_bars.Options(metrics=("nothing",)))
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
-    for name in ("config.json", "about.json"):
+    for name in ("config.json", "metadata.json"):
         (unfinished / name).write_text((tmaze / "full-seed-0" / name).read_text())
     with pytest.raises(UserError, match="is not finished"):
         ablation_bars.draw([unfinished], ablation_bars.Options())

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.data.source import task_of
-from yamame.figures.checkpoints import kept_checkpoints, updates_of
+from yamame.data.source import task_spec_of
+from yamame.figures.checkpoints import list_kept_checkpoints, checkpoint_updates
 from yamame.figures.pictures import activations, attention, q_by_discount
-from yamame.inspection.insight import insight
-from yamame.inspection.record import record
-from yamame.model.trajectory_encoders.explanation import PLACES
+from yamame.inspection.insight import analyze_trajectory
+from yamame.inspection.record import record_trial
+from yamame.model.trajectory_encoders.explanation import PROBE_POINTS
 from yamame.records.errors import UserError
-from yamame.replay.examine import good_trajectories
+from yamame.replay.examine import iter_valid_trajectories
 from yamame.run.session import load_agent, read_config
 
 pytestmark = pytest.mark.slow
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.slow
 
 def test_attention_of_every_head_at_a_step(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
-    played = record(run, seed=5)
+    played = record_trial(run, seed=5)
     looked = played.insight.attention
     assert looked is not None
     for asked, step in ((None, len(played) - 1), (2, 2)):
         figure = attention.draw([run], attention.Options(step=asked, seed=5, frames=2))
         heatmap, frames = figure.axes[:2]
-        weights = looked.of_query(step)
+        weights = looked.for_query(step)
         shown = np.asarray(heatmap.images[0].get_array())
         assert shown.shape == (weights.shape[0] * weights.shape[1], step + 1)
         assert shown == pytest.approx(weights.reshape(shown.shape)) and shown.sum(1) == pytest.approx(1)
@@ -59,12 +59,12 @@ def lines(axes: Any) -> dict[str, Any]:
 
 def test_activations_through_training(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
-    checkpoints = kept_checkpoints(run)
-    updates = [updates_of(path) for path in checkpoints]
+    checkpoints = list_kept_checkpoints(run)
+    updates = [checkpoint_updates(path) for path in checkpoints]
     assert len(updates) >= 2 and updates == sorted(set(updates))
     figure = activations.draw([run], activations.Options(seed=3))
-    assert [axes.get_title() for axes in figure.axes] == list(PLACES)
-    numbers = [record(run, checkpoint=str(path), seed=3).insight.largest_LPT for path in checkpoints]
+    assert [axes.get_title() for axes in figure.axes] == list(PROBE_POINTS)
+    numbers = [record_trial(run, checkpoint=str(path), seed=3).insight.max_abs_LPT for path in checkpoints]
     for place, axes in enumerate(figure.axes):
         ((label, (x, y)),) = lines(axes).items()
         assert label == "layer 1" and list(x) == updates
@@ -73,27 +73,27 @@ def test_activations_through_training(tmaze: Path) -> None:
 
 def test_activations_of_a_single_checkpoint(tmaze: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(tmaze / "full-seed-0", tmp_path / "run"))
-    for checkpoint in kept_checkpoints(run)[:-1]:
+    for checkpoint in list_kept_checkpoints(run)[:-1]:
         for folder in ("checkpoints", "checkpoints/milestones", "checkpoints/best"):
             shutil.rmtree(run / folder / checkpoint.name, ignore_errors=True)
-    (last,) = kept_checkpoints(run)
+    (last,) = list_kept_checkpoints(run)
     figure = activations.draw([run], activations.Options())
-    numbers = record(run, checkpoint=str(last)).insight.largest_LPT
+    numbers = record_trial(run, checkpoint=str(last)).insight.max_abs_LPT
     assert numbers is not None
     for place, axes in enumerate(figure.axes):
         drawn = np.concatenate([line.get_ydata() for line in axes.lines])
         assert (drawn.min(), drawn.max()) == pytest.approx((numbers[0, place].min(), numbers[0, place].max()))
     (axes,) = q_by_discount.draw([run], q_by_discount.Options()).axes
     assert axes.get_xlabel() == "step of the trial"
-    with pytest.raises(UserError, match="train with --milestone-every-env-steps"):
+    with pytest.raises(UserError, match="train with --checkpoint.milestone-interval-env-steps"):
         q_by_discount.draw([run], q_by_discount.Options(over="training"))
 
 
 def test_values_along_a_trial(tmaze: Path) -> None:
     run = tmaze / "full-seed-1"
     (axes,) = q_by_discount.draw([run], q_by_discount.Options(over="trial", seed=2)).axes
-    played = record(run, seed=2)
-    discounts = played.insight.discounts_G
+    played = record_trial(run, seed=2)
+    discounts = played.insight.gammas_G
     assert len(axes.lines) == len(discounts)
     by_label = lines(axes)
     for number, discount in enumerate(discounts):
@@ -105,13 +105,13 @@ def test_values_along_a_trial(tmaze: Path) -> None:
 def test_values_through_training(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
     (axes,) = q_by_discount.draw([run], q_by_discount.Options(trajectories=3)).axes
-    checkpoints = kept_checkpoints(run)
-    newest = list(good_trajectories(run / "replay", task_of(run).form))[-3:]
+    checkpoints = list_kept_checkpoints(run)
+    newest = list(iter_valid_trajectories(run / "replay", task_spec_of(run).schema))[-3:]
     scale = read_config(run).learner.td.reward_scale
     x, y = next(data for label, data in lines(axes).items() if label.endswith("(acts)"))
-    assert list(x) == [updates_of(path) for path in checkpoints]
+    assert list(x) == [checkpoint_updates(path) for path in checkpoints]
     for path, drawn in zip(checkpoints, y, strict=True):
         agent, _ = load_agent(run, str(path))
-        values = np.concatenate([insight(agent, each, reward_scale=scale).q_TG[:, -1] for each in newest])
+        values = np.concatenate([analyze_trajectory(agent, each, reward_scale=scale).q_TG[:, -1] for each in newest])
         assert drawn == pytest.approx(values.mean(), rel=1e-5)
     assert axes.get_xlabel() == "gradient updates" and "3 stored trajectories" in axes.get_title()

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.data.source import task_of
+from yamame.data.source import task_spec_of
 from yamame.figures.pictures import exploration_schedule, relabeling_priorities, throughput
-from yamame.learning.checkpoint import load_checkpoint
+from yamame.learning.checkpoint import load_latest_checkpoint
 from yamame.records.errors import UserError
-from yamame.replay.examine import good_trajectories
+from yamame.replay.examine import iter_valid_trajectories
 from yamame.replay.relabel import Relabeler
 from yamame.rollout.exploration import NoExploration
 from yamame.run.config_json import to_json
 from yamame.run.session import read_config
-from yamame.run.whole_state import goal_statistics_of
+from yamame.run.whole_state import load_goal_statistics
 
 pytestmark = pytest.mark.slow
 
@@ -63,11 +63,11 @@ def test_a_run_without_exploration(tmaze: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("importance_sampling", [True, False])
 def test_chances_are_those_by_which_relabeling_chooses(maze: Path, importance_sampling: bool) -> None:
     relabel = replace(read_config(maze).replay.relabel, importance_sampling=importance_sampling, mode="all")
-    relabeler, statistics = Relabeler(relabel), goal_statistics_of(load_checkpoint(maze / "checkpoints"))
+    relabeler, statistics = Relabeler(relabel), load_goal_statistics(load_latest_checkpoint(maze / "checkpoints"))
     assert len(statistics.index) > 3
-    trials = list(good_trajectories(maze / "replay", task_of(maze).form))
+    trials = list(iter_valid_trajectories(maze / "replay", task_spec_of(maze).schema))
     candidates = max(filter(None, map(relabeler.candidates, trials)), key=lambda each: len(set(each[0].tolist())))
-    chances = relabeler.chance_of_first(*candidates, statistics)
+    chances = relabeler.first_choice_prob(*candidates, statistics)
     assert chances.sum() == pytest.approx(1)
     rng, draws = np.random.default_rng(0), 2000
     chosen = [relabeler._choose(*candidates, 1, statistics, rng)[0][0] for _ in range(draws)]
@@ -79,10 +79,10 @@ def test_chances_are_those_by_which_relabeling_chooses(maze: Path, importance_sa
 
 def test_relabeling_prefers_what_is_rare(maze: Path) -> None:
     often, chosen = relabeling_priorities.draw([maze], relabeling_priorities.Options(goals=6)).axes
-    statistics = goal_statistics_of(load_checkpoint(maze / "checkpoints"))
+    statistics = load_goal_statistics(load_latest_checkpoint(maze / "checkpoints"))
     relabel = read_config(maze).replay.relabel
     found = relabeling_priorities.priorities(
-        list(good_trajectories(maze / "replay", task_of(maze).form)),
+        list(iter_valid_trajectories(maze / "replay", task_spec_of(maze).schema)),
         statistics,
         Relabeler(relabel),
         Relabeler(replace(relabel, importance_sampling=False)),

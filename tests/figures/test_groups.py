@@ -8,8 +8,8 @@ import pytest
 
 from yamame.environments.tmaze import PassiveTMazeConfig
 from yamame.figures.command import save
-from yamame.figures.groups import ASIDE, groups_of, runs_at
-from yamame.figures.labels import labels_of
+from yamame.figures.groups import IGNORED_FIELDS, group_by_seed, resolve_runs
+from yamame.figures.labels import make_labels
 from yamame.figures.pictures import ablation_bars, learning_curves
 from yamame.records.errors import UserError
 from yamame.run.variants import apply_variants
@@ -19,24 +19,24 @@ pytestmark = pytest.mark.slow
 
 
 def test_seeds_are_one_group(tmaze: Path) -> None:
-    groups = groups_of([tmaze])
+    groups = group_by_seed([tmaze])
     assert [(group.label, [run.name for run in group.runs]) for group in groups] == [
         ("full", ["full-seed-0", "full-seed-1"]),
         ("no-memory", ["no-memory-seed-0"]),
     ]
-    assert runs_at([tmaze / "full-seed-1", tmaze]) == [
+    assert resolve_runs([tmaze / "full-seed-1", tmaze]) == [
         tmaze / name for name in ("full-seed-1", "full-seed-0", "no-memory-seed-0")
     ]
     with pytest.raises(UserError, match="no run was named"):
-        runs_at([])
+        resolve_runs([])
     with pytest.raises(UserError, match="holds no run"):
-        runs_at([tmaze / "full-seed-0/replay"])
+        resolve_runs([tmaze / "full-seed-0/replay"])
 
 
 def test_other_folders_are_called_by_recipe_and_variant(tmaze: Path, tmp_path: Path) -> None:
     for new, old in (("a", "full-seed-1"), ("b", "no-memory-seed-0"), ("c", "full-seed-0")):
         shutil.copytree(tmaze / old, tmp_path / new)
-    groups = groups_of([tmp_path / "b", tmp_path / "a", tmp_path / "c"])
+    groups = group_by_seed([tmp_path / "b", tmp_path / "a", tmp_path / "c"])
     assert [(group.label, [run.name for run in group.runs]) for group in groups] == [
         ("no-memory", ["b"]),
         ("passive-tmaze", ["a", "c"]),
@@ -58,13 +58,13 @@ def test_labels_say_what_sets_experiments_apart() -> None:
     base = recipe.configure(PassiveTMazeConfig(horizon=30))
     steps = replace(base, learner=replace(base.learner, td=replace(base.learner.td, n_step=1), learning_rate=0.5))
     many = replace(steps, num_envs=3, deterministic_actions=False)
-    assert labels_of([("t", base)], aside=ASIDE) == ["t"]
+    assert make_labels([("t", base)], aside=IGNORED_FIELDS) == ["t"]
     experiments = [("t", many), ("t", base), ("t", apply_variants(base, ["gru"])), ("t", steps)]
-    assert labels_of(experiments, aside=ASIDE) == [
+    assert make_labels(experiments, aside=IGNORED_FIELDS) == [
         "num_envs 3, deterministic_actions false and 2 more",
         "t",
         "gru",
         "n_step 1, learning_rate 0.5",
     ]
     other = [("t", base), ("u", base), ("t", replace(base, num_envs=5, seed=3))]
-    assert labels_of(other, aside=ASIDE) == ["t", "u", "t: num_envs 5"]
+    assert make_labels(other, aside=IGNORED_FIELDS) == ["t", "u", "t: num_envs 5"]

@@ -8,12 +8,12 @@ import pytest
 import torch
 from tiny_agents import TINY_AGENT, ActionSpace, every_action_space, random_trajectory, shake, tiny_agent
 
-from yamame.inspection.insight import insight
+from yamame.inspection.insight import analyze_trajectory
 from yamame.model.agent import Agent
 from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
 from yamame.model.policy import Policy
 from yamame.model.trajectory_encoders.gru import GRUConfig
-from yamame.records.action_spaces import blank_action, choices
+from yamame.records.action_spaces import zero_action, num_choices
 from yamame.records.step import PolicyInput
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
@@ -33,7 +33,7 @@ def shaken(action_space: ActionSpace) -> Agent:
 
 def moments(trajectory: Trajectory, action_space: ActionSpace) -> list[PolicyInput]:
     """The trial as one environment shows it to a policy, moment by moment."""
-    blank = blank_action(action_space, 1)
+    blank = zero_action(action_space, 1)
     return [
         PolicyInput(
             time=np.array([time]),
@@ -52,18 +52,18 @@ def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpa
     agent = shaken(action_space)
     trajectory = random_trajectory(np.random.default_rng(0), LENGTH, action_space)
     policy = Policy(agent, num_envs=1, generator=torch.Generator())
-    found = insight(agent, trajectory, reward_scale=1.0).intention
-    assert found.choices == choices(action_space)
+    found = analyze_trajectory(agent, trajectory, reward_scale=1.0).action_distributions
+    assert found.choices == num_choices(action_space)
     for time, now in enumerate(moments(trajectory, action_space)):
         acting = policy.distribution(now)
         if isinstance(acting, TanhGaussianPolicy):
-            assert found.mean_TA is not None and found.deviation_TA is not None and found.probability_TA is None
+            assert found.mean_TA is not None and found.std_TA is not None and found.probability_TA is None
             np.testing.assert_allclose(found.mean_TA[time], acting.mean_NGA[0, 0], atol=1e-4)
-            np.testing.assert_allclose(found.deviation_TA[time], acting.log_std_NGA[0, 0].exp(), rtol=1e-4)
+            np.testing.assert_allclose(found.std_TA[time], acting.log_std_NGA[0, 0].exp(), rtol=1e-4)
             continue
         assert found.probability_TA is not None and found.mean_TA is None
         parts = np.split(found.probability_TA[time], list(accumulate(found.choices))[:-1])
-        each = acting if isinstance(acting, CategoricalPolicy) else acting.each
+        each = acting if isinstance(acting, CategoricalPolicy) else acting.categorical
         for row, part in enumerate(parts):
             np.testing.assert_allclose(part, each.probability_NGA[row, 0, : len(part)], atol=1e-5)
             assert part.sum() == pytest.approx(1.0, abs=1e-5)
@@ -74,23 +74,23 @@ def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpa
 def test_values_are_the_agents(action_space: ActionSpace) -> None:
     agent = shaken(action_space)
     trajectory = random_trajectory(np.random.default_rng(0), LENGTH, action_space)
-    found = insight(agent, trajectory, reward_scale=10.0)
-    batch = pack([Window(trajectory=trajectory, start=0, length=LENGTH)], token_multiple=1)
+    found = analyze_trajectory(agent, trajectory, reward_scale=10.0)
+    batch = pack([Window(trajectory=trajectory, start=0, length=LENGTH)], pad_tokens_to_multiple_of=1)
     state_ND = agent.encode(agent.features(batch), batch)
     policy = agent.actor(state_ND)
     noise = None if agent.actor.discrete else torch.zeros(LENGTH + 1, 3, agent.actor.action_size)
-    q_NKG, _ = agent.critic.values(state_ND, batch.action, policy, noise)
-    value_NKG = agent.critic.policy_value(state_ND, policy, noise)
-    np.testing.assert_allclose(found.q_TG, agent.popart.value(q_NKG).mean(1)[:-1] / 10, atol=1e-5)
-    np.testing.assert_allclose(found.value_TG, agent.popart.value(value_NKG).mean(1) / 10, atol=1e-5)
+    q_NKG, _ = agent.critic.q_values(state_ND, batch.action, policy, noise)
+    value_NKG = agent.critic.policy_q(state_ND, policy, noise)
+    np.testing.assert_allclose(found.q_TG, agent.popart.denormalize(q_NKG).mean(1)[:-1] / 10, atol=1e-5)
+    np.testing.assert_allclose(found.value_TG, agent.popart.denormalize(value_NKG).mean(1) / 10, atol=1e-5)
     assert found.q_TG.shape == (LENGTH, 3) and found.value_TG.shape == (LENGTH + 1, 3)
-    np.testing.assert_allclose(found.discounts_G, agent.discounts_G)
+    np.testing.assert_allclose(found.gammas_G, agent.gammas_G)
     assert found.attention is not None and found.attention.memory_length == CONTEXT + 1
     np.testing.assert_allclose(found.attention.dense().sum(3), 1.0, atol=1e-5)
 
 
 def test_a_recurrent_agent_has_values_but_no_attention() -> None:
-    agent = tiny_agent(replace(TINY_AGENT, trajectory_encoder=GRUConfig(width=8)), dtype=torch.float32)
-    found = insight(agent, random_trajectory(np.random.default_rng(0), LENGTH), reward_scale=1.0)
-    assert found.attention is None and found.largest_LPT is None
+    agent = tiny_agent(replace(TINY_AGENT, trajectory_encoder=GRUConfig(d_model=8)), dtype=torch.float32)
+    found = analyze_trajectory(agent, random_trajectory(np.random.default_rng(0), LENGTH), reward_scale=1.0)
+    assert found.attention is None and found.max_abs_LPT is None
     assert found.q_TG.shape == (LENGTH, 3) and np.isfinite(found.value_TG).all()

@@ -11,14 +11,14 @@ import pytest
 from PIL import Image
 from tiny_network import TINY_NETWORK
 
-from yamame.environments.adapters.serial import SerialEnvironments
+from yamame.environments.adapters.serial import SerialVectorEnv
 from yamame.environments.drawing import AGENT
-from yamame.environments.trials import Trials
-from yamame.inspection.pictures import Pictures, png
-from yamame.inspection.record import record
-from yamame.inspection.seeing import seen
+from yamame.environments.trials import TrialWrapper
+from yamame.inspection.pictures import FrameRecorder, encode_png
+from yamame.inspection.record import record_trial
+from yamame.inspection.seeing import describe_observation
 from yamame.records.errors import UserError
-from yamame.run.session import About, evaluate_run, start
+from yamame.run.session import RunMetadata, evaluate_run, start
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
@@ -29,13 +29,13 @@ TINY: dict[str, Any] = {
     "num_envs": 4,
     "replay.batch_size": 2,
     **TINY_NETWORK,
-    "evaluation": {"trials": 2, "final_trials": 2, "num_envs": 2, "every_env_steps": 0},
+    "eval": {"trials": 2, "final_trials": 2, "num_envs": 2, "interval_env_steps": 0},
 }
 
 
 def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
     config = settings_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
-    start(config, About(recipe=recipe), run_dir=run, quiet=True)
+    start(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
     return run
 
 
@@ -47,63 +47,63 @@ def pixels(frame: bytes | None) -> np.ndarray:
 
 def test_attempts_in_a_room(tmp_path: Path) -> None:
     run = made("dark-key-to-door", tmp_path / "run", {"size": 4, "horizon": 12, "attempt_length": 5})
-    recording = record(run, seed=3)
-    assert len(recording) == 12 and len(recording.frames) == len(recording.seen) == 13
+    recording = record_trial(run, seed=3)
+    assert len(recording) == 12 and len(recording.frames) == len(recording.observation_texts) == 13
     assert recording.attempt.tolist() == np.cumsum(recording.trajectory.episode_start).tolist()
-    assert set(recording.ends) == set((np.flatnonzero(recording.trajectory.episode_start[1:12])).tolist())
+    assert set(recording.attempt_end_frames) == set((np.flatnonzero(recording.trajectory.episode_start[1:12])).tolist())
     for moment, frame in enumerate(recording.frames):
         rows, columns = np.nonzero((pixels(frame) == AGENT).all(-1))
         x, y = (recording.trajectory.observation["observation"][moment, :2] * 4).round()
         assert int(columns.mean() // 64) == x and int((256 - rows.mean()) // 64) == y
     assert recording.action_names == ("down", "left", "up", "right", "stay")
-    assert recording.sub_goals == () and not recording.done.any() and not recording.cut
-    again = record(run, seed=3)
+    assert recording.sub_goals == () and not recording.goals_completed.any() and not recording.truncated
+    again = record_trial(run, seed=3)
     np.testing.assert_array_equal(again.trajectory.action, recording.trajectory.action)
     assert again.frames == recording.frames
-    assert record(run, seed=3, pictures=False).frames == (None,) * 13
+    assert record_trial(run, seed=3, pictures=False).frames == (None,) * 13
 
 
 def test_a_recording_is_the_trial_that_an_evaluation_sees(tmp_path: Path) -> None:
     run = made("passive-tmaze", tmp_path / "run", {"horizon": 3})
-    recording = record(run)
+    recording = record_trial(run)
     assert recording.deterministic
     assert recording.trajectory.reward.sum() == pytest.approx(evaluate_run(run, trials=1, seed=None)["return_mean"])
     assert recording.insight.q_TG.shape[0] == 4 and recording.task == "passive-tmaze-3"
-    assert not record(run, deterministic=False).deterministic
+    assert not record_trial(run, deterministic=False).deterministic
 
 
 def test_instructions_and_sub_goals(tmp_path: Path) -> None:
     run = made("package-delivery", tmp_path / "run", {"horizon": 30})
-    recording = record(run, seed=1)
+    recording = record_trial(run, seed=1)
     assert recording.sub_goals and all(text.startswith("(") for text in recording.sub_goals)
-    assert recording.done[0] == 0 and (np.diff(recording.done) >= 0).all()
-    assert recording.done[-1] == recording.trajectory.reward.sum()
+    assert recording.goals_completed[0] == 0 and (np.diff(recording.goals_completed) >= 0).all()
+    assert recording.goals_completed[-1] == recording.trajectory.reward.sum()
     assert recording.action_names[:4] == ("forward", "left", "right", "drop 1")
     with pytest.raises(UserError, match="leave --instruction out"):
-        record(run, instruction="4, 9")
+        record_trial(run, instruction="4, 9")
     with pytest.raises(UserError, match="has no instructions"):
-        record(made("passive-tmaze", tmp_path / "maze", {"horizon": 3}), instruction="left")
+        record_trial(made("passive-tmaze", tmp_path / "maze", {"horizon": 3}), instruction="left")
 
 
 def test_long_trials_are_cut(tmp_path: Path) -> None:
     run = made("wind", tmp_path / "run", {"horizon": 20})
-    whole, recording = record(run), record(run, longest=7)
-    assert recording.cut and not whole.cut and (len(recording), len(whole)) == (7, 20)
+    whole, recording = record_trial(run), record_trial(run, longest=7)
+    assert recording.truncated and not whole.truncated and (len(recording), len(whole)) == (7, 20)
     np.testing.assert_allclose(recording.trajectory.action, whole.trajectory.action[:7])
     np.testing.assert_allclose(recording.insight.q_TG, whole.insight.q_TG[:7], atol=1e-5)
-    assert recording.insight.intention.mean_TA is not None
-    assert recording.insight.intention.mean_TA.shape == (8, 2)
+    assert recording.insight.action_distributions.mean_TA is not None
+    assert recording.insight.action_distributions.mean_TA.shape == (8, 2)
     with pytest.raises(UserError, match="at least 1"):
-        record(run, longest=0)
+        record_trial(run, longest=0)
     with pytest.raises(UserError, match="at least 0"):
-        record(run, seed=-1)
+        record_trial(run, seed=-1)
     with pytest.raises(UserError, match="no whole checkpoint"):
-        record(run, checkpoint=str(tmp_path / "nothing"))
+        record_trial(run, checkpoint=str(tmp_path / "nothing"))
 
 
 @pytest.mark.parametrize(
     ("package", "recipe", "env"),
-    [("crafter", "crafter", {"workers": 0}), ("minigrid", "minigrid", {"workers": 0})],
+    [("crafter", "crafter", {"num_workers": 0}), ("minigrid", "minigrid", {"num_workers": 0})],
 )
 def test_actions_of_others_have_their_names(package: str, recipe: str, env: dict[str, Any]) -> None:
     pytest.importorskip(package)
@@ -135,8 +135,8 @@ class Counter(gymnasium.Env[np.ndarray, int]):
 
 
 def test_pictures_of_moments_and_of_ends() -> None:
-    kept = Pictures(SerialEnvironments([Counter(drawn=True)], 0))
-    trials = Trials(kept, horizon=8, attempts=None)
+    kept = FrameRecorder(SerialVectorEnv([Counter(drawn=True)], 0))
+    trials = TrialWrapper(kept, horizon=8, attempts=None)
     trials.reset()
     for _ in range(10):
         trials.step(np.zeros(1, np.int64))
@@ -145,8 +145,8 @@ def test_pictures_of_moments_and_of_ends() -> None:
 
 
 def test_an_environment_without_pictures_has_none() -> None:
-    kept = Pictures(SerialEnvironments([Counter(drawn=False)], 0))
-    trials = Trials(kept, horizon=4, attempts=1)
+    kept = FrameRecorder(SerialVectorEnv([Counter(drawn=False)], 0))
+    trials = TrialWrapper(kept, horizon=4, attempts=1)
     trials.reset()
     for _ in range(3):
         trials.step(np.zeros(1, np.int64))
@@ -158,10 +158,10 @@ def test_pictures_keep_their_pixels() -> None:
     few[2, 3] = (1, 200, 3)
     many = np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
     for picture in (few, many):
-        np.testing.assert_array_equal(pixels(png(picture)), picture)
+        np.testing.assert_array_equal(pixels(encode_png(picture)), picture)
 
 
 def test_observations_in_a_few_words() -> None:
     observation = {"here": np.array([1.5, -2.0]), "sight": np.zeros((8, 8, 3), np.uint8), "level": np.array(4)}
-    assert seen(observation) == "here [1.5, -2]   sight 8 × 8 × 3 numbers from 0 to 0   level 4"
-    assert seen({"observation": np.array([0.25])}) == "[0.25]"
+    assert describe_observation(observation) == "here [1.5, -2]   sight 8 × 8 × 3 numbers from 0 to 0   level 4"
+    assert describe_observation({"observation": np.array([0.25])}) == "[0.25]"

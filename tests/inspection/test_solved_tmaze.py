@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from solved_tmaze import JUNCTION, solved_tmaze
 
-from yamame.inspection.adaptation import adaptation_at_the_end, measured_adaptation
-from yamame.inspection.record import record
-from yamame.inspection.recording import Recording
+from yamame.inspection.adaptation import load_final_adaptation, measure_adaptation
+from yamame.inspection.record import record_trial
+from yamame.inspection.recording import TrialRecording
 
 pytestmark = pytest.mark.slow
 
 UP, DOWN = 1, 3
 
 
-def recordings(folder: Path) -> dict[float, Recording]:
+def recordings(folder: Path) -> dict[float, TrialRecording]:
     """One trial of either cue."""
     run, found = solved_tmaze(folder), {}
     for seed in range(20):
-        recording = record(run, seed=seed, pictures=False)
+        recording = record_trial(run, seed=seed, pictures=False)
         found.setdefault(float(recording.trajectory.observation["observation"][0, 1]), recording)
         if len(found) == 2:
             return found
@@ -31,16 +31,16 @@ def test_at_the_junction_a_head_looks_back_at_the_cue(tmp_path: Path) -> None:
         assert len(recording) == JUNCTION + 1 and recording.trajectory.reward.sum() == 1
         assert recording.trajectory.action[JUNCTION] == (UP if cue > 0 else DOWN)
         assert recording.insight.attention is not None
-        weights = recording.insight.attention.of_query(JUNCTION)
+        weights = recording.insight.attention.for_query(JUNCTION)
         peaked = (weights.argmax(axis=2) == 0) & (weights.max(axis=2) > 0.5)
         assert peaked.any(), weights
-        probability = recording.insight.intention.probability_TA
+        probability = recording.insight.action_distributions.probability_TA
         assert probability is not None and probability[JUNCTION].argmax() == recording.trajectory.action[JUNCTION]
 
 
 def test_the_value_rises_towards_the_reward_the_slower_the_longer_the_horizon(tmp_path: Path) -> None:
     recording = next(iter(recordings(tmp_path).values()))
-    q_TG, discounts = recording.insight.q_TG, recording.insight.discounts_G
+    q_TG, discounts = recording.insight.q_TG, recording.insight.gammas_G
     np.testing.assert_allclose(q_TG[JUNCTION], 1.0, atol=0.1)
     near, far = q_TG[JUNCTION - 5, discounts < 0.5], q_TG[JUNCTION - 5, discounts > 0.99]
     assert (near < 0.05).all() and (far > 0.4).all()
@@ -48,7 +48,7 @@ def test_the_value_rises_towards_the_reward_the_slower_the_longer_the_horizon(tm
 
 def test_adaptation_is_told_or_measured(tmp_path: Path) -> None:
     run = solved_tmaze(tmp_path)
-    told, measured = adaptation_at_the_end(run), measured_adaptation(run, trials=8, seed=3)
+    told, measured = load_final_adaptation(run), measure_adaptation(run, trials=8, seed=3)
     assert told is not None and (told.trials, told.source) == (64, "the end of the run")
     assert (measured.trials, measured.source) == (8, "the checkpoint of update 1,501")
     for found in (told, measured):
@@ -56,4 +56,4 @@ def test_adaptation_is_told_or_measured(tmp_path: Path) -> None:
         assert found.return_ci95 == [(1.0, 1.0)] and found.success_ci95 is not None
         assert found.success_ci95[0][1] == pytest.approx(1.0)
     (run / "result.json").unlink()
-    assert adaptation_at_the_end(run) is None
+    assert load_final_adaptation(run) is None

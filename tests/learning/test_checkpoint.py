@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from yamame.learning import checkpoint as module
-from yamame.learning.checkpoint import flatten_tensors, load_checkpoint, save_checkpoint, unflatten_tensors
+from yamame.learning.checkpoint import flatten_tensors, load_latest_checkpoint, save_checkpoint, unflatten_tensors
 from yamame.records.errors import UserError
 
 FILES = ("tensors.safetensors", "state.json", "manifest.json")
@@ -60,8 +60,8 @@ def test_comes_back_as_it_was(tmp_path):
     state = {"seed": 2**127 + 1, "nested": {"list": [1, 2.5, None, "ü"]}, "best": float("-inf")}
     path = save_checkpoint(tmp_path / "checkpoints", step=123, tensors=tensors, state=state)
     assert path == tmp_path / "checkpoints" / "update-000000123" and names(path) == sorted(FILES)
-    loaded = load_checkpoint(tmp_path / "checkpoints")
-    assert (loaded.step, loaded.path, loaded.fallback_from) == (123, path, ())
+    loaded = load_latest_checkpoint(tmp_path / "checkpoints")
+    assert (loaded.step, loaded.path, loaded.skipped_corrupted) == (123, path, ())
     assert loaded.state == state
     assert {name: same(tensor.detach(), loaded.tensors[name]) for name, tensor in tensors.items()} == dict.fromkeys(
         tensors, True
@@ -86,13 +86,13 @@ def test_saving_the_same_step_again_replaces_it(tmp_path):
     save(tmp_path, 5)
     save_checkpoint(tmp_path, step=5, tensors={}, state={"second": True})
     assert names(tmp_path) == ["update-000000005"]
-    assert load_checkpoint(tmp_path).state == {"second": True}
+    assert load_latest_checkpoint(tmp_path).state == {"second": True}
 
 
 def test_a_damaged_later_checkpoint_never_outlives_a_new_one(tmp_path):
     save(tmp_path, 1)
     (save(tmp_path, 9) / "state.json").unlink()
-    assert load_checkpoint(tmp_path).step == 1
+    assert load_latest_checkpoint(tmp_path).step == 1
     save(tmp_path, 5, keep=1)
     assert names(tmp_path) == ["update-000000005"]
 
@@ -113,26 +113,26 @@ def test_falls_back_where_any_file_is_damaged(tmp_path, name, damage):
     }[damage]
     for variant in variants:
         file.write_bytes(variant) if variant is not None else file.unlink()
-        loaded = load_checkpoint(tmp_path)
+        loaded = load_latest_checkpoint(tmp_path)
         if loaded.step == 2:  # the manifest's own blanks carry nothing
             assert name == "manifest.json" and json.loads(variant) == json.loads(content)
         else:
             assert loaded.step == 1 and loaded.state == {"env_steps": 10}
-            assert len(loaded.fallback_from) == 1 and loaded.fallback_from[0].startswith("update-000000002 (")
+            assert len(loaded.skipped_corrupted) == 1 and loaded.skipped_corrupted[0].startswith("update-000000002 (")
 
 
 def test_a_manifest_of_another_step_does_not_pass(tmp_path):
     save(tmp_path, 1)
     shutil.copytree(tmp_path / "update-000000001", tmp_path / "update-000000007")
-    assert load_checkpoint(tmp_path).step == 1
+    assert load_latest_checkpoint(tmp_path).step == 1
 
 
 def test_nothing_to_load_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="no checkpoint in"):
-        load_checkpoint(tmp_path / "missing")
+        load_latest_checkpoint(tmp_path / "missing")
     (save(tmp_path, 1) / "tensors.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match=r"is whole .*update-000000001"):
-        load_checkpoint(tmp_path)
+        load_latest_checkpoint(tmp_path)
 
 
 class Trap:
@@ -156,8 +156,8 @@ def test_a_pickle_is_never_executed(tmp_path):
                 file: module.hashlib.sha256((path / file).read_bytes()).hexdigest() for file in FILES[:2]
             }
             (path / "manifest.json").write_text(json.dumps(manifest))
-    loaded = load_checkpoint(tmp_path)
-    assert loaded.step == 1 and len(loaded.fallback_from) == 3 and not sprung.exists()
+    loaded = load_latest_checkpoint(tmp_path)
+    assert loaded.step == 1 and len(loaded.skipped_corrupted) == 3 and not sprung.exists()
     pickle.loads(poison)
     assert sprung.exists()
 
@@ -173,7 +173,7 @@ def test_a_failure_while_saving_leaves_the_earlier_one(tmp_path, monkeypatch, fu
         patched.setattr(os, function, fail)
         with pytest.raises(UserError, match=r"No space left on device.*free disk space and resume"):
             save(tmp_path, 2)
-    assert names(tmp_path) == ["update-000000001"] and load_checkpoint(tmp_path).step == 1
+    assert names(tmp_path) == ["update-000000001"] and load_latest_checkpoint(tmp_path).step == 1
 
 
 @pytest.mark.parametrize("steps", [(1, 2), (2, 2)], ids=["next", "same"])
@@ -194,8 +194,8 @@ def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path, monkeypatch, s
                 os._exit(1)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert code in (0, 9)
-        loaded = load_checkpoint(directory)
-        assert loaded.fallback_from == ()
+        loaded = load_latest_checkpoint(directory)
+        assert loaded.skipped_corrupted == ()
         outcomes.append(loaded.step == later and "earlier" not in loaded.state)
         save(directory, later + 1, keep=1)  # and the next save clears up
         assert names(directory) == [f"update-{later + 1:09d}"]
@@ -239,7 +239,7 @@ def test_optimizer_goes_on_exactly(tmp_path):
     everything = {"model": layer.state_dict(), "optimizer": optimizer.state_dict()}
     tensors, skeleton = flatten_tensors(everything)
     save_checkpoint(tmp_path, step=1, tensors=tensors, state={"learner": skeleton})
-    loaded = load_checkpoint(tmp_path)
+    loaded = load_latest_checkpoint(tmp_path)
     restored = unflatten_tensors(loaded.tensors, loaded.state["learner"])
     assert same(restored["optimizer"], optimizer.state_dict())
     assert set(restored["optimizer"]["state"]) == {0, 1} and restored["optimizer"]["param_groups"][0]["betas"] == (
@@ -260,7 +260,7 @@ def test_numpy_generators_go_on_exactly(tmp_path, bits):
     rng.random(7)
     tensors, skeleton = flatten_tensors(rng.bit_generator.state)
     save_checkpoint(tmp_path, step=1, tensors=tensors, state=skeleton)
-    loaded = load_checkpoint(tmp_path)
+    loaded = load_latest_checkpoint(tmp_path)
     other = np.random.Generator(bits(6))
     other.bit_generator.state = unflatten_tensors(loaded.tensors, loaded.state)
     assert np.array_equal(rng.random(100), other.random(100))

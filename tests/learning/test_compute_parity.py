@@ -20,10 +20,10 @@ from tiny_agents import (
 )
 from torch import Tensor
 
-from yamame.learning.compute import PLAIN, Compute
-from yamame.learning.cuda_graph import PLAIN_RUNS, shape_of
+from yamame.learning.compute import CPU_FLOAT32, Compute
+from yamame.learning.cuda_graph import WARMUP_CALLS, shape_key
 from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.model.agent import AgentConfig
 from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
 from yamame.model.trajectory_encoders.gru import GRUConfig
@@ -43,20 +43,20 @@ def learner_of(
     agent = tiny_agent(config, action_space, dtype=dtype)
     shake(agent)
     generator = torch.Generator(compute.device).manual_seed(3)
-    losses = LearnerConfig(warmup_updates=1, imitation=FilteredImitationLoss(weight=imitation))
+    losses = LearnerConfig(lr_warmup_updates=1, filtered_bc=FilteredBCLoss(weight=imitation))
     return Learner(agent, losses, generator=generator, compute=compute)
 
 
 def single_batch(action_space: ActionSpace, seed: int = 0) -> Batch:
-    return pack(random_windows(seed, (5, 9, 2, 12), action_space), token_multiple=8)
+    return pack(random_windows(seed, (5, 9, 2, 12), action_space), pad_tokens_to_multiple_of=8)
 
 
 @every_action_space
 @pytest.mark.parametrize("chunk_tokens", [1, 7, 16])
 def test_in_pieces(action_space: ActionSpace, chunk_tokens: int) -> None:
     """Pieces of one token, uneven pieces, and one that is nothing but filling; three updates, to see them compound."""
-    whole = learner_of(PLAIN, action_space)
-    pieces = learner_of(replace(PLAIN, chunk_tokens=chunk_tokens), action_space)
+    whole = learner_of(CPU_FLOAT32, action_space)
+    pieces = learner_of(replace(CPU_FLOAT32, chunk_tokens=chunk_tokens), action_space)
     for seed in range(3):
         batch = double_batch(random_windows(seed, (5, 9, 2), action_space), token_multiple=32)
         expected, metrics = whole.update(batch), pieces.update(batch)
@@ -73,10 +73,10 @@ def test_in_bfloat16(action_space: ActionSpace, encoder: str) -> None:
 
     Without imitation: rounding may carry an advantage over its threshold.
     """
-    encoders = {"gru": GRUConfig(width=16, layers=2), "feedforward": FeedForwardConfig(width=16, layers=2)}
+    encoders = {"gru": GRUConfig(d_model=16, num_layers=2), "feedforward": FeedForwardConfig(d_model=16, num_layers=2)}
     config = replace(TINY_AGENT, trajectory_encoder=encoders.get(encoder, TINY_AGENT.trajectory_encoder))
     exact, coarse = (
-        learner_of(replace(PLAIN, dtype=dtype), action_space, config, torch.float32, imitation=0.0)
+        learner_of(replace(CPU_FLOAT32, dtype=dtype), action_space, config, torch.float32, filtered_bc=0.0)
         for dtype in (torch.float32, torch.bfloat16)
     )
     batch = single_batch(action_space)
@@ -121,10 +121,10 @@ def test_compiled(pytestconfig: pytest.Config) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @every_action_space
 def test_recorded(action_space: ActionSpace) -> None:
-    compute = replace(PLAIN, device=torch.device("cuda"))
+    compute = replace(CPU_FLOAT32, device=torch.device("cuda"))
     plain = learner_of(compute, action_space, dtype=torch.float32)
     recorded = learner_of(replace(compute, cuda_graph=True), action_space, dtype=torch.float32)
-    for seed in range(PLAIN_RUNS + 4):
+    for seed in range(WARMUP_CALLS + 4):
         batch = single_batch(action_space, seed)
         expected, metrics = plain.update(batch), recorded.update(batch)
         for name, value in expected.items():
@@ -133,6 +133,6 @@ def test_recorded(action_space: ActionSpace) -> None:
 
 def test_batches_share_a_recording_only_if_all_shapes_agree() -> None:
     batch = single_batch(DISCRETE)
-    assert shape_of(batch) == shape_of(single_batch(DISCRETE, seed=1))
-    assert shape_of(batch) != shape_of(replace(batch, longest=batch.longest + 1))
-    assert shape_of(batch) != shape_of(pack(random_windows(0, (5, 9, 2, 12)), token_multiple=64))
+    assert shape_key(batch) == shape_key(single_batch(DISCRETE, seed=1))
+    assert shape_key(batch) != shape_key(replace(batch, max_seqlen=batch.max_seqlen + 1))
+    assert shape_key(batch) != shape_key(pack(random_windows(0, (5, 9, 2, 12)), pad_tokens_to_multiple_of=64))

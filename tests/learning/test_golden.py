@@ -51,30 +51,30 @@ def frozen_batch(kind: str) -> Batch:
             horizon=10,
         )
         windows.append(Window(trajectory=trajectory, start=0, length=length))
-    return pack(windows, token_multiple=8)
+    return pack(windows, pad_tokens_to_multiple_of=8)
 
 
 def five_updates(kind: str) -> dict[str, list[float]]:
     torch.manual_seed(11)
     agent = Agent(
         AgentConfig(
-            timestep_encoder=TimestepEncoderConfig(hidden=(16,), width=12),
-            trajectory_encoder=TransformerConfig(width=16, layers=2, heads=2, feedforward=32),
-            actor=ActorConfig(hidden=(16,)),
-            critic=CriticConfig(hidden=(16, 16)),
-            discounts=(0.5, 0.9),
-            acting_discount=0.95,
+            timestep_encoder=TimestepEncoderConfig(hidden_sizes=(16,), output_size=12),
+            trajectory_encoder=TransformerConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32),
+            actor=ActorConfig(hidden_sizes=(16,)),
+            critic=CriticConfig(hidden_sizes=(16, 16)),
+            gammas=(0.5, 0.9),
+            acting_gamma=0.95,
         ),
         observation_space=OBSERVATION,
         action_space=ACTIONS[kind],
         context_length=8,
         horizon=10,
     )
-    config = LearnerConfig(td=TDLoss(n_step=2), learning_rate=1e-3, warmup_updates=3, target_rate=0.1)
+    config = LearnerConfig(td=TDLoss(n_step=2), learning_rate=1e-3, lr_warmup_updates=3, tau=0.1)
     learner = Learner(agent, config, generator=torch.Generator().manual_seed(13))
     batch = frozen_batch(kind)
     updates = [learner.update(batch) for _ in range(5)]
-    names = ("loss/td", "loss/policy_gradient", "loss/imitation", "loss/gradient_norm")
+    names = ("loss/td", "loss/policy_gradient", "loss/filtered_bc", "optim/grad_norm")
     return {name: [metrics[name].item() for metrics in updates] for name in names}
 
 

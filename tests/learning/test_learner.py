@@ -18,10 +18,10 @@ from tiny_agents import (
 from torch import Tensor
 
 from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
-from yamame.learning.values import values_by_discount
+from yamame.learning.values import value_metrics_by_gamma
 from yamame.model.agent import AgentConfig
 from yamame.model.heads.actor import ActorConfig
 from yamame.model.heads.critic import CriticConfig
@@ -37,22 +37,22 @@ NAIVE = replace(
         TINY_TRANSFORMER, activation="gelu", sigma_reparam=False, normformer=False, head_scaling=False
     ),
     timestep_encoder=replace(TINY_AGENT.timestep_encoder, activation="relu"),
-    actor=ActorConfig(hidden=(16,), activation="relu"),
-    critic=CriticConfig(ensemble=2, hidden=(16,), activation="relu"),
+    actor=ActorConfig(hidden_sizes=(16,), activation="relu"),
+    critic=CriticConfig(num_critics=2, hidden_sizes=(16,), activation="relu"),
     multi_gamma=False,
 )
 ABLATIONS = {
     "full": TINY_AGENT,
     "multi_gamma off": replace(TINY_AGENT, multi_gamma=False),
     "popart off": replace(TINY_AGENT, popart=False),
-    "feedforward": replace(TINY_AGENT, trajectory_encoder=FeedForwardConfig(width=16, layers=2)),
-    "gru": replace(TINY_AGENT, trajectory_encoder=GRUConfig(width=16, layers=2)),
+    "feedforward": replace(TINY_AGENT, trajectory_encoder=FeedForwardConfig(d_model=16, num_layers=2)),
+    "gru": replace(TINY_AGENT, trajectory_encoder=GRUConfig(d_model=16, num_layers=2)),
     "naive": NAIVE,
 }
 
 
 def learner_of(action_space: ActionSpace = DISCRETE, agent_config: AgentConfig = TINY_AGENT, **changes: Any) -> Learner:
-    config = LearnerConfig(**({"warmup_updates": 1, "learning_rate": 1e-3} | changes))
+    config = LearnerConfig(**({"lr_warmup_updates": 1, "learning_rate": 1e-3} | changes))
     return Learner(tiny_agent(agent_config, action_space), config, generator=torch.Generator().manual_seed(0))
 
 
@@ -81,7 +81,7 @@ def learned_parts(learner: Learner) -> set[str]:
         (1.0, 0.0, 0.0, {*ENCODERS, "critic"}),
         (0.0, 0.0, 1.0, {*ENCODERS, "actor"}),
     ],
-    ids=["policy gradient", "td", "imitation"],
+    ids=["policy gradient", "td", "filtered_bc"],
 )
 def test_each_loss_teaches_its_parts_and_no_other(
     action_space: ActionSpace, td: float, policy_gradient: float, imitation: float, parts: set[str]
@@ -91,7 +91,7 @@ def test_each_loss_teaches_its_parts_and_no_other(
         action_space,
         td=TDLoss(weight=td),
         policy_gradient=PolicyGradientLoss(weight=policy_gradient),
-        imitation=FilteredImitationLoss(weight=imitation),
+        filtered_bc=FilteredBCLoss(weight=imitation),
     )
     learner.update(batch_of(action_space))
     assert learned_parts(learner) == parts
@@ -104,7 +104,7 @@ def _is_slow(name: str) -> bool:
 
 @every_action_space
 def test_an_update_moves_everything_and_slow_heads_by_their_share(action_space: ActionSpace) -> None:
-    learner = learner_of(action_space, target_rate=0.1)
+    learner = learner_of(action_space, tau=0.1)
     learner.update(batch_of(action_space))
     before = snapshot(learner)
     learner.update(batch_of(action_space))
@@ -120,7 +120,7 @@ def test_an_update_moves_everything_and_slow_heads_by_their_share(action_space: 
 def test_an_update_observes_its_inputs_and_iterates_once() -> None:
     """Input statistics are those of the real tokens; singular vectors follow the weights of the last update."""
     learner, batch = learner_of(), batch_of()
-    features_NF = learner.agent.features(batch)[batch.real]
+    features_NF = learner.agent.features(batch)[batch.token_mask]
     learner.update(batch)
     assert learner.agent.timestep_encoder.normalizer.count == 1
     torch.testing.assert_close(learner.agent.timestep_encoder.normalizer.mean, features_NF.mean(0))
@@ -151,17 +151,17 @@ def test_every_ablation_learns(name: str, action_space: ActionSpace) -> None:
 
 
 def test_the_learning_rate_warms_up_then_stays() -> None:
-    learner = learner_of(warmup_updates=4, learning_rate=0.8, weight_decay=0.0)
+    learner = learner_of(lr_warmup_updates=4, learning_rate=0.8, weight_decay=0.0)
     rates = []
     for _ in range(6):
         learner.update(batch_of())
-        rates.append(learner.optimizer.learning_rate.item())
+        rates.append(learner.optimizer.lr.item())
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
 
 
 def test_warm_up_scales_the_very_first_step() -> None:
     """AdamW's first step is the learning rate times the gradient's sign, whatever the gradient."""
-    learner = learner_of(warmup_updates=10, learning_rate=1e-3, weight_decay=0.0)
+    learner = learner_of(lr_warmup_updates=10, learning_rate=1e-3, weight_decay=0.0)
     before = snapshot(learner)
     learner.update(batch_of())
     bias = "critic.layers.2.bias"
@@ -181,8 +181,8 @@ def test_weight_decay_shrinks_parameters() -> None:
 
 
 def test_gradients_are_clipped_to_a_global_norm() -> None:
-    free, clipped = learner_of(gradient_clip=1e9), learner_of(gradient_clip=1e-3)
-    norms = [learner.update(batch_of())["loss/gradient_norm"].item() for learner in (free, clipped)]
+    free, clipped = learner_of(max_grad_norm=1e9), learner_of(max_grad_norm=1e-3)
+    norms = [learner.update(batch_of())["optim/grad_norm"].item() for learner in (free, clipped)]
     assert norms[0] == pytest.approx(norms[1]) and norms[0] > 1e-2, "the norm that is logged is that before the clip"
     expected, actual = gradients(free.agent), gradients(clipped.agent)
     for name, gradient in expected.items():
@@ -204,10 +204,10 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(value: floa
     assert not of_data, "parameters, slow heads and statistics stay"
     for index, state in learner.optimizer.state_dict()["state"].items():
         assert all(torch.equal(moments[index][key], state[key]) for key in state)
-    assert (learner.skipped, learner.skipped_in_a_row, learner.updates) == (1, 1, 2)
+    assert (learner.num_nonfinite, learner.consecutive_nonfinite, learner.num_updates) == (1, 1, 2)
     metrics = learner.update(batch_of())
     assert all(number.isfinite() for number in metrics.values()), "one bad batch leaves no trace"
-    assert (learner.skipped, learner.skipped_in_a_row, learner.updates) == (1, 0, 3)
+    assert (learner.num_nonfinite, learner.consecutive_nonfinite, learner.num_updates) == (1, 0, 3)
 
 
 def test_observations_that_are_not_finite_leave_no_trace() -> None:
@@ -215,34 +215,34 @@ def test_observations_that_are_not_finite_leave_no_trace() -> None:
     batch = batch_of()
     vector = torch.full_like(batch.observation["vector"], torch.nan)
     learner.update(replace(batch, observation={**batch.observation, "vector": vector}))
-    assert learner.skipped == 1
+    assert learner.num_nonfinite == 1
     assert learner.update(batch_of())["loss/td"].isfinite()
 
 
 def test_too_many_bad_updates_in_a_row_end_the_run() -> None:
-    learner = learner_of(max_skipped_updates=3)
+    learner = learner_of(max_nonfinite_updates=3)
     for bad in (True, True, False, True, True):
         learner.update(poisoned(float("nan")) if bad else batch_of())
-        learner.check()
+        learner.raise_if_diverged()
     learner.update(poisoned(float("nan")))
     with pytest.raises(UserError, match="3 updates in a row"):
-        learner.check()
+        learner.raise_if_diverged()
 
 
 @every_action_space
 def test_a_restored_learner_goes_on_to_the_bit(action_space: ActionSpace) -> None:
-    learner = learner_of(action_space, warmup_updates=5)
+    learner = learner_of(action_space, lr_warmup_updates=5)
     for seed in range(3):
         learner.update(batch_of(action_space, seed))
     state = copy.deepcopy(learner.state_dict())
-    restored = learner_of(action_space, warmup_updates=5)
+    restored = learner_of(action_space, lr_warmup_updates=5)
     restored.update(batch_of(action_space, 9))
     restored.load_state_dict(state)
     for seed in range(3, 6):
         expected, actual = (one.update(batch_of(action_space, seed)) for one in (learner, restored))
         assert all(torch.equal(expected[name], actual[name]) for name in expected)
     assert not changed(snapshot(learner), restored)
-    assert restored.updates == learner.updates == 6
+    assert restored.num_updates == learner.num_updates == 6
 
 
 @pytest.mark.parametrize("reward_scale", [1.0, 50.0])
@@ -252,32 +252,32 @@ def test_values_logged_are_in_units_of_reward(reward_scale: float) -> None:
     for parameter in learner.agent.target_critic.parameters():
         torch.nn.init.zeros_(parameter)
     batch = batch_of()
-    expected = batch.reward[batch.valid].mean().item()
-    assert learner.update(batch)["value/target_mean"].item() == pytest.approx(expected)
+    expected = batch.reward[batch.loss_mask].mean().item()
+    assert learner.update(batch)["critic/td_target_mean"].item() == pytest.approx(expected)
 
 
 def test_values_by_discount_are_popart_s_in_units_of_reward() -> None:
     discounts = tuple(1 - 0.5**power for power in range(1, 12))
-    learner = learner_of(agent_config=replace(TINY_AGENT, discounts=discounts), td=TDLoss(reward_scale=4.0))
+    learner = learner_of(agent_config=replace(TINY_AGENT, gammas=discounts), td=TDLoss(reward_scale=4.0))
     for seed in range(3):
         learner.update(batch_of(seed=seed))
-    popart, all_discounts = learner.agent.popart, learner.agent.discounts_G.tolist()
-    values = values_by_discount(learner.agent, reward_scale=4.0)
-    shown = [float(key.rpartition("_")[2]) for key in values if key.startswith("value/target_mean_discount_")]
+    popart, all_gammas = learner.agent.popart, learner.agent.gammas_G.tolist()
+    values = value_metrics_by_gamma(learner.agent, reward_scale=4.0)
+    shown = [float(key.rpartition("_")[2]) for key in values if key.startswith("critic/td_target_mean_gamma_")]
     assert len(shown) == 6 and len(values) == 12
-    assert shown[0] == 0.5 and shown[-1] == pytest.approx(all_discounts[-1], rel=1e-5)
+    assert shown[0] == 0.5 and shown[-1] == pytest.approx(all_gammas[-1], rel=1e-5)
     for discount in shown:
-        at = min(range(len(all_discounts)), key=lambda index: abs(all_discounts[index] - discount))
-        mean, deviation = popart.mean_G[at].item() / 4, popart.deviation_G[at].item() / 4
-        assert values[f"value/target_mean_discount_{discount:g}"] == pytest.approx(mean) and mean
-        assert values[f"value/popart_deviation_discount_{discount:g}"] == pytest.approx(deviation)
+        at = min(range(len(all_gammas)), key=lambda index: abs(all_gammas[index] - discount))
+        mean, deviation = popart.mean_G[at].item() / 4, popart.std_G[at].item() / 4
+        assert values[f"critic/td_target_mean_gamma_{discount:g}"] == pytest.approx(mean) and mean
+        assert values[f"critic/popart_std_gamma_{discount:g}"] == pytest.approx(deviation)
     without = learner_of(agent_config=replace(TINY_AGENT, popart=False))
-    assert values_by_discount(without.agent, reward_scale=4.0) == {}
+    assert value_metrics_by_gamma(without.agent, reward_scale=4.0) == {}
 
 
 def test_learning_rate_warms_up_and_decays() -> None:
-    config = LearnerConfig(learning_rate=1.0, warmup_updates=4, decay_updates=100)
-    assert config.learning_rate_at(1) == pytest.approx(0.25 * 0.991)
-    assert config.learning_rate_at(50) == pytest.approx(0.55)
-    assert config.learning_rate_at(100) == config.learning_rate_at(1000) == pytest.approx(0.1)
-    assert LearnerConfig(learning_rate=1.0, warmup_updates=4).learning_rate_at(1000) == 1.0
+    config = LearnerConfig(learning_rate=1.0, lr_warmup_updates=4, lr_decay_updates=100)
+    assert config.lr_at(1) == pytest.approx(0.25 * 0.991)
+    assert config.lr_at(50) == pytest.approx(0.55)
+    assert config.lr_at(100) == config.lr_at(1000) == pytest.approx(0.1)
+    assert LearnerConfig(learning_rate=1.0, lr_warmup_updates=4).lr_at(1000) == 1.0

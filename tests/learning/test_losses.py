@@ -7,7 +7,7 @@ import torch
 from tiny_agents import double_batch, random_windows
 from torch import Tensor
 
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.records.batch import Predictions
@@ -34,16 +34,16 @@ def test_td_loss_is_the_squared_error_of_normalised_values() -> None:
     """Token 0: critics say 2*1-1, 3*2+.5 and 2*3-1, 3*5+.5 for targets 0 and 10: (1 + 3.5^2 + 25 + 5.5^2) / 4."""
     output = TDLoss()(BATCH, predictions())
     assert output.per_token.tolist() == [pytest.approx(68.5 / 4), pytest.approx((4 + 20.25 + 4 + 56.25) / 4)]
-    assert output.metrics["td_error"].item() == pytest.approx((3.5 + 5.5) / 2)
-    assert output.metrics["q_normalized"].item() == pytest.approx((6.5 + 15.5) / 2)
-    assert output.metrics["q_spread"].item() == pytest.approx(4.5)
+    assert output.metrics["critic/td_error_abs"].item() == pytest.approx((3.5 + 5.5) / 2)
+    assert output.metrics["critic/q_normalized"].item() == pytest.approx((6.5 + 15.5) / 2)
+    assert output.metrics["critic/q_ensemble_std"].item() == pytest.approx(4.5)
 
 
 def test_policy_gradient_takes_the_minimum_over_all_critics() -> None:
     """Token 0: -((2 * 0.5 - 1) + (3 * 1 + 0.5)) / 2; token 1: -((2 * -2 - 1) + (3 * 0 + 0.5)) / 2."""
     output = PolicyGradientLoss()(BATCH, predictions())
     assert output.per_token.tolist() == [pytest.approx(-1.75), pytest.approx(2.25)]
-    assert output.metrics["entropy"].item() == pytest.approx(0.2)
+    assert output.metrics["actor/entropy"].item() == pytest.approx(0.2)
 
 
 def test_policy_gradient_pulls_on_the_least_critic_only() -> None:
@@ -56,7 +56,7 @@ def test_policy_gradient_pulls_on_the_least_critic_only() -> None:
 def test_policy_gradient_follows_the_mean_of_the_critics_if_told() -> None:
     """Token 0: -((2 * 1.25 - 1) + (3 * 2.5 + 0.5)) / 2; token 1: -((2 * -1.5 - 1) + (3 * 4.5 + 0.5)) / 2."""
     q_policy = predictions().q_policy_NKG.clone().requires_grad_()
-    output = PolicyGradientLoss(critics="mean")(BATCH, predictions(q_policy_NKG=q_policy))
+    output = PolicyGradientLoss(critic_reduction="mean")(BATCH, predictions(q_policy_NKG=q_policy))
     assert output.per_token.tolist() == [pytest.approx(-4.75), pytest.approx(-5.0)]
     output.per_token[0].backward()
     assert q_policy.grad is not None
@@ -66,46 +66,46 @@ def test_policy_gradient_follows_the_mean_of_the_critics_if_told() -> None:
 def test_the_entropy_bonus_is_in_normalised_values() -> None:
     """Token 0: 1.75 + 0.5 (0.1 + 0.2) / 2; and a nat of either discount is worth half of the weight."""
     entropy = predictions().entropy_NG.clone().requires_grad_()
-    output = PolicyGradientLoss(entropy_weight=0.5)(BATCH, predictions(entropy_NG=entropy))
+    output = PolicyGradientLoss(entropy_coef=0.5)(BATCH, predictions(entropy_NG=entropy))
     assert output.per_token.tolist() == [pytest.approx(-1.825), pytest.approx(2.075)]
     output.per_token.sum().backward()
     assert entropy.grad is not None and entropy.grad.unique().tolist() == [-0.25]
-    with pytest.raises(UserError, match="entropy_weight"):
-        PolicyGradientLoss(entropy_weight=-0.1)
+    with pytest.raises(UserError, match="entropy_coef"):
+        PolicyGradientLoss(entropy_coef=-0.1)
 
 
 def test_imitation_compares_the_means_of_the_critics() -> None:
     """Token 0: means 2, 3.5 of the data against 1.25, 2.5 of the policy: both imitated. Token 1: only 1 > -1.5."""
-    output = FilteredImitationLoss()(BATCH, predictions())
+    output = FilteredBCLoss()(BATCH, predictions())
     assert output.per_token.tolist() == [pytest.approx((1 + 2) / 2), pytest.approx(3 / 2)]
-    assert output.metrics["imitated_fraction"].item() == 1.0
+    assert output.metrics["actor/filtered_bc_fraction"].item() == 1.0
 
 
 def test_imitation_looks_at_raw_critic_outputs() -> None:
     flipped = predictions(q_scale_G=torch.tensor([-2.0, -3.0]), q_shift_G=torch.tensor([9.0, 9.0]))
     assert torch.equal(
-        FilteredImitationLoss()(BATCH, flipped).per_token, FilteredImitationLoss()(BATCH, predictions()).per_token
+        FilteredBCLoss()(BATCH, flipped).per_token, FilteredBCLoss()(BATCH, predictions()).per_token
     )
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [(0.74, 1.5), (0.76, 1.0), (1.01, 0.0)])
 def test_advantages_below_the_threshold_are_not_imitated(threshold: float, expected: float) -> None:
     """Token 0 has advantages 0.75 and 1."""
-    output = FilteredImitationLoss(threshold=threshold)(BATCH, predictions())
+    output = FilteredBCLoss(advantage_threshold=threshold)(BATCH, predictions())
     assert output.per_token[0].item() == pytest.approx(expected)
 
 
 def test_an_advantage_equal_to_the_threshold_is_not_imitated() -> None:
     same = predictions(q_policy_NKG=predictions().q_data_NKG)
-    assert FilteredImitationLoss(threshold=0.0)(BATCH, same).per_token.tolist() == [0.0, 0.0]
-    assert FilteredImitationLoss(threshold=-1e-3)(BATCH, same).per_token.tolist() == [1.5, 3.5]
+    assert FilteredBCLoss(advantage_threshold=0.0)(BATCH, same).per_token.tolist() == [0.0, 0.0]
+    assert FilteredBCLoss(advantage_threshold=-1e-3)(BATCH, same).per_token.tolist() == [1.5, 3.5]
 
 
 def test_log_probabilities_are_clamped() -> None:
     extreme = predictions(log_prob_NG=torch.tensor([[-1e9, 1e9], [0.0, 0.0]]))
-    assert FilteredImitationLoss()(BATCH, extreme).per_token[0].item() == 0.0
+    assert FilteredBCLoss()(BATCH, extreme).per_token[0].item() == 0.0
     extreme = predictions(log_prob_NG=torch.tensor([[-1e9, -5.0], [0.0, 0.0]]))
-    assert FilteredImitationLoss(largest_log_prob=20.0)(BATCH, extreme).per_token[0].item() == 12.5
+    assert FilteredBCLoss(log_prob_clip=20.0)(BATCH, extreme).per_token[0].item() == 12.5
 
 
 def test_imitation_sends_no_gradient_through_the_advantage() -> None:
@@ -113,10 +113,10 @@ def test_imitation_sends_no_gradient_through_the_advantage() -> None:
         name: getattr(predictions(), name).clone().requires_grad_()
         for name in ("log_prob_NG", "q_data_NKG", "q_policy_NKG")
     }
-    FilteredImitationLoss()(BATCH, predictions(**tensors)).per_token.sum().backward()
+    FilteredBCLoss()(BATCH, predictions(**tensors)).per_token.sum().backward()
     assert tensors["log_prob_NG"].grad is not None and tensors["log_prob_NG"].grad[0].tolist() == [-0.5, -0.5]
     assert tensors["q_data_NKG"].grad is None and tensors["q_policy_NKG"].grad is None
 
 
 def test_default_weights_are_the_papers() -> None:
-    assert (TDLoss().weight, PolicyGradientLoss().weight, FilteredImitationLoss().weight) == (10.0, 1.0, 0.1)
+    assert (TDLoss().weight, PolicyGradientLoss().weight, FilteredBCLoss().weight) == (10.0, 1.0, 0.1)

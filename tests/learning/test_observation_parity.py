@@ -8,8 +8,8 @@ import pytest
 import torch
 from showing_environments import LENGTH, MIXED, agent_for, collected
 
-from yamame.learning.compute import PLAIN, Compute
-from yamame.learning.cuda_graph import PLAIN_RUNS
+from yamame.learning.compute import CPU_FLOAT32, Compute
+from yamame.learning.cuda_graph import WARMUP_CALLS
 from yamame.learning.learner import Learner, LearnerConfig
 from yamame.records.batch import Batch
 from yamame.replay.packing import Window, pack
@@ -19,25 +19,25 @@ def learner_on_all_kinds(compute: Compute, chunk_elements: int = 500) -> Learner
     agent = agent_for(MIXED)
     agent.timestep_encoder.chunk_elements = chunk_elements
     generator = torch.Generator(compute.device).manual_seed(0)
-    return Learner(agent, LearnerConfig(warmup_updates=1), generator=generator, compute=compute)
+    return Learner(agent, LearnerConfig(lr_warmup_updates=1), generator=generator, compute=compute)
 
 
 def batch_of_all_kinds(trials: int) -> Batch:
     trajectories = collected(agent_for(MIXED), MIXED, trials)
-    return pack([Window(trajectory=each, start=0, length=LENGTH) for each in trajectories], token_multiple=16)
+    return pack([Window(trajectory=each, start=0, length=LENGTH) for each in trajectories], pad_tokens_to_multiple_of=16)
 
 
 def check_the_same_updates(plain: Learner, other: Learner, tolerance: float) -> None:
     for trials in (2, 4, 6):
         batch = batch_of_all_kinds(trials)
         expected, found = plain.update(batch), other.update(batch)
-        for name in ("loss/td", "loss/gradient_norm"):
+        for name in ("loss/td", "optim/grad_norm"):
             torch.testing.assert_close(found[name], expected[name], rtol=tolerance, atol=tolerance)
 
 
 def test_updates_in_bfloat16_are_close() -> None:
-    coarse = replace(PLAIN, dtype=torch.bfloat16)
-    check_the_same_updates(learner_on_all_kinds(PLAIN), learner_on_all_kinds(coarse), tolerance=0.05)
+    coarse = replace(CPU_FLOAT32, dtype=torch.bfloat16)
+    check_the_same_updates(learner_on_all_kinds(CPU_FLOAT32), learner_on_all_kinds(coarse), tolerance=0.05)
 
 
 @pytest.mark.slow
@@ -60,11 +60,11 @@ check_the_same_updates(learner_on_all_kinds(PLAIN), learner_on_all_kinds(compile
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("chunk_elements", [500, 10**6])
 def test_updates_recorded_are_the_same(chunk_elements: int) -> None:
-    on_gpu = replace(PLAIN, device=torch.device("cuda"))
+    on_gpu = replace(CPU_FLOAT32, device=torch.device("cuda"))
     plain, recorded = (
         learner_on_all_kinds(replace(on_gpu, cuda_graph=cuda_graph), chunk_elements) for cuda_graph in (False, True)
     )
     batch = batch_of_all_kinds(4)
-    for _ in range(PLAIN_RUNS + 3):
+    for _ in range(WARMUP_CALLS + 3):
         expected, found = plain.update(batch), recorded.update(batch)
         torch.testing.assert_close(found["loss/td"], expected["loss/td"], rtol=1e-3, atol=1e-3)

@@ -24,20 +24,20 @@ from yamame.model.heads.actor import Actor
 from yamame.records.batch import Batch
 from yamame.replay.packing import Window
 
-LOSSES = ("loss/td", "loss/policy_gradient", "loss/imitation")
+LOSSES = ("loss/td", "loss/policy_gradient", "loss/filtered_bc")
 action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Continuous policies choose their mode; the subset of critics is all of them."""
-    drawn = Actor.noise
+    drawn = Actor.sample_noise
 
     def none(actor: Actor, state_ND: Tensor, generator: torch.Generator) -> Tensor | None:
         noise = drawn(actor, state_ND, generator)
         return None if noise is None else torch.zeros_like(noise)
 
-    monkeypatch.setattr(Actor, "noise", none)
+    monkeypatch.setattr(Actor, "sample_noise", none)
 
 
 def still_learner(action_space: ActionSpace) -> Learner:
@@ -47,13 +47,13 @@ def still_learner(action_space: ActionSpace) -> Learner:
     for _ in range(300):
         power_iteration(agent)
     agent.popart.update = lambda *_: None  # type: ignore[method-assign]
-    agent.timestep_encoder.normalizer.observe = lambda *_: None  # type: ignore[method-assign]
+    agent.timestep_encoder.normalizer.update = lambda *_: None  # type: ignore[method-assign]
     config = LearnerConfig(
-        td=TDLoss(critics_in_target=4, n_step=2),
+        td=TDLoss(num_critics_in_target=4, n_step=2),
         learning_rate=1e-30,
         weight_decay=0.0,
-        target_rate=1e-30,
-        gradient_clip=1e12,
+        tau=1e-30,
+        max_grad_norm=1e12,
     )
     return Learner(agent, config, generator=torch.Generator().manual_seed(0))
 

@@ -7,13 +7,13 @@ import torch
 from learning_in_ranks import Outcome, Updates, exchanged, in_processes, left_alone, made
 from tiny_agents import CONTINUOUS, DISCRETE, ActionSpace
 
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
-from yamame.ops.ranks import ALONE
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
+from yamame.ops.ranks import SINGLE_PROCESS
 
 pytestmark = pytest.mark.slow
 
 WORK = Updates(dtype=torch.float64)
-ALL_IMITATED = replace(WORK.learner, imitation=FilteredImitationLoss(threshold=-1e9))
+ALL_IMITATED = replace(WORK.learner, filtered_bc=FilteredBCLoss(advantage_threshold=-1e9))
 """Whether an advantage is above the threshold may hang on the last bit of a float32, and with it all that follows."""
 
 
@@ -70,8 +70,8 @@ def test_three_exchange_what_they_have_to_agree_on() -> None:
         {**expected, "gathered": [2], "tensors": [[6.0], [3.0, 3.0]]},
     ]
     alone = {"sum": 1, "max": 1, "any": False, "none": False, "first": {"rank": 0}, "gathered": [0]}
-    assert exchanged(ALONE) == {**alone, "tensors": [[1.0], [0.0, 0.0]]}
+    assert exchanged(SINGLE_PROCESS) == {**alone, "tensors": [[1.0], [0.0, 0.0]]}
 
 
 def test_what_one_cannot_begin_the_others_leave() -> None:
-    assert in_processes(left_alone) == ["LostRankError", "failed"]
+    assert in_processes(left_alone) == ["PeerLostError", "failed"]

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import Agent, AgentConfig
@@ -55,7 +55,7 @@ def mdp_batch(ending: Ending, repeat: int = 1) -> Batch:
             **ends,
         )
         windows += [Window(trajectory=trajectory, start=0, length=1)] * repeat
-    return pack(windows, token_multiple=4)
+    return pack(windows, pad_tokens_to_multiple_of=4)
 
 
 def test_the_known_values() -> None:
@@ -74,7 +74,7 @@ def fixed_point(loss: TDLoss, ending: Ending) -> Tensor:
     for _ in range(300):
         value = q.view(2, 2, -1).mean(1)
         next_q_NKG = value[state_N][:, None].expand(-1, 2, -1)
-        q = loss.target(batch, next_q_NKG, DISCOUNTS, torch.Generator())[batch.valid]
+        q = loss.td_target(batch, next_q_NKG, DISCOUNTS, torch.Generator())[batch.loss_mask]
     return q
 
 
@@ -103,13 +103,13 @@ def test_reward_scale_multiplies_targets_only() -> None:
 
 def test_targets_are_the_minimum_of_a_subset_of_the_slow_critics() -> None:
     batch = mdp_batch("terminated", repeat=2000)
-    next_q_NKG = torch.tensor([1.0, 2.0, 3.0]).double()[None, :, None].expand(len(batch.valid), -1, 1)
+    next_q_NKG = torch.tensor([1.0, 2.0, 3.0]).double()[None, :, None].expand(len(batch.loss_mask), -1, 1)
     loss, half = TDLoss(reward_scale=1.0), torch.tensor([0.5]).double()
-    first = batch.valid & (batch.reward == 1.0)
-    drawn = loss.target(batch, next_q_NKG, half, torch.Generator().manual_seed(0))[first]
+    first = batch.loss_mask & (batch.reward == 1.0)
+    drawn = loss.td_target(batch, next_q_NKG, half, torch.Generator().manual_seed(0))[first]
     assert sorted(set(drawn.flatten().tolist())) == [1.5, 2.0]
     assert (drawn == 1.5).double().mean().item() == pytest.approx(2 / 3, abs=0.04)
-    whole = replace(loss, critics_in_target=3).target(batch, next_q_NKG, half, torch.Generator())[first]
+    whole = replace(loss, num_critics_in_target=3).td_target(batch, next_q_NKG, half, torch.Generator())[first]
     assert set(whole.flatten().tolist()) == {1.5}
 
 
@@ -118,12 +118,12 @@ def learned_agent(td: TDLoss, ending: Ending, monkeypatch: pytest.MonkeyPatch, *
     torch.manual_seed(0)
     agent = Agent(
         AgentConfig(
-            timestep_encoder=TimestepEncoderConfig(hidden=(), width=8),
-            trajectory_encoder=FeedForwardConfig(width=8, layers=1),
-            actor=ActorConfig(hidden=()),
-            critic=CriticConfig(ensemble=2, hidden=(16,)),
-            discounts=(0.5,),
-            acting_discount=0.9,
+            timestep_encoder=TimestepEncoderConfig(hidden_sizes=(), output_size=8),
+            trajectory_encoder=FeedForwardConfig(d_model=8, num_layers=1),
+            actor=ActorConfig(hidden_sizes=()),
+            critic=CriticConfig(num_critics=2, hidden_sizes=(16,)),
+            gammas=(0.5,),
+            acting_gamma=0.9,
             **config,
         ),
         observation_space=spaces.Discrete(2),
@@ -143,12 +143,12 @@ def learned_agent(td: TDLoss, ending: Ending, monkeypatch: pytest.MonkeyPatch, *
         LearnerConfig(
             td=td,
             policy_gradient=PolicyGradientLoss(weight=0.0),
-            imitation=FilteredImitationLoss(weight=0.0),
+            filtered_bc=FilteredBCLoss(weight=0.0),
             learning_rate=1e-2,
-            warmup_updates=1,
+            lr_warmup_updates=1,
             weight_decay=0.0,
-            gradient_clip=10.0,
-            target_rate=0.3,
+            max_grad_norm=10.0,
+            tau=0.3,
         ),
         generator=torch.Generator().manual_seed(0),
     )
@@ -162,9 +162,9 @@ def learned_agent(td: TDLoss, ending: Ending, monkeypatch: pytest.MonkeyPatch, *
 @torch.no_grad()
 def learned_q(agent: Agent, reward_scale: float) -> np.ndarray:
     batch = mdp_batch("terminated")
-    raw_NKGA = agent.critic(agent.encode(agent.features(batch), batch))[batch.valid]
-    action = batch.action[batch.valid][:, None, None, None].expand(-1, *raw_NKGA.shape[1:3], 1)
-    q_NKG = agent.popart.value(raw_NKGA.gather(3, action).squeeze(3))
+    raw_NKGA = agent.critic(agent.encode(agent.features(batch), batch))[batch.loss_mask]
+    action = batch.action[batch.loss_mask][:, None, None, None].expand(-1, *raw_NKGA.shape[1:3], 1)
+    q_NKG = agent.popart.denormalize(raw_NKGA.gather(3, action).squeeze(3))
     return q_NKG.mean(1).numpy() / reward_scale
 
 

@@ -25,17 +25,17 @@ from tiny_agents import (
 )
 from torch import Tensor, nn
 
-from yamame.learning.compute import PLAIN, Compute
-from yamame.learning.cuda_graph import PLAIN_RUNS
+from yamame.learning.compute import CPU_FLOAT32, Compute
+from yamame.learning.cuda_graph import WARMUP_CALLS
 from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.learning.losses.world_model import WorldModelLoss
 from yamame.model.agent import Agent
 from yamame.model.blocks.input_normalizer import InputNormalizer
 from yamame.records.batch import Batch
-from yamame.records.errors import FieldError, UserError
+from yamame.records.errors import ConfigFieldError, UserError
 
 NUM_SEEN = 3 + 4
 """Numbers of an observation of `OBSERVATIONS`."""
@@ -56,8 +56,8 @@ def agent_of(
     return agent.to(dtype)
 
 
-def learner_of(agent: Agent, compute: Compute = PLAIN, **changes: Any) -> Learner:
-    config = {"warmup_updates": 1, "learning_rate": 1e-3, "world_model": WorldModelLoss(weight=1.0)} | changes
+def learner_of(agent: Agent, compute: Compute = CPU_FLOAT32, **changes: Any) -> Learner:
+    config = {"lr_warmup_updates": 1, "learning_rate": 1e-3, "world_model": WorldModelLoss(weight=1.0)} | changes
     generator = torch.Generator(compute.device).manual_seed(3)
     return Learner(agent, LearnerConfig(**config), generator=generator, compute=compute)
 
@@ -70,9 +70,9 @@ def errors(agent: Agent, batch: Batch) -> Tensor:
     """The loss of every token."""
     features_NF = agent.features(batch)
     state_ND = agent.encode(features_NF, batch)
-    target_NG = state_ND.new_zeros(len(state_ND), len(agent.discounts_G))
-    noise = agent.actor.noise(state_ND, torch.Generator().manual_seed(0))
-    predictions = agent.predict(state_ND, batch, target_NG, noise, agent.changes(features_NF))
+    target_NG = state_ND.new_zeros(len(state_ND), len(agent.gammas_G))
+    noise = agent.actor.sample_noise(state_ND, torch.Generator().manual_seed(0))
+    predictions = agent.predict(state_ND, batch, target_NG, noise, agent.observation_deltas(features_NF))
     return WorldModelLoss()(batch, predictions).per_token
 
 
@@ -92,24 +92,24 @@ class Oracle(nn.Module):
 def test_the_loss_is_zero_where_all_is_foreseen() -> None:
     """Every action goes on by its own distance, through soft resets too."""
     agent, batch = agent_of(), batch_of()
-    distance_N = torch.where(batch.position > 0, 3.0 * batch.previous_action - 2.0, 0.0).double()
-    walked_N = torch.cat([part.cumsum(0) for part in distance_N.split((batch.segment.bincount()).tolist())])
+    distance_N = torch.where(batch.position_ids > 0, 3.0 * batch.previous_action - 2.0, 0.0).double()
+    walked_N = torch.cat([part.cumsum(0) for part in distance_N.split((batch.segment_ids.bincount()).tolist())])
     vector = walked_N[:, None] * torch.tensor([1.0, -2.0, 0.0]).double()
-    batch = replace(batch, observation={"vector": vector, "cell": torch.zeros_like(batch.segment)})
+    batch = replace(batch, observation={"vector": vector, "cell": torch.zeros_like(batch.segment_ids)})
     features_NF = agent.features(batch)
-    agent.observe(features_NF, batch)
+    agent.update_normalizers(features_NF, batch)
     assert agent.world_model is not None
-    changes_NO = agent.changes(features_NF)
+    changes_NO = agent.observation_deltas(features_NF)
     assert changes_NO is not None
     torch.testing.assert_close(
-        changes_NO[batch.valid].square().mean(0), torch.tensor([0, 0, 0, 0, 1.0, 1.0, 0]).double(), rtol=0.01, atol=0
+        changes_NO[batch.loss_mask].square().mean(0), torch.tensor([0, 0, 0, 0, 1.0, 1.0, 0]).double(), rtol=0.01, atol=0
     )
-    did = [int(((batch.action == action) & batch.valid).nonzero()[0]) for action in range(3)]
+    did = [int(((batch.action == action) & batch.loss_mask).nonzero()[0]) for action in range(3)]
     agent.world_model = oracle = Oracle(agent.world_model.normalizer, changes_NO[did])
-    torch.testing.assert_close(errors(agent, batch)[batch.valid], torch.zeros(16).double())
-    assert errors(agent, batch)[~batch.valid & batch.real].any(), "beyond its window nobody foresees anything"
+    torch.testing.assert_close(errors(agent, batch)[batch.loss_mask], torch.zeros(16).double())
+    assert errors(agent, batch)[~batch.loss_mask & batch.token_mask].any(), "beyond its window nobody foresees anything"
     oracle.off = 2.0
-    torch.testing.assert_close(errors(agent, batch)[batch.valid], torch.full((16,), 4.0).double())
+    torch.testing.assert_close(errors(agent, batch)[batch.loss_mask], torch.full((16,), 4.0).double())
 
 
 def test_each_action_has_a_forecast_of_its_own() -> None:
@@ -133,9 +133,9 @@ def test_no_window_looks_into_another(action_space: ActionSpace) -> None:
     shake(agent)
     windows = random_windows(1, (4, 7, 1), action_space)
     batch = double_batch(windows, token_multiple=8)
-    packed = errors(agent, batch)[batch.valid]
+    packed = errors(agent, batch)[batch.loss_mask]
     alone = [double_batch([window]) for window in windows]
-    torch.testing.assert_close(packed, torch.cat([errors(agent, one)[one.valid] for one in alone]), rtol=0, atol=1e-9)
+    torch.testing.assert_close(packed, torch.cat([errors(agent, one)[one.loss_mask] for one in alone]), rtol=0, atol=1e-9)
 
 
 @every_action_space
@@ -143,7 +143,7 @@ def test_it_teaches_the_encoders_and_itself_alone(action_space: ActionSpace) -> 
     nothing_else = {
         "td": TDLoss(weight=0.0),
         "policy_gradient": PolicyGradientLoss(weight=0.0),
-        "imitation": FilteredImitationLoss(weight=0.0),
+        "filtered_bc": FilteredBCLoss(weight=0.0),
     }
     learner = learner_of(agent_of(action_space), **nothing_else)
     learner.update(batch_of(action_space))
@@ -158,7 +158,7 @@ def test_the_loss_counts_by_its_weight(action_space: ActionSpace) -> None:
     for weight in (0.0, 1.0, 2.0):
         agent = agent_of(action_space)
         shake(agent)
-        learner = learner_of(agent, world_model=WorldModelLoss(weight=weight), gradient_clip=1e9)
+        learner = learner_of(agent, world_model=WorldModelLoss(weight=weight), max_grad_norm=1e9)
         learner.update(batch_of(action_space))
         found.append(gradients(agent))
     without, once, twice = found
@@ -177,7 +177,7 @@ def test_it_learns_what_follows() -> None:
 def test_without_a_weight_there_is_nothing_of_it() -> None:
     assert LearnerConfig().world_model.weight == 0.0
     with_it, without = agent_of(), agent_of(world_model=False)
-    assert without.changes(without.features(batch_of())) is None
+    assert without.observation_deltas(without.features(batch_of())) is None
     names = set(without.state_dict())
     assert not any("world_model" in name for name in names)
     assert {name for name in with_it.state_dict() if name not in names} == {
@@ -192,7 +192,7 @@ def test_without_a_weight_there_is_nothing_of_it() -> None:
 def test_a_loss_without_its_head_is_refused() -> None:
     with pytest.raises(UserError, match="world_model=True"):
         learner_of(agent_of(world_model=False))
-    with pytest.raises(FieldError, match="weight must be at least 0"):
+    with pytest.raises(ConfigFieldError, match="weight must be at least 0"):
         WorldModelLoss(weight=-1.0)
 
 
@@ -219,8 +219,8 @@ def test_what_lies_far_from_its_mean_does_not_rule_the_loss() -> None:
     vector = batch.observation["vector"].clone()
     vector[2] = 1e6
     features_NF = agent.features(replace(batch, observation={**batch.observation, "vector": vector}))
-    change_NO = agent.changes(features_NF)
-    assert change_NO is not None and change_NO.abs().max() == 10.0
+    target_delta_NO = agent.observation_deltas(features_NF)
+    assert target_delta_NO is not None and target_delta_NO.abs().max() == 10.0
 
 
 @every_action_space
@@ -228,7 +228,7 @@ def test_what_lies_far_from_its_mean_does_not_rule_the_loss() -> None:
 def test_in_pieces(action_space: ActionSpace, chunk_tokens: int) -> None:
     whole, pieces = (
         learner_of(agent_of(action_space)),
-        learner_of(agent_of(action_space), replace(PLAIN, chunk_tokens=chunk_tokens)),
+        learner_of(agent_of(action_space), replace(CPU_FLOAT32, chunk_tokens=chunk_tokens)),
     )
     for seed in range(2):
         expected, metrics = (learner.update(batch_of(action_space, seed)) for learner in (whole, pieces))
@@ -261,13 +261,13 @@ def check_the_same_updates(plain: Learner, other: Learner, tolerance: float, cou
     """Of instructions of words, and of the world model."""
     for seed in range(count):
         expected, found = (learner.update(instructed_batch(seed)) for learner in (plain, other))
-        for name in ("loss/td", "loss/world_model", "loss/gradient_norm"):
+        for name in ("loss/td", "loss/world_model", "optim/grad_norm"):
             torch.testing.assert_close(found[name], expected[name], rtol=tolerance, atol=tolerance)
 
 
 def test_updates_in_bfloat16_are_close() -> None:
-    coarse = instructed_learner(replace(PLAIN, dtype=torch.bfloat16))
-    check_the_same_updates(instructed_learner(PLAIN), coarse, tolerance=0.05)
+    coarse = instructed_learner(replace(CPU_FLOAT32, dtype=torch.bfloat16))
+    check_the_same_updates(instructed_learner(CPU_FLOAT32), coarse, tolerance=0.05)
     assert {value.dtype for value in coarse.agent.state_dict().values()} == {torch.float32}
 
 
@@ -288,6 +288,6 @@ check_the_same_updates(instructed_learner(PLAIN), instructed_learner(replace(PLA
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_updates_recorded_are_the_same() -> None:
-    on_gpu = replace(PLAIN, device=torch.device("cuda"))
+    on_gpu = replace(CPU_FLOAT32, device=torch.device("cuda"))
     recorded = instructed_learner(replace(on_gpu, cuda_graph=True))
-    check_the_same_updates(instructed_learner(on_gpu), recorded, tolerance=1e-3, count=PLAIN_RUNS + 3)
+    check_the_same_updates(instructed_learner(on_gpu), recorded, tolerance=1e-3, count=WARMUP_CALLS + 3)

@@ -37,11 +37,11 @@ def test_passive_tmaze_from_data_alone_and_as_a_share(tmp_path: Path) -> None:
     source = yamame.train("passive-tmaze", horizon=10, run_dir=tmp_path / "source")
     data = {"data": (str(source.directory),)}
     alone = yamame.train(
-        "passive-tmaze", horizon=10, seed=1, offline={**data, "updates": 400}, run_dir=tmp_path / "run"
+        "passive-tmaze", horizon=10, seed=1, offline={**data, "total_updates": 400}, run_dir=tmp_path / "run"
     )
-    assert alone.summary["env_steps"] == 0 and alone.summary["updates"] <= 400
+    assert alone.result["env_steps"] == 0 and alone.result["updates"] <= 400
     assert alone.evaluate(trials=256)["success_rate"] == 1.0
     mixed = yamame.train(
-        "passive-tmaze", horizon=10, seed=1, offline={**data, "fraction": 0.25}, run_dir=tmp_path / "mixed"
+        "passive-tmaze", horizon=10, seed=1, offline={**data, "batch_fraction": 0.25}, run_dir=tmp_path / "mixed"
     )
     assert mixed.evaluate(trials=256)["success_rate"] == 1.0

@@ -14,13 +14,13 @@ pytestmark = [pytest.mark.learning, pytest.mark.timeout(1800)]
 @pytest.mark.parametrize(("make", "random"), [(RepeatPair, 1 / 12), (RepeatBits, 1 / 2), (LegalMoves, 1 / 3)])
 def test_nine_tenths_of_the_optimum(make: Any, random: float, tmp_path: Path) -> None:
     run = yamame.train(make, horizon=STEPS, run_dir=tmp_path / "run", env_steps=24_000, **SETTINGS)
-    print(make.__name__, run.summary["return_mean"], run.summary["wall_seconds"])
-    assert run.summary["return_mean"] >= 0.9 > 1.5 * random
+    print(make.__name__, run.result["return_mean"], run.result["wall_seconds"])
+    assert run.result["return_mean"] >= 0.9 > 1.5 * random
 
 
 SETTINGS: dict[str, Any] = {
-    "env.workers": 0,
-    "pace.updates_per_env_step": 0.25,
+    "env.num_workers": 0,
+    "updates_per_env_step": 0.25,
     "learner.learning_rate": 1e-3,
-    "evaluation": {"every_env_steps": 1200, "trials": 64, "final_trials": 256, "solved_return": 0.97},
+    "eval": {"interval_env_steps": 1200, "trials": 64, "final_trials": 256, "stop_return": 0.97},
 }

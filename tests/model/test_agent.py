@@ -93,10 +93,10 @@ def test_slow_heads_are_not_trained_and_follow_by_their_share(action_space: Acti
 def test_target_values_come_from_the_slow_heads_in_units_of_reward(action_space: ActionSpace) -> None:
     agent = tiny_agent(action_space=action_space)
     state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    noise = agent.actor.noise(state_ND, torch.Generator().manual_seed(1))
+    noise = agent.actor.sample_noise(state_ND, torch.Generator().manual_seed(1))
     before = agent.target_values(state_ND, None, noise)
-    raw = agent.critic.policy_value(state_ND, agent.actor(state_ND), noise)
-    torch.testing.assert_close(before, agent.popart.deviation_G * raw.detach())
+    raw = agent.critic.policy_q(state_ND, agent.actor(state_ND), noise)
+    torch.testing.assert_close(before, agent.popart.std_G * raw.detach())
     shake(agent.actor)
     shake(agent.critic)
     assert torch.equal(agent.target_values(state_ND, None, noise), before)
@@ -104,12 +104,12 @@ def test_target_values_come_from_the_slow_heads_in_units_of_reward(action_space:
 
 
 def test_the_acting_discount_stands_last() -> None:
-    assert AgentConfig().all_discounts(DISCRETE) == (*PAPER_DISCRETE, 0.999)
+    assert AgentConfig().all_gammas(DISCRETE) == (*PAPER_DISCRETE, 0.999)
     assert len(PAPER_DISCRETE) == 17
-    assert AgentConfig().all_discounts(SEVERAL) == (*PAPER_DISCRETE, 0.999)
-    assert AgentConfig(acting_discount=0.99).all_discounts(CONTINUOUS) == (*PAPER_CONTINUOUS, 0.99)
-    assert AgentConfig(discounts=(0.1, 0.2)).all_discounts(DISCRETE) == (0.1, 0.2, 0.999)
-    assert AgentConfig(discounts=(0.1, 0.2), multi_gamma=False).all_discounts(DISCRETE) == (0.999,)
+    assert AgentConfig().all_gammas(SEVERAL) == (*PAPER_DISCRETE, 0.999)
+    assert AgentConfig(acting_gamma=0.99).all_gammas(CONTINUOUS) == (*PAPER_CONTINUOUS, 0.99)
+    assert AgentConfig(gammas=(0.1, 0.2)).all_gammas(DISCRETE) == (0.1, 0.2, 0.999)
+    assert AgentConfig(gammas=(0.1, 0.2), multi_gamma=False).all_gammas(DISCRETE) == (0.999,)
 
 
 @every_action_space
@@ -119,7 +119,7 @@ def test_an_actor_for_one_discount_is_the_same_policy(action_space: ActionSpace)
     state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     everything = tensors_of(agent.actor(state_ND))
     for discount in range(DISCOUNTS):
-        alone = tensors_of(agent.actor.only(discount)(state_ND))
+        alone = tensors_of(agent.actor.for_gamma(discount)(state_ND))
         assert alone.keys() == everything.keys() and alone
         for name, value in alone.items():
             torch.testing.assert_close(value[:, 0], everything[name][:, discount], rtol=0, atol=1e-12)
@@ -127,11 +127,11 @@ def test_an_actor_for_one_discount_is_the_same_policy(action_space: ActionSpace)
 
 def tensors_of(policy: PolicyDistribution) -> dict[str, torch.Tensor]:
     """All that a policy has for every discount."""
-    values = vars(policy.each if isinstance(policy, FactoredPolicy) else policy)
+    values = vars(policy.categorical if isinstance(policy, FactoredPolicy) else policy)
     return {name: value for name, value in values.items() if isinstance(value, torch.Tensor) and "G" in name}
 
 
-@pytest.mark.parametrize("encoder", [TINY_TRANSFORMER, GRUConfig(width=16), FeedForwardConfig(width=16)])
+@pytest.mark.parametrize("encoder", [TINY_TRANSFORMER, GRUConfig(d_model=16), FeedForwardConfig(d_model=16)])
 def test_the_encoder_is_the_configs(encoder: TransformerConfig | GRUConfig | FeedForwardConfig) -> None:
     agent = tiny_agent(replace(TINY_AGENT, trajectory_encoder=encoder))
     assert type(agent.trajectory_encoder).__name__ == type(encoder).__name__.removesuffix("Config")
@@ -139,8 +139,8 @@ def test_the_encoder_is_the_configs(encoder: TransformerConfig | GRUConfig | Fee
 
 def test_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(UserError, match="multiple"):
-        replace(TINY_TRANSFORMER, heads=3)
+        replace(TINY_TRANSFORMER, num_heads=3)
     with pytest.raises(UserError, match="even"):
-        replace(TINY_TRANSFORMER, width=15, heads=3)
+        replace(TINY_TRANSFORMER, d_model=15, num_heads=3)
     with pytest.raises(UserError, match="even"):
-        replace(TINY_TRANSFORMER, width=6, heads=2, positions="rotary")
+        replace(TINY_TRANSFORMER, d_model=6, num_heads=2, position_embedding="rotary")

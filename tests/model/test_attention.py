@@ -9,19 +9,19 @@ from tiny_agents import random_windows
 from torch import Tensor
 
 from yamame.model.trajectory_encoders.attention import (
-    BackEnd,
+    AttentionBackend,
     attend,
     attend_flash,
-    attend_rows,
-    attend_windows,
-    back_end,
+    attend_padded,
+    attend_per_segment,
+    select_backend,
 )
-from yamame.model.trajectory_encoders.causal import band, by_products, fused
+from yamame.model.trajectory_encoders.causal import sliding_window_mask, matmul_attention, sdpa_attention
 from yamame.records.batch import Batch
 from yamame.replay.packing import pack
 
 HEADS, WIDTH = 2, 8
-BACK_ENDS: list[BackEnd] = [attend, attend_windows, attend_rows]
+BACK_ENDS: list[AttentionBackend] = [attend, attend_per_segment, attend_padded]
 every_back_end = pytest.mark.parametrize("look", BACK_ENDS)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -29,12 +29,12 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 def batch_of(tokens: tuple[int, ...] | list[int], token_multiple: int = 8, row_multiple: int = 1) -> Batch:
     """Windows of so many tokens each."""
     windows = random_windows(0, [length - 1 for length in tokens])
-    return pack(windows, token_multiple=token_multiple, row_multiple=row_multiple)
+    return pack(windows, pad_tokens_to_multiple_of=token_multiple, pad_seqlen_to_multiple_of=row_multiple)
 
 
 def random_inputs(batch: Batch, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
-    shape = (len(batch.valid), HEADS, WIDTH)
+    shape = (len(batch.loss_mask), HEADS, WIDTH)
     return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for _ in range(3)]
 
 
@@ -42,17 +42,17 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, batch: Batch, memory_length: int) -
     """Softmax of q k / sqrt(F) over all pairs of tokens of which the first may see the second; zero on the filling."""
     token = torch.arange(len(q))
     distance = token[:, None] - token
-    seen = (batch.segment[:, None] == batch.segment) & (distance >= 0) & (distance < memory_length)
+    seen = (batch.segment_ids[:, None] == batch.segment_ids) & (distance >= 0) & (distance < memory_length)
     score = torch.einsum("nhf,mhf->hnm", q, k) / math.sqrt(WIDTH)
     weight = score.masked_fill(~seen, -math.inf).softmax(dim=2)
-    return torch.einsum("hnm,mhf->nhf", weight, v) * batch.real[:, None, None]
+    return torch.einsum("hnm,mhf->nhf", weight, v) * batch.token_mask[:, None, None]
 
 
 def values_and_gradients(look: Callable[..., Tensor], inputs: list[Tensor], batch: Batch, memory: int) -> list[Tensor]:
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     out = look(*leaves, batch, memory)
     direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    real = batch.real[:, None, None].to(out.device)
+    real = batch.token_mask[:, None, None].to(out.device)
     out = torch.where(real, out, 0.0)
     return [out, *torch.autograd.grad((out * direction.to(out)).sum(), leaves)]
 
@@ -68,15 +68,15 @@ def check(look: Callable[..., Tensor], batch: Batch, memory: int, dtype: torch.d
 @every_back_end
 @pytest.mark.parametrize("memory_length", [1, 3, 7, 20])
 @pytest.mark.parametrize("row_multiple", [1, 8])
-def test_each_token_averages_what_it_may_remember(look: BackEnd, memory_length: int, row_multiple: int) -> None:
+def test_each_token_averages_what_it_may_remember(look: AttentionBackend, memory_length: int, row_multiple: int) -> None:
     check(look, batch_of((4, 7, 1), row_multiple=row_multiple), memory_length, torch.float64, 1e-12)
 
 
 @every_back_end
 @pytest.mark.parametrize("token_multiple", [1, 8])
-def test_windows_of_equal_length(look: BackEnd, token_multiple: int) -> None:
+def test_windows_of_equal_length(look: AttentionBackend, token_multiple: int) -> None:
     batch = batch_of((5, 5, 5), token_multiple)
-    assert batch.full_rows
+    assert batch.equal_lengths
     check(look, batch, 5, torch.float64, 1e-12)
 
 
@@ -89,7 +89,7 @@ def test_windows_of_equal_length(look: BackEnd, token_multiple: int) -> None:
     memory_length=st.integers(1, 10),
 )
 def test_any_lengths(
-    look: BackEnd, tokens: list[int], token_multiple: int, row_multiple: int, memory_length: int
+    look: AttentionBackend, tokens: list[int], token_multiple: int, row_multiple: int, memory_length: int
 ) -> None:
     check(look, batch_of(tokens, token_multiple, row_multiple), memory_length, torch.float64, 1e-12)
 
@@ -97,12 +97,12 @@ def test_any_lengths(
 @every_back_end
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(tokens=st.lists(st.integers(1, 6), min_size=2, max_size=4), data=st.data())
-def test_nothing_leaks_between_windows(look: BackEnd, tokens: list[int], data: st.DataObject) -> None:
+def test_nothing_leaks_between_windows(look: AttentionBackend, tokens: list[int], data: st.DataObject) -> None:
     """What one window or the filling holds, huge as it may be, changes no other window, to the bit."""
     batch = batch_of(tokens)
     inputs = random_inputs(batch)
     changed = data.draw(st.integers(0, len(tokens)))
-    elsewhere = batch.real & (batch.segment != changed)
+    elsewhere = batch.token_mask & (batch.segment_ids != changed)
     disturbed = [torch.where(elsewhere[:, None, None], x, 1e6) for x in inputs]
     before, after = look(*inputs, batch, 10), look(*disturbed, batch, 10)
     assert torch.equal(before[elsewhere], after[elsewhere])
@@ -110,15 +110,15 @@ def test_nothing_leaks_between_windows(look: BackEnd, tokens: list[int], data: s
 
 
 @every_back_end
-def test_the_filling_gets_no_gradient(look: BackEnd) -> None:
+def test_the_filling_gets_no_gradient(look: AttentionBackend) -> None:
     batch = batch_of((3, 2), token_multiple=16)
     for gradient in values_and_gradients(look, random_inputs(batch), batch, 5)[1:]:
-        assert not gradient[~batch.real].any()
+        assert not gradient[~batch.token_mask].any()
 
 
 @pytest.mark.parametrize("length", [5, 128, 200, 390, 500])
 @pytest.mark.parametrize("memory_length", [3, 150, 1000])
-@pytest.mark.parametrize("causal", [fused, by_products])
+@pytest.mark.parametrize("causal", [sdpa_attention, matmul_attention])
 def test_rows_cut_in_pieces(causal: Callable[..., Tensor], length: int, memory_length: int) -> None:
     """Lengths on both sides of where rows are taken in pieces, memory shorter and longer than a piece."""
     batch = batch_of((length,), token_multiple=1)
@@ -133,7 +133,7 @@ def test_half_precision_is_close(tokens: tuple[int, ...]) -> None:
 
 
 def test_half_precision_of_long_windows_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.model.trajectory_encoders.attention.LONGEST_BY_PRODUCTS", 10)
+    monkeypatch.setattr("yamame.model.trajectory_encoders.attention.MAX_MATMUL_SEQLEN", 10)
     check(attend, batch_of((40, 3, 17)), 1000, torch.bfloat16, 0.05)
 
 
@@ -146,28 +146,28 @@ def test_autocast_leaves_the_type_alone() -> None:
 
 
 def test_the_band() -> None:
-    assert band(4, 4, 2, torch.device("cpu")).int().tolist() == [
+    assert sliding_window_mask(4, 4, 2, torch.device("cpu")).int().tolist() == [
         [1, 0, 0, 0],
         [1, 1, 0, 0],
         [0, 1, 1, 0],
         [0, 0, 1, 1],
     ]
-    assert band(2, 4, 3, torch.device("cpu")).int().tolist() == [[1, 1, 1, 0], [0, 1, 1, 1]]
+    assert sliding_window_mask(2, 4, 3, torch.device("cpu")).int().tolist() == [[1, 1, 1, 0], [0, 1, 1, 1]]
 
 
 @pytest.mark.parametrize(
     ("device", "dtype", "head_width", "expected"),
     [
-        ("cpu", torch.float32, 32, attend_windows),
-        ("cpu", torch.bfloat16, 32, attend_windows),
-        ("cuda", torch.float32, 32, attend_rows),
+        ("cpu", torch.float32, 32, attend_per_segment),
+        ("cpu", torch.bfloat16, 32, attend_per_segment),
+        ("cuda", torch.float32, 32, attend_padded),
         ("cuda", torch.bfloat16, 32, attend_flash),
         ("cuda", torch.float16, 16, attend_flash),
-        ("cuda", torch.bfloat16, 12, attend_rows),
+        ("cuda", torch.bfloat16, 12, attend_padded),
     ],
 )
-def test_the_choice(device: str, dtype: torch.dtype, head_width: int, expected: BackEnd) -> None:
-    assert back_end(torch.device(device), dtype, head_width) is expected
+def test_the_choice(device: str, dtype: torch.dtype, head_width: int, expected: AttentionBackend) -> None:
+    assert select_backend(torch.device(device), dtype, head_width) is expected
 
 
 @needs_gpu
@@ -175,10 +175,10 @@ def test_the_choice(device: str, dtype: torch.dtype, head_width: int, expected: 
 @pytest.mark.parametrize("token_multiple", [1, 64])
 @pytest.mark.parametrize("memory_length", [10, 1000])
 @pytest.mark.parametrize(
-    ("look", "dtype", "tolerance"), [(attend_flash, torch.bfloat16, 0.05), (attend_rows, torch.float32, 1e-4)]
+    ("look", "dtype", "tolerance"), [(attend_flash, torch.bfloat16, 0.05), (attend_padded, torch.float32, 1e-4)]
 )
 def test_on_a_gpu(
-    look: BackEnd,
+    look: AttentionBackend,
     dtype: torch.dtype,
     tolerance: float,
     tokens: tuple[int, ...],

@@ -4,26 +4,26 @@ from gymnasium import spaces
 from torch import Tensor
 
 from yamame.model.blocks.ensemble_linear import EnsembleLinear
-from yamame.model.heads.critic import ActionCritic, CriticConfig, DiscreteCritic
+from yamame.model.heads.critic import ActionInputCritic, CriticConfig, DiscreteCritic
 from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
-from yamame.model.heads.factored import Components, FactoredPolicy
+from yamame.model.heads.factored import DiscreteComponents, FactoredPolicy
 
 STATE, ACTIONS, MEMBERS = 5, 2, 3
 DISCOUNTS = torch.tensor([0.1, 0.9, 0.99], dtype=torch.float64)
-CONFIG = CriticConfig(ensemble=MEMBERS, hidden=(8, 6))
+CONFIG = CriticConfig(num_critics=MEMBERS, hidden_sizes=(8, 6))
 
 
-def continuous() -> ActionCritic:
+def continuous() -> ActionInputCritic:
     torch.manual_seed(0)
     space = spaces.Box(-1.0, 1.0, (ACTIONS,))
-    critic = CONFIG.build(inputs=STATE, action_space=space, discounts_G=DISCOUNTS)
-    assert isinstance(critic, ActionCritic)
+    critic = CONFIG.build(input_size=STATE, action_space=space, gammas_G=DISCOUNTS)
+    assert isinstance(critic, ActionInputCritic)
     return critic.double()
 
 
 def discrete() -> DiscreteCritic:
     torch.manual_seed(0)
-    critic = CONFIG.build(inputs=STATE, action_space=spaces.Discrete(4), discounts_G=DISCOUNTS)
+    critic = CONFIG.build(input_size=STATE, action_space=spaces.Discrete(4), gammas_G=DISCOUNTS)
     assert isinstance(critic, DiscreteCritic)
     return critic.double()
 
@@ -32,12 +32,12 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def by_concatenation(critic: ActionCritic, state_ND: Tensor, action_NGA: Tensor) -> Tensor:
+def by_concatenation(critic: ActionInputCritic, state_ND: Tensor, action_NGA: Tensor) -> Tensor:
     """One ordinary network a critic, on [state, clamped action, log(1 + 1 / (1 - gamma))]."""
     return unclamped(critic, state_ND, action_NGA.clamp(-0.999, 0.999))
 
 
-def unclamped(critic: ActionCritic, state_ND: Tensor, action_NGA: Tensor) -> Tensor:
+def unclamped(critic: ActionInputCritic, state_ND: Tensor, action_NGA: Tensor) -> Tensor:
     result = torch.empty(len(state_ND), MEMBERS, len(DISCOUNTS), dtype=torch.float64)
     for g, discount in enumerate(DISCOUNTS):
         feature = torch.log(1 + 1 / (1 - discount)).expand(len(state_ND), 1)
@@ -64,7 +64,7 @@ def test_the_factorised_first_layer_is_a_linear_layer_on_the_concatenation() -> 
 
 def test_frozen_critics_pass_gradients_to_actions_only() -> None:
     critic, action_NGA = continuous(), random(7, 3, ACTIONS).tanh().requires_grad_()
-    frozen = critic(random(7, STATE), action_NGA, frozen=True)
+    frozen = critic(random(7, STATE), action_NGA, detach_weights=True)
     torch.testing.assert_close(frozen, critic(random(7, STATE), action_NGA))
     (gradient,) = torch.autograd.grad(frozen.sum(), action_NGA, retain_graph=True)
     frozen.sum().backward()
@@ -75,9 +75,9 @@ def test_frozen_critics_pass_gradients_to_actions_only() -> None:
 def test_continuous_values_are_of_the_data_and_of_one_sample() -> None:
     critic, raw = continuous(), random(7, 3, 2 * ACTIONS, seed=2).requires_grad_()
     state_ND, action_NA = random(7, STATE).requires_grad_(), random(7, ACTIONS, seed=3).tanh()
-    policy = TanhGaussianPolicy.of(raw)
+    policy = TanhGaussianPolicy.from_outputs(raw)
     noise = random(7, 3, ACTIONS, seed=5)
-    q_data, q_policy = critic.values(state_ND, action_NA, policy, noise)
+    q_data, q_policy = critic.q_values(state_ND, action_NA, policy, noise)
     sample = policy.action_vector(noise)
     torch.testing.assert_close(q_data, by_concatenation(critic, state_ND, action_NA[:, None].expand(-1, 3, -1)))
     torch.testing.assert_close(q_policy, by_concatenation(critic, state_ND, sample))
@@ -87,26 +87,26 @@ def test_continuous_values_are_of_the_data_and_of_one_sample() -> None:
     q_data.sum().backward()
     assert state_ND.grad is not None and state_ND.grad.any()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in critic.parameters())
-    value = critic.policy_value(state_ND, policy, noise)
+    value = critic.policy_q(state_ND, policy, noise)
     torch.testing.assert_close(value, q_policy)
 
 
 def test_values_of_several_choices_are_of_one_hots_side_by_side() -> None:
     torch.manual_seed(0)
-    critic = CONFIG.build(inputs=STATE, action_space=spaces.MultiDiscrete([3, 2]), discounts_G=DISCOUNTS).double()
-    assert isinstance(critic, ActionCritic)
+    critic = CONFIG.build(input_size=STATE, action_space=spaces.MultiDiscrete([3, 2]), gammas_G=DISCOUNTS).double()
+    assert isinstance(critic, ActionInputCritic)
     logits, mask = random(7, 3, 5, seed=2).requires_grad_(), torch.tensor([[1, 0, 1, 1, 1]] * 7).bool()
-    policy = FactoredPolicy.of(logits, Components((3, 2)), (0.001, 0.99), mask)
+    policy = FactoredPolicy.from_logits(logits, DiscreteComponents((3, 2)), (0.001, 0.99), mask)
     state_ND, action_NC = random(7, STATE).requires_grad_(), torch.tensor([[0, 1], [2, 0], [1, 1]] * 2 + [[2, 1]])
     noise = 5.0 * random(7, 3, 5, seed=3)
-    q_data, q_policy = critic.values(state_ND, action_NC, policy, noise)
+    q_data, q_policy = critic.q_values(state_ND, action_NC, policy, noise)
     assert q_data.shape == q_policy.shape == (7, MEMBERS, 3)
     one_hots = torch.zeros(7, 5, dtype=torch.float64)
     for n, (first, second) in enumerate(action_NC.tolist()):
         one_hots[n, [first, 3 + second]] = 1.0
     torch.testing.assert_close(q_data, unclamped(critic, state_ND, one_hots[:, None].expand(-1, 3, -1)))
     torch.testing.assert_close(q_policy, unclamped(critic, state_ND, policy.action_vector(noise)))
-    torch.testing.assert_close(critic.policy_value(state_ND, policy, noise), q_policy)
+    torch.testing.assert_close(critic.policy_q(state_ND, policy, noise), q_policy)
     q_policy.sum().backward(retain_graph=True)
     assert state_ND.grad is None and all(parameter.grad is None for parameter in critic.parameters())
     assert logits.grad is not None and logits.grad[..., [0, 2, 3, 4]].any() and not logits.grad[..., 1].any()
@@ -117,15 +117,15 @@ def test_values_of_several_choices_are_of_one_hots_side_by_side() -> None:
 def test_discrete_values_are_the_datas_action_and_the_exact_expectation() -> None:
     critic, logits = discrete(), random(6, 3, 4, seed=2).requires_grad_()
     state_ND, action_N = random(6, STATE).requires_grad_(), torch.tensor([0, 1, 2, 3, 0, 1])
-    policy = CategoricalPolicy.of(logits, (0.001, 0.99))
+    policy = CategoricalPolicy.from_logits(logits, (0.001, 0.99))
     q_NKGA = critic(state_ND)
     assert q_NKGA.shape == (6, MEMBERS, 3, 4)
-    q_data, q_policy = critic.values(state_ND, action_N, policy, None)
+    q_data, q_policy = critic.q_values(state_ND, action_N, policy, None)
     for n in range(6):
         torch.testing.assert_close(q_data[n], q_NKGA[n, :, :, action_N[n]])
     expected = torch.einsum("nkga,nga->nkg", q_NKGA, policy.probability_NGA)
     torch.testing.assert_close(q_policy, expected)
-    torch.testing.assert_close(critic.policy_value(state_ND, policy, None), expected)
+    torch.testing.assert_close(critic.policy_q(state_ND, policy, None), expected)
     q_policy.sum().backward(retain_graph=True)
     assert state_ND.grad is None and all(parameter.grad is None for parameter in critic.parameters())
     assert logits.grad is not None and logits.grad.any()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from yamame.model.trajectory_encoders import explanation
 from yamame.model.trajectory_encoders.attention import attend
-from yamame.model.trajectory_encoders.explanation import PLACES, ExplainedEncoder, look_and_tell
+from yamame.model.trajectory_encoders.explanation import PROBE_POINTS, SupportsExplain, attend_with_weights
 from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
 from yamame.model.trajectory_encoders.gru import GRUConfig
 from yamame.model.trajectory_encoders.transformer import Transformer, TransformerConfig
@@ -18,10 +18,10 @@ every_memory = pytest.mark.parametrize("memory_length", [1, 5, 150, 1000])
 
 
 def looks(memory_length: int, keep: int = LENGTH) -> tuple[list[Tensor], Tensor, np.ndarray, np.ndarray]:
-    """Queries, keys and values of one window, and what `look_and_tell` says of them."""
+    """Queries, keys and values of one window, and what `attend_with_weights` says of them."""
     generator = torch.Generator().manual_seed(0)
     inputs = [3 * torch.randn(LENGTH, HEADS, WIDTH, generator=generator, dtype=torch.float64) for _ in range(3)]
-    return inputs, *look_and_tell(*inputs, memory_length=memory_length, keep=keep)
+    return inputs, *attend_with_weights(*inputs, memory_length=memory_length, keep=keep)
 
 
 @every_memory
@@ -57,8 +57,8 @@ def test_the_heaviest_are_kept() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("token_shift", [False, True])
 def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: bool) -> None:
-    config = TransformerConfig(width=16, layers=2, heads=2, feedforward=32, positions="rotary", token_shift=token_shift)
-    encoder = config.build(inputs=6, memory_length=9, max_time=40)
+    config = TransformerConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32, position_embedding="rotary", token_shift=token_shift)
+    encoder = config.build(input_size=6, attention_window=9, max_timestep=40)
     assert isinstance(encoder, Transformer)
     shake(encoder)
     encoder.double().eval()
@@ -70,21 +70,21 @@ def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: boo
     assert dense.shape == (2, 2, 25, 25)
     np.testing.assert_allclose(dense.sum(3), 1.0, atol=1e-5)
     assert not np.triu(dense, 1).any() and not np.tril(dense, -9).any()
-    np.testing.assert_array_equal(told.attention.of_query(20), dense[:, :, 20, :21])
-    assert told.largest_LPT.shape == (2, len(PLACES), 25)
+    np.testing.assert_array_equal(told.attention.for_query(20), dense[:, :, 20, :21])
+    assert told.max_abs_LPT.shape == (2, len(PROBE_POINTS), 25)
     entered_ND = encoder.embed(x_ND) + encoder.position(batch.time)
     if encoder.token_shift is not None:
-        entered_ND = entered_ND + encoder.token_shift(x_ND, batch.position)
-    query, _, value = encoder.blocks[0].project(entered_ND, batch.time)
+        entered_ND = entered_ND + encoder.token_shift(x_ND, batch.position_ids)
+    query, _, value = encoder.blocks[0].project_qkv(entered_ND, batch.time)
     for place, x in ((0, query), (2, value)):
-        np.testing.assert_allclose(told.largest_LPT[0, place], x.flatten(1).abs().amax(1), rtol=1e-6)
+        np.testing.assert_allclose(told.max_abs_LPT[0, place], x.flatten(1).abs().amax(1), rtol=1e-6)
 
 
 @torch.no_grad()
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explanation, "MOST_WEIGHTS", 5000)
-    encoder = TransformerConfig(width=8, layers=2, heads=2, feedforward=8).build(
-        inputs=6, memory_length=400, max_time=400
+    encoder = TransformerConfig(d_model=8, num_layers=2, num_heads=2, d_ff=8).build(
+        input_size=6, attention_window=400, max_timestep=400
     )
     for length, kept in ((20, 20), (60, 20), (300, 16)):
         batch = double_batch(random_windows(0, [length - 1]))
@@ -93,5 +93,5 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_models_without_attention_tell_nothing() -> None:
-    for config in (GRUConfig(width=8), FeedForwardConfig(width=8, layers=1)):
-        assert not isinstance(config.build(inputs=4, memory_length=5, max_time=9), ExplainedEncoder)
+    for config in (GRUConfig(d_model=8), FeedForwardConfig(d_model=8, num_layers=1)):
+        assert not isinstance(config.build(input_size=4, attention_window=5, max_timestep=9), SupportsExplain)

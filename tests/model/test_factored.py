@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from yamame.model.heads.distributions import CategoricalPolicy
-from yamame.model.heads.factored import Components, FactoredPolicy
+from yamame.model.heads.factored import DiscreteComponents, FactoredPolicy
 
 SIZES = (3, 1, 4, 2)
 CLIP = (0.001, 0.99)
@@ -30,7 +30,7 @@ def random_mask(sizes: tuple[int, ...] = SIZES, tokens: int = N) -> Tensor:
 
 
 def policy_of(logits: Tensor, mask: Tensor | None = None, sizes: tuple[int, ...] = SIZES) -> FactoredPolicy:
-    return FactoredPolicy.of(logits, Components(sizes), CLIP, mask)
+    return FactoredPolicy.from_logits(logits, DiscreteComponents(sizes), CLIP, mask)
 
 
 def allowed_indices(mask: Tensor | None, n: int, sizes: tuple[int, ...] = SIZES) -> list[Tensor]:
@@ -39,10 +39,10 @@ def allowed_indices(mask: Tensor | None, n: int, sizes: tuple[int, ...] = SIZES)
 
 
 def test_rows_and_side_by_side_are_inverses() -> None:
-    components, x = Components(SIZES), random(N, G, A)
-    rows = components.rows(x)
+    components, x = DiscreteComponents(SIZES), random(N, G, A)
+    rows = components.pad(x)
     assert rows.shape == (N * C, G, max(SIZES))
-    torch.testing.assert_close(components.side_by_side(rows), x, rtol=0, atol=0)
+    torch.testing.assert_close(components.unpad(rows), x, rtol=0, atol=0)
     torch.testing.assert_close(rows[2 * C + 2, 1, :4], x[2, 1, 4:8], rtol=0, atol=0)
 
 
@@ -89,7 +89,7 @@ def test_the_vector_of_a_sample_is_one_hot_allowed_and_as_likely_as_the_sample(m
         torch.testing.assert_close(part.sum(2), torch.ones(N * many, G, dtype=torch.float64))
         torch.testing.assert_close(part.amax(2), torch.ones(N * many, G, dtype=torch.float64))
     frequency = vector.view(N, many, G, A).mean(1)
-    expected = policy_of(logits, mask).components.side_by_side(policy_of(logits, mask).each.probability_NGA)
+    expected = policy_of(logits, mask).components.unpad(policy_of(logits, mask).categorical.probability_NGA)
     torch.testing.assert_close(frequency, expected, rtol=0, atol=0.04)
     if mask is not None:
         assert (frequency.movedim(1, 0)[:, ~mask] == 0).all()
@@ -102,7 +102,7 @@ def test_the_gradient_is_that_of_the_expectation_over_all_joint_actions(masked: 
     mask = random_mask(sizes, 1) if masked else None
     weight, hidden = random(8, 5, seed=3), random(8, 2, seed=4)
     logits = (2.0 * random(1, 1, 5, seed=5)).requires_grad_()
-    components, clip = Components(sizes), (0.1, 0.8)
+    components, clip = DiscreteComponents(sizes), (0.1, 0.8)
 
     def value(vector_NGA: Tensor) -> Tensor:
         return (torch.tanh(vector_NGA @ weight.T) @ hidden).movedim(2, 1)
@@ -114,7 +114,7 @@ def test_the_gradient_is_that_of_the_expectation_over_all_joint_actions(masked: 
         vector = torch.eye(5, dtype=torch.float64)[[i, 3 + j]].sum(0)
         exact = exact + first[i] * second[j] * value(vector[None, None])[0, :, 0]
     repeated = None if mask is None else mask.repeat(many, 1)
-    policy = FactoredPolicy.of(logits.expand(many, 1, 5), components, clip, repeated)
+    policy = FactoredPolicy.from_logits(logits.expand(many, 1, 5), components, clip, repeated)
     noise = gumbel(many, 1, 5)
     estimate = policy.expected_value(value, noise)
     torch.testing.assert_close(estimate, value(policy.action_vector(noise)))
@@ -129,19 +129,19 @@ def test_the_gradient_is_that_of_the_expectation_over_all_joint_actions(masked: 
 def test_one_component_is_the_categorical(masked: bool) -> None:
     logits = 4.0 * random(N, G, 5)
     mask = random_mask((5,)) if masked else None
-    one = CategoricalPolicy.of(logits, CLIP, None if mask is None else mask[:, None])
+    one = CategoricalPolicy.from_logits(logits, CLIP, None if mask is None else mask[:, None])
     several = policy_of(logits, mask, (5,))
     action = torch.arange(N) % 5
     torch.testing.assert_close(several.log_prob(action[:, None]), one.log_prob(action))
     torch.testing.assert_close(several.entropy(), one.entropy())
-    torch.testing.assert_close(several.each.probability_NGA, one.probability_NGA)
+    torch.testing.assert_close(several.categorical.probability_NGA, one.probability_NGA)
     assert torch.equal(several.mode()[..., 0], one.mode())
 
 
 def test_forbidden_choices_have_no_probability_and_get_no_gradient_and_no_nan() -> None:
     logits, mask = (50.0 * random(N, G, A)).requires_grad_(), random_mask()
     policy = policy_of(logits, mask)
-    probability = policy.components.side_by_side(policy.each.probability_NGA)
+    probability = policy.components.unpad(policy.categorical.probability_NGA)
     assert (probability.movedim(1, 0)[:, ~mask] == 0).all()
     # at least the clip, but for what dividing by a sum of at most 1 + 3 * 0.001 takes off
     assert (probability.movedim(1, 0)[:, mask] > 0.00099).all()
@@ -154,7 +154,7 @@ def test_forbidden_choices_have_no_probability_and_get_no_gradient_and_no_nan() 
 
 def test_the_clip_leaves_certainty_to_a_single_allowed_choice() -> None:
     mask = torch.tensor([[False, True, False]])
-    policy = CategoricalPolicy.of(torch.tensor([[[9.0, -9.0, 0.0]]]), CLIP, mask[:, None])
+    policy = CategoricalPolicy.from_logits(torch.tensor([[[9.0, -9.0, 0.0]]]), CLIP, mask[:, None])
     assert policy.probability_NGA.tolist() == [[[0.0, 1.0, 0.0]]]
     assert policy.entropy().item() == 0.0 and policy.log_prob(torch.tensor([1])).item() == 0.0
     assert policy.log_prob(torch.tensor([0])).item() == -torch.inf
@@ -163,8 +163,8 @@ def test_the_clip_leaves_certainty_to_a_single_allowed_choice() -> None:
 
 def test_a_mask_that_allows_all_is_no_mask() -> None:
     logits = random(N, G, 5).requires_grad_()
-    masked = CategoricalPolicy.of(logits, CLIP, torch.ones(N, 1, 5, dtype=torch.bool))
-    plain = CategoricalPolicy.of(logits, CLIP)
+    masked = CategoricalPolicy.from_logits(logits, CLIP, torch.ones(N, 1, 5, dtype=torch.bool))
+    plain = CategoricalPolicy.from_logits(logits, CLIP)
     action = torch.arange(N) % 5
     for one, other in [
         (masked.probability_NGA, plain.probability_NGA),

@@ -3,7 +3,7 @@ import torch
 from tiny_agents import shake
 from torch import Tensor, nn
 
-from yamame.model.blocks.frozen import frozen
+from yamame.model.blocks.frozen import freeze_for_inference
 from yamame.model.blocks.mlp import MLP
 from yamame.model.blocks.sigma_linear import SigmaLinear
 
@@ -49,7 +49,7 @@ def test_it_computes_what_the_module_computed_when_it_was_frozen(name: str) -> N
     module = built(name)
     x_ED = torch.randn(4, 5, dtype=torch.float64)
     expected = module(x_ED).detach()
-    acting = frozen(module)
+    acting = freeze_for_inference(module)
     torch.testing.assert_close(acting(x_ED), expected, rtol=0, atol=1e-12)
     with torch.no_grad():
         for value in module.state_dict().values():
@@ -62,7 +62,7 @@ def test_it_computes_what_the_module_computed_when_it_was_frozen(name: str) -> N
 def test_a_recurrent_layer_is_copied_too() -> None:
     layer = nn.GRU(5, 4, batch_first=True).double()
     x = torch.randn(2, 3, 5, dtype=torch.float64)
-    acting = frozen(layer)
+    acting = freeze_for_inference(layer)
     expected = layer(x)[0].detach()
     shake(layer)
     torch.testing.assert_close(acting(x)[0], expected, rtol=0, atol=1e-12)
@@ -70,7 +70,7 @@ def test_a_recurrent_layer_is_copied_too() -> None:
 
 def test_dropout_is_off_for_acting_and_the_module_trains_on() -> None:
     module = Scaled().train()
-    acting = frozen(module)
+    acting = freeze_for_inference(module)
     x_ED = torch.randn(4, 5)
     assert torch.equal(acting(x_ED), acting(x_ED))
     assert module.training and module.dropout.training

@@ -13,7 +13,7 @@ def image_box(*shape: int) -> spaces.Box:
 
 def built(leaf: spaces.Box, **changes: object) -> ImageEncoder:
     torch.manual_seed(0)
-    return ImageEncoderConfig(**{"width": 6, "channels": (3, 4), **changes}).build(leaf, "leaky_relu").double()
+    return ImageEncoderConfig(**{"output_size": 6, "channels": (3, 4), **changes}).build(leaf, "leaky_relu").double()
 
 
 def images(leaf: spaces.Box, count: int = 3) -> torch.Tensor:
@@ -26,7 +26,7 @@ def images(leaf: spaces.Box, count: int = 3) -> torch.Tensor:
 def test_one_rule_serves_all_sizes_and_both_orders_of_axes(height: int, width: int, channels: int) -> None:
     """What comes last in one comes first in the other, and the network is the same."""
     last, first = image_box(height, width, channels), image_box(channels, height, width)
-    assert ImageEncoderConfig().claims("seen", last) and ImageEncoderConfig().claims("seen", first)
+    assert ImageEncoderConfig().matches("seen", last) and ImageEncoderConfig().matches("seen", first)
     pixels = images(last)
     out, same = built(last)(pixels), built(first)(pixels.movedim(-1, 1))
     assert out.shape == (3, 6)
@@ -58,7 +58,7 @@ def test_the_last_map_is_small_whatever_the_image() -> None:
     ids=str,
 )
 def test_what_is_not_clearly_an_image_is_not_taken_for_one(leaf: spaces.Space) -> None:
-    assert not ImageEncoderConfig().claims("seen", leaf)
+    assert not ImageEncoderConfig().matches("seen", leaf)
 
 
 def test_pixels_lie_between_zero_and_one() -> None:
@@ -78,12 +78,12 @@ def test_greyscale_without_a_channel() -> None:
 
 def test_every_parameter_learns_and_residual_blocks_are_what_they_say() -> None:
     leaf = image_box(16, 16, 3)
-    encoder = built(leaf, residual_blocks=2)
+    encoder = built(leaf, num_residual_blocks=2)
     assert sum(isinstance(part, nn.Conv2d) for part in encoder.modules()) == 2 * (1 + 2 * 2)
     out = encoder(images(leaf))
     (out * torch.linspace(-1.0, 1.0, 6)).square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in encoder.parameters())
-    without = built(leaf, residual_blocks=0)
+    without = built(leaf, num_residual_blocks=0)
     assert sum(isinstance(part, nn.Conv2d) for part in without.modules()) == 2
 
 

@@ -19,7 +19,7 @@ def test_moments_are_those_of_the_raw_inputs_seen_so_far() -> None:
     batches = [rng.normal(loc=[5.0, -2.0, 0.0], scale=[2.0, 0.1, 30.0], size=(20, 3)) for _ in range(25)]
     normalizer = InputNormalizer(3).double()
     for batch in batches:
-        normalizer.observe(torch.from_numpy(batch), torch.ones(20, dtype=torch.bool))
+        normalizer.update(torch.from_numpy(batch), torch.ones(20, dtype=torch.bool))
     mean, deviation = running_moments(batches)
     np.testing.assert_allclose(normalizer.mean.numpy(), mean, rtol=1e-8)
     x = rng.normal(size=(7, 3))
@@ -28,7 +28,7 @@ def test_moments_are_those_of_the_raw_inputs_seen_so_far() -> None:
 
 def test_the_first_batch_replaces_the_initial_moments() -> None:
     normalizer = InputNormalizer(1)
-    normalizer.observe(torch.tensor([[3.0], [5.0]]), torch.ones(2, dtype=torch.bool))
+    normalizer.update(torch.tensor([[3.0], [5.0]]), torch.ones(2, dtype=torch.bool))
     torch.testing.assert_close(normalizer.mean, torch.tensor([4.0]), rtol=1e-3, atol=0)
     torch.testing.assert_close(normalizer.square, torch.tensor([17.0]), rtol=1e-3, atol=0)
 
@@ -37,12 +37,12 @@ def test_filling_does_not_count() -> None:
     x_NF = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
     real_N = torch.tensor([True, True, False, True, False, True])
     with_filling, without = InputNormalizer(2), InputNormalizer(2)
-    with_filling.observe(torch.where(real_N[:, None], x_NF, 1e4), real_N)
-    without.observe(x_NF[real_N], real_N[real_N])
+    with_filling.update(torch.where(real_N[:, None], x_NF, 1e4), real_N)
+    without.update(x_NF[real_N], real_N[real_N])
     for name, value in without.state_dict().items():
         torch.testing.assert_close(with_filling.state_dict()[name], value)
     before = {name: value.clone() for name, value in without.state_dict().items()}
-    without.observe(torch.full((3, 2), 9.0), torch.zeros(3, dtype=torch.bool))
+    without.update(torch.full((3, 2), 9.0), torch.zeros(3, dtype=torch.bool))
     assert all(torch.equal(before[name], value) for name, value in without.state_dict().items())
 
 
@@ -62,7 +62,7 @@ def test_before_any_observation_it_is_almost_the_identity() -> None:
 def test_features_that_never_change_are_only_centred() -> None:
     normalizer = InputNormalizer(1).double()
     for _ in range(3):
-        normalizer.observe(torch.full((4, 1), 0.25).double(), torch.ones(4, dtype=torch.bool))
+        normalizer.update(torch.full((4, 1), 0.25).double(), torch.ones(4, dtype=torch.bool))
     torch.testing.assert_close(normalizer(torch.tensor([[1.25]]).double()), torch.tensor([[1.0]]).double())
 
 

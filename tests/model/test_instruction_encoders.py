@@ -21,14 +21,14 @@ from tiny_agents import gradients, in_double
 from torch import Tensor, nn
 
 from yamame.learning.learner import Learner, LearnerConfig
-from yamame.model.blocks.frozen import frozen
+from yamame.model.blocks.frozen import freeze_for_inference
 from yamame.model.policy import Policy
-from yamame.model.timestep_encoders.instruction_coordinates import InstructionCoordinates, InstructionCoordinatesConfig
-from yamame.model.timestep_encoders.instruction_words import InstructionWords, InstructionWordsConfig
-from yamame.model.timestep_encoders.repeats import once_each
+from yamame.model.timestep_encoders.instruction_coordinates import InstructionCoordinateEncoder, InstructionCoordinatesConfig
+from yamame.model.timestep_encoders.instruction_words import InstructionTokenEncoder, InstructionTokensConfig
+from yamame.model.timestep_encoders.repeats import encode_unique_runs
 from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
-from yamame.records.errors import FieldError
-from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL, displays
+from yamame.records.errors import ConfigFieldError
+from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL, instruction_observations
 from yamame.records.step import PolicyInput
 from yamame.replay.packing import Window, pack
 from yamame.run.config_json import from_json, to_json
@@ -36,16 +36,16 @@ from yamame.run.config_json import from_json, to_json
 SUB_GOALS = np.array([[1.0, 7.0], [3.0, 2.0], [8.0, 8.0]])
 
 
-def encoder_of(leaf: spaces.Box, **changes: Any) -> InstructionCoordinates | InstructionWords:
+def encoder_of(leaf: spaces.Box, **changes: Any) -> InstructionCoordinateEncoder | InstructionTokenEncoder:
     torch.manual_seed(0)
     words = leaf is WORDS
-    config = replace(SMALL.instruction_words if words else SMALL.instruction_coordinates, **changes)
+    config = replace(SMALL.instruction_tokens if words else SMALL.instruction_coordinates, **changes)
     return config.build(leaf, "leaky_relu").double()
 
 
-def shown(sub_goals: np.ndarray, completed: int = 0, *, hide_plan: bool = False, slots: int = SLOTS) -> Tensor:
+def shown(sub_goals: np.ndarray, completed: int = 0, *, hide_future_goals: bool = False, slots: int = SLOTS) -> Tensor:
     """The leaf as it is stored, of one timestep."""
-    return torch.from_numpy(displays(sub_goals, slots=slots, hide_plan=hide_plan)[completed])
+    return torch.from_numpy(instruction_observations(sub_goals, slots=slots, hide_future_goals=hide_future_goals)[completed])
 
 
 def test_the_default_sizes_are_the_papers() -> None:
@@ -55,53 +55,53 @@ def test_the_default_sizes_are_the_papers() -> None:
         (64, 8),
         (32, 64),
     ]
-    reader = InstructionWordsConfig().build(WORDS, "leaky_relu")
+    reader = InstructionTokensConfig().build(WORDS, "leaky_relu")
     assert reader.embedding.weight.shape == (15, 16), "-3 to 11"
     assert reader.recurrence.weight.shape == (96, 96) and reader.output.weight.shape == (64, 96)
 
 
 def test_the_leaf_of_instructions_is_claimed_by_its_name_and_form() -> None:
-    for leaf, kind in ((COORDINATES, "instruction_coordinates"), (WORDS, "instruction_words")):
-        assert SMALL.kinds_of({INSTRUCTION_LEAF: leaf, "other": leaf}) == {INSTRUCTION_LEAF: kind, "other": "vector"}
+    for leaf, kind in ((COORDINATES, "instruction_coordinates"), (WORDS, "instruction_tokens")):
+        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: leaf, "other": leaf}) == {INSTRUCTION_LEAF: kind, "other": "vector"}
     unbounded = spaces.Box(-np.inf, np.inf, (SLOTS, 2))
     wide = spaces.Box(-3, 10**6, (SLOTS, 2), np.int64)
     for leaf in (unbounded, wide):
-        assert SMALL.kinds_of({INSTRUCTION_LEAF: leaf}) == {INSTRUCTION_LEAF: "instruction_coordinates"}
+        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: leaf}) == {INSTRUCTION_LEAF: "instruction_coordinates"}
     for other, kind in (
         (spaces.Box(0.0, 1.0, (SLOTS, 2)), "vector"),
         (spaces.Box(-3.0, 9.0, (SLOTS,)), "vector"),
         (spaces.Text(5), "text"),
     ):
-        assert SMALL.kinds_of({INSTRUCTION_LEAF: other}) == {INSTRUCTION_LEAF: kind}, "a name alone is not enough"
+        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: other}) == {INSTRUCTION_LEAF: kind}, "a name alone is not enough"
 
 
 def test_a_kind_that_does_not_fit_is_refused() -> None:
     for leaf, kind, reason in (
-        (COORDINATES, "instruction_words", "does not hold integers"),
+        (COORDINATES, "instruction_tokens", "does not hold integers"),
         (COORDINATES, "tokens", "integers"),
-        (spaces.Box(0, 9, (5,), np.int64), "instruction_words", "two dimensions"),
+        (spaces.Box(0, 9, (5,), np.int64), "instruction_tokens", "two dimensions"),
         (spaces.Discrete(9), "instruction_coordinates", "two dimensions"),
     ):
-        with pytest.raises(FieldError, match=f"says 'instruction={kind}', but 'instruction' .*{reason}"):
-            replace(SMALL, kinds=(f"instruction={kind}",)).kinds_of({INSTRUCTION_LEAF: leaf})
-    told = replace(SMALL, kinds=("instruction=instruction_coordinates", "plan=instruction_words"))
-    expected = {INSTRUCTION_LEAF: "instruction_coordinates", "plan": "instruction_words"}
-    assert told.kinds_of({INSTRUCTION_LEAF: WORDS, "plan": WORDS}) == expected
+        with pytest.raises(ConfigFieldError, match=f"says 'instruction={kind}', but 'instruction' .*{reason}"):
+            replace(SMALL, encoder_overrides=(f"instruction={kind}",)).resolve_encoders({INSTRUCTION_LEAF: leaf})
+    told = replace(SMALL, encoder_overrides=("instruction=instruction_coordinates", "plan=instruction_tokens"))
+    expected = {INSTRUCTION_LEAF: "instruction_coordinates", "plan": "instruction_tokens"}
+    assert told.resolve_encoders({INSTRUCTION_LEAF: WORDS, "plan": WORDS}) == expected
 
 
 def test_limits_of_the_sizes() -> None:
-    for wrong in ({"embedding": 0}, {"hidden": 0}, {"width": 0}):
-        with pytest.raises(FieldError, match=next(iter(wrong))):
-            InstructionWordsConfig(**wrong)
-    with pytest.raises(FieldError, match="hidden"):
-        InstructionCoordinatesConfig(hidden=(0,))
+    for wrong in ({"embedding_dim": 0}, {"hidden_size": 0}, {"output_size": 0}):
+        with pytest.raises(ConfigFieldError, match=next(iter(wrong))):
+            InstructionTokensConfig(**wrong)
+    with pytest.raises(ConfigFieldError, match="hidden"):
+        InstructionCoordinatesConfig(hidden_sizes=(0,))
 
 
 def test_configs_survive_a_file() -> None:
-    config = replace(SMALL, instruction_coordinates=InstructionCoordinatesConfig(hidden=(3, 4), scaled=False))
+    config = replace(SMALL, instruction_coordinates=InstructionCoordinatesConfig(hidden_sizes=(3, 4), normalize=False))
     assert from_json(TimestepEncoderConfig, to_json(config)) == config
     older = {name: value for name, value in to_json(SMALL).items() if not name.startswith("instruction")}
-    assert from_json(TimestepEncoderConfig, older).instruction_words == InstructionWordsConfig()
+    assert from_json(TimestepEncoderConfig, older).instruction_tokens == InstructionTokensConfig()
 
 
 @every_leaf
@@ -116,7 +116,7 @@ def test_all_that_an_instruction_says_matters(leaf: spaces.Box) -> None:
         shown(SUB_GOALS[::-1]),
         shown(SUB_GOALS[:, ::-1]),
         shown(other),
-        shown(SUB_GOALS, 1, hide_plan=True),
+        shown(SUB_GOALS, 1, hide_future_goals=True),
     ]
     out = encoder_of(leaf)(torch.stack(variants).double())
     assert out.shape == (len(variants), 5)
@@ -126,7 +126,7 @@ def test_all_that_an_instruction_says_matters(leaf: spaces.Box) -> None:
 
 def test_no_goal_and_completed_are_words_of_their_own() -> None:
     reader = encoder_of(WORDS)
-    assert reader.vocabulary.tokens(shown(SUB_GOALS, 1)).tolist()[:2] == [[2, 2], [0, 0]]
+    assert reader.vocabulary.to_indices(shown(SUB_GOALS, 1)).tolist()[:2] == [[2, 2], [0, 0]]
     out = reader(shown(SUB_GOALS, 1)[None])
     for marker in (NO_GOAL, COMPLETED):
         with torch.no_grad():
@@ -150,7 +150,7 @@ def test_words_are_read_like_a_plain_recurrent_network() -> None:
 
 def test_coordinates_are_fractions_of_the_largest_and_markers_stay() -> None:
     instruction = shown(np.array([[9.0, 20.0], [4.5, 5.0]]), 1)
-    scaled, raw = encoder_of(COORDINATES), encoder_of(COORDINATES, scaled=False)
+    scaled, raw = encoder_of(COORDINATES), encoder_of(COORDINATES, normalize=False)
     raw.load_state_dict(scaled.state_dict())
     expected = torch.tensor([[-1.0, -1.0], [-1.0, -1.0], [-3.0, -3.0], [0.5, 0.25]], dtype=torch.float64)
     assert torch.equal(scaled(instruction[None]), raw(expected[None]))
@@ -167,7 +167,7 @@ def test_every_parameter_learns(leaf: spaces.Box) -> None:
     (encoder(instructions) * torch.linspace(-1.0, 1.0, 5)).square().sum().backward()
     for name, gradient in gradients(encoder).items():
         assert gradient.any(), name
-    if isinstance(encoder, InstructionWords):
+    if isinstance(encoder, InstructionTokenEncoder):
         learned = encoder.embedding.weight.grad.any(1)  # type: ignore[union-attr]
         assert learned.tolist() == [word - 3 in (-3, -1, *range(9)) for word in range(15)]
 
@@ -181,18 +181,18 @@ def test_what_is_repeated_is_encoded_once() -> None:
         asked.append(leaf[:, 0].tolist())
         return weight[leaf[:, 0]]
 
-    out = once_each(encode, rows)
+    out = encode_unique_runs(encode, rows)
     assert asked == [[4, 5, 4, 7]]
     assert torch.equal(out, weight[rows[:, 0]])
     (found,) = torch.autograd.grad(out.square().sum(), weight)
     (expected,) = torch.autograd.grad(weight[rows[:, 0]].square().sum(), weight)
     torch.testing.assert_close(found, expected)
-    assert torch.equal(once_each(encode, rows[:1]), weight[[4]])
+    assert torch.equal(encode_unique_runs(encode, rows[:1]), weight[[4]])
 
 
 def test_reading_each_instruction_once_changes_nothing() -> None:
     results = []
-    for read in (InstructionWords.forward, InstructionWords._read):
+    for read in (InstructionTokenEncoder.forward, InstructionTokenEncoder._read):
         reader = encoder_of(WORDS)
         out = read(reader, instructed_batch().observation[INSTRUCTION_LEAF])
         (out * torch.linspace(-1.0, 1.0, 5)).square().sum().backward()
@@ -206,7 +206,7 @@ def test_it_acts_as_it_trains(leaf: spaces.Box) -> None:
     """Step by step, by a frozen copy, what the whole batch says at once."""
     agent = agent_for(leaf).double()
     trial = instructed_trial(8, seed=0)
-    batch = in_double(pack([Window(trajectory=trial, start=0, length=8)], token_multiple=1))
+    batch = in_double(pack([Window(trajectory=trial, start=0, length=8)], pad_tokens_to_multiple_of=1))
     expected_ND = agent.encode(agent.features(batch), batch).detach()
     policy = Policy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
     blank = np.zeros(1, np.int64)
@@ -224,7 +224,7 @@ def test_it_acts_as_it_trains(leaf: spaces.Box) -> None:
 @every_leaf
 def test_a_frozen_copy_stays_as_it_was(leaf: spaces.Box) -> None:
     encoder = encoder_of(leaf)
-    acting, instruction = frozen(encoder), shown(SUB_GOALS, 1)[None]
+    acting, instruction = freeze_for_inference(encoder), shown(SUB_GOALS, 1)[None]
     expected = encoder(instruction).detach()
     with torch.no_grad():
         for parameter in encoder.parameters():
@@ -240,7 +240,7 @@ def test_updates_teach_the_encoder_and_leave_the_normaliser_alone(leaf: spaces.B
     assert agent.timestep_encoder.normalizer.mean.shape == (2 + 3 + 3,), "here, side inputs, previous action"
     encoder = agent.timestep_encoder.leaf_encoders[0]
     before = {name: value.clone() for name, value in encoder.named_parameters()}
-    learner = Learner(agent, LearnerConfig(warmup_updates=1), generator=torch.Generator().manual_seed(0))
+    learner = Learner(agent, LearnerConfig(lr_warmup_updates=1), generator=torch.Generator().manual_seed(0))
     for _ in range(2):
         metrics = learner.update(instructed_batch())
     assert all(value.isfinite() for value in metrics.values())

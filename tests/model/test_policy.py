@@ -64,7 +64,7 @@ def test_a_policy_changes_only_when_it_is_refreshed() -> None:
     shake(agent)
     agent.timestep_encoder.normalizer.mean.fill_(0.5)
     assert torch.equal(policy.state(step_at(0)), before)
-    policy.refresh(agent, version=7)
+    policy.load_weights(agent, version=7)
     assert policy.version == 7
     assert not torch.allclose(policy.state(step_at(0)), before)
 
@@ -86,7 +86,7 @@ def test_memory_outlives_a_refresh_but_not_a_reset() -> None:
     kept, refreshed, reset = policy_of(agent), policy_of(agent), policy_of(agent)
     for policy in (kept, refreshed, reset):
         policy.state(step_at(0))
-    refreshed.refresh(agent, version=1)
+    refreshed.load_weights(agent, version=1)
     reset.reset()
     expected = kept.state(step_at(1))
     assert torch.equal(refreshed.state(step_at(1)), expected)

@@ -17,12 +17,12 @@ def targets(count: int, *, seed: int = 0) -> Tensor:
 def test_values_do_not_change_when_statistics_move() -> None:
     popart = PopArt(2).double()
     raw_NKG = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    before = popart.value(raw_NKG)
+    before = popart.denormalize(raw_NKG)
     for target_NG in targets(50):
-        deviation_G = popart.deviation_G
+        std_G = popart.std_G
         popart.update(target_NG, torch.ones(30, dtype=torch.bool))
-        assert not torch.equal(popart.deviation_G, deviation_G)
-        torch.testing.assert_close(popart.value(raw_NKG), before, rtol=0, atol=1e-10)
+        assert not torch.equal(popart.std_G, std_G)
+        torch.testing.assert_close(popart.denormalize(raw_NKG), before, rtol=0, atol=1e-10)
     assert float((popart.scale_G - 1.0).abs().min()) > 0.01
 
 
@@ -33,12 +33,12 @@ def test_normalised_predictions_and_targets_are_on_one_scale() -> None:
         popart.update(target_NG, torch.ones(30, dtype=torch.bool))
     raw_NKG = torch.randn(4, 1, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     expected_NG = (popart.scale_G * raw_NKG + popart.shift_G)[:, 0]
-    torch.testing.assert_close(popart.normalize(popart.value(raw_NKG)[:, 0]), expected_NG, rtol=0, atol=1e-12)
+    torch.testing.assert_close(popart.normalize(popart.denormalize(raw_NKG)[:, 0]), expected_NG, rtol=0, atol=1e-12)
 
 
 def test_starts_with_mean_0_and_deviation_10() -> None:
     popart = PopArt(2)
-    torch.testing.assert_close(popart.value(torch.full((1, 1, 2), 0.5)), torch.full((1, 1, 2), 5.0))
+    torch.testing.assert_close(popart.denormalize(torch.full((1, 1, 2), 0.5)), torch.full((1, 1, 2), 5.0))
     torch.testing.assert_close(popart.normalize(torch.full((1, 2), 5.0)), torch.full((1, 2), 0.5))
 
 
@@ -81,8 +81,8 @@ def test_constant_targets_keep_the_deviation_positive() -> None:
     popart = PopArt(1)
     for _ in range(30):
         popart.update(torch.full((4, 1), 7.0), torch.ones(4, dtype=torch.bool))
-        assert popart.deviation_G.item() >= 1e-4
-        assert popart.value(torch.zeros(1, 1, 1)).isfinite()
+        assert popart.std_G.item() >= 1e-4
+        assert popart.denormalize(torch.zeros(1, 1, 1)).isfinite()
 
 
 def test_switched_off_it_is_the_identity() -> None:
@@ -91,7 +91,7 @@ def test_switched_off_it_is_the_identity() -> None:
         popart.update(target_NG, torch.ones(30, dtype=torch.bool))
     x_NG = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)) * 100
     assert torch.equal(popart.normalize(x_NG), x_NG)
-    assert torch.equal(popart.value(x_NG[:, None]), x_NG[:, None])
+    assert torch.equal(popart.denormalize(x_NG[:, None]), x_NG[:, None])
     assert torch.equal(popart.scale_G, torch.ones(2)) and torch.equal(popart.shift_G, torch.zeros(2))
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_agents import double_batch, random_windows, shake
 
-from yamame.model.trajectory_encoders.positions import PositionEmbedding, Positions, rotate
+from yamame.model.trajectory_encoders.positions import PositionEmbedding, PositionKind, apply_rotary
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
 
 
@@ -29,7 +29,7 @@ def test_positions_are_exact_late_in_a_trial() -> None:
     torch.testing.assert_close(embedding[:, 1::2].double(), angle.cos(), rtol=0, atol=1e-5)
     unit = torch.tensor([1.0, 0.0]).repeat(width // 2).expand(2, 1, width)
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
-        turned = rotate(unit.to(dtype), times)
+        turned = apply_rotary(unit.to(dtype), times)
         assert turned.dtype == dtype
         torch.testing.assert_close(turned[:, 0, 0::2].double(), angle.cos(), rtol=0, atol=tolerance)
         torch.testing.assert_close(turned[:, 0, 1::2].double(), angle.sin(), rtol=0, atol=tolerance)
@@ -46,19 +46,19 @@ def test_rotary_positions_add_nothing_and_keep_products_at_equal_distance() -> N
     q, k = (torch.randn(1, 2, 8, generator=torch.Generator().manual_seed(n), dtype=torch.float64) for n in (0, 1))
 
     def product(q_time: int, k_time: int) -> torch.Tensor:
-        return (rotate(q, torch.tensor([q_time])) * rotate(k, torch.tensor([k_time]))).sum(-1)
+        return (apply_rotary(q, torch.tensor([q_time])) * apply_rotary(k, torch.tensor([k_time]))).sum(-1)
 
     torch.testing.assert_close(product(7, 4), product(103, 100), rtol=0, atol=1e-9)
     assert not torch.allclose(product(7, 4), product(8, 4))
-    torch.testing.assert_close(rotate(q, torch.tensor([5])).norm(), q.norm())
+    torch.testing.assert_close(apply_rotary(q, torch.tensor([5])).norm(), q.norm())
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
-def test_the_order_of_the_past_matters(positions: Positions) -> None:
+def test_the_order_of_the_past_matters(positions: PositionKind) -> None:
     """Without positions one layer of attention could not tell the same past in another order."""
     torch.manual_seed(0)
-    config = TransformerConfig(width=16, layers=1, heads=2, feedforward=16, positions=positions)
-    encoder = config.build(inputs=3, memory_length=8, max_time=20).double()
+    config = TransformerConfig(d_model=16, num_layers=1, num_heads=2, d_ff=16, position_embedding=positions)
+    encoder = config.build(input_size=3, attention_window=8, max_timestep=20).double()
     shake(encoder)
     batch = double_batch(random_windows(0, (5,), from_start=True))
     x_ND = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

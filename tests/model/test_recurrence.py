@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from yamame.model.blocks.recurrence import gru_of_rows, gru_states
+from yamame.model.blocks.recurrence import gru_forward, gru_scan
 
 
 def test_gradcheck() -> None:
@@ -11,7 +11,7 @@ def test_gradcheck() -> None:
     def random(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
-    assert torch.autograd.gradcheck(gru_states, (random(4, 2, 9), random(9, 3), random(3)))
+    assert torch.autograd.gradcheck(gru_scan, (random(4, 2, 9), random(9, 3), random(3)))
 
 
 @pytest.mark.parametrize(("rows", "length", "layers"), [(3, 5, 2), (1, 1, 1)])
@@ -25,7 +25,7 @@ def test_states_and_gradients_are_those_of_nn_gru(rows: int, length: int, layers
         leaves = [x_BLD, *recurrence.parameters()]
         return [states, *torch.autograd.grad((states * direction).sum(), leaves)]
 
-    both = with_gradients(gru_of_rows(recurrence, x_BLD)), with_gradients(recurrence(x_BLD)[0])
+    both = with_gradients(gru_forward(recurrence, x_BLD)), with_gradients(recurrence(x_BLD)[0])
     for ours, expected in zip(*both, strict=True):
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
 
@@ -34,7 +34,7 @@ def test_half_precision_inputs_keep_float32_states() -> None:
     recurrence = nn.GRU(3, 4, 2, batch_first=True)
     x_BLD = torch.randn(2, 5, 3)
     with torch.autocast("cpu", torch.bfloat16):
-        states = gru_of_rows(recurrence, x_BLD)
+        states = gru_forward(recurrence, x_BLD)
     assert states.dtype == torch.float32
-    torch.testing.assert_close(states, gru_of_rows(recurrence, x_BLD), rtol=0, atol=0.05)
+    torch.testing.assert_close(states, gru_forward(recurrence, x_BLD), rtol=0, atol=0.05)
     states.sum().backward()

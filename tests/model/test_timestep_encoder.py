@@ -9,13 +9,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from yamame.model.blocks.frozen import frozen
+from yamame.model.blocks.frozen import freeze_for_inference
 from yamame.model.timestep_encoders.image import ImageEncoder, ImageEncoderConfig
 from yamame.model.timestep_encoders.text import TextEncoder, TextEncoderConfig
 from yamame.model.timestep_encoders.timestep import TimestepEncoder, TimestepEncoderConfig
 from yamame.model.timestep_encoders.tokens import TokenEncoder, TokenEncoderConfig
-from yamame.records.errors import FieldError
-from yamame.records.spaces import flatten_observation, observation_leaves
+from yamame.records.errors import ConfigFieldError
+from yamame.records.spaces import flatten_observation, flatten_space
 
 SPACE = spaces.Dict(
     {
@@ -33,17 +33,17 @@ ACTIONS = spaces.Discrete(3)
 NUM_FLAT = 2 + 4 + 18 + 3 + 3
 """vector, suit, view; reset flag, reward, time; the previous action."""
 CONFIG = TimestepEncoderConfig(
-    hidden=(7,),
-    width=5,
-    image=ImageEncoderConfig(channels=(2, 3), width=4),
-    tokens=TokenEncoderConfig(embedding=2, width=3),
-    text=TextEncoderConfig(embedding=2, hidden=4, width=4),
+    hidden_sizes=(7,),
+    output_size=5,
+    image=ImageEncoderConfig(channels=(2, 3), output_size=4),
+    tokens=TokenEncoderConfig(embedding_dim=2, output_size=3),
+    text=TextEncoderConfig(embedding_dim=2, hidden_size=4, output_size=4),
 )
 
 
 def encoder_of(config: TimestepEncoderConfig = CONFIG, space: spaces.Space[Any] = SPACE) -> TimestepEncoder:
     torch.manual_seed(0)
-    return config.build(observation_leaves(space), ACTIONS).double()
+    return config.build(flatten_space(space), ACTIONS).double()
 
 
 def inputs(encoder: TimestepEncoder, count: int = 6) -> tuple[Tensor, dict[str, Tensor]]:
@@ -62,11 +62,11 @@ def inputs(encoder: TimestepEncoder, count: int = 6) -> tuple[Tensor, dict[str, 
 
 
 def test_the_space_decides_unless_the_user_does() -> None:
-    leaves = {name: leaf for name, leaf in observation_leaves(SPACE).items() if name not in ("nothing", "action_mask")}
-    kinds = CONFIG.kinds_of(leaves)
+    leaves = {name: leaf for name, leaf in flatten_space(SPACE).items() if name not in ("nothing", "action_mask")}
+    kinds = CONFIG.resolve_encoders(leaves)
     expected = {"keys": "image", "vector.0": "vector", "level": "tokens", "suit": "vector", "say": "text"}
     assert kinds == expected | {"view": "vector"}
-    told = replace(CONFIG, kinds=("view=tokens", "keys=vector", "level=vector", "say=tokens")).kinds_of(leaves)
+    told = replace(CONFIG, encoder_overrides=("view=tokens", "keys=vector", "level=vector", "say=tokens")).resolve_encoders(leaves)
     assert told == expected | {"view": "tokens", "keys": "vector", "level": "vector", "say": "tokens"}
 
 
@@ -84,22 +84,22 @@ def test_each_kind_gets_its_encoder_and_the_rest_is_flat() -> None:
 
 
 def test_what_a_leaf_cannot_be_is_said_with_what_there_is() -> None:
-    with pytest.raises(FieldError, match=r"kinds names 'viw', but the observation has .*view"):
-        encoder_of(replace(CONFIG, kinds=("viw=tokens",)))
+    with pytest.raises(ConfigFieldError, match=r"encoder_overrides names 'viw', but the observation has .*view"):
+        encoder_of(replace(CONFIG, encoder_overrides=("viw=tokens",)))
     for wrong, reason in (("vector.0=tokens", "integers"), ("suit=image", "Box"), ("say=vector", "is a text")):
-        with pytest.raises(FieldError, match=f"kinds says '{wrong}'.*{reason}"):
-            encoder_of(replace(CONFIG, kinds=(wrong,)))
-    with pytest.raises(FieldError, match="infinite bounds"):
+        with pytest.raises(ConfigFieldError, match=f"encoder_overrides says '{wrong}'.*{reason}"):
+            encoder_of(replace(CONFIG, encoder_overrides=(wrong,)))
+    with pytest.raises(ConfigFieldError, match="infinite bounds"):
         unbounded = spaces.Box(-np.inf, np.inf, (9, 9, 3))
-        encoder_of(replace(CONFIG, kinds=("observation=image",)), unbounded)
+        encoder_of(replace(CONFIG, encoder_overrides=("observation=image",)), unbounded)
     for malformed in ("view", "view=", "=tokens", "view=pixels"):
-        with pytest.raises(FieldError, match="LEAF=KIND with vector, image, tokens, text"):
-            replace(CONFIG, kinds=(malformed,))
+        with pytest.raises(ConfigFieldError, match="LEAF=KIND with vector, image, tokens, text"):
+            replace(CONFIG, encoder_overrides=(malformed,))
 
 
 @pytest.mark.parametrize("kinds", [(), ("view=tokens", "say=tokens"), ("keys=tokens",), ("view=image",)])
 def test_every_leaf_matters_and_every_parameter_learns(kinds: tuple[str, ...]) -> None:
-    encoder = encoder_of(replace(CONFIG, kinds=kinds))
+    encoder = encoder_of(replace(CONFIG, encoder_overrides=kinds))
     _, observation = inputs(encoder)
 
     def out(seen: dict[str, Tensor]) -> Tensor:
@@ -140,7 +140,7 @@ def test_in_pieces_it_computes_the_same_and_so_do_its_gradients(chunk_elements: 
 
 def test_it_acts_as_it_trains() -> None:
     encoder = encoder_of()
-    acting = frozen(encoder)
+    acting = freeze_for_inference(encoder)
     features, observation = inputs(encoder)
     expected = encoder(features, observation).detach()
     torch.testing.assert_close(acting(features, observation), expected, rtol=0, atol=1e-12)

@@ -10,21 +10,21 @@ from torch import Tensor, nn
 
 from yamame.model.timestep_encoders.text import TextEncoder, TextEncoderConfig
 from yamame.model.timestep_encoders.tokens import TokenEncoder, TokenEncoderConfig
-from yamame.model.timestep_encoders.vocabulary import vocabulary
+from yamame.model.timestep_encoders.vocabulary import infer_vocabulary
 from yamame.records.spaces import Leaf, flatten_observation
-from yamame.records.text import text_tokens
+from yamame.records.text import encode_text
 
 WORDS = spaces.Text(8, min_length=0, charset="abcdehnort ")
 
 
 def token_encoder(leaf: Leaf) -> TokenEncoder:
     torch.manual_seed(0)
-    return TokenEncoderConfig(width=5, embedding=3).build(leaf, "leaky_relu").double()
+    return TokenEncoderConfig(output_size=5, embedding_dim=3).build(leaf, "leaky_relu").double()
 
 
 def text_encoder(leaf: Leaf = WORDS) -> TextEncoder:
     torch.manual_seed(0)
-    return TextEncoderConfig(width=5, embedding=3, hidden=4).build(leaf, "leaky_relu").double()
+    return TextEncoderConfig(output_size=5, embedding_dim=3, hidden_size=4).build(leaf, "leaky_relu").double()
 
 
 def stored(leaf: Leaf, values: Any) -> Tensor:
@@ -46,7 +46,7 @@ def stored(leaf: Leaf, values: Any) -> Tensor:
     ids=str,
 )
 def test_large_categories_and_grids_are_embedded(leaf: Leaf, claimed: bool) -> None:
-    assert TokenEncoderConfig().claims("seen", leaf) is claimed
+    assert TokenEncoderConfig().matches("seen", leaf) is claimed
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,19 @@ def test_large_categories_and_grids_are_embedded(leaf: Leaf, claimed: bool) -> N
     ids=str,
 )
 def test_the_vocabulary_of_a_leaf_holds_every_value_of_its_space(leaf: Leaf, low: int, size: int) -> None:
-    known = vocabulary(leaf)
+    known = infer_vocabulary(leaf)
     assert known is not None and (known.low, known.size) == (low, size)
     leaf.seed(0)
     for _ in range(30):
         raw = stored(leaf, leaf.sample())[None]
-        assert torch.equal(known.tokens(raw), raw.long() - low), "nothing has to be cut off"
-    assert known.tokens(torch.tensor([-100, 100_000])).tolist() == [0, size - 1]
+        assert torch.equal(known.to_indices(raw), raw.long() - low), "nothing has to be cut off"
+    assert known.to_indices(torch.tensor([-100, 100_000])).tolist() == [0, size - 1]
 
 
 def test_numbers_of_no_small_range_are_no_tokens() -> None:
     for leaf in (spaces.Box(0.0, 1.0, (2,)), spaces.Box(0, 70_000, (2,), np.int64), spaces.Discrete(65_537)):
-        assert vocabulary(leaf) is None
-        assert TokenEncoderConfig().obstacle(leaf) and TextEncoderConfig().obstacle(leaf)
+        assert infer_vocabulary(leaf) is None
+        assert TokenEncoderConfig().unsupported_reason(leaf) and TextEncoderConfig().unsupported_reason(leaf)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_order_of_characters_tells_texts_apart() -> None:
 def test_texts_are_read_to_their_last_character_and_no_further() -> None:
     """The state of a plain GRU over the characters alone, however long the space allows them to be."""
     encoder = text_encoder()
-    short = torch.from_numpy(text_tokens(spaces.Text(3, charset=WORDS.characters), ["hot"]))
+    short = torch.from_numpy(encode_text(spaces.Text(3, charset=WORDS.characters), ["hot"]))
     torch.testing.assert_close(encoder(stored(WORDS, ["hot"])), encoder(short), rtol=0, atol=1e-12)
     hidden = encoder.recurrence(encoder.embedding(short.long()))[1][0]
     expected = encoder.norm(encoder.output(hidden))
@@ -133,7 +133,7 @@ def test_an_empty_text_is_an_empty_state() -> None:
 
 def test_rows_of_integers_can_be_read_as_texts() -> None:
     leaf = spaces.MultiDiscrete([30, 30, 30])
-    assert not TextEncoderConfig().claims("seen", leaf) and not TextEncoderConfig().obstacle(leaf)
+    assert not TextEncoderConfig().matches("seen", leaf) and not TextEncoderConfig().unsupported_reason(leaf)
     assert isinstance(text_encoder(leaf).embedding, nn.Embedding)
-    assert TextEncoderConfig().obstacle(spaces.MultiDiscrete([[3, 3]]))
-    assert TextEncoderConfig().obstacle(spaces.Discrete(3))
+    assert TextEncoderConfig().unsupported_reason(spaces.MultiDiscrete([[3, 3]]))
+    assert TextEncoderConfig().unsupported_reason(spaces.Discrete(3))

@@ -5,7 +5,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from yamame.model.timestep_encoders.timestep import TimestepEncoder, TimestepEncoderConfig
-from yamame.records.spaces import flatten_observation, observation_leaves
+from yamame.records.spaces import flatten_observation, flatten_space
 
 SPACE = spaces.Dict(
     {
@@ -19,7 +19,7 @@ SPACE = spaces.Dict(
 
 
 def encoder_of(action_space: spaces.Discrete | spaces.Box) -> TimestepEncoder:
-    return TimestepEncoderConfig(hidden=(8,), width=5).build(observation_leaves(SPACE), action_space)
+    return TimestepEncoderConfig(hidden_sizes=(8,), output_size=5).build(flatten_space(SPACE), action_space)
 
 
 def features(encoder: TimestepEncoder, action: Tensor, time: list[int]) -> Tensor:

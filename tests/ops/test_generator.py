@@ -2,19 +2,19 @@
 
 import torch
 
-from yamame.ops.generator import restore_generator
+from yamame.ops.generator import load_generator_state
 
 
 def test_a_random_stream_goes_on_and_one_of_another_device_begins_anew_but_repeatably() -> None:
     saved = torch.Generator().manual_seed(1)
     torch.rand(3, generator=saved)
     same = torch.Generator()
-    restore_generator(same, saved.get_state())
+    load_generator_state(same, saved.get_state())
     assert torch.equal(torch.rand(3, generator=same), torch.rand(3, generator=saved))
     of_a_gpu = torch.arange(16, dtype=torch.uint8)
     drawn = []
     for seed in (0, 1):
         other = torch.Generator().manual_seed(seed)
-        restore_generator(other, of_a_gpu)
+        load_generator_state(other, of_a_gpu)
         drawn.append(torch.rand(3, generator=other))
     assert torch.equal(*drawn)

@@ -35,7 +35,7 @@ def test_n_step_targets_are_those_of_the_definition(windows: tuple[list[int], li
         terminal_N=torch.tensor(terminal),
         valid_N=valid_N,
         value_NG=value_NG,
-        discounts_G=DISCOUNTS,
+        gammas_G=DISCOUNTS,
         n=n,
     )
     torch.testing.assert_close(target_NG, expected_NG, rtol=0, atol=1e-12)

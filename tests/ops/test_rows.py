@@ -4,17 +4,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from yamame.ops.rows import RowLayout
+from yamame.ops.rows import PaddedLayout
 
 LENGTHS = [(3, 1, 4), (4, 4), (1,), (2, 4), (4, 2)]
 
 
-def layout_of(lengths: tuple[int, ...] | list[int], filling: int, padding: int) -> tuple[RowLayout, Tensor]:
+def layout_of(lengths: tuple[int, ...] | list[int], filling: int, padding: int) -> tuple[PaddedLayout, Tensor]:
     segment = [b for b, length in enumerate(lengths) for _ in range(length)] + [len(lengths)] * filling
     position = [t for length in lengths for t in range(length)] + [0] * filling
     segment_N = torch.tensor(segment)
     length = max(lengths) + padding
-    layout = RowLayout.of(
+    layout = PaddedLayout.from_segments(
         segment_N, torch.tensor(position), len(lengths), length, all_full=all(own == length for own in lengths)
     )
     return layout, segment_N < len(lengths)
@@ -27,13 +27,13 @@ def layout_of(lengths: tuple[int, ...] | list[int], filling: int, padding: int) 
 def test_tokens_stand_in_their_rows_and_come_back(lengths: list[int], filling: int, padding: int) -> None:
     layout, real_N = layout_of(lengths, filling, padding)
     x_ND = torch.randn(len(real_N), 2)
-    rows_BLD = layout.to_rows(x_ND)
+    rows_BLD = layout.pad(x_ND)
     assert rows_BLD.shape == (len(lengths), max(lengths) + padding, 2)
     begin = 0
     for row, length in enumerate(lengths):
         assert torch.equal(rows_BLD[row, :length], x_ND[begin : begin + length])
         begin += length
-    assert torch.equal(layout.from_rows(rows_BLD)[real_N], x_ND[real_N])
+    assert torch.equal(layout.unpad(rows_BLD)[real_N], x_ND[real_N])
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
@@ -46,8 +46,8 @@ def test_gradients_are_autograds_own(lengths: tuple[int, ...], filling: int, pad
     weight_ND = torch.randn(len(real_N), 3, generator=generator, dtype=torch.float64)
 
     def ours(x_ND: Tensor) -> Tensor:
-        rows_BLD = layout.to_rows(x_ND)
-        return (layout.from_rows(rows_BLD.cumsum(dim=1).sin() * rows_BLD) * weight_ND)[real_N]
+        rows_BLD = layout.pad(x_ND)
+        return (layout.unpad(rows_BLD.cumsum(dim=1).sin() * rows_BLD) * weight_ND)[real_N]
 
     def plain(x_ND: Tensor) -> Tensor:
         parts = x_ND[real_N].split(list(lengths))
@@ -69,24 +69,24 @@ def test_each_gather_alone_passes_gradcheck(lengths: tuple[int, ...]) -> None:
     real_slot_BL = torch.arange(layout.length) < torch.tensor(lengths)[:, None]
     x_ND = torch.randn(len(real_N), 2, dtype=torch.float64, requires_grad=True)
     rows_BLD = torch.randn(slots, 2, dtype=torch.float64).view(layout.num_rows, layout.length, 2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: layout.to_rows(x)[real_slot_BL], (x_ND,))
-    assert torch.autograd.gradcheck(lambda rows: layout.from_rows(rows)[real_N], (rows_BLD,))
+    assert torch.autograd.gradcheck(lambda x: layout.pad(x)[real_slot_BL], (x_ND,))
+    assert torch.autograd.gradcheck(lambda rows: layout.unpad(rows)[real_N], (rows_BLD,))
 
 
 def test_full_rows_are_not_copied() -> None:
     layout, _ = layout_of((3, 3), filling=0, padding=0)
     x_ND = torch.randn(6, 2)
-    assert layout.to_rows(x_ND).data_ptr() == layout.from_rows(x_ND.view(2, 3, 2)).data_ptr() == x_ND.data_ptr()
+    assert layout.pad(x_ND).data_ptr() == layout.unpad(x_ND.view(2, 3, 2)).data_ptr() == x_ND.data_ptr()
     filled_ND = torch.randn(8, 2)
-    assert layout_of((3, 3), filling=2, padding=0)[0].to_rows(filled_ND).data_ptr() == filled_ND.data_ptr()
+    assert layout_of((3, 3), filling=2, padding=0)[0].pad(filled_ND).data_ptr() == filled_ND.data_ptr()
 
 
 @pytest.mark.parametrize("filling", [0, 2])
 def test_full_rows_are_what_rows_of_any_length_would_be(filling: int) -> None:
     layout, real_N = layout_of((3, 3), filling=filling, padding=0)
     segment_N, position_N = torch.arange(6 + filling) // 3, torch.arange(6 + filling) % 3
-    general = RowLayout.of(segment_N, position_N, 2, 3, all_full=False)
+    general = PaddedLayout.from_segments(segment_N, position_N, 2, 3, all_full=False)
     x_ND = torch.randn(6 + filling, 2)
-    assert torch.equal(layout.to_rows(x_ND), general.to_rows(x_ND))
+    assert torch.equal(layout.pad(x_ND), general.pad(x_ND))
     rows_BLD = torch.randn(2, 3, 2)
-    assert torch.equal(layout.from_rows(rows_BLD)[real_N], general.from_rows(rows_BLD)[real_N])
+    assert torch.equal(layout.unpad(rows_BLD)[real_N], general.unpad(rows_BLD)[real_N])

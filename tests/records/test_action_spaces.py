@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.records.action_spaces import action_size, blank_action, check_action_space, choices, leaves_a_choice
+from yamame.records.action_spaces import action_size, zero_action, check_action_space, num_choices, has_allowed_action
 from yamame.records.errors import UserError
 
 NUMBER = spaces.Discrete(2)
@@ -26,7 +26,7 @@ NUMBER = spaces.Discrete(2)
 )
 def test_supported_action_spaces_come_back(space: spaces.Space[Any], sizes: tuple[int, ...]) -> None:
     assert check_action_space(space) is space
-    assert choices(space) == sizes
+    assert num_choices(space) == sizes
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_sizes_and_blanks_of_what_the_policy_sees() -> None:
         (spaces.MultiDiscrete([2, 3]), 5, np.int64),
         (spaces.Box(-1.0, 1.0, (3,)), 3, np.float32),
     ]:
-        blank = blank_action(space, 6)
+        blank = zero_action(space, 6)
         assert action_size(space) == size
         assert blank.dtype == dtype and blank.shape == (6, *space.shape) and not blank.any()
 
 
 def test_every_component_needs_a_choice() -> None:
     mask = np.array([[1, 0, 0, 1, 0], [0, 0, 1, 1, 1], [1, 1, 0, 0, 0]], np.bool_)
-    assert leaves_a_choice(mask, (2, 3)).tolist() == [True, False, False]
-    assert leaves_a_choice(mask, (5,)).all()
+    assert has_allowed_action(mask, (2, 3)).tolist() == [True, False, False]
+    assert has_allowed_action(mask, (5,)).all()

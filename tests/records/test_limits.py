@@ -2,8 +2,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from yamame.records.errors import FieldError, UserError
-from yamame.records.limits import check_limits
+from yamame.records.errors import ConfigFieldError, UserError
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +16,8 @@ class Settings:
     perhaps: float | None = None
 
     def __post_init__(self) -> None:
-        check_limits(self, "count", "widths", "perhaps", at_least=1, at_most=9)
-        check_limits(self, "rate", above=0, below=1)
+        check_range(self, "count", "widths", "perhaps", ge=1, le=9)
+        check_range(self, "rate", gt=0, lt=1)
 
 
 @pytest.mark.parametrize("settings", [{}, {"count": 1}, {"count": 9}, {"widths": (1, 9)}, {"perhaps": 2.5}])
@@ -38,7 +38,7 @@ def test_inside(settings):
     ],
 )
 def test_outside(settings, message):
-    with pytest.raises(FieldError) as error:
+    with pytest.raises(ConfigFieldError) as error:
         Settings(**settings)
     assert str(error.value) == message
     assert isinstance(error.value, UserError)

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from yamame.records.errors import UserError
 from yamame.records.spaces import (
     flatten_observation,
-    observation_leaves,
+    flatten_space,
     space_from_json,
     space_to_json,
 )
@@ -34,20 +34,20 @@ def type_name(space: spaces.Space[Any]) -> str:
 
 
 def test_leaves_of_any_nesting_have_path_names() -> None:
-    leaves = observation_leaves(NESTED)
+    leaves = flatten_space(NESTED)
     assert set(leaves) == {"camera", "body/0", "body/1/angle", "flags", "cards", "note"}
     assert leaves["body/1/angle"] == spaces.Box(-np.pi, np.pi, ())
 
 
 def test_a_bare_space_is_one_leaf() -> None:
-    assert observation_leaves(spaces.Discrete(3)) == {"observation": spaces.Discrete(3)}
+    assert flatten_space(spaces.Discrete(3)) == {"observation": spaces.Discrete(3)}
 
 
 @pytest.mark.parametrize("space", UNSUPPORTED, ids=type_name)
 def test_unsupported_spaces_are_the_users_mistake(space: spaces.Space[Any]) -> None:
     for nested in (space, spaces.Dict({"x": spaces.Tuple([space])})):
         with pytest.raises(UserError, match=type_name(space)):
-            observation_leaves(nested)
+            flatten_space(nested)
     with pytest.raises(UserError, match=type_name(space)):
         space_to_json(space)
 
@@ -61,7 +61,7 @@ def test_observations_flatten_to_the_leaves_of_their_space() -> None:
         "note": "cab",
     }
     flat = flatten_observation(NESTED, observation)
-    assert list(flat) == list(observation_leaves(NESTED))
+    assert list(flat) == list(flatten_space(NESTED))
     assert flat["camera"].dtype == np.uint8 and flat["camera"].max() == 200
     assert flat["body/0"].dtype == np.int64 and flat["body/0"] == 2, "counted from zero"
     assert flat["body/1/angle"].dtype == np.float32 and flat["body/1/angle"] == 0.5

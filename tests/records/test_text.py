@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yamame.records.errors import UserError
-from yamame.records.spaces import flatten_observation, observation_leaves, stored_dtype, stored_shape
-from yamame.records.text import text_tokens, vocabulary_size
+from yamame.records.spaces import flatten_observation, flatten_space, stored_dtype, stored_shape
+from yamame.records.text import encode_text, vocabulary_size
 
 SPACE = spaces.Text(12, min_length=0, charset="zyx ñ日")
 
@@ -17,7 +17,7 @@ def read(space: spaces.Text, tokens: np.ndarray) -> str:
 
 @given(st.text("zyx ñ日", max_size=12))
 def test_nothing_of_a_text_is_lost(text: str) -> None:
-    tokens = text_tokens(SPACE, text)
+    tokens = encode_text(SPACE, text)
     assert tokens.shape == stored_shape(SPACE) == (12,)
     assert tokens.dtype == stored_dtype(SPACE) == np.uint8
     assert tokens.max(initial=0) < vocabulary_size(SPACE)
@@ -27,7 +27,7 @@ def test_nothing_of_a_text_is_lost(text: str) -> None:
 
 def test_batches_in_every_form() -> None:
     texts = ["x", "zy ", ""]
-    expected = np.stack([text_tokens(SPACE, text) for text in texts])
+    expected = np.stack([encode_text(SPACE, text) for text in texts])
     for batch in (tuple(texts), texts, np.array(texts), np.array(texts, object)):
         np.testing.assert_array_equal(flatten_observation(SPACE, batch)["observation"], expected)
 
@@ -36,23 +36,23 @@ def test_tokens_do_not_depend_on_how_the_charset_was_given() -> None:
     """The order of a set of characters differs from process to process."""
     for charset in ("zyx ñ日", "日ñ xyz", frozenset("zyx ñ日"), set("日zyx ñ")):
         space = spaces.Text(12, charset=charset)
-        np.testing.assert_array_equal(text_tokens(space, "xyñ"), text_tokens(SPACE, "xyñ"))
+        np.testing.assert_array_equal(encode_text(space, "xyñ"), encode_text(SPACE, "xyñ"))
 
 
 def test_many_characters_need_more_than_a_byte() -> None:
     charset = "".join(chr(number) for number in range(256, 256 + 300))
     space = spaces.Text(3, charset=charset)
-    tokens = text_tokens(space, charset[-1])
+    tokens = encode_text(space, charset[-1])
     assert tokens.dtype == np.int32
     assert tokens.tolist() == [300, 0, 0]
 
 
 def test_texts_that_the_space_does_not_hold_are_the_users_mistake() -> None:
     with pytest.raises(UserError, match=r"13 characters.*max_length"):
-        text_tokens(SPACE, "x" * 13)
+        encode_text(SPACE, "x" * 13)
     with pytest.raises(UserError, match=r"'q'.*charset"):
-        text_tokens(SPACE, "xq")
+        encode_text(SPACE, "xq")
 
 
 def test_a_text_is_a_leaf() -> None:
-    assert observation_leaves(spaces.Dict({"mission": SPACE})) == {"mission": SPACE}
+    assert flatten_space(spaces.Dict({"mission": SPACE})) == {"mission": SPACE}

@@ -4,8 +4,8 @@ from functools import cache
 
 import numpy as np
 
-from yamame.environments.config import EnvironmentConfig
-from yamame.records.goals import INSTRUCTION_LEAF, Goals, displays
+from yamame.environments.config import EnvConfig
+from yamame.records.goals import INSTRUCTION_LEAF, Goals, instruction_observations
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer, NoExploration
@@ -13,13 +13,13 @@ from yamame.rollout.random_policy import RandomPolicy
 
 
 @cache
-def random_trajectories(config: EnvironmentConfig, count: int, num_envs: int = 16) -> tuple[Trajectory, ...]:
+def random_trajectories(config: EnvConfig, count: int, num_envs: int = 16) -> tuple[Trajectory, ...]:
     """At least `count` trials of random actions."""
     trials = config.build(num_envs, seed=3)
     rng = np.random.default_rng(4)
-    collector = Collector(trials, config.task, Explorer(NoExploration(), trials.action_space, num_envs, rng))
+    collector = Collector(trials, config.task_name, Explorer(NoExploration(), trials.action_space, num_envs, rng))
     policy = RandomPolicy(trials.action_space, rng)
-    steps = -(-count // num_envs) * num_envs * config.trial_length
+    steps = -(-count // num_envs) * num_envs * config.max_trial_steps
     found = tuple(collector.collect(policy, steps, deterministic=False))
     trials.close()
     return found
@@ -32,9 +32,9 @@ def made(instruction: list[int], achieved: list[tuple[int, int]], *, length: int
         achieved_step=np.array([step for step, _ in achieved], np.int64),
         achieved_goal=np.array([[goal] for _, goal in achieved], np.float32).reshape(-1, 1),
     )
-    completed = goals.completions()
+    completed = goals.completion_steps()
     assert len(completed) < len(instruction), "this one needs no relabeling"
-    shown = displays(goals.instruction, slots=slots, hide_plan=False)
+    shown = instruction_observations(goals.instruction, slots=slots, hide_future_goals=False)
     reward = np.zeros(length, np.float32)
     reward[completed] = 1.0
     return Trajectory(

@@ -51,7 +51,7 @@ def trajectories(draw: st.DrawFn, *, discrete: bool | None = None, min_length: i
         task=draw(st.text(max_size=8)),
         horizon=draw(st.integers(1, 2**40)),
         policy_version=draw(st.integers(0, 2**60)),
-        exploration=draw(st.floats(0, 1)),
+        noise_scale=draw(st.floats(0, 1)),
     )
 
 
@@ -63,7 +63,7 @@ def goals(draw: st.DrawFn, length: int) -> Goals:
         achieved_step=draw(hnp.arrays(np.int64, achieved, elements=st.integers(0, max(0, length - 1)))),
         achieved_goal=draw(hnp.arrays(np.float32, (achieved, 2))),
         tolerance=draw(st.floats(0, 1)),
-        hide_plan=draw(st.booleans()),
+        hide_future_goals=draw(st.booleans()),
     )
 
 

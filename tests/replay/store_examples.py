@@ -10,12 +10,12 @@ import numpy as np
 from replay_examples import numbered
 
 from yamame.records.trajectory import Trajectory
-from yamame.replay.store import LMDBStore
+from yamame.replay.store import LMDBReplayStore
 from yamame.replay.tables import TABLES, key_of
 
 
-def opened(directory: Path, capacity: int = 5, **settings: Any) -> LMDBStore:
-    return LMDBStore(directory, capacity_trajectories=capacity, **{"cache_bytes": 1 << 20, **settings})
+def opened(directory: Path, capacity: int = 5, **settings: Any) -> LMDBReplayStore:
+    return LMDBReplayStore(directory, capacity_trajectories=capacity, **{"cache_bytes": 1 << 20, **settings})
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 from replay_examples import numbered
 
 from yamame.replay.cache import TrajectoryCache
-from yamame.replay.codec import arrays_of
+from yamame.replay.codec import named_arrays
 
 
 def size_of_one() -> int:
@@ -21,7 +21,7 @@ def test_the_least_recently_used_goes_first() -> None:
 
 def test_bytes_are_counted_whatever_comes_and_goes() -> None:
     one = size_of_one()
-    assert one >= sum(array.nbytes for array in arrays_of(numbered(4)).values())
+    assert one >= sum(array.nbytes for array in named_arrays(numbered(4)).values())
     cache = TrajectoryCache(3 * one)
     for number in range(7):
         cache.put(number % 4, numbered(4))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from replay_examples import assert_same, numbered, trajectories
 
 from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import MAGIC, SCHEMA_VERSION, DamagedRecordError, arrays_of, decode, encode, snapshot
+from yamame.replay.codec import MAGIC, SCHEMA_VERSION, CorruptedRecordError, named_arrays, decode, encode, frozen_copy
 
 
 @settings(max_examples=30, deadline=None)
@@ -30,14 +30,14 @@ def test_views_that_are_not_contiguous_survive() -> None:
 @settings(max_examples=30, deadline=None)
 @given(trajectories())
 def test_a_snapshot_is_what_decoding_gives(trajectory: Trajectory) -> None:
-    copied = snapshot(trajectory)
+    copied = frozen_copy(trajectory)
     assert_same(copied, decode(encode(trajectory)))
-    assert all(array.flags.c_contiguous for array in arrays_of(copied).values())
-    for name, array in arrays_of(trajectory).items():
-        assert not np.shares_memory(array, arrays_of(copied)[name])
+    assert all(array.flags.c_contiguous for array in named_arrays(copied).values())
+    for name, array in named_arrays(trajectory).items():
+        assert not np.shares_memory(array, named_arrays(copied)[name])
 
 
-@pytest.mark.parametrize("copied", [lambda trajectory: decode(encode(trajectory)), snapshot])
+@pytest.mark.parametrize("copied", [lambda trajectory: decode(encode(trajectory)), frozen_copy])
 def test_decoded_arrays_are_read_only(copied: Callable[[Trajectory], Trajectory]) -> None:
     decoded = copied(numbered(3))
     with pytest.raises(ValueError, match="read-only"):
@@ -51,30 +51,30 @@ def test_a_flip_of_any_byte_is_noticed() -> None:
     for place in range(len(record)):
         damaged = bytearray(record)
         damaged[place] ^= 1 << (place % 8)
-        with pytest.raises(DamagedRecordError):
+        with pytest.raises(CorruptedRecordError):
             decode(bytes(damaged))
 
 
 def test_any_truncation_and_any_tail_is_noticed() -> None:
     record = encode(numbered(5))
     for length in range(len(record)):
-        with pytest.raises(DamagedRecordError):
+        with pytest.raises(CorruptedRecordError):
             decode(record[:length])
-    with pytest.raises(DamagedRecordError, match="overlong"):
+    with pytest.raises(CorruptedRecordError, match="overlong"):
         decode(record + b"\0")
 
 
 def test_messages_say_what_is_wrong() -> None:
     record = encode(numbered(5))
-    with pytest.raises(DamagedRecordError, match="magic"):
+    with pytest.raises(CorruptedRecordError, match="magic"):
         decode(b"PK\3\4" + record[4:])
-    with pytest.raises(DamagedRecordError, match="truncated"):
+    with pytest.raises(CorruptedRecordError, match="truncated"):
         decode(record[:10])
-    with pytest.raises(DamagedRecordError, match="truncated"):
+    with pytest.raises(CorruptedRecordError, match="truncated"):
         decode(record[:-1])
-    with pytest.raises(DamagedRecordError, match="checksum"):
+    with pytest.raises(CorruptedRecordError, match="checksum"):
         decode(record[:-1] + bytes([record[-1] ^ 1]))
-    with pytest.raises(DamagedRecordError, match=f"version {SCHEMA_VERSION + 1}"):
+    with pytest.raises(CorruptedRecordError, match=f"version {SCHEMA_VERSION + 1}"):
         decode(record[:4] + struct.pack("<H", SCHEMA_VERSION + 1) + record[6:])
 
 
@@ -84,12 +84,12 @@ def record_of(payload: bytes, *, version: int) -> bytes:
 
 
 def test_a_good_checksum_over_something_else_is_noticed() -> None:
-    with pytest.raises(DamagedRecordError, match="no trajectory inside"):
+    with pytest.raises(CorruptedRecordError, match="no trajectory inside"):
         decode(record_of(b"not compressed at all", version=SCHEMA_VERSION))
 
 
 @pytest.mark.parametrize("announced", [1 << 50, (1 << 64) - 1])
 def test_a_few_bytes_that_announce_more_than_there_is_memory_are_refused(announced: int) -> None:
     bomb = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", announced) + b"\x01\0\0"
-    with pytest.raises(DamagedRecordError, match="it would take"):
+    with pytest.raises(CorruptedRecordError, match="it would take"):
         decode(record_of(bomb, version=1))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.records.action_spaces import MASK_LEAF
+from yamame.records.action_spaces import ACTION_MASK_KEY
 from yamame.records.errors import UserError
 from yamame.records.goals import Goals
 from yamame.records.spaces import flatten_observation
 from yamame.records.trajectory import Trajectory
-from yamame.replay.minari.export import export
-from yamame.replay.minari.read import read
-from yamame.replay.task import TaskSpaces
+from yamame.replay.minari.export import export_trajectories
+from yamame.replay.minari.read import read_trajectories
+from yamame.replay.task import TaskSpec
 
 minari = pytest.importorskip("minari")
 
@@ -44,16 +44,16 @@ def _own_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def task(action_space: Any = ACTIONS[0], observation_space: Any = OBSERVATION, mask_key: str = MASK_LEAF) -> TaskSpaces:
-    return TaskSpaces(observation_space=observation_space, action_space=action_space, horizon=50, mask_key=mask_key)
+def task(action_space: Any = ACTIONS[0], observation_space: Any = OBSERVATION, action_mask_key: str = ACTION_MASK_KEY) -> TaskSpec:
+    return TaskSpec(observation_space=observation_space, action_space=action_space, horizon=50, action_mask_key=action_mask_key)
 
 
-def example(of: TaskSpaces, seed: int) -> Trajectory:
+def example(of: TaskSpec, seed: int) -> Trajectory:
     rng = np.random.default_rng(seed)
     length = int(rng.integers(1, 9))
     of.observation_space.seed(seed)
     flat = [flatten_observation(of.observation_space, of.observation_space.sample()) for _ in range(length + 1)]
-    size = of.form.action_space
+    size = of.schema.action_space
     action = (
         rng.uniform(-1, 1, (length, *size.shape)).astype(np.float32)
         if isinstance(size, spaces.Box)
@@ -78,7 +78,7 @@ def example(of: TaskSpaces, seed: int) -> Trajectory:
         task="a-task",
         horizon=50,
         policy_version=seed + 1,
-        exploration=rng.random(),
+        noise_scale=rng.random(),
     )
 
 
@@ -100,16 +100,16 @@ def assert_same(left: Any, right: Any) -> None:
 def test_exported_and_read_again_is_the_same_to_the_bit(action_space: Any) -> None:
     of = task(action_space)
     trajectories = [example(of, seed) for seed in range(8)]
-    exported = export(iter(trajectories), of, "./here")
+    exported = export_trajectories(iter(trajectories), of, "./here")
     assert (exported.episodes, exported.steps) == (8, sum(map(len, trajectories)))
-    for before, after in zip(trajectories, read("./here", of), strict=True):
+    for before, after in zip(trajectories, read_trajectories("./here", of), strict=True):
         assert_same(before, after)
 
 
 def test_the_plain_package_opens_it_in_the_environments_own_spaces() -> None:
     of = task(ACTIONS[3])
     trajectories = [example(of, seed) for seed in range(5)]
-    assert export(iter(trajectories), of, "maze/expert-v3").name == "maze/expert-v3"
+    assert export_trajectories(iter(trajectories), of, "maze/expert-v3").name == "maze/expert-v3"
     dataset = minari.load_dataset("maze/expert-v3")
     assert (len(dataset), dataset.observation_space, dataset.action_space) == (5, OBSERVATION, ACTIONS[3])
     for trajectory, episode in zip(trajectories, dataset, strict=True):
@@ -122,7 +122,7 @@ def test_the_plain_package_opens_it_in_the_environments_own_spaces() -> None:
             "pair": tuple(leaf[0] for leaf in episode.observations["pair"]),
         }
         assert OBSERVATION.contains(first)
-    assert len(list(read("maze/expert-v3", of))) == 5
+    assert len(list(read_trajectories("maze/expert-v3", of))) == 5
 
 
 def test_a_bare_observation_and_masks_of_either_kind() -> None:
@@ -130,15 +130,15 @@ def test_a_bare_observation_and_masks_of_either_kind() -> None:
     told = task(observation_space=bare)
     trajectory = example(told, 1)
     mask = np.random.default_rng(0).random((len(trajectory) + 1, 4)) < 0.5
-    export([replace(trajectory, observation={**trajectory.observation, MASK_LEAF: mask})], told, "./told")
+    export_trajectories([replace(trajectory, observation={**trajectory.observation, ACTION_MASK_KEY: mask})], told, "./told")
     assert minari.MinariDataset("told")[0].observations.shape == (len(trajectory) + 1, 2)
-    assert_same(next(read("./told", told)).observation[MASK_LEAF], mask)
+    assert_same(next(read_trajectories("./told", told)).observation[ACTION_MASK_KEY], mask)
 
-    observed = task(observation_space=spaces.Dict({"legal": spaces.MultiBinary((2, 2)), "x": bare}), mask_key="legal")
+    observed = task(observation_space=spaces.Dict({"legal": spaces.MultiBinary((2, 2)), "x": bare}), action_mask_key="legal")
     x = trajectory.observation["observation"]
-    export([replace(trajectory, observation={"x": x, MASK_LEAF: mask})], observed, "./observed")
+    export_trajectories([replace(trajectory, observation={"x": x, ACTION_MASK_KEY: mask})], observed, "./observed")
     assert minari.MinariDataset("observed")[0].observations["legal"].shape == (len(trajectory) + 1, 2, 2)
-    assert_same(next(read("./observed", observed)).observation, {"x": x, MASK_LEAF: mask})
+    assert_same(next(read_trajectories("./observed", observed)).observation, {"x": x, ACTION_MASK_KEY: mask})
 
 
 def foreign(data: Path, action_space: Any, actions: Any, **changes: Any) -> None:
@@ -163,7 +163,7 @@ def test_datasets_of_others(tmp_path: Path) -> None:
     box = spaces.Box(-2.0, 2.0, (1,), np.float32)
     of = task(box, spaces.Box(-9, 9, (2,), np.float32))
     foreign(tmp_path / "plain", box, np.array([[-2.0], [1.0], [7.0]]))
-    (trajectory,) = read("plain", of)
+    (trajectory,) = read_trajectories("plain", of)
     np.testing.assert_array_equal(trajectory.action, np.array([[-1.0], [0.5], [1.0]], np.float32))
     assert (trajectory.task, trajectory.horizon, trajectory.success) == ("other/human-v1", 50, None)
     assert trajectory.truncated.tolist() == [False, False, True] and not trajectory.terminated.any()
@@ -172,7 +172,7 @@ def test_datasets_of_others(tmp_path: Path) -> None:
 
     ended = {"terminations": [False, False, True], "infos": {"success": np.array([False, False, False, True])}}
     foreign(tmp_path / "minari" / "other" / "human-v1" / "data", box, np.zeros((3, 1)), **ended)
-    (trajectory,) = read("other/human-v1", of)
+    (trajectory,) = read_trajectories("other/human-v1", of)
     assert trajectory.terminated[-1] and not trajectory.truncated.any() and trajectory.success is not None
     assert trajectory.success.tolist() == [False, False, True]
 
@@ -182,9 +182,9 @@ def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     bare = spaces.Box(-9, 9, (2,), np.float32)
     foreign(tmp_path / "plain", box, np.zeros((3, 1)))
 
-    def problem(of: TaskSpaces, name: str = "plain") -> str:
+    def problem(of: TaskSpec, name: str = "plain") -> str:
         with pytest.raises(UserError) as caught:
-            list(read(name, of))
+            list(read_trajectories(name, of))
         return str(caught.value)
 
     assert "actions are Box" in problem(task(ACTIONS[0], bare))
@@ -203,16 +203,16 @@ def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
 
 def test_nothing_is_written_over_and_a_killed_export_leaves_no_dataset(tmp_path: Path) -> None:
     of = task()
-    export([example(of, 0)], of, "./here")
+    export_trajectories([example(of, 0)], of, "./here")
     with pytest.raises(UserError, match="there already"):
-        export([example(of, 0)], of, "./here")
+        export_trajectories([example(of, 0)], of, "./here")
 
     def killed() -> Iterator[Trajectory]:
         yield example(of, 0)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(killed(), of, "./there")
+        export_trajectories(killed(), of, "./there")
     assert not (tmp_path / "there").exists()
-    assert export([example(of, 0)], of, "./there").episodes == 1
+    assert export_trajectories([example(of, 0)], of, "./there").episodes == 1
     assert json.loads((tmp_path / "there" / "metadata.json").read_text())["dataset_id"] == "there-v0"

@@ -13,9 +13,9 @@ from replay_examples import assert_same, numbered
 from store_examples import opened
 
 from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import DamagedRecordError, decode, encode
-from yamame.replay.form import TrajectoryForm
-from yamame.replay.packed_rows import CHUNK_ROWS, PackedRows, frames_of, pays
+from yamame.replay.codec import CorruptedRecordError, decode, encode
+from yamame.replay.form import TrajectorySchema
+from yamame.replay.packed_rows import CHUNK_FRAMES, CompressedFrames, compress_chunks, should_compress
 from yamame.replay.packing import Window, pack
 from yamame.replay.sampler import ReplayConfig, Sampler
 
@@ -37,20 +37,20 @@ def filmed(length: int = LENGTH, *, tag: int = 0) -> Trajectory:
     [
         (np.zeros((LENGTH, *FRAME), np.uint8), True),
         (np.zeros((LENGTH, *FRAME), np.float32), False),  # whose values are checked
-        (np.zeros((2 * CHUNK_ROWS, 64, 64, 3), np.uint8), False),  # no longer than what is read anyhow
+        (np.zeros((2 * CHUNK_FRAMES, 64, 64, 3), np.uint8), False),  # no longer than what is read anyhow
         (np.zeros((LENGTH, 7, 9), np.uint8), False),  # small
         (np.zeros((LENGTH, 5000), np.uint8), False),  # no picture
     ],
 )
 def test_only_long_trials_of_pictures_are_cut(leaf: np.ndarray, worth_it: bool) -> None:
-    assert pays(leaf) is worth_it
+    assert should_compress(leaf) is worth_it
 
 
 @given(begin=st.integers(0, LENGTH), length=st.integers(1, LENGTH))
 @settings(max_examples=40, deadline=None)
 def test_any_rows_come_back_as_they_were(begin: int, length: int) -> None:
     leaf = filmed().observation["image"]
-    packed = PackedRows(shape=leaf.shape, frames=list(frames_of(leaf, compression_level=1)))
+    packed = CompressedFrames(shape=leaf.shape, frames=list(compress_chunks(leaf, compression_level=1)))
     rows = packed.read(begin, min(begin + length, len(leaf)))
     np.testing.assert_array_equal(rows, leaf[begin : begin + length])
     assert not rows.flags.writeable
@@ -61,9 +61,9 @@ def test_a_record_is_read_whole_or_on_demand() -> None:
     record = encode(trajectory)
     whole, packed = decode(record), decode(record, on_demand=True)
     assert_same(whole, trajectory)
-    assert list(whole.observation) == ["a", "image", "z"] and not whole.on_demand
-    assert list(packed.observation) == ["a", "z"] and list(packed.on_demand) == ["image"]
-    np.testing.assert_array_equal(packed.rows("image", 0, LENGTH + 1), trajectory.observation["image"])
+    assert list(whole.observation) == ["a", "image", "z"] and not whole.lazy_observation
+    assert list(packed.observation) == ["a", "z"] and list(packed.lazy_observation) == ["image"]
+    np.testing.assert_array_equal(packed.read_observation("image", 0, LENGTH + 1), trajectory.observation["image"])
     assert record[4] == 2 and encode(numbered(9))[4] == 1  # readers of version 1 go on reading what has no pictures
 
 
@@ -78,9 +78,9 @@ def test_only_the_chunks_of_a_window_are_decompressed(monkeypatch: pytest.Monkey
             return original().decompress(frame)
 
     monkeypatch.setattr("yamame.replay.packed_rows.zstandard.ZstdDecompressor", Counting)
-    packed.rows("image", CHUNK_ROWS + 3, 2 * CHUNK_ROWS - 1)
+    packed.read_observation("image", CHUNK_FRAMES + 3, 2 * CHUNK_FRAMES - 1)
     assert len(chunks) == 1
-    packed.rows("image", CHUNK_ROWS - 1, 2 * CHUNK_ROWS)
+    packed.read_observation("image", CHUNK_FRAMES - 1, 2 * CHUNK_FRAMES)
     assert len(chunks) == 3
 
 
@@ -107,15 +107,15 @@ def test_a_store_samples_on_demand_and_reads_whole(tmp_path: Path) -> None:
             "z": spaces.Discrete(10_000),
         }
     )
-    form = TrajectoryForm.of(space, spaces.Discrete(LENGTH + 1))
-    opened(tmp_path).append_all([filmed(tag=tag) for tag in range(2)])
-    with opened(tmp_path, cache_bytes=1 << 24, form=form) as store:
+    form = TrajectorySchema.from_spaces(space, spaces.Discrete(LENGTH + 1))
+    opened(tmp_path).extend([filmed(tag=tag) for tag in range(2)])
+    with opened(tmp_path, cache_bytes=1 << 24, schema=form) as store:
         sampler = Sampler(store, config=ReplayConfig(batch_size=4), context_length=20, rng=np.random.default_rng(0))
         batch = sampler.sample()
         assert batch.observation["image"].shape[1:] == FRAME
         for number in store.ids():
-            assert list(store.read(number, on_demand=True).on_demand) == ["image"]
-            assert_same(store.read(number), filmed(tag=number))
+            assert list(store.get(number, lazy=True).lazy_observation) == ["image"]
+            assert_same(store.get(number), filmed(tag=number))
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,19 @@ def test_a_store_samples_on_demand_and_reads_whole(tmp_path: Path) -> None:
 )
 def test_pictures_of_another_task_are_set_aside(tmp_path: Path, space: spaces.Space) -> None:
     leaves = {"a": spaces.Box(-1e9, 1e9, (1,)), "image": space, "z": spaces.Discrete(10_000)}
-    form = TrajectoryForm.of(spaces.Dict(leaves), spaces.Discrete(LENGTH + 1))
+    form = TrajectorySchema.from_spaces(spaces.Dict(leaves), spaces.Discrete(LENGTH + 1))
     opened(tmp_path).append(filmed())
-    with opened(tmp_path, form=form) as store:
-        with pytest.raises(DamagedRecordError, match="its observation 'image'"):
-            store.read(0, on_demand=True)
-        assert store.damaged == 1
+    with opened(tmp_path, schema=form) as store:
+        with pytest.raises(CorruptedRecordError, match="its observation 'image'"):
+            store.get(0, lazy=True)
+        assert store.num_corrupted == 1
 
 
 @pytest.mark.parametrize("byte", [4, 20, 300, 5_000, 100_000, -1])
 def test_a_flip_of_any_byte_is_noticed(byte: int) -> None:
     record = bytearray(encode(filmed()))
     record[byte] ^= 0x10
-    with pytest.raises(DamagedRecordError):
+    with pytest.raises(CorruptedRecordError):
         decode(bytes(record), on_demand=True)
 
 
@@ -151,7 +151,7 @@ def counting() -> Trajectory:
 
 
 def test_frames_that_do_not_fit_their_description_are_noticed() -> None:
-    frames = list(frames_of(filmed().observation["image"], compression_level=1))
+    frames = list(compress_chunks(filmed().observation["image"], compression_level=1))
     for shape in [(LENGTH + 1, 32, 32), (LENGTH + 100, *FRAME)]:
         with pytest.raises(ValueError, match="rows"):
-            PackedRows(shape=shape, frames=frames)
+            CompressedFrames(shape=shape, frames=frames)

@@ -40,18 +40,18 @@ def reference(windows: list[Window], num_tokens: int) -> dict[str, list]:
                     "action": trajectory.action[t].tolist() if leaves else blank,
                     "terminated": bool(trajectory.terminated[t]) if leaves else False,
                     "truncated": bool(trajectory.truncated[t]) if leaves else False,
-                    "valid": leaves,
+                    "loss_mask": leaves,
                     "previous_action": trajectory.action[t - 1].tolist() if t > 0 else blank,
                     "previous_reward": trajectory.reward[t - 1] if t > 0 else 0,
                     "episode_start": trajectory.episode_start[t],
                     "time": t,
                     "horizon": trajectory.horizon,
-                    "position": position,
-                    "segment": segment,
+                    "position_ids": position,
+                    "segment_ids": segment,
                     **{f"observation/{name}": leaf[t].tolist() for name, leaf in trajectory.observation.items()},
                 }
             )
-    filling = {name: np.zeros_like(value).tolist() for name, value in tokens[0].items()} | {"segment": len(windows)}
+    filling = {name: np.zeros_like(value).tolist() for name, value in tokens[0].items()} | {"segment_ids": len(windows)}
     tokens += [filling] * (num_tokens - len(tokens))
     return {name: [token[name] for token in tokens] for name in tokens[0]}
 
@@ -59,15 +59,15 @@ def reference(windows: list[Window], num_tokens: int) -> dict[str, list]:
 @settings(max_examples=40, deadline=None)
 @given(window_lists(), st.sampled_from([1, 4, 64]), st.sampled_from([1, 8]))
 def test_every_field_is_the_references(windows: list[Window], token_multiple: int, row_multiple: int) -> None:
-    batch = pack(windows, token_multiple=token_multiple, row_multiple=row_multiple)
+    batch = pack(windows, pad_tokens_to_multiple_of=token_multiple, pad_seqlen_to_multiple_of=row_multiple)
     num_tokens = batch.reward.shape[0]
     used = sum(window.length + 1 for window in windows)
     assert used <= num_tokens < used + token_multiple
     assert num_tokens % token_multiple == 0
     longest = max(window.length + 1 for window in windows)
-    assert longest <= batch.longest < longest + row_multiple
-    assert batch.longest % row_multiple == 0
-    assert batch.segment_bounds.tolist() == np.cumsum([0] + [window.length + 1 for window in windows]).tolist()
+    assert longest <= batch.max_seqlen < longest + row_multiple
+    assert batch.max_seqlen % row_multiple == 0
+    assert batch.cu_seqlens.tolist() == np.cumsum([0] + [window.length + 1 for window in windows]).tolist()
     packed = {field.name: getattr(batch, field.name) for field in fields(batch)}
     packed |= {f"observation/{name}": leaf for name, leaf in batch.observation.items()}
     for name, expected in reference(windows, num_tokens).items():
@@ -78,14 +78,14 @@ def test_every_field_is_the_references(windows: list[Window], token_multiple: in
 
 @pytest.mark.parametrize("discrete", [True, False])
 def test_forms(discrete: bool) -> None:
-    batch = pack([Window(trajectory=numbered(5, discrete=discrete), start=1, length=3)], token_multiple=8)
+    batch = pack([Window(trajectory=numbered(5, discrete=discrete), start=1, length=3)], pad_tokens_to_multiple_of=8)
     assert batch.action.dtype == batch.previous_action.dtype == (torch.int64 if discrete else torch.float32)
     assert batch.action.shape == batch.previous_action.shape == ((8,) if discrete else (8, 2))
-    assert [batch.time.dtype, batch.position.dtype, batch.segment.dtype, batch.segment_bounds.dtype] == [
+    assert [batch.time.dtype, batch.position_ids.dtype, batch.segment_ids.dtype, batch.cu_seqlens.dtype] == [
         torch.int64
     ] * 4
     assert [batch.reward.dtype, batch.previous_reward.dtype, batch.horizon.dtype] == [torch.float32] * 3
-    assert batch.real.tolist() == [True] * 4 + [False] * 4
+    assert batch.token_mask.tolist() == [True] * 4 + [False] * 4
 
 
 @settings(max_examples=10, deadline=None)
@@ -100,16 +100,16 @@ def test_leaves_keep_their_dtype(trajectory) -> None:
 
 def test_equal_windows_need_no_filling() -> None:
     windows = [Window(trajectory=numbered(9, tag=tag), start=2, length=4) for tag in range(3)]
-    assert pack(windows, token_multiple=1).reward.shape == (15,)
-    assert pack(windows, token_multiple=1).real.all()
-    assert pack(windows, token_multiple=5).reward.shape == (15,)
-    assert pack(windows, token_multiple=64).reward.shape == (64,)
+    assert pack(windows, pad_tokens_to_multiple_of=1).reward.shape == (15,)
+    assert pack(windows, pad_tokens_to_multiple_of=1).token_mask.all()
+    assert pack(windows, pad_tokens_to_multiple_of=5).reward.shape == (15,)
+    assert pack(windows, pad_tokens_to_multiple_of=64).reward.shape == (64,)
 
 
 def test_the_longest_window_there_can_be_bounds_the_rounding() -> None:
     def longest(length: int, limit: int | None) -> int:
         windows = [Window(trajectory=numbered(20), start=0, length=length)]
-        return pack(windows, row_multiple=8, row_limit=limit).longest
+        return pack(windows, pad_seqlen_to_multiple_of=8, row_limit=limit).max_seqlen
 
     assert [longest(length, 13) for length in (3, 7, 8, 12)] == [8, 8, 13, 13]
     assert longest(12, None) == 16
@@ -119,7 +119,7 @@ def test_the_longest_window_there_can_be_bounds_the_rounding() -> None:
 def test_rows_are_full_where_every_window_has_the_tokens_of_a_row() -> None:
     def full_rows(lengths: list[int], token_multiple: int = 1, row_multiple: int = 1) -> bool:
         windows = [Window(trajectory=numbered(9), start=0, length=length) for length in lengths]
-        return pack(windows, token_multiple=token_multiple, row_multiple=row_multiple).full_rows
+        return pack(windows, pad_tokens_to_multiple_of=token_multiple, pad_seqlen_to_multiple_of=row_multiple).equal_lengths
 
     assert full_rows([4, 4, 4])
     assert full_rows([4, 4, 4], token_multiple=64), "the filling is no row"
@@ -132,14 +132,14 @@ def test_rows_are_full_where_every_window_has_the_tokens_of_a_row() -> None:
 @settings(max_examples=20, deadline=None)
 @given(window_lists(), st.sampled_from([1, 4, 64]))
 def test_the_filling_keeps_its_limit(windows: list[Window], token_multiple: int) -> None:
-    batch = pack(windows, token_multiple=token_multiple)
-    assert batch.num_windows == len(windows)
-    assert (~batch.real).sum() <= batch.filling_limit
+    batch = pack(windows, pad_tokens_to_multiple_of=token_multiple)
+    assert batch.num_segments == len(windows)
+    assert (~batch.token_mask).sum() <= batch.max_padding
 
 
 def test_a_batch_shares_no_memory_with_its_trajectories() -> None:
     trajectory = numbered(4)
-    batch = pack([Window(trajectory=trajectory, start=0, length=4)], token_multiple=1)
+    batch = pack([Window(trajectory=trajectory, start=0, length=4)], pad_tokens_to_multiple_of=1)
     for tensor in (batch.reward, batch.action, batch.observation["observation"], batch.episode_start):
         tensor.zero_()
     np.testing.assert_array_equal(trajectory.reward, numbered(4).reward)

@@ -15,16 +15,16 @@ from yamame.environments.maze_runner import MazeRunnerConfig
 from yamame.environments.package_delivery import PackageDeliveryConfig
 from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL
 from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import decode, encode, snapshot
+from yamame.replay.codec import decode, encode, frozen_copy
 from yamame.replay.goal_statistics import GoalStatistics
-from yamame.replay.relabel import RelabelConfig, Relabeler, asked_for
+from yamame.replay.relabel import RelabelConfig, Relabeler, relabel_trajectory
 
 ENVIRONMENTS = {
     "package-delivery": PackageDeliveryConfig(),
-    "package-delivery, hidden": PackageDeliveryConfig(hide_plan=True, horizon=60),
+    "package-delivery, hidden": PackageDeliveryConfig(hide_future_goals=True, horizon=60),
     "maze-runner": MazeRunnerConfig(),
-    "crafter": CrafterConfig(horizon=60, workers=0),
-    "crafter, expanded tech tree": CrafterConfig(instructions="tech-tree", expanded=True, horizon=60, workers=0),
+    "crafter": CrafterConfig(horizon=60, num_workers=0),
+    "crafter, expanded tech tree": CrafterConfig(instruction_source="tech-tree", expanded=True, horizon=60, num_workers=0),
     "maze-runner, rewired and continuous": MazeRunnerConfig(actions="continuous", rewired=True, horizon=50),
 }
 
@@ -58,20 +58,20 @@ def test_with_nothing_inserted_every_stored_trajectory_comes_out_again(name: str
         pytest.importorskip("crafter")
     for trajectory in random_trajectories(ENVIRONMENTS[name], 16 if name.startswith("crafter") else 64):
         assert trajectory.goals is not None
-        assert_same(asked_for(trajectory, trajectory.goals), trajectory)
+        assert_same(relabel_trajectory(trajectory, trajectory.goals), trajectory)
         stored = decode(encode(trajectory))
         assert stored.goals is not None
-        assert_same(asked_for(stored, stored.goals), trajectory)
+        assert_same(relabel_trajectory(stored, stored.goals), trajectory)
 
 
 @given(stories())
 def test_the_account_of_any_record_is_its_own(story: Any) -> None:
     trajectory = made(story[0], story[1], length=story[2])
     assert trajectory.goals is not None
-    assert_same(asked_for(trajectory, trajectory.goals), trajectory)
+    assert_same(relabel_trajectory(trajectory, trajectory.goals), trajectory)
     again = relabelled(trajectory, mode="all")
     assert again.goals is not None
-    assert_same(asked_for(again, again.goals), again)
+    assert_same(relabel_trajectory(again, again.goals), again)
 
 
 def test_a_trajectory_ends_where_its_new_instruction_is_completed() -> None:
@@ -121,16 +121,16 @@ def test_only_one_of_several_goals_of_a_step_is_used() -> None:
 @given(stories(), st.integers(0, 2**32), st.sampled_from(["some", "all", "all-or-nothing"]), st.booleans())
 def test_whatever_happens(story: Any, seed: int, mode: Any, importance_sampling: bool) -> None:
     trajectory = made(story[0], story[1], length=story[2])
-    before = snapshot(trajectory)
+    before = frozen_copy(trajectory)
     told = relabelled(trajectory, seed, mode=mode, importance_sampling=importance_sampling)
-    assert_same(snapshot(trajectory), before)
+    assert_same(frozen_copy(trajectory), before)
     assert told.goals is not None and trajectory.goals is not None
     length, new, old = len(told), told.goals, trajectory.goals
     assert told.action.tolist() == trajectory.action[:length].tolist()
     assert told.observation["seen"].tolist() == trajectory.observation["seen"][: length + 1].tolist()
     assert len(new.instruction) == len(old.instruction)
     # whatever was inserted was achieved, in this order, before the end
-    completed, kept = new.completions(), old.completions()
+    completed, kept = new.completion_steps(), old.completion_steps()
     assert told.reward.sum() == len(completed) >= len(kept)
     assert completed == sorted(set(completed)) and all(step < length for step in completed)
     for step, sub_goal in zip(completed, new.instruction, strict=False):
@@ -154,7 +154,7 @@ def test_a_fully_relabelled_delivery_returns_its_instruction() -> None:
 def test_what_needs_no_relabeling_is_the_very_same() -> None:
     unfinished = made([8, 9], [(2, 5)])
     assert unfinished.goals is not None
-    finished = asked_for(unfinished, replace(unfinished.goals, instruction=np.array([[5.0]], np.float32)))
+    finished = relabel_trajectory(unfinished, replace(unfinished.goals, instruction=np.array([[5.0]], np.float32)))
     in_attempts = replace(unfinished, episode_start=np.arange(13) % 4 == 0)
     for trajectory in (finished, numbered(5), in_attempts, made([8, 9], [])):
         assert relabelled(trajectory, mode="all") is trajectory
@@ -209,10 +209,10 @@ def test_without_importance_sampling_all_steps_are_alike() -> None:
 
 
 def test_rare_goals_are_preferred() -> None:
-    statistics = GoalStatistics().observed(np.array([[1.0]], np.float32))
+    statistics = GoalStatistics().updated(np.array([[1.0]], np.float32))
     for _ in range(200):
-        statistics = statistics.observed(np.zeros((1, 1), np.float32))
-    relabel, rng = Relabeler(RelabelConfig(mode="all", statistics_chance=0.0)), np.random.default_rng(0)
+        statistics = statistics.updated(np.zeros((1, 1), np.float32))
+    relabel, rng = Relabeler(RelabelConfig(mode="all", stats_update_prob=0.0)), np.random.default_rng(0)
     trajectory = made([99], [(1, 0), (3, 0), (7, 1)])
     chosen = Counter(instruction(relabel(trajectory, statistics, rng)[0])[0] for _ in range(1000))
     # uniform choices (0.2) take it in a third of the cases, all others always
@@ -220,11 +220,11 @@ def test_rare_goals_are_preferred() -> None:
 
 
 def test_statistics_are_counted_with_the_chance_that_is_set() -> None:
-    relabel, rng = Relabeler(RelabelConfig(statistics_chance=0.1)), np.random.default_rng(0)
+    relabel, rng = Relabeler(RelabelConfig(stats_update_prob=0.1)), np.random.default_rng(0)
     trajectory = made([99], [(1, 0)])
     _, statistics = relabel(trajectory, GoalStatistics(), rng)
-    assert statistics.updates == 1  # always, while nothing is known
+    assert statistics.num_updates == 1  # always, while nothing is known
     for _ in range(900):
         _, statistics = relabel(trajectory, statistics, rng)
-    assert stats.binomtest(statistics.updates - 1, 900, 0.1).pvalue > 1e-3
-    assert statistics.drawn == 901
+    assert stats.binomtest(statistics.num_updates - 1, 900, 0.1).pvalue > 1e-3
+    assert statistics.num_sampled == 901

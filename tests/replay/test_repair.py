@@ -9,9 +9,9 @@ from store_examples import corrupt, large, opened
 
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
-from yamame.replay.examine import examine
-from yamame.replay.repair import complete_repair, repair
-from yamame.replay.tables import Mark
+from yamame.replay.examine import verify_store
+from yamame.replay.repair import finish_interrupted_repair, repair_store
+from yamame.replay.tables import RecordTag
 
 
 def example(tag: int) -> Trajectory:
@@ -22,46 +22,46 @@ def example(tag: int) -> Trajectory:
 def directory(tmp_path: Path) -> Path:
     with opened(tmp_path / "replay", capacity=500, cache_bytes=0) as store:
         for begin in range(0, 200, 20):
-            store.append_all([example(tag) for tag in range(begin, begin + 20)])
-        store.append_all([example(200), example(201)], mark=Mark.PROTECTED)
+            store.extend([example(tag) for tag in range(begin, begin + 20)])
+        store.extend([example(200), example(201)], mark=RecordTag.PROTECTED)
         store.evict(keep=180)
     return tmp_path / "replay"
 
 
 def assert_repaired(directory: Path, *, at_least: int) -> None:
     """A store in which all that is left is as it was, and to which more can be appended."""
-    result = repair(directory, None)
-    assert result.saved >= at_least
-    assert result.kept_as == directory.with_name("replay.damaged-1") and result.kept_as.is_dir()
+    result = repair_store(directory, None)
+    assert result.num_recovered >= at_least
+    assert result.backup_path == directory.with_name("replay.damaged-1") and result.backup_path.is_dir()
     assert not directory.with_name("replay.repaired").exists()
-    after = examine(directory, None)
-    assert (after.good, after.bad, after.set_aside) == (result.saved, [], [])
+    after = verify_store(directory, None)
+    assert (after.num_valid, after.corrupted, after.quarantined) == (result.num_recovered, [], [])
     with opened(directory, capacity=500) as store:
-        assert len(store) == result.saved
+        assert len(store) == result.num_recovered
         for number in store.ids():
-            assert_same(store.read(number), example(number))
-        assert store.append(example(202)) == max((*store.ids()[:-1], 201)) + 1 or not result.saved
+            assert_same(store.get(number), example(number))
+        assert store.append(example(202)) == max((*store.ids()[:-1], 201)) + 1 or not result.num_recovered
 
 
 def test_bad_records_are_left_out_and_everything_else_is_kept(directory: Path) -> None:
     for number in (30, 55):
         corrupt(directory, number)
-    result = repair(directory, None)
-    assert (result.saved, [bad.name for bad in result.lost]) == (180, ["30", "55"])
+    result = repair_store(directory, None)
+    assert (result.num_recovered, [bad.record_id for bad in result.lost]) == (180, ["30", "55"])
     with opened(directory, capacity=500) as store:
         assert list(store.ids()) == [number for number in range(20, 202) if number not in (30, 55)]
-        assert (store.num_protected, store.total_appended, store.damaged) == (2, 202, 0)
-    assert repair(directory, None).kept_as.name == "replay.damaged-2"
+        assert (store.num_protected, store.total_appended, store.num_corrupted) == (2, 202, 0)
+    assert repair_store(directory, None).backup_path.name == "replay.damaged-2"
 
 
 def test_a_repair_that_was_killed_is_completed(directory: Path) -> None:
-    repair(directory, None)
+    repair_store(directory, None)
     directory.rename(directory.with_name("replay.repaired"))  # as if it had not come to the last step
-    complete_repair(directory)
+    finish_interrupted_repair(directory)
     with opened(directory, capacity=500) as store:
         assert len(store) == 182
     directory.with_name("replay.repaired").mkdir()  # as if the old one had not been taken away
-    complete_repair(directory)
+    finish_interrupted_repair(directory)
     assert sorted(path.name for path in directory.parent.iterdir()) == ["replay", "replay.damaged-1"]
 
 
@@ -98,9 +98,9 @@ def test_a_file_with_pages_of_rubbish(directory: Path, seed: int) -> None:
 
 def test_a_file_that_was_never_a_database(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no replay store"):
-        repair(tmp_path / "replay", None)
+        repair_store(tmp_path / "replay", None)
     (tmp_path / "replay").mkdir()
     (tmp_path / "replay" / "data.mdb").write_bytes(b"nothing like a database" * 1000)
-    result = repair(tmp_path / "replay", None)
-    assert (result.saved, len(result.lost)) == (0, 1)
+    result = repair_store(tmp_path / "replay", None)
+    assert (result.num_recovered, len(result.lost)) == (0, 1)
     opened(tmp_path / "replay").close()

@@ -15,10 +15,10 @@ from replay_examples import numbered
 from yamame.records.batch import Batch
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import DamagedRecordError
+from yamame.replay.codec import CorruptedRecordError
 from yamame.replay.goal_statistics import GoalStatistics
 from yamame.replay.sampler import ReplayConfig, Sampler
-from yamame.replay.store import LMDBStore
+from yamame.replay.store import LMDBReplayStore
 
 
 class ListStore:
@@ -50,7 +50,7 @@ class ListStore:
 
 
 def sampler_of(store, *, context_length: int = 4, seed: int = 0, relabel=None, **settings: float) -> Sampler:
-    config = ReplayConfig(**{"batch_size": 3, "token_multiple": 1, "prefetch_batches": 2, **settings})
+    config = ReplayConfig(**{"batch_size": 3, "pad_tokens_to_multiple_of": 1, "prefetch_batches": 2, **settings})
     return Sampler(
         store, config=config, context_length=context_length, rng=np.random.default_rng(seed), relabel=relabel
     )
@@ -84,8 +84,8 @@ def test_rewarded_windows_are_drawn_more_often_by_the_chance_that_others_are_kep
     reward = np.zeros(8, np.float32)
     reward[3] = -1.0  # in the windows that start at 0 .. 3 of 0 .. 4
     store = ListStore([replace(plain, reward=np.zeros(8, np.float32)), replace(plain, reward=reward)])
-    batch = sampler_of(store, batch_size=6000, keep_unrewarded=keep).sample()
-    of_window = batch.reward.new_zeros(6000).scatter_add(0, batch.segment[batch.valid], batch.reward[batch.valid])
+    batch = sampler_of(store, batch_size=6000, unrewarded_keep_prob=keep).sample()
+    of_window = batch.reward.new_zeros(6000).scatter_add(0, batch.segment_ids[batch.loss_mask], batch.reward[batch.loss_mask])
     share = (of_window != 0).double().mean().item()
     expected = 4 / (4 + 6 * keep)
     assert abs(share - expected) < 4 * (expected * (1 - expected) / 6000) ** 0.5
@@ -95,7 +95,7 @@ def test_windows_cover_every_start_and_trajectory_uniformly() -> None:
     store = ListStore([numbered(9, tag=tag) for tag in range(3)])
     sampler = sampler_of(store, batch_size=6000)
     batch = sampler.sample()
-    firsts = batch.segment_bounds[:-1]
+    firsts = batch.cu_seqlens[:-1]
     starts = batch.time[firsts]
     tags = (batch.observation["observation"][firsts, 0] / 1000).long()
     counts = torch.bincount(tags * 6 + starts, minlength=18).double()
@@ -108,10 +108,10 @@ def test_windows_cover_every_start_and_trajectory_uniformly() -> None:
 def test_a_trajectory_shorter_than_the_context_is_taken_whole() -> None:
     sampler = sampler_of(ListStore([numbered(2), numbered(4)]), batch_size=50)
     batch = sampler.sample()
-    lengths = (batch.segment_bounds.diff() - 1).tolist()
+    lengths = (batch.cu_seqlens.diff() - 1).tolist()
     assert set(lengths) == {2, 4}
-    assert (batch.time == batch.position).all()
-    assert batch.longest == 5
+    assert (batch.time == batch.position_ids).all()
+    assert batch.max_seqlen == 5
 
 
 @pytest.mark.parametrize("prefetch_batches", [0, 1, 4])
@@ -121,7 +121,7 @@ def test_prefetched_batches_are_those_of_sample(prefetch_batches: int) -> None:
     expected = [plain.sample() for _ in range(25)]
     ahead = sampler_of(ListStore(trajectories, slow=True), relabel=halved, prefetch_batches=prefetch_batches)
     got = []
-    for number, batch in enumerate(ahead.batches(25)):
+    for number, batch in enumerate(ahead.iter_batches(25)):
         got.append(batch)
         if number % 7 == 0:
             time.sleep(0.005)
@@ -137,13 +137,13 @@ def halved(
 ) -> tuple[Trajectory, GoalStatistics]:
     """Rewards times a random number: a relabeler that uses chance, and counts."""
     reward = (trajectory.reward * rng.random()).astype(np.float32)
-    return replace(trajectory, reward=reward), replace(statistics, drawn=statistics.drawn + 1)
+    return replace(trajectory, reward=reward), replace(statistics, num_sampled=statistics.num_sampled + 1)
 
 
 def test_abandoning_leaves_the_stream_after_the_batches_taken() -> None:
     store = ListStore([numbered(20, tag=tag) for tag in range(5)])
     plain, ahead = sampler_of(store, relabel=halved), sampler_of(store, relabel=halved)
-    stream = ahead.batches(100)
+    stream = ahead.iter_batches(100)
     for _ in range(3):
         assert_same_batch(next(stream), plain.sample())
     assert ahead.state_dict() == plain.state_dict()
@@ -151,25 +151,25 @@ def test_abandoning_leaves_the_stream_after_the_batches_taken() -> None:
     stream.close()
     assert not prefetching()
     assert ahead.state_dict() == plain.state_dict()
-    assert_same_batch(next(ahead.batches(1)), plain.sample())
+    assert_same_batch(next(ahead.iter_batches(1)), plain.sample())
 
 
 def test_an_abandoned_generator_stops_making_batches_at_once() -> None:
     store = ListStore([numbered(20)])
     ahead = sampler_of(store, batch_size=1)
-    next(ahead.batches(10**9))
+    next(ahead.iter_batches(10**9))
     reads = store.reads
     time.sleep(0.02)
     assert store.reads == reads <= 5
-    unstarted = ahead.batches(10)
+    unstarted = ahead.iter_batches(10)
     del unstarted
-    for _ in ahead.batches(0):
+    for _ in ahead.iter_batches(0):
         raise AssertionError
 
 
 def test_no_more_batches_are_made_ahead_than_allowed() -> None:
     store = ListStore([numbered(20)])
-    stream = sampler_of(store, batch_size=1, prefetch_batches=3).batches(50)
+    stream = sampler_of(store, batch_size=1, prefetch_batches=3).iter_batches(50)
     next(stream)
     time.sleep(0.05)
     assert store.reads == 1 + 3
@@ -181,7 +181,7 @@ def test_batches_come_from_what_was_stored_at_the_call() -> None:
     store = ListStore([numbered(9, tag=tag) for tag in range(4)])
     plain, ahead = sampler_of(store), sampler_of(store)
     expected = [plain.sample() for _ in range(10)]
-    stream = ahead.batches(10)
+    stream = ahead.iter_batches(10)
     for number in range(30):
         store.append(numbered(9, tag=50 + number))
     for batch, other in zip(stream, expected, strict=True):
@@ -191,9 +191,9 @@ def test_batches_come_from_what_was_stored_at_the_call() -> None:
 def test_what_is_evicted_meanwhile_changes_nothing(tmp_path: Path) -> None:
     expected: list[Batch] = []
     for appending in (False, True):
-        with LMDBStore(tmp_path / str(appending), capacity_trajectories=8, cache_bytes=1 << 20) as store:
-            store.append_all([numbered(9, tag=tag) for tag in range(8)])
-            for number, batch in enumerate(sampler_of(store).batches(12)):
+        with LMDBReplayStore(tmp_path / str(appending), capacity_trajectories=8, cache_bytes=1 << 20) as store:
+            store.extend([numbered(9, tag=tag) for tag in range(8)])
+            for number, batch in enumerate(sampler_of(store).iter_batches(12)):
                 if appending:
                     store.append(numbered(9, tag=100 + number % 8))
                     if number < 8:
@@ -205,7 +205,7 @@ def test_what_is_evicted_meanwhile_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("prefetch_batches", [0, 2])
 def test_errors_of_the_thread_surface(prefetch_batches: int) -> None:
     store = ListStore([numbered(9)])
-    stream = sampler_of(store, prefetch_batches=prefetch_batches).batches(10)
+    stream = sampler_of(store, prefetch_batches=prefetch_batches).iter_batches(10)
     next(stream)
     store.failures[0] = RuntimeError("the disk has gone")
     with pytest.raises(RuntimeError, match="the disk has gone"):
@@ -215,11 +215,11 @@ def test_errors_of_the_thread_surface(prefetch_batches: int) -> None:
 
 def test_damaged_and_missing_records_are_drawn_again() -> None:
     store = ListStore([numbered(9, tag=tag) for tag in range(4)])
-    store.failures = {0: DamagedRecordError("torn"), 2: KeyError(2)}
+    store.failures = {0: CorruptedRecordError("torn"), 2: KeyError(2)}
     batch = sampler_of(store, batch_size=200).sample()
     tags = (batch.observation["observation"][:, 0] // 1000).long()
     assert set(tags.tolist()) == {1, 3}
-    store.failures |= {1: DamagedRecordError("torn"), 3: KeyError(3)}
+    store.failures |= {1: CorruptedRecordError("torn"), 3: KeyError(3)}
     with pytest.raises(UserError, match="no readable trajectory"):
         sampler_of(store).sample()
 
@@ -235,7 +235,7 @@ def test_batches_are_prepared_where_they_are_made(prefetch_batches: int) -> None
     store = ListStore([numbered(9, tag=tag) for tag in range(4)])
     plain, ahead = sampler_of(store), sampler_of(store, prefetch_batches=prefetch_batches)
     ahead.prepare = prepare
-    for batch in ahead.batches(5):
+    for batch in ahead.iter_batches(5):
         assert_same_batch(batch, replace(expected := plain.sample(), reward=expected.reward + 0.5))
     assert set(threads) == {"prefetch" if prefetch_batches else threading.current_thread().name}
     assert_same_batch(ahead.sample(), replace(expected := plain.sample(), reward=expected.reward + 0.5))
@@ -243,9 +243,9 @@ def test_batches_are_prepared_where_they_are_made(prefetch_batches: int) -> None
 
 def test_a_single_batch_takes_no_thread() -> None:
     ahead = sampler_of(ListStore([numbered(9)]))
-    for _ in ahead.batches(1):
+    for _ in ahead.iter_batches(1):
         assert not prefetching()
-    stream = ahead.batches(100)
+    stream = ahead.iter_batches(100)
     next(stream)
     assert prefetching()
     stream.close()
@@ -256,7 +256,7 @@ def test_an_empty_store_says_so() -> None:
     with pytest.raises(UserError, match="empty"):
         sampler.sample()
     with pytest.raises(UserError, match="empty"):
-        next(sampler.batches(1))
+        next(sampler.iter_batches(1))
 
 
 def test_relabelled_trajectories_are_sliced_after_relabelling() -> None:
@@ -264,7 +264,7 @@ def test_relabelled_trajectories_are_sliced_after_relabelling() -> None:
         return numbered(2, tag=7), statistics
 
     batch = sampler_of(ListStore([numbered(30)]), relabel=cut, batch_size=5).sample()
-    assert batch.segment_bounds.diff().tolist() == [3] * 5
+    assert batch.cu_seqlens.diff().tolist() == [3] * 5
     assert (batch.observation["observation"] > 7000).all()
 
 
@@ -272,7 +272,7 @@ def test_the_state_goes_through_json() -> None:
     store = ListStore([numbered(20, tag=tag) for tag in range(5)])
     one, other = sampler_of(store, seed=1), sampler_of(store, seed=2)
     one.sample()
-    one.goal_statistics = one.goal_statistics.observed(np.ones((2, 3), np.float32))
+    one.goal_statistics = one.goal_statistics.updated(np.ones((2, 3), np.float32))
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert_same_batch(one.sample(), other.sample())
     assert one.state_dict() == other.state_dict()
@@ -280,7 +280,7 @@ def test_the_state_goes_through_json() -> None:
 
 def test_a_state_from_before_there_were_goals_is_read() -> None:
     sampler = sampler_of(ListStore([numbered(9)]))
-    sampler.goal_statistics = sampler.goal_statistics.observed(np.ones((2, 3), np.float32))
+    sampler.goal_statistics = sampler.goal_statistics.updated(np.ones((2, 3), np.float32))
     sampler.load_state_dict({"rng": sampler.state_dict()["rng"]})
     assert not sampler.goal_statistics.index
 
@@ -291,15 +291,15 @@ def test_waiting_is_counted() -> None:
         return trajectory, statistics
 
     sampler = sampler_of(ListStore([numbered(9)]), relabel=slowly, batch_size=1)
-    list(sampler.batches(5))
+    list(sampler.iter_batches(5))
     assert sampler.wait_seconds > 0.03
     waited = sampler.wait_seconds
-    for _ in sampler_of(ListStore([numbered(9)]), batch_size=1).batches(3):
+    for _ in sampler_of(ListStore([numbered(9)]), batch_size=1).iter_batches(3):
         pass
     assert sampler.wait_seconds == waited
 
 
 def test_rounding_settings_reach_the_batch() -> None:
-    batch = sampler_of(ListStore([numbered(9)]), token_multiple=64, row_multiple=8).sample()
+    batch = sampler_of(ListStore([numbered(9)]), pad_tokens_to_multiple_of=64, pad_seqlen_to_multiple_of=8).sample()
     assert batch.reward.shape == (64,)
-    assert batch.longest == 8
+    assert batch.max_seqlen == 8

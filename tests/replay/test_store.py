@@ -12,71 +12,71 @@ from store_examples import corrupt, large, on_disk, opened
 
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import DamagedRecordError
-from yamame.replay.store import LMDBStore
+from yamame.replay.codec import CorruptedRecordError
+from yamame.replay.store import LMDBReplayStore
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[LMDBStore]:
+def store(tmp_path: Path) -> Iterator[LMDBReplayStore]:
     with opened(tmp_path / "replay") as store:
         yield store
 
 
-def reopened(store: LMDBStore, **settings: int) -> LMDBStore:
+def reopened(store: LMDBReplayStore, **settings: int) -> LMDBReplayStore:
     store.close()
     return opened(store.directory, **{"capacity": store.capacity_trajectories, **settings})
 
 
-def test_first_in_first_out(store: LMDBStore) -> None:
+def test_first_in_first_out(store: LMDBReplayStore) -> None:
     assert [store.append(numbered(3, tag=tag)) for tag in range(8)] == list(range(8))
     assert list(store.ids()) == [3, 4, 5, 6, 7]
     assert len(store) == 5
     assert store.total_appended == 8
     for number in store.ids():
-        assert_same(store.read(number), numbered(3, tag=number))
+        assert_same(store.get(number), numbered(3, tag=number))
 
 
-def test_append_all_is_append_of_each(store: LMDBStore) -> None:
+def test_append_all_is_append_of_each(store: LMDBReplayStore) -> None:
     store.append(numbered(2))
-    assert store.append_all([numbered(3, tag=tag) for tag in range(1, 8)]) == list(range(1, 8))
-    assert store.append_all([]) == []
+    assert store.extend([numbered(3, tag=tag) for tag in range(1, 8)]) == list(range(1, 8))
+    assert store.extend([]) == []
     assert list(store.ids()) == [3, 4, 5, 6, 7]
-    assert_same(store.read(7), numbered(3, tag=7))
+    assert_same(store.get(7), numbered(3, tag=7))
 
 
-def test_append_all_is_all_or_nothing(store: LMDBStore) -> None:
+def test_append_all_is_all_or_nothing(store: LMDBReplayStore) -> None:
     broken = Trajectory(**{**vars(numbered(2)), "observation": {"o": np.array([None, None, None])}})
     with pytest.raises(Exception, match=r"(?i)object|dtype"):
-        store.append_all([numbered(2), broken])
+        store.extend([numbered(2), broken])
     assert len(store) == store.total_appended == 0
 
 
-def test_ids_are_never_given_twice(store: LMDBStore) -> None:
-    store.append_all([numbered(2)] * 4)
+def test_ids_are_never_given_twice(store: LMDBReplayStore) -> None:
+    store.extend([numbered(2)] * 4)
     assert store.evict(keep=0) == 4
     assert list(store.ids()) == []
     store = reopened(store)
     assert (len(store), store.total_appended) == (0, 4)
     assert store.append(numbered(2)) == 4
-    assert store.discard_after(-1) == 1
+    assert store.rollback(-1) == 1
     store = reopened(store)
     assert store.append(numbered(2)) == 5
     store.close()
 
 
-def test_reopening_gives_everything_back(store: LMDBStore) -> None:
-    store.append_all([numbered(3, tag=tag) for tag in range(8)])
+def test_reopening_gives_everything_back(store: LMDBReplayStore) -> None:
+    store.extend([numbered(3, tag=tag) for tag in range(8)])
     store = reopened(store)
     assert list(store.ids()) == [3, 4, 5, 6, 7]
     for number in store.ids():
-        assert_same(store.read(number), numbered(3, tag=number))
+        assert_same(store.get(number), numbered(3, tag=number))
     store = reopened(store, capacity=2)
     assert list(store.ids()) == [6, 7]
     store.close()
 
 
-def test_evict_says_how_many_and_frees_the_disk_at_once(store: LMDBStore) -> None:
-    store.append_all([numbered(2)] * 8)
+def test_evict_says_how_many_and_frees_the_disk_at_once(store: LMDBReplayStore) -> None:
+    store.extend([numbered(2)] * 8)
     assert store.evict(keep=9) == 0
     assert store.evict(keep=2) == 3
     assert list(store.ids()) == [6, 7]
@@ -84,35 +84,35 @@ def test_evict_says_how_many_and_frees_the_disk_at_once(store: LMDBStore) -> Non
     assert on_disk(store.directory) == [6, 7]
 
 
-def test_discard_after_goes_back_to_a_checkpoint(store: LMDBStore) -> None:
-    store.append_all([numbered(3, tag=tag) for tag in range(7)])
+def test_discard_after_goes_back_to_a_checkpoint(store: LMDBReplayStore) -> None:
+    store.extend([numbered(3, tag=tag) for tag in range(7)])
     store.sync()
     at_checkpoint, newest = list(store.ids()), store.total_appended - 1
     for tag in range(7, 10):
         store.append(numbered(3, tag=tag))
     assert list(store.ids()) == [5, 6, 7, 8, 9]
     store = reopened(store)
-    assert store.discard_after(newest) == 3
+    assert store.rollback(newest) == 3
     assert list(store.ids()) == at_checkpoint == [2, 3, 4, 5, 6]
     for number in store.ids():
-        assert_same(store.read(number), numbered(3, tag=number))
+        assert_same(store.get(number), numbered(3, tag=number))
     with pytest.raises(KeyError):
-        store.read(8)
-    assert store.discard_after(newest) == 0
+        store.get(8)
+    assert store.rollback(newest) == 0
     store.close()
 
 
-def test_a_kill_between_sync_and_checkpoint_file_still_finds_the_older_checkpoint(store: LMDBStore) -> None:
-    store.append_all([numbered(3)] * 5)
+def test_a_kill_between_sync_and_checkpoint_file_still_finds_the_older_checkpoint(store: LMDBReplayStore) -> None:
+    store.extend([numbered(3)] * 5)
     store.sync()
-    store.append_all([numbered(3)] * 2)
+    store.extend([numbered(3)] * 2)
     store.sync()
-    assert store.discard_after(4) == 2
+    assert store.rollback(4) == 2
     assert list(store.ids()) == [0, 1, 2, 3, 4]
 
 
-def test_the_second_sync_frees_what_was_evicted(store: LMDBStore) -> None:
-    store.append_all([numbered(3)] * 7)
+def test_the_second_sync_frees_what_was_evicted(store: LMDBReplayStore) -> None:
+    store.extend([numbered(3)] * 7)
     store.sync()
     store.append(numbered(3))
     store.sync()
@@ -121,7 +121,7 @@ def test_the_second_sync_frees_what_was_evicted(store: LMDBStore) -> None:
 
 
 def test_any_of_several_checkpoints_can_be_gone_back_to(tmp_path: Path) -> None:
-    store = opened(tmp_path, held_syncs=2)
+    store = opened(tmp_path, retained_checkpoints=2)
     kept: list[tuple[int, list[int]]] = []
     for _ in range(4):
         store.append(numbered(3))
@@ -130,25 +130,25 @@ def test_any_of_several_checkpoints_can_be_gone_back_to(tmp_path: Path) -> None:
         kept.append((store.total_appended - 1, list(store.ids())))
     store = reopened(store)
     for newest, ids in reversed(kept[-3:]):
-        store.discard_after(newest)
+        store.rollback(newest)
         assert list(store.ids()) == ids
     store.close()
 
 
-def test_a_sync_is_wanted_before_what_a_checkpoint_needs_is_deleted(store: LMDBStore) -> None:
-    store.append_all([numbered(3)] * 5)
+def test_a_sync_is_wanted_before_what_a_checkpoint_needs_is_deleted(store: LMDBReplayStore) -> None:
+    store.extend([numbered(3)] * 5)
     store.sync()
     at_checkpoint = list(store.ids())
-    while not store.wants_sync:
+    while not store.needs_checkpoint:
         store.append(numbered(3))
     assert store.total_appended == 8  # half the capacity was evicted
     store = reopened(store)
-    store.discard_after(4)
+    store.rollback(4)
     assert list(store.ids()) == at_checkpoint
     store.close()
 
 
-def test_disk_holds_at_most_twice_the_capacity_without_any_sync(store: LMDBStore) -> None:
+def test_disk_holds_at_most_twice_the_capacity_without_any_sync(store: LMDBReplayStore) -> None:
     for _ in range(23):
         store.append(numbered(2))
     store.close()
@@ -157,29 +157,29 @@ def test_disk_holds_at_most_twice_the_capacity_without_any_sync(store: LMDBStore
 
 def test_sampling_reads_memory_and_memory_is_bounded(tmp_path: Path) -> None:
     store = opened(tmp_path, capacity=100, cache_bytes=20_000)
-    store.append_all([numbered(50, tag=tag) for tag in range(100)])
+    store.extend([numbered(50, tag=tag) for tag in range(100)])
     assert 0 < len(store.cache) < 100
     for number in range(100):
-        assert store.read(number).reward[0] == 1000 * number + 1
+        assert store.get(number).reward[0] == 1000 * number + 1
         assert store.cache.held_bytes <= 20_000
-    assert store.read(99) is store.read(99)
+    assert store.get(99) is store.get(99)
     store.evict(keep=0)
     assert len(store.cache) == store.cache.held_bytes == 0
     store.close()
     with opened(tmp_path / "none", cache_bytes=0) as store:
         store.append(numbered(2))
-        assert store.read(0) is not store.read(0)
+        assert store.get(0) is not store.get(0)
 
 
-def test_the_callers_buffers_may_be_used_again(store: LMDBStore) -> None:
+def test_the_callers_buffers_may_be_used_again(store: LMDBReplayStore) -> None:
     trajectory = numbered(4, tag=1)
     store.append(trajectory)
     trajectory.reward[:] = -1
-    assert_same(store.read(0), numbered(4, tag=1))
+    assert_same(store.get(0), numbered(4, tag=1))
 
 
-def test_ids_are_a_snapshot(store: LMDBStore) -> None:
-    store.append_all([numbered(2)] * 4)
+def test_ids_are_a_snapshot(store: LMDBReplayStore) -> None:
+    store.extend([numbered(2)] * 4)
     assert len(store.ids()) == 4
     store.append(numbered(2))
     before = store.ids()
@@ -189,19 +189,19 @@ def test_ids_are_a_snapshot(store: LMDBStore) -> None:
     assert list(store.ids()) == [1, 2, 3, 4, 5]
 
 
-def test_a_damaged_record_is_set_aside_and_counted(store: LMDBStore) -> None:
-    store.append_all([numbered(2)] * 3)
+def test_a_damaged_record_is_set_aside_and_counted(store: LMDBReplayStore) -> None:
+    store.extend([numbered(2)] * 3)
     store.close()
     corrupt(store.directory, 1)
     store = opened(store.directory)
-    assert (store.damaged, list(store.ids())) == (0, [0, 1, 2])
-    with pytest.raises(DamagedRecordError, match=r"trajectory 1 .*checksum"):
-        store.read(1)
+    assert (store.num_corrupted, list(store.ids())) == (0, [0, 1, 2])
+    with pytest.raises(CorruptedRecordError, match=r"trajectory 1 .*checksum"):
+        store.get(1)
     with pytest.raises(KeyError):
-        store.read(1)
-    assert (store.damaged, list(store.ids())) == (1, [0, 2])
+        store.get(1)
+    assert (store.num_corrupted, list(store.ids())) == (1, [0, 2])
     store = reopened(store)
-    assert (store.damaged, list(store.ids())) == (1, [0, 2])
+    assert (store.num_corrupted, list(store.ids())) == (1, [0, 2])
     assert store.append(numbered(2)) == 3
     store.close()
 
@@ -216,7 +216,7 @@ def test_the_file_starts_small_and_grows_while_others_read(tmp_path: Path) -> No
     def read() -> None:
         try:
             while not finished.is_set():
-                assert store.read(0).horizon == 101
+                assert store.get(0).horizon == 101
         except BaseException as error:
             failures.append(error)
 
@@ -230,7 +230,7 @@ def test_the_file_starts_small_and_grows_while_others_read(tmp_path: Path) -> No
     store = reopened(store, cache_bytes=0)
     assert len(store) == 60
     for number in store.ids():
-        assert_same(store.read(number), large(number))
+        assert_same(store.get(number), large(number))
     store.append(large(60))
     store.close()
 
@@ -264,7 +264,7 @@ except UserError as error:
     assert result.stdout == "refused\n"
 
 
-def test_opening_twice_in_a_process_is_refused_until_the_first_is_gone(store: LMDBStore) -> None:
+def test_opening_twice_in_a_process_is_refused_until_the_first_is_gone(store: LMDBReplayStore) -> None:
     with pytest.raises(UserError, match="already open in this process"):
         opened(store.directory)
     store.append(numbered(2))
@@ -290,8 +290,8 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from replay_examples import numbered
-from yamame.replay.store import LMDBStore
-store = LMDBStore(Path(sys.argv[1]), capacity_trajectories=100_000, cache_bytes=0)
+from yamame.replay.store import LMDBReplayStore
+store = LMDBReplayStore(Path(sys.argv[1]), capacity_trajectories=100_000, cache_bytes=0)
 while True:
     tag = store.total_appended
     print(store.append(numbered(1 + tag % 60, tag=tag)), flush=True)
@@ -314,5 +314,5 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path) -> N
             acknowledged = list(range(store.total_appended))
             assert list(store.ids()) == acknowledged
             for number in acknowledged:
-                assert_same(store.read(number), numbered(1 + number % 60, tag=number))
-            assert store.damaged == 0
+                assert_same(store.get(number), numbered(1 + number % 60, tag=number))
+            assert store.num_corrupted == 0

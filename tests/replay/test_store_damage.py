@@ -13,16 +13,16 @@ from gymnasium import spaces
 from replay_examples import numbered
 from store_examples import editing, opened
 
-from yamame.records.action_spaces import MASK_LEAF
+from yamame.records.action_spaces import ACTION_MASK_KEY
 from yamame.records.goals import Goals
 from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import SCHEMA_VERSION, DamagedRecordError, encode
-from yamame.replay.examine import examine
-from yamame.replay.form import TrajectoryForm
+from yamame.replay.codec import SCHEMA_VERSION, CorruptedRecordError, encode
+from yamame.replay.examine import verify_store
+from yamame.replay.form import TrajectorySchema
 from yamame.replay.sampler import ReplayConfig, Sampler
 from yamame.replay.tables import key_of
 
-FORM = TrajectoryForm.of(spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(10_000))
+FORM = TrajectorySchema.from_spaces(spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(10_000))
 
 
 def good(tag: int = 0) -> Trajectory:
@@ -31,24 +31,24 @@ def good(tag: int = 0) -> Trajectory:
 
 def filled(directory: Path) -> Path:
     with opened(directory) as store:
-        store.append_all([good(tag) for tag in range(4)])
+        store.extend([good(tag) for tag in range(4)])
     return directory
 
 
-def assert_set_aside(directory: Path, number: int, reason: str, form: TrajectoryForm | None = FORM) -> None:
+def assert_set_aside(directory: Path, number: int, reason: str, form: TrajectorySchema | None = FORM) -> None:
     """Record `number` of four is named, never reaches a batch, and is counted; the others are as they were."""
-    (bad,) = examine(directory, form).bad
-    assert bad.name == str(number) and reason in bad.reason
-    with opened(directory, form=form) as store:
-        config = ReplayConfig(batch_size=64, prefetch_batches=0, token_multiple=1)
+    (bad,) = verify_store(directory, form).corrupted
+    assert bad.record_id == str(number) and reason in bad.reason
+    with opened(directory, schema=form) as store:
+        config = ReplayConfig(batch_size=64, prefetch_batches=0, pad_tokens_to_multiple_of=1)
         sampler = Sampler(store, config=config, context_length=4, rng=np.random.default_rng(0))
-        sampled = sampler.sample().reward[sampler.sample().valid]
+        sampled = sampler.sample().reward[sampler.sample().loss_mask]
         tags = set((sampled // 1000).tolist())
         assert tags == {float(tag) for tag in range(4)} - {float(number)}
-        assert store.damaged == 1 and set(store.ids()) == set(range(4)) - {number}
-    after = examine(directory, form)
-    assert (after.good, after.bad) == (3, [])
-    assert after.set_aside[0].name == str(number) and reason in after.set_aside[0].reason
+        assert store.num_corrupted == 1 and set(store.ids()) == set(range(4)) - {number}
+    after = verify_store(directory, form)
+    assert (after.num_valid, after.corrupted) == (3, [])
+    assert after.quarantined[0].record_id == str(number) and reason in after.quarantined[0].reason
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def _replace_record(directory: Path, **changes: Any) -> None:
 
 def test_categories_texts_masks_and_bounds_of_another_task() -> None:
     observation_space = spaces.Dict({"room": spaces.Discrete(3), "says": spaces.Text(2, charset="ab")})
-    form = TrajectoryForm.of(observation_space, spaces.Box(-1, 1, (2,), np.float32))
+    form = TrajectorySchema.from_spaces(observation_space, spaces.Box(-1, 1, (2,), np.float32))
     fits = Trajectory(
         **{
             **vars(good()),
@@ -150,34 +150,34 @@ def test_categories_texts_masks_and_bounds_of_another_task() -> None:
             "observation": {"room": np.full(5, 2), "says": np.full((5, 2), 2, np.uint8)},
         }
     )
-    assert form.misfit(fits) == ""
-    assert "beyond Discrete(3)" in form.misfit(replace(fits, observation={**fits.observation, "room": np.full(5, 3)}))
+    assert form.validation_error(fits) == ""
+    assert "beyond Discrete(3)" in form.validation_error(replace(fits, observation={**fits.observation, "room": np.full(5, 3)}))
     words = np.full((5, 2), 3, np.uint8)
-    assert "'says'" in form.misfit(replace(fits, observation={**fits.observation, "says": words}))
-    assert "beyond [-1, 1]" in form.misfit(replace(fits, action=np.full((4, 2), 1.5, np.float32)))
-    masked = TrajectoryForm.of(spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(10_000))
-    mask = {**good().observation, MASK_LEAF: np.ones((5, 3), bool)}
-    assert "10000 choices" in masked.misfit(replace(good(), observation=mask))
+    assert "'says'" in form.validation_error(replace(fits, observation={**fits.observation, "says": words}))
+    assert "beyond [-1, 1]" in form.validation_error(replace(fits, action=np.full((4, 2), 1.5, np.float32)))
+    masked = TrajectorySchema.from_spaces(spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(10_000))
+    mask = {**good().observation, ACTION_MASK_KEY: np.ones((5, 3), bool)}
+    assert "10000 choices" in masked.validation_error(replace(good(), observation=mask))
 
 
 def test_what_is_appended_and_does_not_fit_is_no_better(tmp_path: Path) -> None:
-    with opened(tmp_path, form=FORM) as store:
-        store.append_all([good(), numbered(4, discrete=False), good()])
-        assert store.read(0) is store.read(0)
-        with pytest.raises(DamagedRecordError, match="this task takes Discrete"):
-            store.read(1)
-        assert (store.ids(), store.damaged) == ((0, 2), 1)
+    with opened(tmp_path, schema=FORM) as store:
+        store.extend([good(), numbered(4, discrete=False), good()])
+        assert store.get(0) is store.get(0)
+        with pytest.raises(CorruptedRecordError, match="this task takes Discrete"):
+            store.get(1)
+        assert (store.ids(), store.num_corrupted) == ((0, 2), 1)
 
 
 @pytest.mark.parametrize("key", [b"7", b"a key of eleven", b"\xff" * 8])
 def test_a_key_that_is_no_id(tmp_path: Path, key: bytes) -> None:
     with editing(filled(tmp_path)) as (transaction, tables):
         transaction.put(key, encode(good(9)), db=tables["records"])
-    assert [bad.reason for bad in examine(tmp_path, FORM).bad] == ["its key is no id"]
+    assert [bad.reason for bad in verify_store(tmp_path, FORM).corrupted] == ["its key is no id"]
     with opened(tmp_path) as store:
-        assert (store.ids(), store.damaged) == ((0, 1, 2, 3), 1)
+        assert (store.ids(), store.num_corrupted) == ((0, 1, 2, 3), 1)
         assert store.append(good()) == 4
-    assert [bad.name for bad in examine(tmp_path, FORM).set_aside] == [key.hex()]
+    assert [bad.record_id for bad in verify_store(tmp_path, FORM).quarantined] == [key.hex()]
 
 
 @pytest.mark.parametrize("counter", [key_of(2), b"?", b"\xff" * 8, None])
@@ -190,17 +190,17 @@ def test_a_counter_that_is_wrong_overwrites_nothing(tmp_path: Path, counter: byt
     with opened(tmp_path) as store:
         assert store.total_appended == 4
         assert store.append(good(4)) == 4
-        assert [store.read(number).reward[0] for number in store.ids()] == [1000.0 * tag + 1 for tag in range(5)]
+        assert [store.get(number).reward[0] for number in store.ids()] == [1000.0 * tag + 1 for tag in range(5)]
 
 
 def test_a_full_file_does_not_keep_damage_from_being_set_aside(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (5, 300_000), dtype=np.uint8)
     huge = Trajectory(**{**vars(good()), "observation": {"noise": noise}})
-    with opened(tmp_path, max_bytes=3 << 20, form=FORM) as store:
+    with opened(tmp_path, max_bytes=3 << 20, schema=FORM) as store:
         store.append(huge)
-        with pytest.raises(DamagedRecordError):
-            store.read(0)
-        assert store.damaged == 1 and store.append(good()) == 1
+        with pytest.raises(CorruptedRecordError):
+            store.get(0)
+        assert store.num_corrupted == 1 and store.append(good()) == 1
 
 
 def test_stores_of_before_there_were_reasons(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_stores_of_before_there_were_reasons(tmp_path: Path) -> None:
         transaction.drop(tables["reasons"], delete=True)
         transaction.drop(tables["marks"], delete=True)
         transaction.put(key_of(9), b"damaged", db=tables["damaged"])
-    found = examine(tmp_path, FORM)
-    assert (found.good, found.bad, [bad.name for bad in found.set_aside]) == (4, [], ["9"])
+    found = verify_store(tmp_path, FORM)
+    assert (found.num_valid, found.corrupted, [bad.record_id for bad in found.quarantined]) == (4, [], ["9"])
     with opened(tmp_path) as store:
-        assert store.damaged == 1 and len(store) == 4
+        assert store.num_corrupted == 1 and len(store) == 4

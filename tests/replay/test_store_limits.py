@@ -11,21 +11,21 @@ from store_examples import large, on_disk, opened
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import encode
-from yamame.replay.fifo import Fifo
-from yamame.replay.store import LMDBStore
-from yamame.replay.tables import Mark
+from yamame.replay.fifo import EvictionPolicy
+from yamame.replay.store import LMDBReplayStore
+from yamame.replay.tables import RecordTag
 
 MEGABYTE = 1 << 20
 LARGE_BYTES = len(encode(large(0)))
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[LMDBStore]:
+def small(tmp_path: Path) -> Iterator[LMDBReplayStore]:
     with opened(tmp_path, capacity=1000, cache_bytes=0, max_bytes=5 * MEGABYTE) as store:
         yield store
 
 
-def file_bytes(store: LMDBStore) -> int:
+def file_bytes(store: LMDBReplayStore) -> int:
     return (store.directory / "data.mdb").stat().st_size
 
 
@@ -40,13 +40,13 @@ def test_first_in_first_out_by_bytes(tmp_path: Path) -> None:
         for tag in range(6):
             store.append(large(tag))
         assert store.ids() == (3, 4, 5)
-        store.append_all([numbered(2)] * 3)
+        store.extend([numbered(2)] * 3)
         assert store.ids() == (3, 4, 5, 6, 7, 8)
         store.append(large(9))
         assert store.ids() == (4, 5, 6, 7, 8, 9)
         store.sync()
-        store.append_all([large(10), large(11)])
-        assert store.discard_after(9) == 2
+        store.extend([large(10), large(11)])
+        assert store.rollback(9) == 2
         assert store.ids() == (4, 5, 6, 7, 8, 9)
     with opened(tmp_path, capacity=100, capacity_bytes=1) as store:
         assert store.ids() == (9,)
@@ -60,7 +60,7 @@ def test_disk_holds_at_most_twice_the_bytes_without_any_sync(tmp_path: Path) -> 
     assert (tmp_path / "data.mdb").stat().st_size < 8 * LARGE_BYTES
 
 
-def test_the_limit_of_the_file_is_kept_by_deleting_the_oldest(small: LMDBStore) -> None:
+def test_the_limit_of_the_file_is_kept_by_deleting_the_oldest(small: LMDBReplayStore) -> None:
     for tag in range(60):
         assert small.append(any_size(tag)) == tag
         assert file_bytes(small) <= 5 * MEGABYTE
@@ -68,16 +68,16 @@ def test_the_limit_of_the_file_is_kept_by_deleting_the_oldest(small: LMDBStore) 
     assert ids[-1] == 59 and list(ids) == list(range(ids[0], 60))
     assert sum(len(encode(any_size(number))) for number in ids) > 3 * MEGABYTE
     for number in ids:
-        assert_same(small.read(number), any_size(number))
+        assert_same(small.get(number), any_size(number))
 
 
-def test_more_at_once_than_the_file_can_hold_leaves_the_newest(small: LMDBStore) -> None:
-    assert small.append_all([large(tag) for tag in range(12)]) == list(range(12))
+def test_more_at_once_than_the_file_can_hold_leaves_the_newest(small: LMDBReplayStore) -> None:
+    assert small.extend([large(tag) for tag in range(12)]) == list(range(12))
     assert small.ids()[-1] == 11 and len(small) >= 3
     assert file_bytes(small) <= 5 * MEGABYTE
 
 
-def test_what_cannot_fit_at_all_is_refused_and_costs_nothing(small: LMDBStore) -> None:
+def test_what_cannot_fit_at_all_is_refused_and_costs_nothing(small: LMDBReplayStore) -> None:
     small.append(large(0))
     noise = np.random.default_rng(0).integers(0, 256, (101, 60_000), dtype=np.uint8)
     with pytest.raises(UserError, match=r"limit of 5242880 bytes.* 6\d{6} bytes does not fit.*raise --replay"):
@@ -88,8 +88,8 @@ def test_what_cannot_fit_at_all_is_refused_and_costs_nothing(small: LMDBStore) -
 def test_protected_trajectories_are_never_evicted(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=2) as store:
         store.append(numbered(3, tag=0))
-        assert store.append_all([numbered(3, tag=1), numbered(3, tag=2)], mark=Mark.PROTECTED) == [1, 2]
-        store.append_all([numbered(3, tag=tag) for tag in range(3, 9)])
+        assert store.extend([numbered(3, tag=1), numbered(3, tag=2)], mark=RecordTag.PROTECTED) == [1, 2]
+        store.extend([numbered(3, tag=tag) for tag in range(3, 9)])
         assert (store.ids(), len(store), store.num_protected) == ((1, 2, 7, 8), 4, 2)
         store.sync()
         store.sync()
@@ -97,38 +97,38 @@ def test_protected_trajectories_are_never_evicted(tmp_path: Path) -> None:
         assert store.ids() == (1, 2, 8)
     with opened(tmp_path, capacity=1) as store:
         assert store.ids() == (1, 2, 8)
-        assert store.discard_after(0) == 1
+        assert store.rollback(0) == 1
         assert store.ids() == (1, 2)
-        assert_same(store.read(2), numbered(3, tag=2))
+        assert_same(store.get(2), numbered(3, tag=2))
 
 
-def test_protected_trajectories_survive_a_full_file_and_are_named_when_they_fill_it(small: LMDBStore) -> None:
-    small.append_all([large(0), large(1), large(2)], mark=Mark.PROTECTED)
+def test_protected_trajectories_survive_a_full_file_and_are_named_when_they_fill_it(small: LMDBReplayStore) -> None:
+    small.extend([large(0), large(1), large(2)], mark=RecordTag.PROTECTED)
     for tag in range(3, 9):
         small.append(large(tag))
     assert small.ids()[:3] == (0, 1, 2)
     with pytest.raises(UserError, match="beside what is protected"):
-        small.append_all([large(tag) for tag in range(20, 24)], mark=Mark.PROTECTED)
+        small.extend([large(tag) for tag in range(20, 24)], mark=RecordTag.PROTECTED)
     assert small.num_protected >= 4 and file_bytes(small) <= 5 * MEGABYTE
 
 
 def test_imported_trajectories_are_evicted_in_turn_but_no_checkpoint_discards_them(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=4) as store:
-        store.append_all([numbered(2)] * 2)
+        store.extend([numbered(2)] * 2)
         store.append(
             numbered(2),
         )
         newest = store.total_appended - 1
-        store.append_all([numbered(2)] * 2, mark=Mark.IMPORTED)
+        store.extend([numbered(2)] * 2, mark=RecordTag.IMPORTED)
         store.append(numbered(2))
-        assert store.discard_after(newest) == 1
+        assert store.rollback(newest) == 1
         assert store.ids() == (1, 2, 3, 4)
-        store.append_all([numbered(2)] * 3)
+        store.extend([numbered(2)] * 3)
         assert store.ids() == (4, 6, 7, 8)
 
 
 def test_fifo_takes_out_what_is_not_the_oldest() -> None:
-    fifo = Fifo(capacity_trajectories=3, capacity_bytes=0)
+    fifo = EvictionPolicy(capacity_trajectories=3, capacity_bytes=0)
     assert fifo.add(dict.fromkeys(range(5), 10), protected=False) == [0, 1]
     fifo.remove([1, 3, 99])
     assert (fifo.ids(), list(fifo.evicted.ids), fifo.kept.num_bytes) == ((2, 4), [0], 20)

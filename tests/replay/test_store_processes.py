@@ -10,9 +10,9 @@ import pytest
 from replay_examples import assert_same, numbered
 from store_examples import corrupt, large, opened
 
-from yamame.replay.codec import DamagedRecordError
-from yamame.replay.examine import examine
-from yamame.replay.tables import Mark
+from yamame.replay.codec import CorruptedRecordError
+from yamame.replay.examine import verify_store
+from yamame.replay.tables import RecordTag
 
 PREAMBLE = f"""
 import sys
@@ -20,8 +20,8 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from replay_examples import assert_same, numbered
 from store_examples import large, opened
-from yamame.replay.codec import DamagedRecordError
-from yamame.replay.tables import Mark
+from yamame.replay.codec import CorruptedRecordError
+from yamame.replay.tables import RecordTag
 directory = Path(sys.argv[1])
 """
 
@@ -62,31 +62,31 @@ def other_process(directory: Path) -> Iterator[Other]:
 
 def test_what_one_process_does_the_others_see(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=5) as store, other_process(tmp_path) as other:
-        store.append_all([numbered(3, tag=tag) for tag in range(3)])
+        store.extend([numbered(3, tag=tag) for tag in range(3)])
         assert other("store.ids(), len(store)") == "((0, 1, 2), 3)"
         assert other("store.append(numbered(3, tag=3))") == "3"
         assert store.ids() == (0, 1, 2, 3)
-        assert_same(store.read(3), numbered(3, tag=3))
-        assert other("store.append_all([numbered(3, tag=tag) for tag in range(4, 7)])") == "[4, 5, 6]"
+        assert_same(store.get(3), numbered(3, tag=3))
+        assert other("store.extend([numbered(3, tag=tag) for tag in range(4, 7)])") == "[4, 5, 6]"
         assert store.append(numbered(3, tag=7)) == 7
         assert store.ids() == (3, 4, 5, 6, 7)
         assert other("store.ids()") == "(3, 4, 5, 6, 7)"
-        assert other("store.append_all([numbered(2)] * 2, mark=Mark.PROTECTED)") == "[8, 9]"
+        assert other("store.extend([numbered(2)] * 2, mark=Mark.PROTECTED)") == "[8, 9]"
         assert (store.ids(), store.num_protected) == ((3, 4, 5, 6, 7, 8, 9), 2)
         assert other("store.evict(keep=1)") == "4"
         assert store.ids() == (7, 8, 9)
         with pytest.raises(KeyError):
-            store.read(5)
+            store.get(5)
 
 
 def test_a_record_that_one_process_sets_aside_is_gone_for_the_others(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.append_all([numbered(2)] * 3)
+        store.extend([numbered(2)] * 3)
     corrupt(tmp_path, 1)
     with opened(tmp_path) as store, other_process(tmp_path) as other:
         assert other("store.ids()") == "(0, 1, 2)"
-        with pytest.raises(DamagedRecordError):
-            store.read(1)
+        with pytest.raises(CorruptedRecordError):
+            store.get(1)
         assert other("store.ids(), store.damaged") == "((0, 2), 1)"
 
 
@@ -94,10 +94,10 @@ def test_a_file_that_another_process_has_grown_is_followed(tmp_path: Path) -> No
     with opened(tmp_path, capacity=100, cache_bytes=0) as store, other_process(tmp_path) as other:
         store.append(large(0))
         assert other("store.ids()") == "(0,)"
-        store.append_all([large(tag) for tag in range(1, 30)])
+        store.extend([large(tag) for tag in range(1, 30)])
         assert other("len(store.ids()), store.read(29).horizon") == "(5, 130)"
         assert other("store.append(large(30))") == "30"
-        assert_same(store.read(30), large(30))
+        assert_same(store.get(30), large(30))
 
 
 WRITER = (
@@ -141,18 +141,18 @@ def test_two_writers_and_two_readers_at_once(tmp_path: Path) -> None:
     others = [subprocess.Popen([*command, script, str(tmp_path)]) for script in (WRITER, WRITER, READER, READER)]
     assert [process.wait() for process in others] == [0, 0, 0, 0]
     with opened(tmp_path, capacity=50) as store:
-        assert store.total_appended == 300 and store.ids() == tuple(range(250, 300)) and store.damaged == 0
+        assert store.total_appended == 300 and store.ids() == tuple(range(250, 300)) and store.num_corrupted == 0
 
 
 def test_verifying_beside_a_writer_finds_nothing(tmp_path: Path) -> None:
     """How many it finds is chance: those that it has not come to may be pushed out meanwhile."""
     good = 0
     with opened(tmp_path, capacity=50) as store:
-        store.append_all([numbered(3)] * 20)
+        store.extend([numbered(3)] * 20)
         with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) as writer:
             while writer.poll() is None:
-                found = examine(tmp_path, None)
-                assert (found.bad, found.set_aside) == ([], [])
-                good += found.good
-        assert good and examine(tmp_path, None).good >= 50
-        assert store.ids()[-1] == 169 and Mark.named(b"") is None
+                found = verify_store(tmp_path, None)
+                assert (found.corrupted, found.quarantined) == ([], [])
+                good += found.num_valid
+        assert good and verify_store(tmp_path, None).num_valid >= 50
+        assert store.ids()[-1] == 169 and RecordTag.from_value(b"") is None

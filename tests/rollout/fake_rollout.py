@@ -37,7 +37,7 @@ class ScriptedEnvironments:
         self.num_envs = num_envs
         self.horizon = horizon
         self.action_space = action_space or spaces.Discrete(NUM_ACTIONS)
-        self.native_action_space = self.action_space
+        self.env_action_space = self.action_space
         self.observation_space = spaces.Box(0, np.inf, (4,), np.float32)
         self.executed: list[np.ndarray] = []
         self._lengths = lengths
@@ -67,7 +67,7 @@ class ScriptedEnvironments:
             terminated=self._flags["end"],
             truncated=self._flags["stop"],
             episode_start=self._flags["start"],
-            live=self._flags["live"],
+            is_transition=self._flags["live"],
             final_observation={"observation": self._final},
             observation={"observation": self._shown},
             success=self._flags["success"] if self._announces_success else None,
@@ -162,5 +162,5 @@ def assert_same_trajectory(actual: Trajectory, expected: Trajectory) -> None:
     for name, value in expected.observation.items():
         np.testing.assert_array_equal(actual.observation[name], value)
         assert actual.observation[name].dtype == value.dtype
-    for field in ("goals", "task", "horizon", "policy_version", "exploration"):
+    for field in ("goals", "task", "horizon", "policy_version", "noise_scale"):
         assert getattr(actual, field) == getattr(expected, field), field

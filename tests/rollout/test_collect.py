@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import BiLevelEpsilon, EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
+from yamame.rollout.exploration import BilevelEpsilonGreedy, EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
 
 
 def collector_of(
@@ -173,7 +173,7 @@ def test_the_action_executed_is_the_one_that_is_stored_and_shown(space):
 def test_version_is_the_one_at_the_first_action_and_exploration_the_trials_multiplier():
     environments = ScriptedEnvironments(2, lambda env, trial: [3 + env])
     policy = WatchingPolicy()
-    collector = collector_of(environments, BiLevelEpsilon())
+    collector = collector_of(environments, BilevelEpsilonGreedy())
     multipliers: dict[int, list[float]] = {0: [], 1: []}
     found: dict[int, list[Trajectory]] = {0: [], 1: []}
     for vector_step in range(24):
@@ -181,12 +181,12 @@ def test_version_is_the_one_at_the_first_action_and_exploration_the_trials_multi
         finished = collector.step(policy, deterministic=False)
         for env in range(2):
             if vector_step % (3 + env) == 0:
-                multipliers[env].append(collector.explorer.multiplier_E[env])
+                multipliers[env].append(collector.explorer.noise_scale_E[env])
         for env, trajectory in finished:
             found[env].append(trajectory)
     for env in range(2):
         assert [trajectory.policy_version for trajectory in found[env]] == list(range(0, 24, 3 + env))
-        assert [trajectory.exploration for trajectory in found[env]] == multipliers[env]
+        assert [trajectory.noise_scale for trajectory in found[env]] == multipliers[env]
     assert len(set(multipliers[0])) == 8
 
 
@@ -194,7 +194,7 @@ def test_exploration_is_told_the_steps_so_far_and_the_horizon():
     told = []
 
     class Listening(NoExploration):
-        def epsilon(self, time_E, horizon, env_steps, multiplier_E):
+        def epsilon(self, time_E, horizon, env_steps, noise_scale_E):
             told.append((time_E.tolist(), horizon, env_steps))
             return np.zeros(len(time_E))
 
@@ -245,7 +245,7 @@ def test_restart_begins_new_trials_everywhere_and_keeps_count():
     environments = ScriptedEnvironments(2, lambda env, trial: [3])
     collector, policy = collector_of(environments), WatchingPolicy()
     list(collector.collect(policy, 4, deterministic=True))
-    collector.restart()
+    collector.reset_trials()
     trajectories = list(collector.collect(policy, 6, deterministic=True))
     assert len(trajectories) == 2
     assert_follows_script(trajectories, lambda env, trial: [3])
@@ -256,7 +256,7 @@ def test_same_seed_same_trajectories():
     def run(seed: int) -> list[Trajectory]:
         environments = ScriptedEnvironments(3, lambda env, trial: [4 + env])
         return list(
-            collector_of(environments, BiLevelEpsilon(), seed).collect(WatchingPolicy(), 200, deterministic=False)
+            collector_of(environments, BilevelEpsilonGreedy(), seed).collect(WatchingPolicy(), 200, deterministic=False)
         )
 
     for left, right in zip(run(1), run(1), strict=True):

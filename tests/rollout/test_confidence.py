@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from yamame.rollout.confidence import mean_ci95, rate_ci95
+from yamame.rollout.confidence import bootstrap_ci95, wilson_ci95
 
 
 def covered(low: np.ndarray, high: np.ndarray, truth: float) -> float:
@@ -14,7 +14,7 @@ def covered(low: np.ndarray, high: np.ndarray, truth: float) -> float:
 def test_bootstrap_intervals_cover_the_mean_19_times_in_20(skewed: bool) -> None:
     rng = np.random.default_rng(0)
     samples = rng.exponential(1.0, (100, 400)) if skewed else rng.normal(1.0, 2.0, (100, 400))
-    low, high = mean_ci95(samples)
+    low, high = bootstrap_ci95(samples)
     assert 0.9 < covered(low, high, 1.0) < 0.98
     middle, width = (low + high) / 2, high - low
     assert covered(middle - width / 4, middle + width / 4, 1.0) < 0.8  # half as wide covers less
@@ -22,17 +22,17 @@ def test_bootstrap_intervals_cover_the_mean_19_times_in_20(skewed: bool) -> None
 
 def test_a_bootstrap_interval_is_about_four_standard_errors_wide() -> None:
     values = np.random.default_rng(1).normal(3.0, 2.0, (400, 1))
-    low, high = mean_ci95(values)
+    low, high = bootstrap_ci95(values)
     np.testing.assert_allclose(high - low, 2 * 1.96 * values.std() / 20, rtol=0.05)
 
 
 def test_missing_values_do_not_count() -> None:
     full = np.random.default_rng(2).normal(size=(60, 1))
     ragged = np.concatenate([full, np.full((60, 1), np.nan)])
-    (low,), (high,) = mean_ci95(full)
-    (ragged_low,), (ragged_high,) = mean_ci95(ragged)
+    (low,), (high,) = bootstrap_ci95(full)
+    (ragged_low,), (ragged_high,) = bootstrap_ci95(ragged)
     np.testing.assert_allclose([ragged_low, ragged_high], [low, high], atol=0.05)
-    both_low, both_high = mean_ci95(np.column_stack([ragged, np.full(120, np.nan), np.full(120, 0.1)]))
+    both_low, both_high = bootstrap_ci95(np.column_stack([ragged, np.full(120, np.nan), np.full(120, 0.1)]))
     np.testing.assert_allclose([both_low[0], both_high[0]], [ragged_low, ragged_high])
     assert np.isnan(both_low[1]) and np.isnan(both_high[1])
     assert both_low[2] == both_high[2] == 0.1
@@ -40,14 +40,14 @@ def test_missing_values_do_not_count() -> None:
 
 def test_pieces_of_the_resampling_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(3).normal(size=(30, 3))
-    whole = mean_ci95(values)
+    whole = bootstrap_ci95(values)
     monkeypatch.setattr("yamame.rollout.confidence.NUMBERS_AT_ONCE", 1000)
-    np.testing.assert_array_equal(mean_ci95(values), whole)
+    np.testing.assert_array_equal(bootstrap_ci95(values), whole)
 
 
 def test_score_intervals_by_hand() -> None:
     # 0 and 10 of 10, and 45 of 100: Wilson's interval as tables have it
-    low, high = rate_ci95(np.array([0.0, 10.0, 45.0]), np.array([10.0, 10.0, 100.0]))
+    low, high = wilson_ci95(np.array([0.0, 10.0, 45.0]), np.array([10.0, 10.0, 100.0]))
     np.testing.assert_allclose(low, [0.0, 0.7225, 0.3561], atol=1e-4)
     np.testing.assert_allclose(high, [0.2775, 1.0, 0.5476], atol=1e-4)
 
@@ -55,4 +55,4 @@ def test_score_intervals_by_hand() -> None:
 @pytest.mark.parametrize("rate", [0.02, 0.5, 0.97])
 def test_score_intervals_cover_the_rate_19_times_in_20(rate: float) -> None:
     successes = np.random.default_rng(4).binomial(128, rate, 2000).astype(np.float64)
-    assert 0.92 < covered(*rate_ci95(successes, np.full(2000, 128.0)), rate) < 0.98
+    assert 0.92 < covered(*wilson_ci95(successes, np.full(2000, 128.0)), rate) < 0.98

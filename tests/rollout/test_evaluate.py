@@ -5,7 +5,7 @@ import pytest
 from fake_rollout import ScriptedEnvironments, WatchingPolicy, announces
 
 from yamame.records.errors import UserError
-from yamame.rollout.evaluate import Evaluation, _evaluation, evaluate
+from yamame.rollout.evaluate import EvalResult, _evaluation, evaluate
 from yamame.rollout.statistics import TrialSummary
 
 
@@ -18,7 +18,7 @@ def one_for_long_trials(place: np.ndarray, action: object) -> float:
     return float(place[3] == 9)
 
 
-def evaluation_of(returns: list[float], seed: int = 0) -> Evaluation:
+def evaluation_of(returns: list[float], seed: int = 0) -> EvalResult:
     return _evaluation([TrialSummary(length=1, return_per_attempt=[r], success=None) for r in returns], seed)
 
 

@@ -4,12 +4,12 @@ from gymnasium import spaces
 
 from yamame.records.errors import UserError
 from yamame.rollout.exploration import (
-    BiLevelEpsilon,
+    BilevelEpsilonGreedy,
     EpsilonGreedy,
     ExplorationConfig,
     Explorer,
     NoExploration,
-    TMazeEpsilon,
+    TMazeEpsilonGreedy,
 )
 
 
@@ -31,7 +31,7 @@ def explorer(config: ExplorationConfig, space: spaces.Space, num_envs: int, seed
     ],
 )
 def test_bi_level_falls_within_a_trial_and_over_training(env_steps, expected):
-    config = BiLevelEpsilon(anneal_steps=1000)
+    config = BilevelEpsilonGreedy(anneal_env_steps=1000)
     np.testing.assert_allclose(levels(config, [0, 50, 99], 100, env_steps), expected, rtol=1e-12)
     np.testing.assert_allclose(
         levels(config, [0, 50, 99], 100, env_steps, u=0.5), np.multiply(expected, 0.5), rtol=1e-12
@@ -48,12 +48,12 @@ def test_bi_level_falls_within_a_trial_and_over_training(env_steps, expected):
     ],
 )
 def test_bi_level_as_published_has_the_wrong_end(env_steps, expected):
-    config = BiLevelEpsilon(anneal_steps=1000, as_published=True)
+    config = BilevelEpsilonGreedy(anneal_env_steps=1000, match_official_code=True)
     np.testing.assert_allclose(levels(config, [0, 50], 100, env_steps), expected, rtol=1e-12)
 
 
 def test_t_maze_is_calm_in_the_corridor_only():
-    config = TMazeEpsilon(anneal_steps=1000)
+    config = TMazeEpsilonGreedy(anneal_env_steps=1000)
     annealed, calm = 0.505, 0.5 / 11
     expected = [annealed] + [calm] * 7 + [annealed] * 3
     np.testing.assert_allclose(levels(config, list(range(11)), 11, 500), expected, rtol=1e-12)
@@ -62,54 +62,54 @@ def test_t_maze_is_calm_in_the_corridor_only():
 
 
 def test_t_maze_noise_may_be_kept_to_the_last_step():
-    config = TMazeEpsilon(anneal_steps=10, final=0.3, last_steps=1)
+    config = TMazeEpsilonGreedy(anneal_env_steps=10, final_eps=0.3, num_junction_steps=1)
     np.testing.assert_allclose(levels(config, list(range(5)), 5, 100), [0.3, 0.1, 0.1, 0.1, 0.3], rtol=1e-12)
 
 
 def test_t_maze_shorter_than_its_edges_has_no_corridor():
-    np.testing.assert_allclose(levels(TMazeEpsilon(anneal_steps=10), [0, 1, 2, 3], 4, 0), 1.0)
+    np.testing.assert_allclose(levels(TMazeEpsilonGreedy(anneal_env_steps=10), [0, 1, 2, 3], 4, 0), 1.0)
 
 
 def test_epsilon_greedy_ignores_time_in_the_trial():
-    config = EpsilonGreedy(anneal_steps=100)
+    config = EpsilonGreedy(anneal_env_steps=100)
     for env_steps, expected in [(0, 1.0), (50, 0.525), (100, 0.05), (1000, 0.05)]:
         np.testing.assert_allclose(levels(config, [0, 7, 99], 100, env_steps), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("config", [EpsilonGreedy, BiLevelEpsilon, TMazeEpsilon])
+@pytest.mark.parametrize("config", [EpsilonGreedy, BilevelEpsilonGreedy, TMazeEpsilonGreedy])
 def test_a_schedule_of_no_length_is_refused(config):
-    with pytest.raises(UserError, match="anneal_steps must be at least 1, not 0"):
-        config(anneal_steps=0)
+    with pytest.raises(UserError, match="anneal_env_steps must be at least 1, not 0"):
+        config(anneal_env_steps=0)
 
 
 def test_multipliers():
     rng = np.random.default_rng(0)
-    drawn = BiLevelEpsilon().draw_multiplier(rng, 10_000)
+    drawn = BilevelEpsilonGreedy().sample_noise_scale(rng, 10_000)
     assert drawn.min() >= 0.0
     assert drawn.max() <= 1.0
     assert abs(drawn.mean() - 0.5) < 0.01
     assert abs(drawn.std() - 12**-0.5) < 0.01
-    for fixed in (BiLevelEpsilon(randomize=False), EpsilonGreedy(), TMazeEpsilon()):
-        np.testing.assert_array_equal(fixed.draw_multiplier(rng, 3), np.ones(3))
-    np.testing.assert_array_equal(NoExploration().draw_multiplier(rng, 3), np.zeros(3))
+    for fixed in (BilevelEpsilonGreedy(randomize_noise_scale=False), EpsilonGreedy(), TMazeEpsilonGreedy()):
+        np.testing.assert_array_equal(fixed.sample_noise_scale(rng, 3), np.ones(3))
+    np.testing.assert_array_equal(NoExploration().sample_noise_scale(rng, 3), np.zeros(3))
 
 
 def test_multiplier_is_drawn_anew_where_a_trial_begins_and_only_there():
-    subject = explorer(BiLevelEpsilon(), spaces.Discrete(3), 4)
+    subject = explorer(BilevelEpsilonGreedy(), spaces.Discrete(3), 4)
     action = np.zeros(4, np.int64)
-    subject.perturb(action, np.zeros(4, np.int64), 10, 0)
-    first = subject.multiplier_E.copy()
+    subject.add_noise(action, np.zeros(4, np.int64), 10, 0)
+    first = subject.noise_scale_E.copy()
     assert len(set(first)) == 4
-    subject.perturb(action, np.array([1, 0, 1, 1]), 10, 0)
-    changed = subject.multiplier_E != first
+    subject.add_noise(action, np.array([1, 0, 1, 1]), 10, 0)
+    changed = subject.noise_scale_E != first
     np.testing.assert_array_equal(changed, [False, True, False, False])
 
 
 def test_discrete_actions_are_replaced_as_often_as_epsilon_says_by_uniform_ones():
     num_envs, epsilon = 60_000, 0.3
-    subject = explorer(EpsilonGreedy(initial=epsilon), spaces.Discrete(4), num_envs)
+    subject = explorer(EpsilonGreedy(initial_eps=epsilon), spaces.Discrete(4), num_envs)
     policy_action = np.full(num_envs, 2)
-    executed = subject.perturb(policy_action, np.zeros(num_envs, np.int64), 10, 0)
+    executed = subject.add_noise(policy_action, np.zeros(num_envs, np.int64), 10, 0)
     assert executed.dtype == np.int64
     frequency = np.bincount(executed, minlength=4) / num_envs
     np.testing.assert_allclose(frequency, [0.075, 0.075, 0.775, 0.075], atol=0.006)
@@ -118,18 +118,18 @@ def test_discrete_actions_are_replaced_as_often_as_epsilon_says_by_uniform_ones(
 
 def test_each_environment_is_perturbed_at_its_own_level():
     num_envs = 20_000
-    subject = explorer(TMazeEpsilon(), spaces.Discrete(2), num_envs)
+    subject = explorer(TMazeEpsilonGreedy(), spaces.Discrete(2), num_envs)
     time = np.where(np.arange(num_envs) % 2, 5, 0)
-    executed = subject.perturb(np.zeros(num_envs, np.int64), time, 1000, 0)
+    executed = subject.add_noise(np.zeros(num_envs, np.int64), time, 1000, 0)
     assert abs(executed[time == 0].mean() - 0.5) < 0.02
     assert executed[time == 5].mean() < 0.002
 
 
 def test_box_noise_is_normal_scaled_by_epsilon():
     num_envs, epsilon = 40_000, 0.2
-    subject = explorer(EpsilonGreedy(initial=epsilon), spaces.Box(-1, 1, (2,)), num_envs)
+    subject = explorer(EpsilonGreedy(initial_eps=epsilon), spaces.Box(-1, 1, (2,)), num_envs)
     mean = np.array([0.0, 0.1], np.float32)
-    executed = subject.perturb(np.tile(mean, (num_envs, 1)), np.zeros(num_envs, np.int64), 10, 0)
+    executed = subject.add_noise(np.tile(mean, (num_envs, 1)), np.zeros(num_envs, np.int64), 10, 0)
     assert executed.dtype == np.float32
     np.testing.assert_allclose(executed.mean(0), mean, atol=0.005)
     np.testing.assert_allclose(executed.std(0), epsilon, atol=0.005)
@@ -138,7 +138,7 @@ def test_box_noise_is_normal_scaled_by_epsilon():
 
 def test_box_actions_are_clipped():
     subject = explorer(EpsilonGreedy(), spaces.Box(-1, 1, (3,)), 1000)
-    executed = subject.perturb(np.full((1000, 3), 0.9, np.float32), np.zeros(1000, np.int64), 10, 0)
+    executed = subject.add_noise(np.full((1000, 3), 0.9, np.float32), np.zeros(1000, np.int64), 10, 0)
     assert executed.max() == 1.0
     assert executed.min() == -1.0
     assert abs((executed == 1.0).mean() - 0.46) < 0.03  # P(normal > 0.1)
@@ -149,7 +149,7 @@ def test_no_exploration_changes_nothing_but_the_type(space):
     subject = explorer(NoExploration(), space, 2)
     discrete = isinstance(space, spaces.Discrete)
     action = np.array([2, 1], np.int32) if discrete else np.array([[0.5, -1.0], [0.1, 0.2]])
-    executed = subject.perturb(action, np.zeros(2, np.int64), 10, 0)
+    executed = subject.add_noise(action, np.zeros(2, np.int64), 10, 0)
     assert executed.dtype == (np.int64 if discrete else np.float32)
     np.testing.assert_allclose(executed, action, rtol=1e-6)
 
@@ -159,8 +159,8 @@ def test_same_seed_same_noise(space):
     action = np.zeros(50, np.int64) if isinstance(space, spaces.Discrete) else np.zeros((50, 2), np.float32)
 
     def noise(seed: int) -> np.ndarray:
-        subject = explorer(BiLevelEpsilon(), space, 50, seed)
-        return np.stack([subject.perturb(action, np.full(50, t), 10, t) for t in range(5)])
+        subject = explorer(BilevelEpsilonGreedy(), space, 50, seed)
+        return np.stack([subject.add_noise(action, np.full(50, t), 10, t) for t in range(5)])
 
     np.testing.assert_array_equal(noise(3), noise(3))
     assert (noise(3) != noise(4)).any()

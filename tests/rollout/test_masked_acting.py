@@ -6,20 +6,20 @@ import torch
 from choosing_environments import SPACES, forbidding
 from tiny_agents import TINY_AGENT
 
-from yamame.environments.adapters.action_masks import without_masks
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.adapters.action_masks import strip_action_mask
+from yamame.environments.factory import EnvFnConfig
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
-from yamame.records.action_spaces import MASK_LEAF, by_component, choices
+from yamame.records.action_spaces import ACTION_MASK_KEY, split_mask, num_choices
 from yamame.records.batch import Batch
-from yamame.records.interfaces import TrialEnvironments
+from yamame.records.interfaces import TrialVectorEnv
 from yamame.records.step import PolicyInput
 from yamame.records.trajectory import Trajectory
 from yamame.replay.codec import decode, encode
 from yamame.replay.packing import Window, pack
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
-from yamame.rollout.uniform import uniform_choices
+from yamame.rollout.uniform import sample_uniform_actions
 
 pytestmark = pytest.mark.slow
 
@@ -28,18 +28,18 @@ WHERE = {"discrete": "info", "several": "leaf", "bits": "nested"}
 every_kind = pytest.mark.parametrize("kind", SPACES)
 
 
-def trials_of(kind: str, *, attempts: int | None = 2) -> TrialEnvironments:
-    key = "legal" if WHERE[kind] == "leaf" else MASK_LEAF
+def trials_of(kind: str, *, attempts: int | None = 2) -> TrialVectorEnv:
+    key = "legal" if WHERE[kind] == "leaf" else ACTION_MASK_KEY
     factory = forbidding(kind, WHERE[kind])
-    return FactoryConfig(factory=factory, horizon=HORIZON, attempts=attempts, workers=0, mask_key=key).build(ROWS, 2)
+    return EnvFnConfig(env_fn=factory, horizon=HORIZON, attempts=attempts, num_workers=0, action_mask_key=key).build(ROWS, 2)
 
 
-def agent_of(trials: TrialEnvironments) -> Agent:
+def agent_of(trials: TrialVectorEnv) -> Agent:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         agent = Agent(
             TINY_AGENT,
-            observation_space=without_masks(trials.observation_space, "legal"),
+            observation_space=strip_action_mask(trials.observation_space, "legal"),
             action_space=trials.action_space,
             context_length=HORIZON,
             horizon=HORIZON,
@@ -61,16 +61,16 @@ def collected(
 @every_kind
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
 def test_thousands_of_steps_without_a_breach(kind: str, level: float) -> None:
-    finished = collected(kind, EpsilonGreedy(initial=level, final=level), 4000)
-    sizes = choices(SPACES[kind])
+    finished = collected(kind, EpsilonGreedy(initial_eps=level, final_eps=level), 4000)
+    sizes = num_choices(SPACES[kind])
     assert sum(len(trajectory) for trajectory in finished) > 3500
     for trajectory in finished:
-        mask = trajectory.observation[MASK_LEAF]
+        mask = trajectory.observation[ACTION_MASK_KEY]
         assert mask.shape == (len(trajectory) + 1, sum(sizes)) and mask.dtype == np.bool_
         assert trajectory.action.dtype == np.int64
         assert trajectory.action.shape == (len(trajectory), *(() if kind == "discrete" else (len(sizes),)))
         columns = trajectory.action.reshape(len(trajectory), -1).T
-        for choice, allowed in zip(columns, by_component(mask[:-1], sizes), strict=True):
+        for choice, allowed in zip(columns, split_mask(mask[:-1], sizes), strict=True):
             assert np.take_along_axis(allowed, choice[:, None], axis=1).all()
 
 
@@ -81,25 +81,25 @@ def test_modes_keep_to_the_rules(kind: str) -> None:
 
 @every_kind
 def test_exploration_reaches_all_that_is_allowed_alike(kind: str) -> None:
-    sizes, rows = choices(SPACES[kind]), 30_000
+    sizes, rows = num_choices(SPACES[kind]), 30_000
     mask = np.random.default_rng(0).random((1, sum(sizes))) < 0.5
-    for part in by_component(mask, sizes):
+    for part in split_mask(mask, sizes):
         part[0, -1] = True
     chance = np.random.default_rng(1).random((rows, len(sizes)))
-    chosen = uniform_choices(chance, sizes, mask.repeat(rows, axis=0))
-    for column, part in zip(chosen.T, by_component(mask, sizes), strict=True):
+    chosen = sample_uniform_actions(chance, sizes, mask.repeat(rows, axis=0))
+    for column, part in zip(chosen.T, split_mask(mask, sizes), strict=True):
         frequency = np.bincount(column, minlength=part.shape[1]) / rows
         np.testing.assert_allclose(frequency, part[0] / part.sum(), atol=0.02)
     np.testing.assert_array_equal(
-        uniform_choices(chance, sizes, None), uniform_choices(chance, sizes, np.ones_like(mask).repeat(rows, axis=0))
+        sample_uniform_actions(chance, sizes, None), sample_uniform_actions(chance, sizes, np.ones_like(mask).repeat(rows, axis=0))
     )
 
 
 def test_components_are_explored_each_by_itself() -> None:
     rows, level = 40_000, 0.4
-    explorer = Explorer(EpsilonGreedy(initial=level), SPACES["several"], rows, np.random.default_rng(0))
+    explorer = Explorer(EpsilonGreedy(initial_eps=level), SPACES["several"], rows, np.random.default_rng(0))
     action = np.zeros((rows, 4), np.int64)
-    executed = explorer.perturb(action, np.zeros(rows, np.int64), 10, 0)
+    executed = explorer.add_noise(action, np.zeros(rows, np.int64), 10, 0)
     changed = executed != action
     np.testing.assert_allclose(changed.mean(axis=0), level * (1 - 1 / np.array([3, 2, 4, 1])), atol=0.01)
     assert abs(np.corrcoef(changed[:, 0], changed[:, 2])[0, 1]) < 0.02
@@ -112,18 +112,18 @@ def test_stored_trajectories_and_batches_keep_actions_and_masks(kind: str) -> No
         again = decode(encode(trajectory))
         for one, other in [
             (again.action, trajectory.action),
-            (again.observation[MASK_LEAF], trajectory.observation[MASK_LEAF]),
+            (again.observation[ACTION_MASK_KEY], trajectory.observation[ACTION_MASK_KEY]),
         ]:
             np.testing.assert_array_equal(one, other)
             assert one.dtype == other.dtype
-    batch = pack([Window(trajectory=trajectory, start=1, length=2) for trajectory in finished[:3]], token_multiple=16)
+    batch = pack([Window(trajectory=trajectory, start=1, length=2) for trajectory in finished[:3]], pad_tokens_to_multiple_of=16)
     assert batch.action.dtype == torch.int64 and batch.action_mask is not None
     for index, trajectory in enumerate(finished[:3]):
         np.testing.assert_array_equal(batch.action[3 * index], trajectory.action[1])
         np.testing.assert_array_equal(batch.previous_action[3 * index], trajectory.action[0])
-        np.testing.assert_array_equal(batch.action_mask[3 * index + 2], trajectory.observation[MASK_LEAF][3])
+        np.testing.assert_array_equal(batch.action_mask[3 * index + 2], trajectory.observation[ACTION_MASK_KEY][3])
     assert batch.action_mask[9:].all() and not batch.action_mask[:9].all()
-    assert torch.equal(batch.tokens(slice(4, 16)).action_mask, batch.action_mask[4:])
+    assert torch.equal(batch.slice_tokens(slice(4, 16)).action_mask, batch.action_mask[4:])
 
 
 @every_kind
@@ -132,18 +132,18 @@ def test_the_policy_that_acts_is_the_one_that_is_trained(kind: str) -> None:
     trials = trials_of(kind)
     agent = agent_of(trials).double()
     finished = [each for each in collected(kind, EpsilonGreedy(), 300) if len(each) == HORIZON][:ROWS]
-    whole = pack([Window(trajectory=each, start=0, length=len(each)) for each in finished], token_multiple=1)
-    whole = whole.map(lambda value: value.double() if value.is_floating_point() else value)
+    whole = pack([Window(trajectory=each, start=0, length=len(each)) for each in finished], pad_tokens_to_multiple_of=1)
+    whole = whole.apply(lambda value: value.double() if value.is_floating_point() else value)
     with torch.no_grad():
         trained = agent.actor(agent.encode(agent.features(whole), whole), whole.action_mask)
     policy = Policy(agent, num_envs=len(finished), generator=torch.Generator())
     for time in range(HORIZON):
         acting = policy.distribution(timestep(finished, time))
         for name in ("probability_NGA", "log_softmax_NGA"):
-            one = getattr(getattr(trained, "each", trained), name)
+            one = getattr(getattr(trained, "categorical", trained), name)
             components = len(one) // len(whole.reward)
             expected = one.unflatten(0, (-1, components)).unflatten(0, (len(finished), HORIZON + 1))[:, time, :, -1:]
-            actual = getattr(getattr(acting, "each", acting), name).unflatten(0, (-1, components))
+            actual = getattr(getattr(acting, "categorical", acting), name).unflatten(0, (-1, components))
             torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
             assert actual.isfinite().all() == (name == "probability_NGA")
 
@@ -166,14 +166,14 @@ def test_predictions_of_masked_batches_are_finite_where_they_count(kind: str) ->
     finished = collected(kind, EpsilonGreedy(), 200)
     agent, batch = agent_of(trials_of(kind)), whole_batch(finished)
     state = agent.encode(agent.features(batch), batch)
-    noise = agent.actor.noise(state, torch.Generator().manual_seed(0))
+    noise = agent.actor.sample_noise(state, torch.Generator().manual_seed(0))
     target = agent.target_values(state.detach(), batch.action_mask, noise)
     predicted = agent.predict(state, batch, target.amin(1), noise)
     assert target.isfinite().all() and predicted.q_policy_NKG.isfinite().all() and predicted.entropy_NG.isfinite().all()
-    assert predicted.log_prob_NG[batch.valid].isfinite().all()
-    (predicted.log_prob_NG[batch.valid].sum() + predicted.q_policy_NKG.sum()).backward()
+    assert predicted.log_prob_NG[batch.loss_mask].isfinite().all()
+    (predicted.log_prob_NG[batch.loss_mask].sum() + predicted.q_policy_NKG.sum()).backward()
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in agent.parameters())
 
 
 def whole_batch(finished: list[Trajectory]) -> Batch:
-    return pack([Window(trajectory=each, start=0, length=len(each)) for each in finished], token_multiple=32)
+    return pack([Window(trajectory=each, start=0, length=len(each)) for each in finished], pad_tokens_to_multiple_of=32)

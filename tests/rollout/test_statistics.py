@@ -3,7 +3,7 @@ import json
 import numpy as np
 
 from yamame.records.trajectory import Trajectory
-from yamame.rollout.statistics import Statistics, mean_per_attempt, summarize
+from yamame.rollout.statistics import TrialStats, mean_per_attempt, summarize_trial
 
 
 def trial(*attempts: list[float], success: list[bool] | None = None) -> Trajectory:
@@ -24,52 +24,52 @@ def trial(*attempts: list[float], success: list[bool] | None = None) -> Trajecto
 
 
 def test_nothing_to_say_before_the_first_trial():
-    assert Statistics().metrics() == {}
-    assert Statistics().return_per_attempt == []
+    assert TrialStats().metrics() == {}
+    assert TrialStats().return_per_attempt == []
 
 
 def test_means_by_hand():
-    statistics = Statistics()
+    statistics = TrialStats()
     statistics.add(trial([1, 2], [4], success=[False, True, False]))
     statistics.add(trial([5], success=[False]))
     assert statistics.metrics() == {
-        "collect/trials": 2.0,
-        "collect/return_mean": 6.0,
-        "collect/trial_length_mean": 2.0,
-        "collect/success_rate": 0.5,
-        "collect/return_attempt_1": 4.0,
-        "collect/return_attempt_2": 4.0,
+        "rollout/num_trials": 2.0,
+        "rollout/return_mean": 6.0,
+        "rollout/trial_length_mean": 2.0,
+        "rollout/success_rate": 0.5,
+        "rollout/return_mean_attempt_1": 4.0,
+        "rollout/return_mean_attempt_2": 4.0,
     }
     assert statistics.return_per_attempt == [4.0, 4.0]
 
 
 def test_one_attempt_and_no_success_leave_their_keys_out():
-    statistics = Statistics()
+    statistics = TrialStats()
     statistics.add(trial([1, 2]))
-    assert set(statistics.metrics()) == {"collect/trials", "collect/return_mean", "collect/trial_length_mean"}
+    assert set(statistics.metrics()) == {"rollout/num_trials", "rollout/return_mean", "rollout/trial_length_mean"}
 
 
 def test_many_attempts_do_not_flood_the_metrics():
-    statistics = Statistics()
+    statistics = TrialStats()
     statistics.add(trial(*[[float(i)] for i in range(50)]))
     assert len(statistics.return_per_attempt) == 50
-    keys = [key for key in statistics.metrics() if key.startswith("collect/return_attempt_")]
-    assert keys == [f"collect/return_attempt_{i}" for i in range(1, 11)]
+    keys = [key for key in statistics.metrics() if key.startswith("rollout/return_mean_attempt_")]
+    assert keys == [f"rollout/return_mean_attempt_{i}" for i in range(1, 11)]
 
 
 def test_only_the_window_counts():
-    statistics = Statistics(window=2)
+    statistics = TrialStats(window=2)
     for reward in (100, 1, 2):
         statistics.add(trial([reward]))
-    assert statistics.metrics()["collect/return_mean"] == 1.5
+    assert statistics.metrics()["rollout/return_mean"] == 1.5
     assert statistics.trials == 3
 
 
 def test_state_goes_through_json():
-    statistics = Statistics(window=3)
+    statistics = TrialStats(window=3)
     for i in range(5):
         statistics.add(trial([0.1 * i], [0.3], success=[i == 4, False]))
-    restored = Statistics(window=3)
+    restored = TrialStats(window=3)
     restored.load_state_dict(json.loads(json.dumps(statistics.state_dict())))
     assert restored.metrics() == statistics.metrics()
     for each in (statistics, restored):
@@ -82,7 +82,7 @@ def test_mean_per_attempt_is_ragged():
 
 
 def test_successes_belong_to_their_attempts():
-    summary = summarize(trial([1, 2], [4, 0], [1], success=[False, True, False, False, True]))
+    summary = summarize_trial(trial([1, 2], [4, 0], [1], success=[False, True, False, False, True]))
     assert summary.success is True and summary.success_per_attempt == [True, False, True]
-    silent = summarize(trial([1, 2], [4]))
+    silent = summarize_trial(trial([1, 2], [4]))
     assert silent.success is None and silent.success_per_attempt is None

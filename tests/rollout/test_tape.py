@@ -1,10 +1,10 @@
 import numpy as np
 
-from yamame.rollout.tape import Tape
+from yamame.rollout.tape import RolloutBuffer
 
 
 def test_rows_that_are_needed_survive_growing_and_moving():
-    tape = Tape(capacity=4)
+    tape = RolloutBuffer(capacity=4)
     begin = np.zeros(2, np.int64)
     for row in range(300):
         tape.reserve(row, begin)
@@ -18,7 +18,7 @@ def test_rows_that_are_needed_survive_growing_and_moving():
 
 
 def test_the_tape_is_no_longer_than_twice_the_longest_trial():
-    tape = Tape(capacity=4)
+    tape = RolloutBuffer(capacity=4)
     for row in range(10_000):
         tape.reserve(row, np.array([row // 20 * 20]))
         tape.write(row, {"x": np.zeros(1)})
@@ -26,7 +26,7 @@ def test_the_tape_is_no_longer_than_twice_the_longest_trial():
 
 
 def test_a_late_column_is_zero_before_it_was_first_written():
-    tape = Tape(capacity=4)
+    tape = RolloutBuffer(capacity=4)
     for row in range(3):
         tape.reserve(row, np.array([0]))
         tape.write(row, {"x": np.ones(1), **({"late": np.ones(1, np.bool_)} if row == 2 else {})})

@@ -217,6 +217,6 @@ def test_a_broken_module_is_a_user_error(tmp_path, monkeypatch):
 def test_a_config_of_version_0_1_is_read():
     """Its timestep encoder was a class of another name, with fewer fields."""
     old = "yamame.model.timestep_encoders.vector:VectorEncoderConfig"
-    config = from_json(TimestepEncoderConfig, {"type": old, "hidden": [8], "width": 4, "activation": "relu"})
-    assert config == TimestepEncoderConfig(hidden=(8,), width=4, activation="relu")
+    config = from_json(TimestepEncoderConfig, {"type": old, "hidden_sizes": [8], "output_size": 4, "activation": "relu"})
+    assert config == TimestepEncoderConfig(hidden_sizes=(8,), output_size=4, activation="relu")
     assert to_json(config)["type"] != old

@@ -10,8 +10,8 @@ import pytest
 from many_runs import SMALL, interrupt_in_round
 
 from yamame.cli import main
-from yamame.run.round import Round
-from yamame.run.run_directory import ENDING, LOCK, is_locked, lock
+from yamame.run.round import TrainingIteration
+from yamame.run.run_directory import STATUS, LOCK, is_locked, lock_run_dir
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ TRAIN = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "256", *
 
 
 def told(run: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads((run / ENDING).read_text())
+    found: dict[str, str] = json.loads((run / STATUS).read_text())
     return found
 
 
@@ -28,9 +28,9 @@ def test_a_stopped_run_says_so_until_it_goes_on(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         interrupt_in_round(patch, 2)
         assert main([*TRAIN, "--run-dir", str(run)]) == 0
-    assert told(run) == {"how": "stopped", "why": "SIGINT"}
+    assert told(run) == {"status": "stopped", "reason": "SIGINT"}
     assert main(["resume", str(run), "--quiet"]) == 0
-    assert not (run / ENDING).exists() and (run / "result.json").exists()
+    assert not (run / STATUS).exists() and (run / "result.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ def test_a_failed_run_says_why(problem: Exception, why: str, tmp_path: Path, mon
     def fail(*_: object) -> float:
         raise problem
 
-    monkeypatch.setattr(Round, "go_on", fail)
+    monkeypatch.setattr(TrainingIteration, "run", fail)
     with pytest.raises(type(problem)):
         main([*TRAIN, "--run-dir", str(tmp_path / "run")])
-    assert told(tmp_path / "run") == {"how": "failed", "why": why}
+    assert told(tmp_path / "run") == {"status": "failed", "reason": why}
 
 
 def test_looking_at_the_lock(tmp_path: Path) -> None:
     assert not is_locked(tmp_path) and not (tmp_path / LOCK).exists()
-    with lock(tmp_path):
+    with lock_run_dir(tmp_path):
         assert is_locked(tmp_path)
     assert not is_locked(tmp_path)
 
@@ -65,7 +65,7 @@ def test_looking_at_the_lock_keeps_nobody_from_training(tmp_path: Path) -> None:
         assert looking.stdout is not None
         looking.stdout.readline()
         for _ in range(500):
-            with lock(tmp_path):
+            with lock_run_dir(tmp_path):
                 pass
     finally:
         looking.send_signal(signal.SIGKILL)

@@ -12,19 +12,19 @@ from PIL import Image, ImageSequence
 from tiny_network import TINY_NETWORK
 
 from yamame.cli import main
-from yamame.environments.adapters.serial import SerialEnvironments
+from yamame.environments.adapters.serial import SerialVectorEnv
 from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
 from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT
 from yamame.environments.gymnasium_env import GymnasiumConfig
 from yamame.environments.tmaze import TMazeVectorEnv
-from yamame.environments.trials import Trials
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
-from yamame.rollout.camera import Camera, captioned
+from yamame.rollout.camera import VideoRecorder, add_caption
 from yamame.rollout.evaluate import evaluate
 from yamame.rollout.random_policy import RandomPolicy
-from yamame.rollout.video import check_video, recording
-from yamame.run.film import film_run
-from yamame.run.session import About, evaluate_run, start
+from yamame.rollout.video import validate_video_path, open_video
+from yamame.run.film import record_video
+from yamame.run.session import RunMetadata, evaluate_run, start
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
 
@@ -35,7 +35,7 @@ TINY: dict[str, Any] = {
     "num_envs": 4,
     "replay.batch_size": 2,
     **TINY_NETWORK,
-    "evaluation": {"trials": 2, "final_trials": 2, "num_envs": 2, "every_env_steps": 0},
+    "eval": {"trials": 2, "final_trials": 2, "num_envs": 2, "interval_env_steps": 0},
 }
 
 
@@ -61,7 +61,7 @@ class Traffic(gymnasium.Env[np.ndarray, int]):
 
 def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
     config = settings_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
-    start(config, About(recipe=recipe), run_dir=run, quiet=True)
+    start(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
     return run
 
 
@@ -75,26 +75,26 @@ def has(picture: np.ndarray, color: tuple[int, int, int]) -> bool:
 @pytest.mark.parametrize("trials", [1, 2])
 def test_every_attempt_is_seen_to_its_end(trials: int) -> None:
     shown: list[np.ndarray] = []
-    serial = SerialEnvironments([Traffic()], 0)
-    camera = Camera(serial, shown.append, trials=trials)
-    filmed = Trials(camera, horizon=100, attempts=2)
+    serial = SerialVectorEnv([Traffic()], 0)
+    camera = VideoRecorder(serial, shown.append, trials=trials)
+    filmed = TrialWrapper(camera, horizon=100, attempts=2)
     result = evaluate(RandomPolicy(serial.action_space, np.random.default_rng(0)), filmed, trials=3, deterministic=True)
     assert result.return_mean == 6.0
     assert [int(picture[0, 0, 0]) for picture in shown] == [0, 50, 100, 150] * 2 * trials
     assert all(picture.shape == shown[0].shape for picture in shown)
     assert len({picture.tobytes() for picture in shown}) == len(shown)  # the caption counts
-    assert serial.frames_per_second == 25
+    assert serial.render_fps == 25
 
 
 def test_captions_go_below_an_enlarged_picture() -> None:
     picture = np.zeros((30, 40, 3), np.uint8)
     picture[0, 0] = (1, 2, 3)
-    captioned_picture = captioned(picture, ("step 1", "reward 0"))
+    captioned_picture = add_caption(picture, ("step 1", "reward 0"))
     assert captioned_picture.shape == (30 * 8 + 46, 320, 3)
     assert (captioned_picture[:8, :8] == (1, 2, 3)).all() and (captioned_picture[:240, 8:] == 0).all()
     assert has(captioned_picture[240:], (255, 255, 255))
     large = np.zeros((500, 600, 3), np.uint8)
-    assert captioned(large, ("a",)).shape == (526, 600, 3)
+    assert add_caption(large, ("a",)).shape == (526, 600, 3)
 
 
 def test_what_a_maze_looks_like() -> None:
@@ -145,14 +145,14 @@ def test_a_long_corridor_stays_a_picture() -> None:
 )
 def test_gif(tmp_path: Path, recipe: str, env: dict[str, Any], trials: int, pictures: int) -> None:
     run, film = made(recipe, tmp_path / "run", env), tmp_path / "film.gif"
-    film_run(run, film, trials=trials)
+    record_video(run, film, trials=trials)
     with Image.open(film) as image:
         frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)]
     assert len(frames) == pictures
     assert len({frame.tobytes() for frame in frames}) == pictures
     assert sorted(path.name for path in tmp_path.iterdir()) == ["film.gif", "run"]
     before = film.read_bytes()
-    film_run(run, film, trials=trials)
+    record_video(run, film, trials=trials)
     assert film.read_bytes() == before
 
 
@@ -160,15 +160,15 @@ def test_mp4_of_a_room_with_attempts(tmp_path: Path) -> None:
     import imageio_ffmpeg
 
     run = made("dark-key-to-door", tmp_path / "run", {"size": 3, "horizon": 12, "attempt_length": 4})
-    film_run(run, tmp_path / "film.mp4")
+    record_video(run, tmp_path / "film.mp4")
     frames, seconds = imageio_ffmpeg.count_frames_and_secs(tmp_path / "film.mp4")
     assert frames >= 15 and seconds == pytest.approx(frames / 10, abs=0.2)  # 12 steps, 3 or more first observations
 
 
 def test_cart_pole_is_drawn_by_gymnasium(tmp_path: Path) -> None:
-    plain = GymnasiumConfig(id="CartPole-v1", horizon=500).build_rendered(0)
+    plain = GymnasiumConfig(id="CartPole-v1", horizon=500).build_for_rendering(0)
     plain.reset()
-    assert isinstance(plain, Trials)
+    assert isinstance(plain, TrialWrapper)
     assert plain.environments.render().shape == (400, 600, 3)  # type: ignore[attr-defined]
     plain.close()
 
@@ -179,11 +179,11 @@ def test_cart_pole_is_drawn_by_gymnasium(tmp_path: Path) -> None:
 def test_files_that_cannot_be_written_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, message in (("film.avi", "must end in"), ("film", "must end in"), ("x/film.gif", "folder that exists")):
         with pytest.raises(UserError, match=message):
-            film_run(tmp_path, tmp_path / name)
-    check_video(tmp_path / "film.mp4")
+            record_video(tmp_path, tmp_path / name)
+    validate_video_path(tmp_path / "film.mp4")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'yamame\[video\]'"):
-        check_video(tmp_path / "film.mp4")
+        validate_video_path(tmp_path / "film.mp4")
 
 
 class Blank(Traffic):
@@ -203,9 +203,9 @@ class Unmade(Traffic):
 
 @pytest.mark.parametrize("kind", [Blank, Unseen, Unmade])
 def test_environments_without_pictures(kind: type[gymnasium.Env[Any, Any]], tmp_path: Path) -> None:
-    serial = SerialEnvironments([kind()], 0)
-    with pytest.raises(UserError, match="cannot be filmed") as error, recording(tmp_path / "film.gif", 10.0) as video:
-        Camera(serial, video.add, trials=1).reset(np.ones(1, bool), np.ones(1, bool))
+    serial = SerialVectorEnv([kind()], 0)
+    with pytest.raises(UserError, match="cannot be filmed") as error, open_video(tmp_path / "film.gif", 10.0) as video:
+        VideoRecorder(serial, video.add, trials=1).reset(np.ones(1, bool), np.ones(1, bool))
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -221,8 +221,8 @@ def test_the_caption_says_how_far_an_instruction_is_followed(tmp_path: Path, mon
         said.append(lines[2])
         return picture
 
-    monkeypatch.setattr("yamame.rollout.camera.captioned", heard)
-    evaluation = film_run(run, tmp_path / "film.gif")
+    monkeypatch.setattr("yamame.rollout.camera.add_caption", heard)
+    evaluation = record_video(run, tmp_path / "film.gif")
     assert evaluation.trials == 1 and len(said) == 9
     assert re.fullmatch(r"0 done; now \(\d+\)(, then \(\d+\))+", said[0])
 
@@ -231,9 +231,9 @@ def test_instructions_are_refused_where_there_are_none(tmp_path: Path) -> None:
     corridor = made("passive-tmaze", tmp_path / "corridor", {"horizon": 3})
     road = made("package-delivery", tmp_path / "road", {"horizon": 8})
     with pytest.raises(UserError, match="has no instructions"):
-        film_run(corridor, tmp_path / "film.gif", instruction="turn left")
+        record_video(corridor, tmp_path / "film.gif", instruction="turn left")
     with pytest.raises(UserError, match="leave --instruction out"):
-        film_run(road, tmp_path / "film.gif", instruction="4, 9")
+        record_video(road, tmp_path / "film.gif", instruction="4, 9")
     assert not (tmp_path / "film.gif").exists()
 
 
@@ -252,8 +252,8 @@ def test_play_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_crafter_follows_your_own_words(tmp_path: Path) -> None:
     pytest.importorskip("crafter")
-    run = made("crafter", tmp_path / "run", {"horizon": 10, "workers": 0})
-    evaluation = film_run(run, tmp_path / "film.gif", instruction="Collect some wood, travel to (30, 30)")
+    run = made("crafter", tmp_path / "run", {"horizon": 10, "num_workers": 0})
+    evaluation = record_video(run, tmp_path / "film.gif", instruction="Collect some wood, travel to (30, 30)")
     assert evaluation.trials == 1 and evaluation.success_rate is not None
     judged = evaluate_run(run, trials=2, seed=0, instruction="travel to (30, 30)")
     assert judged["trials"] == 2

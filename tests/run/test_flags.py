@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from yamame.records.errors import FieldError, UserError
-from yamame.records.limits import check_limits
+from yamame.records.errors import ConfigFieldError, UserError
+from yamame.records.limits import check_range
 from yamame.run.flags import apply_overrides, flags_of, nearest, parse_flags
 
 
@@ -229,9 +229,9 @@ class Limited:
     """Above `small`."""
 
     def __post_init__(self):
-        check_limits(self, "small", "large", below=10)
+        check_range(self, "small", "large", lt=10)
         if self.small >= self.large:
-            raise FieldError(self, "large", "must be above small")
+            raise ConfigFieldError(self, "large", "must be above small")
 
 
 @dataclass(frozen=True, kw_only=True)

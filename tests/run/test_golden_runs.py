@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.data.source import task_of
+from yamame.data.source import task_spec_of
 from yamame.records.trajectory import Trajectory
-from yamame.replay.examine import examine, good_trajectories
+from yamame.replay.examine import verify_store, iter_valid_trajectories
 from yamame.run.session import evaluate_run, go_on, load_agent, read_config
 
 pytestmark = pytest.mark.slow
@@ -33,14 +33,14 @@ HASHES = GOLDEN / "hashes.json"
 RUNS = sorted(path.name for path in GOLDEN.glob("run-*"))
 ARRAYS = ("reward", "action", "terminated", "truncated", "episode_start", "success")
 ARRAYS_OF_GOALS = ("instruction", "achieved_step", "achieved_goal")
-FACTS = ("task", "horizon", "policy_version", "exploration")
-FACTS_OF_GOALS = ("tolerance", "hide_plan")
+FACTS = ("task", "horizon", "policy_version", "noise_scale")
+FACTS_OF_GOALS = ("tolerance", "hide_future_goals")
 
 
 @pytest.fixture(params=RUNS)
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a golden run, of the same name."""
-    for picture in ("draw_learning_curve", "draw_adaptation"):  # they take longer than tiny runs
+    for picture in ("plot_learning_curve", "plot_attempts"):  # they take longer than tiny runs
         monkeypatch.setattr(f"yamame.run.report.{picture}", lambda *_: None)
     return Path(shutil.copytree(GOLDEN / request.param, tmp_path / request.param))
 
@@ -65,7 +65,7 @@ def contents(trajectory: Trajectory) -> Iterable[tuple[str, Any]]:
 
 def hashes_of_trajectories(run: Path) -> list[str]:
     """Oldest first."""
-    return [hash_of(contents(each)) for each in good_trajectories(run / "replay", task_of(run).form)]
+    return [hash_of(contents(each)) for each in iter_valid_trajectories(run / "replay", task_spec_of(run).schema)]
 
 
 def measured(run: Path) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def test_there_are_golden_runs() -> None:
 
 def test_it_holds_what_it_held(run: Path) -> None:
     golden = json.loads(HASHES.read_text()) if HASHES.exists() else {}
-    found = examine(run / "replay", task_of(run).form)
-    assert found.good and (found.bad, found.set_aside) == ([], [])
+    found = verify_store(run / "replay", task_spec_of(run).schema)
+    assert found.num_valid and (found.corrupted, found.quarantined) == ([], [])
     if os.environ.get("YAMAME_BLESS") and run.name not in golden:
         golden[run.name] = measured(run)
         HASHES.write_text(json.dumps(golden, indent=2) + "\n")
@@ -107,8 +107,8 @@ def test_it_goes_on_to_another_end(run: Path, capsys: pytest.CaptureFixture[str]
     summary = go_on(run, env_steps=longer, quiet=True)
     assert summary["env_steps"] == longer and summary["updates"] > before["updates"]
     assert "damaged" not in capsys.readouterr().err
-    found = examine(run / "replay", task_of(run).form)
-    assert (found.bad, found.set_aside) == ([], [])
+    found = verify_store(run / "replay", task_spec_of(run).schema)
+    assert (found.corrupted, found.quarantined) == ([], [])
     now = hashes_of_trajectories(run)
     stayed = len([each for each in now if each in old])
     assert now[:stayed] == old[-stayed:] and 0 < stayed < len(now)

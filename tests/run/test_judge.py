@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from tiny import tiny_config
 
-from yamame.environments.adapters.vector_adapter import VectorAdapter
+from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
 from yamame.environments.tmaze import PassiveTMazeConfig, TMazeVectorEnv
-from yamame.environments.trials import Trials
-from yamame.records.interfaces import TrialEnvironments
+from yamame.environments.trials import TrialWrapper
+from yamame.records.interfaces import TrialVectorEnv
 from yamame.run.metrics import read_metrics
-from yamame.run.session import About, evaluate_run, go_on, read_result, start
+from yamame.run.session import RunMetadata, evaluate_run, go_on, read_result, start
 
 pytestmark = pytest.mark.slow
 
@@ -23,12 +23,12 @@ class SplitMazeConfig(PassiveTMazeConfig):
 
     held_out: bool = False
 
-    def for_evaluation(self) -> "SplitMazeConfig":
+    def eval_config(self) -> "SplitMazeConfig":
         return SplitMazeConfig(horizon=self.horizon, held_out=True)
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
         mazes = TMazeVectorEnv(num_envs, horizon=self.horizon, penalty=0.1 if self.held_out else 0.9)
-        return Trials(VectorAdapter(mazes, seed), horizon=self.trial_length, attempts=1)
+        return TrialWrapper(GymnasiumVectorAdapter(mazes, seed), horizon=self.max_trial_steps, attempts=1)
 
 
 def test_all_evaluations_of_a_run_meet_the_same_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,9 +43,9 @@ def test_all_evaluations_of_a_run_meet_the_same_tasks(tmp_path: Path, monkeypatc
 
     kept: list[TMazeVectorEnv] = []  # so that no id is used twice
     monkeypatch.setattr(TMazeVectorEnv, "reset", reset)
-    evaluation = {"trials": 16, "final_trials": 32, "num_envs": 16, "every_env_steps": 100, "solved_return": None}
-    config = tiny_config(evaluation=evaluation, num_envs=8)
-    start(config, About(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    evaluation = {"trials": 16, "final_trials": 32, "num_envs": 16, "interval_env_steps": 100, "stop_return": None}
+    config = tiny_config(eval=evaluation, num_envs=8)
+    start(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     evaluate_run(tmp_path / "run", trials=None, seed=None)
     goals = [trials for trials in met.values() if len(trials[0]) == 16]
     assert len(goals) >= 5  # random actions, three during training, the final one, and `yamame eval`
@@ -57,29 +57,29 @@ def test_all_evaluations_of_a_run_meet_the_same_tasks(tmp_path: Path, monkeypatc
 
 def test_test_tasks_and_training_tasks_are_told_apart(tmp_path: Path) -> None:
     config = tiny_config(env=SplitMazeConfig(horizon=3))
-    summary = start(config, About(recipe="x"), run_dir=tmp_path / "run", quiet=True)
-    training_tasks = summary["training_tasks"]
+    summary = start(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    training_tasks = summary["train_tasks"]
     assert set(training_tasks) < set(summary)
     assert training_tasks["trials"] == summary["trials"] == 16
     # same seed, same mazes, same random choices: only the penalty differs, unless there is nothing to be punished for
     assert training_tasks["success_rate"] == summary["success_rate"]
     punished = summary["success_rate"] - summary["return_mean"]
     assert training_tasks["success_rate"] - training_tasks["return_mean"] == pytest.approx(9 * punished, abs=1e-4)
-    lines = [line for line in read_metrics(tmp_path / "run") if "evaluate/return_mean" in line]
-    assert lines and all("evaluate_training_tasks/return_mean" in line for line in lines)
-    assert any(line["evaluate/return_mean"] > line["evaluate_training_tasks/return_mean"] for line in lines)
-    assert evaluate_run(tmp_path / "run", trials=None, seed=None)["training_tasks"] == training_tasks
+    lines = [line for line in read_metrics(tmp_path / "run") if "eval/return_mean" in line]
+    assert lines and all("eval_train_tasks/return_mean" in line for line in lines)
+    assert any(line["eval/return_mean"] > line["eval_train_tasks/return_mean"] for line in lines)
+    assert evaluate_run(tmp_path / "run", trials=None, seed=None)["train_tasks"] == training_tasks
 
 
 def test_a_task_without_test_tasks_has_one_evaluation(tmp_path: Path) -> None:
-    summary = start(tiny_config(), About(recipe="x"), run_dir=tmp_path / "run", quiet=True)
-    assert summary["training_tasks"] is None
+    summary = start(tiny_config(), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    assert summary["train_tasks"] is None
     assert not any(key.startswith("evaluate_training_tasks") for line in read_metrics(tmp_path / "run") for key in line)
 
 
 def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
-    summary = start(tiny_config(), About(recipe="x"), run_dir=run, quiet=True)
+    summary = start(tiny_config(), RunMetadata(recipe="x"), run_dir=run, quiet=True)
     assert read_result(run) == summary
     again = go_on(run, env_steps=None, quiet=True)
     assert read_result(run) == again
@@ -88,7 +88,7 @@ def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, mo
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.run.local.judge_agent", die)
+        patch.setattr("yamame.run.local.evaluate_agent", die)
         with pytest.raises(RuntimeError):
             go_on(run, env_steps=800, quiet=True)
     assert read_result(run) is None

@@ -18,33 +18,33 @@ from tiny import tiny_config
 
 import yamame
 from yamame.cli import main
-from yamame.learning.checkpoint import load_checkpoint
+from yamame.learning.checkpoint import load_latest_checkpoint
 from yamame.records.errors import UserError
-from yamame.replay.store import LMDBStore
+from yamame.replay.store import LMDBReplayStore
 from yamame.run.metrics import read_metrics
 from yamame.run.run_directory import CHECKPOINTS
-from yamame.run.session import About, go_on, read_config, start
+from yamame.run.session import RunMetadata, go_on, read_config, start
 
 pytestmark = pytest.mark.slow
 
 SETTINGS = {
-    "learners": 2,
+    "num_learners": 2,
     "num-envs": 8,
     "env.horizon": 3,
     "replay.batch-size": 4,
     "checkpoint-every-seconds": 0,
-    "agent.timestep-encoder.hidden": 8,
-    "agent.timestep-encoder.width": 8,
-    "agent.trajectory-encoder.width": 8,
-    "agent.trajectory-encoder.layers": 1,
-    "agent.trajectory-encoder.heads": 2,
-    "agent.trajectory-encoder.feedforward": 16,
-    "agent.actor.hidden": 8,
-    "agent.critic.hidden": 8,
-    "evaluation.trials": 8,
-    "evaluation.final-trials": 8,
-    "evaluation.num-envs": 8,
-    "evaluation.every-env-steps": 0,
+    "agent.timestep-encoder.hidden-sizes": 8,
+    "agent.timestep-encoder.output-size": 8,
+    "agent.trajectory-encoder.d-model": 8,
+    "agent.trajectory-encoder.num-layers": 1,
+    "agent.trajectory-encoder.num-heads": 2,
+    "agent.trajectory-encoder.d-ff": 16,
+    "agent.actor.hidden_sizes": 8,
+    "agent.critic.hidden_sizes": 8,
+    "eval.trials": 8,
+    "eval.final-trials": 8,
+    "eval.num-envs": 8,
+    "eval.interval-env-steps": 0,
 }
 FLAGS = [word for name, value in SETTINGS.items() for word in (f"--{name}", str(value))]
 YAMAME = [sys.executable, "-m", "yamame"]
@@ -92,14 +92,14 @@ def learners_of(process: subprocess.Popen[str]) -> list[int]:
 
 
 def stored(directory: Path) -> int:
-    with LMDBStore(directory, capacity_trajectories=10_000, cache_bytes=0) as store:
+    with LMDBReplayStore(directory, capacity_trajectories=10_000, cache_bytes=0) as store:
         return len(store)
 
 
 def test_two_learners_count_what_one_counts_and_share_the_rest(tmp_path: Path) -> None:
     def run(learners: int) -> dict[str, Any]:
-        config = tiny_config(learners=learners, env_steps=200)
-        return start(config, About(recipe="tiny"), run_dir=tmp_path / str(learners), quiet=True)
+        config = tiny_config(num_learners=learners, env_steps=200)
+        return start(config, RunMetadata(recipe="tiny"), run_dir=tmp_path / str(learners), quiet=True)
 
     one, two = run(1), run(2)
     assert {key: one[key] for key in ("env_steps", "updates", "trials")} == {
@@ -107,34 +107,34 @@ def test_two_learners_count_what_one_counts_and_share_the_rest(tmp_path: Path) -
     }
     assert json.loads((tmp_path / "2/result.json").read_text()) == two
     lines, of_one = read_metrics(tmp_path / "2"), read_metrics(tmp_path / "1")
-    for key in ("env_steps", "updates", "collect/trials", "replay/trajectories"):
+    for key in ("env_steps", "updates", "rollout/num_trials", "replay/trajectories"):
         assert [line.get(key) for line in lines] == [line.get(key) for line in of_one]
     assert stored(tmp_path / "2/replay") == stored(tmp_path / "2/replay-1") == stored(tmp_path / "1/replay") // 2
-    assert (tmp_path / "2/report.md").exists() and read_config(tmp_path / "2").learners == 2
+    assert (tmp_path / "2/report.md").exists() and read_config(tmp_path / "2").num_learners == 2
     assert main(["data", "verify", str(tmp_path / "2")]) == 2  # whose?
     assert main(["data", "verify", str(tmp_path / "2/replay-1")]) == 0
-    of_both = tiny_config(offline={"data": (str(tmp_path / "2"),), "updates": 1}, evaluation={"trials": 8})
-    start(of_both, About(recipe="tiny"), run_dir=tmp_path / "data", quiet=True)
+    of_both = tiny_config(offline={"data": (str(tmp_path / "2"),), "total_updates": 1}, eval={"trials": 8})
+    start(of_both, RunMetadata(recipe="tiny"), run_dir=tmp_path / "data", quiet=True)
     assert stored(tmp_path / "data/offline") == stored(tmp_path / "1/replay")
 
 
 def test_a_run_goes_on_with_what_each_learner_had(tmp_path: Path) -> None:
     """To the bit what it would have become."""
-    configs = [tiny_config(learners=2, env_steps=env_steps, evaluation={"trials": 8}) for env_steps in (96, 192)]
-    start(configs[1], About(recipe="tiny"), run_dir=tmp_path / "whole", quiet=True)
-    start(configs[0], About(recipe="tiny"), run_dir=tmp_path / "parts", quiet=True)
+    configs = [tiny_config(num_learners=2, env_steps=env_steps, eval={"trials": 8}) for env_steps in (96, 192)]
+    start(configs[1], RunMetadata(recipe="tiny"), run_dir=tmp_path / "whole", quiet=True)
+    start(configs[0], RunMetadata(recipe="tiny"), run_dir=tmp_path / "parts", quiet=True)
     go_on(tmp_path / "parts", env_steps=192, quiet=True)
-    whole, parts = (load_checkpoint(tmp_path / name / CHECKPOINTS) for name in ("whole", "parts"))
+    whole, parts = (load_latest_checkpoint(tmp_path / name / CHECKPOINTS) for name in ("whole", "parts"))
     assert whole.step == parts.step > 5 and whole.tensors.keys() == parts.tensors.keys()
     different = {name for name, value in whole.tensors.items() if not bool((value == parts.tensors[name]).all())}
     assert not different
-    assert any(name.startswith("others/") for name in whole.tensors)
+    assert any(name.startswith("other_ranks/") for name in whole.tensors)
 
 
 def test_another_number_of_learners_is_refused(tmp_path: Path) -> None:
-    start(tiny_config(env_steps=48), About(recipe="tiny"), run_dir=tmp_path / "run", quiet=True)
+    start(tiny_config(env_steps=48), RunMetadata(recipe="tiny"), run_dir=tmp_path / "run", quiet=True)
     described = json.loads((tmp_path / "run/config.json").read_text())
-    (tmp_path / "run/config.json").write_text(json.dumps(described | {"learners": 2}))
+    (tmp_path / "run/config.json").write_text(json.dumps(described | {"num_learners": 2}))
     with pytest.raises(UserError, match="of a run with 1 learners, not 2"):
         go_on(tmp_path / "run", env_steps=None, quiet=True)
 
@@ -152,7 +152,7 @@ def test_a_signal_to_all_stops_once_with_a_checkpoint_and_resume_finishes(
     assert err.splitlines() == [f"stopped by {number.name}; yamame resume {run} goes on"]
     (line,) = out.splitlines()
     summary = json.loads(line)
-    assert summary["stopped_by"] == number.name and summary["updates"] == load_checkpoint(run / CHECKPOINTS).step
+    assert summary["stopped_by"] == number.name and summary["updates"] == load_latest_checkpoint(run / CHECKPOINTS).step
     env_steps = (summary["env_steps"] // 8 + 6) * 8  # whole steps of all environments
     done = finished(*YAMAME, "resume", str(run), "--env-steps", str(env_steps), "--json", "--quiet")
     assert done.returncode == 0, done.stderr
@@ -172,8 +172,8 @@ def test_a_learner_that_is_killed_ends_the_run_and_resume_finishes(rank: int, tm
     assert process.returncode == 1 and not out
     said = f"was killed by SIGKILL: all learners were stopped; yamame resume {run} goes on from the last checkpoint"
     assert [line.partition(" ")[2].partition(" ")[2] for line in err.splitlines()][-1].endswith(said), err
-    assert said in json.loads((run / "ending.json").read_text())["why"]
-    env_steps = load_checkpoint(run / CHECKPOINTS).state["env_steps"] + 48
+    assert said in json.loads((run / "status.json").read_text())["reason"]
+    env_steps = load_latest_checkpoint(run / CHECKPOINTS).state["env_steps"] + 48
     done = finished(*YAMAME, "resume", str(run), "--env-steps", str(env_steps), "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["env_steps"] == env_steps
@@ -187,7 +187,7 @@ def test_without_the_command_its_learners_stop_by_themselves(tmp_path: Path) -> 
         learners = learners_of(process)
         process.kill()
         wait_for(lambda: are_gone(learners))
-    assert json.loads((run / "ending.json").read_text()) == {"how": "stopped", "why": "SIGTERM"}
+    assert json.loads((run / "status.json").read_text()) == {"status": "stopped", "reason": "SIGTERM"}
 
 
 @pytest.mark.thorough
@@ -198,7 +198,7 @@ def test_torchrun_begins_the_learners(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["env_steps"] == 96 and (tmp_path / "run/replay-1").exists()
-    refused = finished(*train, "--run-dir", str(tmp_path / "other"), "--learners", "1")
+    refused = finished(*train, "--run-dir", str(tmp_path / "other"), "--num-learners", "1")
     assert refused.returncode and "torchrun began 2 processes for a run with 1 learners" in refused.stderr
     assert not (tmp_path / "other").exists()
 
@@ -216,5 +216,5 @@ def test_what_cannot_travel_is_one_clear_line(tmp_path: Path) -> None:
         return gymnasium.make("CartPole-v1")
 
     with pytest.raises(UserError, match=r"cannot be sent to other processes .*torchrun"):
-        yamame.train(factory, horizon=5, learners=2, num_envs=2, run_dir=tmp_path / "run")
+        yamame.train(factory, horizon=5, num_learners=2, num_envs=2, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()

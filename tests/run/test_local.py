@@ -18,11 +18,11 @@ from yamame.records.batch import Batch
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
-from yamame.run.local import LocalRun
+from yamame.run.local import Trainer
 from yamame.run.metrics import read_metrics
 from yamame.run.pace import PaceConfig
-from yamame.run.progress import Progress
-from yamame.run.session import About, go_on, start
+from yamame.run.progress import ProgressBar
+from yamame.run.session import RunMetadata, go_on, start
 from yamame.run.signals import StopSignal
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_overrides
@@ -30,14 +30,14 @@ from yamame.settings.resolve import settings_from_overrides
 pytestmark = pytest.mark.slow
 
 
-def weights_of(run: LocalRun) -> torch.Tensor:
-    return torch.cat([value.flatten().double() for value in run.parts.learner.agent.state_dict().values()])
+def weights_of(run: Trainer) -> torch.Tensor:
+    return torch.cat([value.flatten().double() for value in run.components.learner.agent.state_dict().values()])
 
 
-def trained(directory: Path, **changes: object) -> LocalRun:
+def trained(directory: Path, **changes: object) -> Trainer:
     directory.mkdir()
-    run = LocalRun(tiny_config(**changes), directory)
-    with Progress(run.config.env_steps, quiet=True) as progress:
+    run = Trainer(tiny_config(**changes), directory)
+    with ProgressBar(run.config.env_steps, quiet=True) as progress:
         assert run.train(progress) == ""
     run.close()
     return run
@@ -45,15 +45,15 @@ def trained(directory: Path, **changes: object) -> LocalRun:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_same_seed_same_run_to_the_bit(tmp_path: Path, overlap: bool) -> None:
-    changes = {"overlap": overlap, "env_steps": 200}
+    changes = {"async_collection": overlap, "env_steps": 200}
     first, second = trained(tmp_path / "a", **changes), trained(tmp_path / "b", **changes)
     other = trained(tmp_path / "c", seed=1, **changes)
     assert torch.equal(weights_of(first), weights_of(second))
     assert not torch.equal(weights_of(first), weights_of(other))
 
-    def measured(run: LocalRun) -> list[dict[str, object]]:
+    def measured(run: Trainer) -> list[dict[str, object]]:
         lines = read_metrics(run.directory)
-        return [{k: v for k, v in line.items() if "second" not in k and k != "replay/wait_fraction"} for line in lines]
+        return [{k: v for k, v in line.items() if "second" not in k and k != "time/learner_wait_fraction"} for line in lines]
 
     assert measured(first) == measured(second)
     assert len(measured(first)) > 5
@@ -62,8 +62,8 @@ def test_same_seed_same_run_to_the_bit(tmp_path: Path, overlap: bool) -> None:
 def test_the_world_model_is_built_where_it_has_a_weight(tmp_path: Path) -> None:
     with_model = trained(tmp_path / "a", **{"learner.world_model.weight": 1.0})
     without = trained(tmp_path / "b")
-    names = {name.partition(".")[0] for name in with_model.parts.learner.agent.state_dict()}
-    assert names - {name.partition(".")[0] for name in without.parts.learner.agent.state_dict()} == {"world_model"}
+    names = {name.partition(".")[0] for name in with_model.components.learner.agent.state_dict()}
+    assert names - {name.partition(".")[0] for name in without.components.learner.agent.state_dict()} == {"world_model"}
     lines = [line for line in read_metrics(with_model.directory) if "loss/world_model" in line]
     assert lines and all(line["loss/world_model"] > 0 for line in lines)
 
@@ -72,28 +72,28 @@ def test_relabeling_is_measured_and_outlives_the_process(tmp_path: Path) -> None
     road = load_recipe("package-delivery")
     sizes = {key: value for key, value in TINY.items() if key != "env.horizon"}
     config = settings_from_overrides(road, [], {**sizes, "env": {"horizon": 40}, "env_steps": 1_600})
-    run = LocalRun(config, tmp_path)
-    with Progress(run.config.env_steps, quiet=True) as progress:
+    run = Trainer(config, tmp_path)
+    with ProgressBar(run.config.env_steps, quiet=True) as progress:
         run.train(progress)
     run.close()
-    known = run.parts.sampler.goal_statistics
-    assert known.drawn > 0 and read_metrics(tmp_path)[-1]["relabel/known_goals"] == len(known.index) > 0
-    resumed = LocalRun(config, tmp_path, resume=True)
+    known = run.components.sampler.goal_statistics
+    assert known.num_sampled > 0 and read_metrics(tmp_path)[-1]["relabel/num_unique_goals"] == len(known.index) > 0
+    resumed = Trainer(config, tmp_path, resume=True)
     resumed.close()
-    assert resumed.parts.sampler.goal_statistics.to_json() == known.to_json()
+    assert resumed.components.sampler.goal_statistics.to_json() == known.to_json()
 
 
 def test_pace_is_a_setting_and_counts_are_exact(tmp_path: Path) -> None:
-    run = trained(tmp_path / "a", **{"pace.updates_per_env_step": 0.1, "pace.round_env_steps": 64})
-    assert run.parts.collector.env_steps == 400
-    assert run.parts.learner.updates == 40
+    run = trained(tmp_path / "a", **{"updates_per_env_step": 0.1, "env_steps_per_iteration": 64})
+    assert run.components.collector.env_steps == 400
+    assert run.components.learner.num_updates == 40
     assert len(read_metrics(run.directory)) == 7  # 6 rounds of 64 and what was left
 
 
 def test_overlap_keeps_the_pace_one_round_later(tmp_path: Path) -> None:
-    changes = {"pace.updates_per_env_step": 0.1, "pace.round_env_steps": 64, "pace.start_env_steps": 100}
-    in_turn, at_once = trained(tmp_path / "a", **changes), trained(tmp_path / "b", **changes, overlap=True)
-    assert at_once.parts.learner.updates == in_turn.parts.learner.updates == 30
+    changes = {"updates_per_env_step": 0.1, "env_steps_per_iteration": 64, "learning_starts": 100}
+    in_turn, at_once = trained(tmp_path / "a", **changes), trained(tmp_path / "b", **changes, async_collection=True)
+    assert at_once.components.learner.num_updates == in_turn.components.learner.num_updates == 30
     lines, late = read_metrics(in_turn.directory), read_metrics(at_once.directory)
     counts = [(line["env_steps"], line["updates"]) for line in lines]
     steps = [steps for steps, _ in counts]
@@ -108,22 +108,22 @@ def test_overlap_acts_with_the_weights_and_learns_from_the_store_of_the_rounds_b
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").mkdir()
-    run = LocalRun(tiny_config(overlap=True, env_steps=128, **{"pace.round_env_steps": 32}), tmp_path / "a")
+    run = Trainer(tiny_config(async_collection=True, env_steps=128, **{"env_steps_per_iteration": 32}), tmp_path / "a")
     stored_at_updates: list[int] = []
-    update = run.parts.learner.update
+    update = run.components.learner.update
 
     def watched(batch: Batch) -> dict[str, torch.Tensor]:
-        stored_at_updates.append(len(run.parts.store))
+        stored_at_updates.append(len(run.components.store))
         return update(batch)
 
-    monkeypatch.setattr(run.parts.learner, "update", watched)
-    with Progress(128, quiet=True) as progress:
+    monkeypatch.setattr(run.components.learner, "update", watched)
+    with ProgressBar(128, quiet=True) as progress:
         run.train(progress)
     lines = read_metrics(run.directory)
     assert [line["replay/trajectories"] for line in lines] == [8, 16, 24, 32, 32]  # trials last for just a round
     zero, one, two, three, four = (line["updates"] for line in lines)
     assert 0 == zero < one < two < three < four
-    versions = [run.parts.store.read(number).policy_version for number in run.parts.store.ids()]
+    versions = [run.components.store.get(number).policy_version for number in run.components.store.ids()]
     assert versions == [0] * 8 + [0] * 8 + [one] * 8 + [two] * 8
     assert stored_at_updates == [8] * one + [16] * (two - one) + [24] * (three - two) + [32] * (four - three)
     run.close()
@@ -153,9 +153,9 @@ def test_an_error_while_collecting_ends_the_run_and_leaves_it_resumable(
 
     with monkeypatch.context() as patch:
         at_collecting_step(14, fail, patch)
-        config = tiny_config(overlap=overlap, env_steps=128, **{"pace.updates_per_env_step": 0.1})
+        config = tiny_config(async_collection=overlap, env_steps=128, **{"updates_per_env_step": 0.1})
         with pytest.raises(UserError, match=r"the simulator has gone .*resume"):
-            start(config, About(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+            start(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert torch.get_num_threads() == threads
     assert go_on(tmp_path / "run", env_steps=None, quiet=True)["env_steps"] == 128
 
@@ -164,8 +164,8 @@ def test_an_error_while_collecting_ends_the_run_and_leaves_it_resumable(
 def test_a_signal_stops_an_overlapped_round_at_once_and_resume_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_env_steps: int
 ) -> None:
-    changes = {"pace.round_env_steps": round_env_steps, "pace.updates_per_env_step": 0.1}
-    config = tiny_config(overlap=True, env_steps=240, **changes)
+    changes = {"env_steps_per_iteration": round_env_steps, "updates_per_env_step": 0.1}
+    config = tiny_config(async_collection=True, env_steps=240, **changes)
     heard, handle = threading.Event(), StopSignal._handle
 
     def hear(self: StopSignal, number: int, frame: FrameType | None) -> None:
@@ -179,7 +179,7 @@ def test_a_signal_stops_an_overlapped_round_at_once_and_resume_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(StopSignal, "_handle", hear)
         at_collecting_step(20, interrupt, patch)
-        stopped = start(config, About(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
+        stopped = start(config, RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
     assert stopped["stopped_by"] == "SIGINT"
     assert stopped["env_steps"] == 160
     assert read_metrics(tmp_path / "run")[-1]["env_steps"] < stopped["env_steps"] if round_env_steps < 240 else True
@@ -199,7 +199,7 @@ def test_a_signal_stops_cleanly_and_resume_goes_on(tmp_path: Path, monkeypatch: 
     config = tiny_config()
     handler = signal.getsignal(signal.SIGTERM)
     at_collecting_step(14, lambda: signal.raise_signal(signal.SIGTERM), monkeypatch)
-    stopped = start(config, About(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
+    stopped = start(config, RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
     assert stopped["stopped_by"] == "SIGTERM"
     assert signal.getsignal(signal.SIGTERM) is handler
     before = read_metrics(tmp_path / "run")
@@ -215,7 +215,7 @@ def test_a_signal_stops_cleanly_and_resume_goes_on(tmp_path: Path, monkeypatch: 
 
 
 def test_resume_of_a_finished_run_can_make_it_longer(tmp_path: Path) -> None:
-    start(tiny_config(), About(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
+    start(tiny_config(), RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
     again = go_on(tmp_path / "run", env_steps=None, quiet=True)
     assert again["env_steps"] == 400
     longer = go_on(tmp_path / "run", env_steps=600, quiet=True)
@@ -225,28 +225,28 @@ def test_resume_of_a_finished_run_can_make_it_longer(tmp_path: Path) -> None:
 
 def test_resumed_state_is_what_was_saved(tmp_path: Path) -> None:
     first = trained(tmp_path / "a")
-    second = LocalRun(first.config, first.directory, resume=True)
+    second = Trainer(first.config, first.directory, resume=True)
     assert torch.equal(weights_of(first), weights_of(second))
-    assert second.parts.collector.env_steps == first.parts.collector.env_steps
-    assert second.parts.learner.updates == first.parts.learner.updates
-    assert second.parts.sampler.state_dict() == first.parts.sampler.state_dict()
-    assert second.parts.rng.bit_generator.state == first.parts.rng.bit_generator.state
-    assert torch.equal(second.parts.generator.get_state(), first.parts.generator.get_state())
-    assert second.parts.statistics.metrics() == first.parts.statistics.metrics()
-    assert second.standing.restarts == first.standing.restarts + 1
-    batch, other = next(iter(second.parts.sampler.batches(1))), next(iter(second.parts.sampler.batches(1)))
+    assert second.components.collector.env_steps == first.components.collector.env_steps
+    assert second.components.learner.num_updates == first.components.learner.num_updates
+    assert second.components.sampler.state_dict() == first.components.sampler.state_dict()
+    assert second.components.rng.bit_generator.state == first.components.rng.bit_generator.state
+    assert torch.equal(second.components.generator.get_state(), first.components.generator.get_state())
+    assert second.components.statistics.metrics() == first.components.statistics.metrics()
+    assert second.train_state.restarts == first.train_state.restarts + 1
+    batch, other = next(iter(second.components.sampler.iter_batches(1))), next(iter(second.components.sampler.iter_batches(1)))
     assert not torch.equal(batch.reward, other.reward) or not torch.equal(batch.action, other.action)
     second.close()
 
 
 def test_a_solved_task_ends_the_run_early(tmp_path: Path) -> None:
-    run = trained(tmp_path / "a", **{"evaluation.solved_return": -10.0})
+    run = trained(tmp_path / "a", **{"eval.stop_return": -10.0})
     assert run.finished
-    assert run.parts.collector.env_steps < 400
+    assert run.components.collector.env_steps < 400
 
 
 def test_an_existing_run_is_never_written_over(tmp_path: Path) -> None:
-    config, about = tiny_config(), About(recipe="passive-tmaze")
+    config, about = tiny_config(), RunMetadata(recipe="passive-tmaze")
     start(config, about, run_dir=tmp_path / "run", quiet=True)
     before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     with pytest.raises(UserError, match="already holds a run"):
@@ -256,5 +256,5 @@ def test_an_existing_run_is_never_written_over(tmp_path: Path) -> None:
 
 def test_a_config_that_cannot_run_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="longer than a trial"):
-        start(tiny_config(context_length=99), About(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+        start(tiny_config(context_length=99), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from yamame.run.metrics import GLOSSARY, RETURN, MetricWriter, read_metrics
+from yamame.run.metrics import METRIC_DESCRIPTIONS, RETURN, MetricLogger, read_metrics
 
 
 def write(writer, updates, **values):
@@ -15,8 +15,8 @@ def write(writer, updates, **values):
 
 
 def test_lines_hold_counters_and_values(tmp_path):
-    with MetricWriter(tmp_path) as writer:
-        write(writer, 1, loss__td=torch.tensor(0.5), collect__return_mean=np.float32(2), value__q=3)
+    with MetricLogger(tmp_path) as writer:
+        write(writer, 1, loss__td=torch.tensor(0.5), rollout__return_mean=np.float32(2), value__q=3)
         write(writer, 2, loss__td=math.nan, value__q=-math.inf)
         assert len(read_metrics(tmp_path)) == 2  # every line is there at once
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -26,26 +26,26 @@ def test_lines_hold_counters_and_values(tmp_path):
         "updates": 1,
         "wall_seconds": 0.333,
         "loss/td": 0.5,
-        "collect/return_mean": 2.0,
+        "rollout/return_mean": 2.0,
         "value/q": 3.0,
     }
     assert lines[1]["loss/td"] is None and lines[1]["value/q"] is None
 
 
 def test_a_key_without_a_group_is_refused(tmp_path):
-    with MetricWriter(tmp_path) as writer, pytest.raises(ValueError, match="group/name"):
+    with MetricLogger(tmp_path) as writer, pytest.raises(ValueError, match="group/name"):
         write(writer, 1, loss=1.0)
     assert read_metrics(tmp_path) == []
 
 
 def test_a_torn_last_line_is_ignored_and_cut_off_by_the_next_writer(tmp_path):
-    with MetricWriter(tmp_path) as writer:
+    with MetricLogger(tmp_path) as writer:
         write(writer, 1, loss__td=1.0)
         write(writer, 2, loss__td=2.0)
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-9])
     assert [line["updates"] for line in read_metrics(tmp_path)] == [1]
-    with MetricWriter(tmp_path) as writer:
+    with MetricLogger(tmp_path) as writer:
         write(writer, 3, loss__td=3.0)
     assert [line["updates"] for line in read_metrics(tmp_path)] == [1, 3]
     assert path.read_text().count("\n") == 2
@@ -53,11 +53,11 @@ def test_a_torn_last_line_is_ignored_and_cut_off_by_the_next_writer(tmp_path):
 
 def test_a_resumed_run_forgets_later_lines_and_goes_on(tmp_path):
     kept = 0
-    with MetricWriter(tmp_path) as writer:
+    with MetricLogger(tmp_path) as writer:
         for updates in (1, 2, 3):
             write(writer, updates, loss__td=math.nan)
-            kept = writer.length if updates == 2 else kept
-    with MetricWriter(tmp_path) as writer:
+            kept = writer.num_bytes if updates == 2 else kept
+    with MetricLogger(tmp_path) as writer:
         writer.truncate(kept)
         write(writer, 3, loss__td=7.0)
         writer.flush()
@@ -67,24 +67,24 @@ def test_a_resumed_run_forgets_later_lines_and_goes_on(tmp_path):
 
 
 def test_truncating_before_anything_was_written(tmp_path):
-    with MetricWriter(tmp_path) as writer:
-        writer.truncate(writer.length)
+    with MetricLogger(tmp_path) as writer:
+        writer.truncate(writer.num_bytes)
         write(writer, 1, loss__td=1.0)
     assert len(read_metrics(tmp_path)) == 1
     assert read_metrics(tmp_path / "elsewhere") == []
 
 
 def test_nothing_is_forgotten_where_the_file_is_shorter_than_it_was_or_nothing_is_known(tmp_path):
-    with MetricWriter(tmp_path) as writer:
+    with MetricLogger(tmp_path) as writer:
         write(writer, 1, loss__td=1.0)
-        for length in (None, writer.length + 10):
+        for length in (None, writer.num_bytes + 10):
             writer.truncate(length)
         write(writer, 2, loss__td=2.0)
     assert [line["updates"] for line in read_metrics(tmp_path)] == [1, 2]
 
 
 def test_tensorboard_gets_finite_values_by_environment_step(tmp_path):
-    with MetricWriter(tmp_path) as writer:
+    with MetricLogger(tmp_path) as writer:
         write(writer, 1, loss__td=1.5, value__q=math.nan)
         write(writer, 2, loss__td=2.5)
     (file,) = (tmp_path / "tensorboard").iterdir()
@@ -93,11 +93,11 @@ def test_tensorboard_gets_finite_values_by_environment_step(tmp_path):
 
 
 def test_tensorboard_hides_what_a_resumed_run_repeats(tmp_path):
-    with MetricWriter(tmp_path) as writer:
+    with MetricLogger(tmp_path) as writer:
         write(writer, 1, loss__td=1.5)
-        kept = writer.length
+        kept = writer.num_bytes
         write(writer, 2, loss__td=2.5)
-    with MetricWriter(tmp_path) as writer:
+    with MetricLogger(tmp_path) as writer:
         writer.truncate(kept)
         write(writer, 2, loss__td=2.5)
     sessions = [event for file in (tmp_path / "tensorboard").iterdir() for event in events(file)]
@@ -117,6 +117,6 @@ def events(file):
 
 
 def test_the_glossary_explains_well_formed_keys(tmp_path):
-    assert RETURN in GLOSSARY
-    with MetricWriter(tmp_path) as writer:
-        writer.write(env_steps=0, updates=0, wall_seconds=0.0, values=dict.fromkeys(GLOSSARY, 1.0))
+    assert RETURN in METRIC_DESCRIPTIONS
+    with MetricLogger(tmp_path) as writer:
+        writer.write(env_steps=0, updates=0, wall_seconds=0.0, values=dict.fromkeys(METRIC_DESCRIPTIONS, 1.0))

@@ -9,18 +9,18 @@ import pytest
 import torch
 from tiny import tiny_config
 
-from yamame.environments.trials import Trials
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
 from yamame.replay.sampler import Sampler
-from yamame.run.local import LocalRun
+from yamame.run.local import Trainer
 from yamame.run.metrics import read_metrics
-from yamame.run.offline import with_length
-from yamame.run.progress import Progress
-from yamame.run.session import About, evaluate_run, go_on, start
+from yamame.run.offline import resolve_offline_length
+from yamame.run.progress import ProgressBar
+from yamame.run.session import RunMetadata, evaluate_run, go_on, start
 
 pytestmark = pytest.mark.slow
 
-ABOUT = About(recipe="passive-tmaze")
+ABOUT = RunMetadata(recipe="passive-tmaze")
 
 
 @pytest.fixture(autouse=True)
@@ -39,20 +39,20 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def offline(source: Path | str, **changes: Any) -> dict[str, Any]:
-    return {"offline.data": (str(source),), "offline.updates": 40, **changes}
+    return {"offline.data": (str(source),), "offline.total_updates": 40, **changes}
 
 
-def trained(directory: Path, **changes: Any) -> LocalRun:
+def trained(directory: Path, **changes: Any) -> Trainer:
     directory.mkdir()
-    run = LocalRun(with_length(tiny_config(**changes)), directory)
-    with Progress(run.config.env_steps, quiet=True) as progress:
+    run = Trainer(resolve_offline_length(tiny_config(**changes)), directory)
+    with ProgressBar(run.config.env_steps, quiet=True) as progress:
         run.train(progress)
     run.close()
     return run
 
 
-def weights_of(run: LocalRun) -> torch.Tensor:
-    return torch.cat([value.flatten().double() for value in run.parts.learner.agent.state_dict().values()])
+def weights_of(run: Trainer) -> torch.Tensor:
+    return torch.cat([value.flatten().double() for value in run.components.learner.agent.state_dict().values()])
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -63,11 +63,11 @@ def test_no_environment_is_stepped_and_the_length_is_in_updates(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = content(source / "replay")
-    monkeypatch.setattr(Trials, "step", lambda *_: pytest.fail("an environment was stepped"))
-    monkeypatch.setattr(LocalRun, "_judge_random", lambda _: {})
-    monkeypatch.setattr(LocalRun, "_evaluate_if_due", lambda *_: False)
+    monkeypatch.setattr(TrialWrapper, "step", lambda *_: pytest.fail("an environment was stepped"))
+    monkeypatch.setattr(Trainer, "_evaluate_random", lambda _: {})
+    monkeypatch.setattr(Trainer, "_evaluate_if_due", lambda *_: False)
     run = trained(tmp_path / "run", **offline(source))
-    assert run.parts.learner.updates == run.config.updates == 40
+    assert run.components.learner.num_updates == run.config.total_updates == 40
     assert content(source / "replay") == before and not (source / "offline").exists()
     assert {line["updates"] for line in read_metrics(run.directory)} > {40}
 
@@ -87,7 +87,7 @@ def test_it_goes_on_without_its_source_and_counts_no_environment_steps(tmp_path:
     assert (summary["env_steps"], summary["updates"], summary["env_steps_per_second"]) == (0, 40, 0.0)
     assert summary["trials"] == 16
     moved.rename(tmp_path / "elsewhere")
-    length = with_length(config).env_steps
+    length = resolve_offline_length(config).env_steps
     summary = go_on(tmp_path / "run", env_steps=2 * length, quiet=True)
     assert (summary["env_steps"], summary["updates"]) == (0, 80)
     assert evaluate_run(tmp_path / "run", trials=4, seed=0)["env_steps"] == 0
@@ -96,23 +96,23 @@ def test_it_goes_on_without_its_source_and_counts_no_environment_steps(tmp_path:
 def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path) -> None:
     from_data: list[bool] = []
     (tmp_path / "run").mkdir()
-    config = tiny_config(**{"offline.data": (str(source),), "offline.fraction": 0.25, "replay.batch_size": 8})
-    run = LocalRun(config, tmp_path / "run")
-    assert run.parts.offline is not None and not run.parts.sampler.is_ready
-    stores = {id(run.parts.offline): True, id(run.parts.store): False}
-    whole = Sampler._draw_trajectory
+    config = tiny_config(**{"offline.data": (str(source),), "offline.batch_fraction": 0.25, "replay.batch_size": 8})
+    run = Trainer(config, tmp_path / "run")
+    assert run.components.offline is not None and not run.components.sampler.is_ready
+    stores = {id(run.components.offline): True, id(run.components.store): False}
+    whole = Sampler._sample_trajectory
 
     def watched(sampler: Sampler, share: Any, rng: np.random.Generator) -> Any:
         from_data.append(stores[id(share.store)])
         return whole(sampler, share, rng)
 
-    with pytest.MonkeyPatch.context() as patch, Progress(1, quiet=True) as progress:
-        patch.setattr(Sampler, "_draw_trajectory", watched)
+    with pytest.MonkeyPatch.context() as patch, ProgressBar(1, quiet=True) as progress:
+        patch.setattr(Sampler, "_sample_trajectory", watched)
         run.train(progress)
     run.close()
     assert len(from_data) % 8 == 0
     assert from_data == [True, True, *[False] * 6] * (len(from_data) // 8)
-    assert run.parts.collector.env_steps == 400 and len(from_data) == 8 * run.parts.learner.updates
+    assert run.components.collector.env_steps == 400 and len(from_data) == 8 * run.components.learner.num_updates
 
 
 def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> None:
@@ -132,7 +132,7 @@ def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> No
 
 def mistakes(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
     yield offline("nowhere"), "nowhere is no run, no replay store and no Minari dataset"
-    yield offline(source, **{"env.horizon": 4, "pace.updates_per_env_step": 0.0}), "would never learn"
+    yield offline(source, **{"env.horizon": 4, "updates_per_env_step": 0.0}), "would never learn"
 
 
 def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
@@ -141,9 +141,9 @@ def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
             start(tiny_config(**changes), ABOUT, run_dir=tmp_path / "run", quiet=True)
         assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="is for runs on data alone"):
-        tiny_config(**offline(source, **{"offline.fraction": 0.5}))
+        tiny_config(**offline(source, **{"offline.batch_fraction": 0.5}))
     with pytest.raises(UserError, match="above 0 and at most 1"):
-        tiny_config(**{"offline.fraction": 0.0})
+        tiny_config(**{"offline.batch_fraction": 0.0})
 
 
 def test_data_of_another_task_is_refused(tmp_path: Path, source: Path) -> None:

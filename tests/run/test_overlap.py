@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from yamame.run.overlap import Beside, Stopped
+from yamame.run.overlap import BackgroundThread, ShouldStop
 
 
 @pytest.fixture
-def beside() -> Iterator[Beside]:
-    thread = Beside()
+def beside() -> Iterator[BackgroundThread]:
+    thread = BackgroundThread()
     yield thread
     thread.close()
 
@@ -29,56 +29,56 @@ def never() -> bool:
     return False
 
 
-def threads_in_use(stopped: Stopped) -> int:
+def threads_in_use(stopped: ShouldStop) -> int:
     """Those that a computation takes: the number is settled by a thread's first one."""
     torch.ones(1 << 20).mul_(2.0)
     return torch.get_num_threads()
 
 
-def until_stopped(stopped: Stopped) -> str:
+def until_stopped(stopped: ShouldStop) -> str:
     while not stopped():
         time.sleep(0.001)
     return "stopped"
 
 
-def test_the_cores_are_divided_and_given_back(beside: Beside) -> None:
+def test_the_cores_are_divided_and_given_back(beside: BackgroundThread) -> None:
     for _ in range(2):
-        with beside.running(threads_in_use, never) as (result, _stopped):
+        with beside.run(threads_in_use, never) as (result, _stopped):
             assert threads_in_use(never) == 3
         assert result.result() == 1
         assert threads_in_use(never) == 4
-    with pytest.raises(KeyError), beside.running(threads_in_use, never):
+    with pytest.raises(KeyError), beside.run(threads_in_use, never):
         raise KeyError
     assert threads_in_use(never) == 4
 
 
-def test_all_work_has_the_same_thread_which_is_not_the_main_one(beside: Beside) -> None:
+def test_all_work_has_the_same_thread_which_is_not_the_main_one(beside: BackgroundThread) -> None:
     names = set()
     for _ in range(3):
-        with beside.running(lambda stopped: threading.current_thread().name, never) as (result, _):
+        with beside.run(lambda stopped: threading.current_thread().name, never) as (result, _):
             pass
         names.add(result.result())
     assert len(names) == 1
     assert threading.main_thread().name not in names
 
 
-def test_failed_work_stops_the_main_thread_and_raises_there(beside: Beside) -> None:
-    def fail(stopped: Stopped) -> None:
+def test_failed_work_stops_the_main_thread_and_raises_there(beside: BackgroundThread) -> None:
+    def fail(stopped: ShouldStop) -> None:
         raise LookupError("gone")
 
-    with pytest.raises(LookupError, match="gone"), beside.running(fail, never) as (_, stopped):
+    with pytest.raises(LookupError, match="gone"), beside.run(fail, never) as (_, stopped):
         assert until_stopped(stopped) == "stopped"
 
 
-def test_a_failure_of_the_main_thread_stops_the_work(beside: Beside) -> None:
-    with pytest.raises(LookupError, match="here"), beside.running(until_stopped, never) as (result, _):
+def test_a_failure_of_the_main_thread_stops_the_work(beside: BackgroundThread) -> None:
+    with pytest.raises(LookupError, match="here"), beside.run(until_stopped, never) as (result, _):
         raise LookupError("here")
     assert result.result() == "stopped"
 
 
-def test_both_stop_when_asked(beside: Beside) -> None:
+def test_both_stop_when_asked(beside: BackgroundThread) -> None:
     asked = threading.Event()
-    with beside.running(until_stopped, asked.is_set) as (result, stopped):
+    with beside.run(until_stopped, asked.is_set) as (result, stopped):
         assert not stopped()
         asked.set()
         assert until_stopped(stopped) == "stopped"

@@ -3,7 +3,7 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from yamame.run.progress import SPEED_WINDOW_SECONDS, Progress
+from yamame.run.progress import SPEED_WINDOW_SECONDS, ProgressBar
 
 
 class Clock:
@@ -21,9 +21,9 @@ class Terminal(io.StringIO):
 
 def run(stream, seconds, *, quiet=False):
     clock = Clock()
-    with redirect_stderr(stream), Progress(10_000, quiet=quiet, plain_every_seconds=5.0, clock=clock) as progress:
+    with redirect_stderr(stream), ProgressBar(10_000, quiet=quiet, plain_every_seconds=5.0, clock=clock) as progress:
         for second in range(seconds):
-            values = {"collect/return_mean": 1.25, "collect/success_rate": 0.5} if second == 2 else None
+            values = {"rollout/return_mean": 1.25, "rollout/success_rate": 0.5} if second == 2 else None
             progress.update(env_steps=second * 50, updates=second * 2, values=values)
             clock.now += 1
         progress.note("a [note]")
@@ -43,7 +43,7 @@ def test_plain_lines_come_every_few_seconds(capsys):
 
 def test_speeds_are_those_of_this_session_and_of_late():
     stream, clock = io.StringIO(), Clock()
-    with redirect_stderr(stream), Progress(1_000_000, plain_every_seconds=0.0, clock=clock) as progress:
+    with redirect_stderr(stream), ProgressBar(1_000_000, plain_every_seconds=0.0, clock=clock) as progress:
         steps = 500_000  # a resumed run
         for second in range(100):
             progress.update(env_steps=steps, updates=second)
@@ -64,7 +64,7 @@ def test_quiet_says_nothing(stream):
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
 def test_a_run_that_ends_at_once(kind, update):
     stream = kind()
-    with redirect_stderr(stream), Progress(0) as progress:
+    with redirect_stderr(stream), ProgressBar(0) as progress:
         if update:
             progress.update(env_steps=0, updates=0)
     assert ("updates" in stream.getvalue()) == update
@@ -77,7 +77,7 @@ def test_a_terminal_gets_a_bar_and_stdout_nothing(capsys):
 
 
 def test_what_is_printed_inside_stays_on_stdout(capsys):
-    with redirect_stderr(Terminal()), Progress(10) as progress:
+    with redirect_stderr(Terminal()), ProgressBar(10) as progress:
         progress.update(env_steps=1, updates=1)
         print('{"json": 1}')
     assert capsys.readouterr().out == '{"json": 1}\n'
@@ -85,6 +85,6 @@ def test_what_is_printed_inside_stays_on_stdout(capsys):
 
 def test_an_error_inside_passes_through():
     stream = Terminal()
-    with pytest.raises(RuntimeError, match="boom"), redirect_stderr(stream), Progress(10):
+    with pytest.raises(RuntimeError, match="boom"), redirect_stderr(stream), ProgressBar(10):
         raise RuntimeError("boom")
     assert stream.getvalue().count("\x1b[?25h") == stream.getvalue().count("\x1b[?25l")  # the cursor is back

@@ -4,7 +4,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from yamame.run.metrics import MetricWriter
+from yamame.run.metrics import MetricLogger
 from yamame.run.report import format_attempts_table, write_report
 
 
@@ -17,7 +17,7 @@ def evaluation(returns, env_steps=5000):
         "success_rate": 0.75,
         "success_per_attempt": [0.5 for _ in returns],
         "success_per_attempt_ci95": [[0.4, 0.6] for _ in returns],
-        "training_tasks": None,
+        "train_tasks": None,
         "trials": 256,
         "env_steps": env_steps,
         "updates": 120,
@@ -26,14 +26,14 @@ def evaluation(returns, env_steps=5000):
 
 
 def write_metrics(directory, lines):
-    with MetricWriter(directory) as writer:
+    with MetricLogger(directory) as writer:
         for line in range(lines):
-            values = {"collect/return_mean": float(line), "loss/td": float("nan")}
+            values = {"rollout/return_mean": float(line), "loss/td": float("nan")}
             if line % 5 == 0:
                 values |= {
-                    "evaluate/return_mean": line + 1.0,
-                    "evaluate/return_ci95_low": float(line),
-                    "evaluate/return_ci95_high": line + 2.0,
+                    "eval/return_mean": line + 1.0,
+                    "eval/return_ci95_low": float(line),
+                    "eval/return_ci95_high": line + 2.0,
                 }
             writer.write(env_steps=line * 100, updates=line, wall_seconds=float(line), values=values)
 
@@ -107,7 +107,7 @@ def test_the_text_has_results_settings_and_commands(tmp_path):
 
 
 def test_training_tasks_are_told_where_they_are_others(tmp_path):
-    result = evaluation([0.5, 1.0]) | {"training_tasks": evaluation([0.75, 1.5]) | {"return_mean": 2.25}}
+    result = evaluation([0.5, 1.0]) | {"train_tasks": evaluation([0.75, 1.5]) | {"return_mean": 2.25}}
     write_report(tmp_path, evaluation=result, summary={}, random_actions=None, expected="?")
     text = (tmp_path / "report.md").read_text()
     assert "| mean return on the training tasks | 2.25 (95 % confidence: 4 to 4.5) |" in text

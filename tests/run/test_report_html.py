@@ -13,7 +13,7 @@ from test_report import evaluation, write_metrics
 from tiny import tiny_config
 
 from yamame.run.report import write_report
-from yamame.run.session import About, go_on, read_about, start
+from yamame.run.session import RunMetadata, go_on, read_metadata, start
 
 HOSTILE = "<script>alert('x')</script>\"&|`"
 VOID = {"meta", "img", "br"}
@@ -53,7 +53,7 @@ def written(directory: Path, *, about: dict[str, Any] | None = None, **changes: 
     write_metrics(directory, 30)
     (directory / "config.json").write_text(json.dumps({"seed": 3, "env": {"horizon": 60, "task": HOSTILE}}))
     if about:
-        (directory / "about.json").write_text(json.dumps(about))
+        (directory / "metadata.json").write_text(json.dumps(about))
     result = evaluation([0.5, 1.0]) | changes
     write_report(
         directory,
@@ -69,7 +69,7 @@ def written(directory: Path, *, about: dict[str, Any] | None = None, **changes: 
 ABOUT = {
     "recipe": f"tmaze{HOSTILE}",
     "command": f"yamame train tmaze --title '{HOSTILE}'",
-    "changed": {"env.horizon": [30, 60], f"env.{HOSTILE}": [None, HOSTILE]},
+    "overrides": {"env.horizon": [30, 60], f"env.{HOSTILE}": [None, HOSTILE]},
 }
 
 
@@ -122,10 +122,10 @@ def test_hostile_names_are_words(tmp_path: Path) -> None:
     assert all(row.replace("\\|", "").count("|") == 3 for row in rows)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"changed": 3}', '{"changed": {"a": 1}}'])
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"overrides": 3}', '{"overrides": {"a": 1}}'])
 def test_damaged_files_cost_a_section_at_most(tmp_path: Path, content: str) -> None:
     (tmp_path / "run").mkdir()
-    for name in ("about.json", "config.json"):
+    for name in ("metadata.json", "config.json"):
         (tmp_path / "run" / name).write_text(content)
     result = evaluation([1.0])
     write_report(tmp_path / "run", evaluation=result, summary=result, random_actions=None, expected="")
@@ -135,8 +135,8 @@ def test_damaged_files_cost_a_section_at_most(tmp_path: Path, content: str) -> N
 
 def test_counters_are_told_where_there_are_any(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(
-        '{"env_steps": 1, "updates": 1, "faults/restarts": 3.0, "faults/hang": 2.0, "relabel/known_goals": 12.0}\n'
-        '{"env_steps": 2, "updates": 2, "faults/restarts": 4.0, "loss/skipped_updates": 0.0, "replay/damaged": null}\n'
+        '{"env_steps": 1, "updates": 1, "faults/restarts": 3.0, "faults/hang": 2.0, "relabel/num_unique_goals": 12.0}\n'
+        '{"env_steps": 2, "updates": 2, "faults/restarts": 4.0, "optim/nonfinite_updates": 0.0, "replay/num_corrupted": null}\n'
     )
     result = evaluation([1.0])
     write_report(tmp_path, evaluation=result, summary=result, random_actions=None, expected="x")
@@ -151,12 +151,12 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for picture in ("draw_learning_curve", "draw_adaptation"):  # they take longer than a tiny run
+    for picture in ("plot_learning_curve", "plot_attempts"):  # they take longer than a tiny run
         monkeypatch.setattr(f"yamame.run.report.{picture}", lambda *_: None)
-    config = tiny_config(env_steps=64, evaluation={"final_trials": 8, "num_envs": 8, "every_env_steps": 0})
-    about = About(recipe="x", command="yamame train x", changed={"seed": (0, 1)})
+    config = tiny_config(env_steps=64, eval={"final_trials": 8, "num_envs": 8, "interval_env_steps": 0})
+    about = RunMetadata(recipe="x", command="yamame train x", overrides={"seed": (0, 1)})
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.run.report.as_html", full)
+        patch.setattr("yamame.run.report.render_html", full)
         summary = start(config, about, run_dir=tmp_path / "run", quiet=True)
     told = capsys.readouterr().err
     assert "the report is not written (OSError: [Errno 28] No space left" in told and "tries again" in told
@@ -166,5 +166,5 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     assert again["return_mean"] == summary["return_mean"]
     page = Page((tmp_path / "run/report.html").read_text())
     assert "command yamame train x" in page.text and "seed 1 (default 0)" in page.text
-    assert read_about(tmp_path / "run").changed == {"seed": [0, 1]}
+    assert read_metadata(tmp_path / "run").overrides == {"seed": [0, 1]}
     assert [path.name for path in (tmp_path / "run").glob(".partial*")] == []

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from yamame.records.errors import UserError
-from yamame.run.run_directory import CONFIG, LOCK, create, lock, require_run
+from yamame.run.run_directory import CONFIG, LOCK, create_run_dir, lock_run_dir, resolve_run_dir
 
 
 def make_run(path):
@@ -16,16 +16,16 @@ def make_run(path):
 
 def test_default_name_is_recipe_and_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second = create(None, "passive-tmaze"), create(None, "passive-tmaze")
+    first, second = create_run_dir(None, "passive-tmaze"), create_run_dir(None, "passive-tmaze")
     assert re.fullmatch(r"runs/passive-tmaze-\d{8}-\d{6}", str(first))
     assert first != second and first.is_dir() and second.is_dir()
 
 
 def test_a_given_folder_is_made_with_its_parents(tmp_path):
-    assert create(tmp_path / "a" / "b", "x") == tmp_path / "a" / "b"
-    assert create(tmp_path / "a" / "b", "x").is_dir()  # empty ones may be used
+    assert create_run_dir(tmp_path / "a" / "b", "x") == tmp_path / "a" / "b"
+    assert create_run_dir(tmp_path / "a" / "b", "x").is_dir()  # empty ones may be used
     (tmp_path / "a" / "b" / LOCK).touch()
-    assert create(tmp_path / "a" / "b", "x").is_dir()
+    assert create_run_dir(tmp_path / "a" / "b", "x").is_dir()
 
 
 def test_nothing_is_written_over(tmp_path):
@@ -33,21 +33,21 @@ def test_nothing_is_written_over(tmp_path):
     with pytest.raises(
         UserError, match=f"already holds a run: yamame resume {run} goes on, or choose another --run-dir"
     ):
-        create(run, "x")
+        create_run_dir(run, "x")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
     with pytest.raises(UserError, match="is not empty"):
-        create(tmp_path / "photos", "x")
+        create_run_dir(tmp_path / "photos", "x")
     with pytest.raises(UserError, match="is a file"):
-        create(tmp_path / "photos" / "cat.jpg", "x")
+        create_run_dir(tmp_path / "photos" / "cat.jpg", "x")
     with pytest.raises(UserError, match="cannot make"):
-        create(tmp_path / "photos" / "cat.jpg" / "run", "x")
+        create_run_dir(tmp_path / "photos" / "cat.jpg" / "run", "x")
     assert (run / CONFIG).read_text() == "{}" and [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
 
 
 def test_a_run_is_recognised(tmp_path):
     run = make_run(tmp_path / "run")
-    assert require_run(run) == run
+    assert resolve_run_dir(run) == run
 
 
 def test_the_nearest_run_is_named(tmp_path, monkeypatch):
@@ -56,28 +56,28 @@ def test_the_nearest_run_is_named(tmp_path, monkeypatch):
     newest = make_run(tmp_path / "runs" / "popgym-20250101-000000")
     os.utime(newest / CONFIG, (2e9, 2e9))
     with pytest.raises(UserError, match=r"does not exist: did you mean runs/tmaze-20250101-000000\?"):
-        require_run(tmp_path / "tmaze-2025")
+        resolve_run_dir(tmp_path / "tmaze-2025")
     with pytest.raises(UserError, match=r"holds no run .*did you mean .*popgym-20250101-000000\?"):
-        require_run(tmp_path / "runs")
+        resolve_run_dir(tmp_path / "runs")
     with pytest.raises(UserError, match="yamame train makes one"):
-        require_run(tmp_path / "zzz" / "qqq")
+        resolve_run_dir(tmp_path / "zzz" / "qqq")
 
 
 def test_one_process_at_a_time(tmp_path):
-    with lock(tmp_path):
-        with pytest.raises(UserError, match="another process is training in"), lock(tmp_path):
+    with lock_run_dir(tmp_path):
+        with pytest.raises(UserError, match="another process is training in"), lock_run_dir(tmp_path):
             pass
         child = os.fork()
         if child == 0:
             try:
-                with lock(tmp_path):
+                with lock_run_dir(tmp_path):
                     os._exit(0)
             except UserError:
                 os._exit(3)
             finally:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-    with lock(tmp_path):
+    with lock_run_dir(tmp_path):
         pass
 
 
@@ -86,15 +86,15 @@ def test_a_killed_process_lets_go(tmp_path):
     child = os.fork()
     if child == 0:
         try:
-            with lock(tmp_path):
+            with lock_run_dir(tmp_path):
                 os.write(write, b"x")
                 signal.pause()
         finally:
             os._exit(1)
     os.read(read, 1)
-    with pytest.raises(UserError), lock(tmp_path):
+    with pytest.raises(UserError), lock_run_dir(tmp_path):
         pass
     os.kill(child, 9)
     os.waitpid(child, 0)
-    with lock(tmp_path):
+    with lock_run_dir(tmp_path):
         pass

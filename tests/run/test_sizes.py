@@ -16,7 +16,7 @@ from yamame.model.trajectory_encoders.transformer import TransformerConfig
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
 from yamame.run.config_json import from_json, to_json
-from yamame.run.new_agent import new_agent
+from yamame.run.new_agent import build_agent
 from yamame.run.sizes import SIZES, apply_size
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags, settings_from_overrides
@@ -27,7 +27,7 @@ PIXELS = spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 3), np.uint8), "cell"
 
 def parameters(size: str) -> int:
     config = apply_size(TMAZE.configure(TMAZE.environment), size)
-    agent: nn.Module = new_agent(config, PIXELS, spaces.Discrete(3), config.env.trial_length, seed=0)
+    agent: nn.Module = build_agent(config, PIXELS, spaces.Discrete(3), config.env.max_trial_steps, seed=0)
     return sum(parameter.numel() for parameter in agent.parameters())
 
 
@@ -35,11 +35,11 @@ def test_base_and_large_are_the_papers() -> None:
     """Appendix, table 3: POPGym and Crafter."""
     recipe = load_recipe("popgym")
     base, large = (apply_size(recipe.configure(recipe.environment), size).agent for size in ("base", "large"))
-    assert (base.timestep_encoder.hidden, base.timestep_encoder.width) == ((512, 512), 200)
-    assert base.trajectory_encoder == TransformerConfig(width=256, feedforward=1024, layers=3, heads=8)
-    assert base.actor.hidden == base.critic.hidden == (256, 256)
-    assert large.trajectory_encoder == TransformerConfig(width=384, feedforward=1536, layers=6, heads=12)
-    assert large.actor.hidden == large.critic.hidden == (400, 400)
+    assert (base.timestep_encoder.hidden_sizes, base.timestep_encoder.output_size) == ((512, 512), 200)
+    assert base.trajectory_encoder == TransformerConfig(d_model=256, d_ff=1024, num_layers=3, num_heads=8)
+    assert base.actor.hidden_sizes == base.critic.hidden_sizes == (256, 256)
+    assert large.trajectory_encoder == TransformerConfig(d_model=384, d_ff=1536, num_layers=6, num_heads=12)
+    assert large.actor.hidden_sizes == large.critic.hidden_sizes == (400, 400)
 
 
 def test_each_size_is_several_times_the_one_before() -> None:
@@ -51,16 +51,16 @@ def test_what_a_network_is_made_of_and_does_is_left_as_it_is() -> None:
     config = TMAZE.configure(TMAZE.environment)
     agent = replace(
         config.agent,
-        trajectory_encoder=TransformerConfig(positions="rotary", dropout=0.1),
-        timestep_encoder=TimestepEncoderConfig(kinds=("observation=vector",), activation="gelu"),
+        trajectory_encoder=TransformerConfig(position_embedding="rotary", dropout=0.1),
+        timestep_encoder=TimestepEncoderConfig(encoder_overrides=("observation=vector",), activation="gelu"),
     )
     small = apply_size(replace(config, agent=agent), "small")
     assert small.agent.trajectory_encoder == TransformerConfig(
-        positions="rotary", dropout=0.1, width=64, layers=2, heads=4, feedforward=256
+        position_embedding="rotary", dropout=0.1, d_model=64, num_layers=2, num_heads=4, d_ff=256
     )
-    assert small.agent.timestep_encoder.kinds == ("observation=vector",)
+    assert small.agent.timestep_encoder.encoder_overrides == ("observation=vector",)
     assert small.agent.timestep_encoder.activation == "gelu"
-    assert small.agent.discounts == config.agent.discounts
+    assert small.agent.gammas == config.agent.gammas
     assert replace(small, agent=config.agent) == config, "nothing but the network"
 
 
@@ -71,22 +71,22 @@ def test_without_the_dial_the_recipe_decides() -> None:
 
 
 def test_flags_win_over_the_dial_and_variants_follow_it() -> None:
-    flags = ["--agent.trajectory-encoder.layers", "5", "--agent.timestep-encoder.image.width", "9"]
+    flags = ["--agent.trajectory-encoder.num-layers", "5", "--agent.timestep-encoder.image.output-size", "9"]
     config = settings_from_flags(TMAZE, [], flags, size="base")
-    assert config.agent.trajectory_encoder == TransformerConfig(width=256, feedforward=1024, layers=5, heads=8)
-    assert config.agent.timestep_encoder.image.width == 9
-    assert config.agent.timestep_encoder.tokens.width == SIZES["base"].leaf_width
-    overrides = {"agent.trajectory_encoder.layers": 5, "agent.timestep_encoder.image.width": 9}
+    assert config.agent.trajectory_encoder == TransformerConfig(d_model=256, d_ff=1024, num_layers=5, num_heads=8)
+    assert config.agent.timestep_encoder.image.output_size == 9
+    assert config.agent.timestep_encoder.tokens.output_size == SIZES["base"].leaf_width
+    overrides = {"agent.trajectory_encoder.num_layers": 5, "agent.timestep_encoder.image.output_size": 9}
     assert settings_from_overrides(TMAZE, [], overrides, size="base") == config
     assert settings_from_flags(TMAZE, ["gru"], [], size="base").agent.trajectory_encoder == GRUConfig(
-        width=256, layers=3
+        d_model=256, num_layers=3
     )
 
 
 def test_a_gru_is_sized_too() -> None:
     config = TMAZE.configure(TMAZE.environment)
     recurrent = replace(config, agent=replace(config.agent, trajectory_encoder=GRUConfig()))
-    assert apply_size(recurrent, "large").agent.trajectory_encoder == GRUConfig(width=384, layers=6)
+    assert apply_size(recurrent, "large").agent.trajectory_encoder == GRUConfig(d_model=384, num_layers=6)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -107,4 +107,4 @@ def test_both_doors_have_the_dial(capsys: pytest.CaptureFixture[str]) -> None:
         yamame.train("passive-tmaze", size="huge")
     with pytest.raises(SystemExit, match="0"):
         main(["train", "passive-tmaze", "--size", "large", "--help"])
-    assert "--agent.trajectory-encoder.width INT" in (shown := capsys.readouterr().out) and "(default: 384)" in shown
+    assert "--agent.trajectory-encoder.d-model INT" in (shown := capsys.readouterr().out) and "(default: 384)" in shown

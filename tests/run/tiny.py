@@ -14,7 +14,7 @@ TINY: dict[str, Any] = {
     "num_envs": 8,
     "replay.batch_size": 4,
     **TINY_NETWORK,
-    "evaluation": {"trials": 8, "final_trials": 16, "num_envs": 8, "every_env_steps": 100, "solved_return": None},
+    "eval": {"trials": 8, "final_trials": 16, "num_envs": 8, "interval_env_steps": 100, "stop_return": None},
 }
 
 

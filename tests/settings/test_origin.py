@@ -10,13 +10,13 @@ def test_what_follows_from_the_task_is_no_difference() -> None:
     flags = ["--env.horizon", "60", "--learner.td.n-step", "1"]
     config = settings_from_flags(recipe, [], flags)
     about = about_run(recipe, config, ["yamame", "train", "passive-tmaze", *flags, "--run-dir", "a b"])
-    assert about.changed == {"env.horizon": (30, 60), "learner.td.n_step": (61, 1)}
+    assert about.overrides == {"env.horizon": (30, 60), "learner.td.n_step": (61, 1)}
     assert about.command.endswith("--run-dir 'a b'") and about.recipe == "passive-tmaze"
     assert about.expected == recipe.about["expected"]
-    assert about_run(recipe, recipe.configure(recipe.environment)).changed == {}
+    assert about_run(recipe, recipe.configure(recipe.environment)).overrides == {}
 
 
 def test_variants_are_differences() -> None:
     recipe = load_recipe("passive-tmaze")
     about = about_run(recipe, settings_from_flags(recipe, ["no-popart"], []))
-    assert about.changed == {"agent.popart": (True, False)}
+    assert about.overrides == {"agent.popart": (True, False)}

@@ -24,7 +24,7 @@ def test_every_recipe_says_what_it_costs_and_survives_its_json(name: str) -> Non
     assert recipe.about["command"].startswith(f"yamame train {name}")
     config = recipe.configure(recipe.environment)
     assert from_json(RunConfig, to_json(config)) == config
-    assert config.context <= config.env.trial_length
+    assert config.resolved_context_length <= config.env.max_trial_steps
     assert recipe.about["command"].split()[3:] is not None
     assert settings_from_flags(recipe, [], recipe.about["command"].split()[3:]) == config
 
@@ -37,7 +37,7 @@ def test_an_unknown_recipe_names_the_nearest() -> None:
 def test_settings_follow_from_the_task_and_flags_win() -> None:
     recipe = load_recipe(TMAZE)
     short, long = (settings_from_flags(recipe, [], ["--env.horizon", str(n)]) for n in (30, 60))
-    assert (short.context, long.context) == (31, 61)
+    assert (short.resolved_context_length, long.resolved_context_length) == (31, 61)
     assert long.env_steps / short.env_steps == pytest.approx(61 / 31)
     flags = ["--env.horizon", "60", "--env-steps", "7", "--learner.td.n-step=3", "--agent.no-popart"]
     config = settings_from_flags(recipe, [], flags)
@@ -68,12 +68,12 @@ def test_variants() -> None:
     naive = changed["naive"].agent.trajectory_encoder
     assert isinstance(naive, TransformerConfig)
     assert not (naive.sigma_reparam or naive.normformer or naive.head_scaling)
-    assert changed["no-filtered-imitation"].learner.imitation.weight == 0.0
+    assert changed["no-filtered-bc"].learner.filtered_bc.weight == 0.0
     assert not changed["no-multi-gamma"].agent.multi_gamma
     assert not changed["no-popart"].agent.popart
     with pytest.raises(UserError, match="no-memory"):
         apply_variants(base, ["no-memori"])
-    flags = settings_from_flags(recipe, ["gru"], ["--agent.trajectory-encoder.width", "32"])
+    flags = settings_from_flags(recipe, ["gru"], ["--agent.trajectory-encoder.d-model", "32"])
     assert flags.agent.trajectory_encoder.state_size == 32
 
 
@@ -89,7 +89,7 @@ def test_variants_without_what_is_not_of_the_paper() -> None:
         assert encoder.state_size == base.agent.trajectory_encoder.state_size
 
 
-OF_INSTRUCTIONS = ("no-relabeling", "relabel-all", "uniform-relabeling", "single-goal", "hidden-plan")
+OF_INSTRUCTIONS = ("no-relabeling", "relabel-all", "no-goal-importance-sampling", "no-multi-goal", "no-planning")
 
 
 def test_variants_of_tasks_with_instructions() -> None:
@@ -98,9 +98,9 @@ def test_variants_of_tasks_with_instructions() -> None:
     changed = {name: apply_variants(base, [name]) for name in OF_INSTRUCTIONS}
     assert changed["no-relabeling"].replay.relabel.mode == "none"
     assert changed["relabel-all"].replay.relabel.mode == "all"
-    assert not changed["uniform-relabeling"].replay.relabel.importance_sampling
-    assert isinstance(changed["single-goal"].env, PackageDeliveryConfig) and changed["single-goal"].env.max_goals == 1
-    assert isinstance(changed["hidden-plan"].env, PackageDeliveryConfig) and changed["hidden-plan"].env.hide_plan
+    assert not changed["no-goal-importance-sampling"].replay.relabel.importance_sampling
+    assert isinstance(changed["no-multi-goal"].env, PackageDeliveryConfig) and changed["no-multi-goal"].env.max_goals == 1
+    assert isinstance(changed["no-planning"].env, PackageDeliveryConfig) and changed["no-planning"].env.hide_future_goals
     for name in OF_INSTRUCTIONS:
         with pytest.raises(UserError, match="no instructions"):
             apply_variants(load_recipe("wind").configure(load_recipe("wind").environment), [name])
@@ -110,4 +110,4 @@ def test_a_task_object_replaces_the_task_whole() -> None:
     task = DarkKeyToDoorConfig(size=4, horizon=40, attempt_length=10)
     config = settings_from_overrides(load_recipe("dark-key-to-door"), [], {"env": task})
     assert config.env == task
-    assert config.context == 40
+    assert config.resolved_context_length == 40

@@ -1,4 +1,4 @@
-"""Standardised scores and aggregates, against hand-computed ones and the paper's figure 3."""
+"""Standardized scores and aggregates, against hand-computed ones and the paper's figure 3."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from yamame.suite.reference import Reference, published_summaries, references
 from yamame.suite.scores import aggregate
 
 AMAGO_STANDARDISED = {"AutoencodeEasy": 0.1395, "RepeatPreviousMedium": 0.1179, "RepeatPreviousHard": 0.0418}
-"""The GRU's standardised scores in figure 3, where the published bounds are pinned well."""
+"""The GRU's standardized scores in figure 3, where the published bounds are pinned well."""
 
 
 def reference(**changes: float | None) -> Reference:
@@ -44,14 +44,14 @@ def test_the_shipped_figures_are_those_of_all_environments() -> None:
     assert len(worst) == 7 and max(abs(known - random) for known, random in worst) < 0.03
     # the environments whose figures are the medians of figure 3
     medians = {each.scale: each for each in published_summaries() if each.statistic == "median"}
-    assert references()["MultiarmedBanditHard"].gru == float(medians["unstandardised"].gru) == 0.516
+    assert references()["MultiarmedBanditHard"].gru == float(medians["unstandardized"].gru) == 0.516
     means = {each.scale: each for each in published_summaries() if each.statistic == "mean"}
-    assert float(means["unstandardised"].paper) == pytest.approx(0.629, abs=5e-4)
-    assert means["standardised"].paper == "0.9545..0.9575"
+    assert float(means["unstandardized"].paper) == pytest.approx(0.629, abs=5e-4)
+    assert means["standardized"].paper == "0.9545..0.9575"
     # 24 of the 39 have a published GRU figure; the mean over all leaves 3.25 for the other 15
     grus = [each.gru for each in references().values() if each.gru is not None]
     assert len(grus) == 24
-    assert 39 * float(means["unstandardised"].gru) - sum(grus) == pytest.approx(3.25, abs=0.03)
+    assert 39 * float(means["unstandardized"].gru) - sum(grus) == pytest.approx(3.25, abs=0.03)
 
 
 def test_aggregates_by_hand() -> None:

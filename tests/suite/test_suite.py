@@ -15,13 +15,13 @@ from many_runs import SMALL, interrupt_in_round, refused, snapshot
 
 from yamame.cli import main
 from yamame.run.metrics import read_metrics
-from yamame.run.run_directory import lock
+from yamame.run.run_directory import lock_run_dir
 from yamame.suite.results import collect_results
 
 pytestmark = pytest.mark.slow
 
-SUITE = ["suite", "popgym", "--names", "MineSweeperEasy,HigherLowerEasy", "--env-steps", "256", *SMALL]
-SUITE += ["--env.workers", "0", "--evaluation.every-env-steps", "100", "--context-length", "8"]
+SUITE = ["suite", "popgym", "--envs", "MineSweeperEasy,HigherLowerEasy", "--env-steps", "256", *SMALL]
+SUITE += ["--env.num-workers", "0", "--eval.interval-env-steps", "100", "--context-length", "8"]
 RESULTS = {"results.csv", "results.md", "results.png"}
 
 
@@ -60,15 +60,15 @@ def test_makes_what_is_missing_and_leaves_what_is_finished(capsys: pytest.Captur
     for row in told["environments"]:
         for seed, mmer in zip(row["seeds"], row["mmer"], strict=True):
             run = suite / f"{row['environment']}-seed-{seed}"
-            returns = [line["evaluate/return_mean"] for line in read_metrics(run) if "evaluate/return_mean" in line]
+            returns = [line["eval/return_mean"] for line in read_metrics(run) if "eval/return_mean" in line]
             final = json.loads((run / "result.json").read_text())["return_mean"]
             assert returns and mmer == max([*returns, final])
     higher_lower, mine_sweeper = told["environments"]
     assert higher_lower["mmer_mean"] == pytest.approx(sum(higher_lower["mmer"]) / 2)
     bounds = -0.0093, 0.529  # random actions and the best baseline, as shipped
     expected = (higher_lower["mmer_mean"] - bounds[0]) / (bounds[1] - bounds[0])
-    assert higher_lower["standardised"] == pytest.approx(expected) and not higher_lower["standardised_is_exact"]
-    assert mine_sweeper["standardised"] is None and told["standardised"]["environments"] == 1
+    assert higher_lower["standardized"] == pytest.approx(expected) and not higher_lower["standardized_is_exact"]
+    assert mine_sweeper["standardized"] is None and told["standardized"]["environments"] == 1
 
     capsys.readouterr()
     assert main(["suite", "popgym", "--report-only"]) == 0
@@ -83,7 +83,7 @@ def test_makes_what_is_missing_and_leaves_what_is_finished(capsys: pytest.Captur
 
 
 def test_a_longer_suite_goes_on_and_other_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    one = ["--names", "MineSweeperEasy"]
+    one = ["--envs", "MineSweeperEasy"]
     told, _ = made(capsys, *one)
     assert told["environments"][0]["env_steps"] == 256
     before = snapshot(Path("suites"))
@@ -92,7 +92,7 @@ def test_a_longer_suite_goes_on_and_other_settings_are_refused(capsys: pytest.Ca
         (["--env-steps", "64"], "env_st"),
     ):
         error = refused(capsys, *SUITE, *one, *flags)
-        assert "other settings" in error and said in error and "--directory" in error
+        assert "other settings" in error and said in error and "--output-dir" in error
     assert snapshot(Path("suites")) == before
     told, err = made(capsys, *one, "--env-steps", "320")
     assert told["environments"][0]["env_steps"] == 320 and "[1/1]" in err
@@ -116,9 +116,9 @@ def test_a_failing_environment_does_not_stop_the_others(
 def test_what_another_process_makes_is_left_to_it(capsys: pytest.CaptureFixture[str]) -> None:
     run = Path("suites/popgym/MineSweeperEasy-seed-0")
     run.mkdir(parents=True)
-    with lock(run):
+    with lock_run_dir(run):
         told, _ = made(capsys)
-    assert told["made_elsewhere"] == ["MineSweeperEasy seed 0"] and told["failed"] == {}
+    assert told["in_progress"] == ["MineSweeperEasy seed 0"] and told["failed"] == {}
     assert [row["environment"] for row in told["environments"]] == ["HigherLowerEasy"]
 
 
@@ -143,19 +143,19 @@ def test_a_signal_ends_the_suite_and_the_same_command_goes_on(
     with monkeypatch.context() as patch:
         interrupt_in_round(patch, 3)
         told, err = made(capsys, "--env-steps", "1000000")
-    assert told["stopped_by"] == "SIGINT" and told["unfinished_runs"] == 1 and told["environments"] == []
+    assert told["stopped_by"] == "SIGINT" and told["num_unfinished"] == 1 and told["environments"] == []
     assert "HigherLower" not in err
     run = Path("suites/popgym/MineSweeperEasy-seed-0")
     reached = read_metrics(run)[-1]["env_steps"]
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"env_steps": reached}))  # an end that is near
     told, _ = made(capsys, "--env-steps", str(reached + 64))
-    assert told["unfinished_runs"] == 0 and len(told["environments"]) == 2
+    assert told["num_unfinished"] == 0 and len(told["environments"]) == 2
     assert read_metrics(run)[-1]["env_steps"] == reached + 64
 
 
 def test_after_kill_9_the_same_command_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    command = [*SUITE, "--env-steps", "1600", "--checkpoint-every-seconds", "0", "--quiet"]
+    command = [*SUITE, "--env-steps", "1600", "--checkpoint.interval-seconds", "0", "--quiet"]
     program = str(Path(sys.executable).with_name("yamame"))
     run = Path("suites/popgym/HigherLowerEasy-seed-0")
     with subprocess.Popen(
@@ -190,15 +190,15 @@ def test_after_kill_9_the_same_command_goes_on(capsys: pytest.CaptureFixture[str
         ("", "arguments are required: SUITE"),
         ("atari --all", "unknown suite 'atari'"),
         ("popgym", "choose the environments by one of"),
-        ("popgym --all --level easy", "choose the environments by one of"),
-        ("popgym --names AutoencoderEasy", "did you mean 'AutoencodeEasy'?"),
-        ("popgym --names ,", "--names is empty"),
-        ("popgym --level hardest", "choose among easy, medium, hard"),
+        ("popgym --all --difficulty easy", "choose the environments by one of"),
+        ("popgym --envs AutoencoderEasy", "did you mean 'AutoencodeEasy'?"),
+        ("popgym --envs ,", "--envs is empty"),
+        ("popgym --difficulty hardest", "choose among easy, medium, hard"),
         ("popgym --all --seeds 1,x", "'1,x' is not a list of numbers"),
-        ("popgym --level easy --learner.learning-rat 1", "did you mean --learner.learning-rate?"),
-        ("popgym --level easy --seed 3", "use --seeds"),
-        ("popgym --level easy --env.name X", "use --names"),
-        ("popgym --level easy --variant no-memry", "choose among"),
+        ("popgym --difficulty easy --learner.learning-rat 1", "did you mean --learner.learning-rate?"),
+        ("popgym --difficulty easy --seed 3", "use --seeds"),
+        ("popgym --difficulty easy --env.name X", "use --envs"),
+        ("popgym --difficulty easy --variant no-memry", "choose among"),
         ("popgym --report-only", "does not exist"),
         ("popgym --report-only --env-steps 3", "of no use with --report-only"),
     ],
@@ -210,6 +210,6 @@ def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys
 
 def test_an_empty_folder_has_an_empty_table(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine").mkdir()
-    assert main(["suite", "popgym", "--report-only", "--directory", "mine"]) == 0
+    assert main(["suite", "popgym", "--report-only", "--output-dir", "mine"]) == 0
     assert "nothing to count yet" in capsys.readouterr().out
     assert {path.name for path in Path("mine").iterdir()} == RESULTS

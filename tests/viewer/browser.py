@@ -14,7 +14,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from yamame.viewer.app import build_app
-from yamame.viewer.catalogue import Catalogue
+from yamame.viewer.catalogue import RunIndex
 from yamame.viewer.security import Access
 
 DRIVER = Path("/usr/bin/chromedriver")
@@ -56,7 +56,7 @@ def chromium(profile: Path, downloads: Path | None = None) -> Iterator[webdriver
 @contextmanager
 def viewer(*roots: Path) -> Iterator[str]:
     """A viewer over these folders, served from a thread of this process; its address, without a slash at the end."""
-    config = uvicorn.Config(build_app(Catalogue(roots), Access()), port=0, log_level="error", lifespan="off")
+    config = uvicorn.Config(build_app(RunIndex(roots), Access()), port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -13,7 +13,7 @@ from many_runs import SMALL
 
 from yamame.cli import main
 from yamame.viewer.app import build_app
-from yamame.viewer.catalogue import Catalogue
+from yamame.viewer.catalogue import RunIndex
 from yamame.viewer.security import Access
 
 with warnings.catch_warnings():
@@ -36,7 +36,7 @@ def write_run(run: Path, lines: Sequence[dict[str, Any]] = (), **config: Any) ->
     run.mkdir(parents=True)
     config = {"type": "yamame.run.config:RunConfig", "env_steps": 1000, "seed": 0, **config}
     (run / "config.json").write_text(json.dumps(config))
-    (run / "about.json").write_text(json.dumps({"recipe": "made-up", "expected": ""}))
+    (run / "metadata.json").write_text(json.dumps({"recipe": "made-up", "expected": ""}))
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
 
@@ -51,7 +51,7 @@ def line(step: int, **values: float) -> dict[str, Any]:
 def client(*roots: Path, access: Access | None = None, host: str = "127.0.0.1") -> Iterator[TestClient]:
     """What asks a viewer over these folders, without a network; every look finds the folders as they are now."""
     ticks = iter(range(1_000_000))
-    app = build_app(Catalogue(roots, clock=lambda: 10.0 * next(ticks)), access or Access())
+    app = build_app(RunIndex(roots, clock=lambda: 10.0 * next(ticks)), access or Access())
     with TestClient(app, base_url=f"http://{host}:8000", follow_redirects=False) as asking:
         yield asking
 

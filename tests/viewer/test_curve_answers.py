@@ -13,7 +13,7 @@ from runs_to_view import client, ids, line, same, train, write_run
 from starlette.testclient import TestClient
 
 from yamame.run.metrics import read_metrics
-from yamame.run.run_directory import lock
+from yamame.run.run_directory import lock_run_dir
 
 
 def curves(asking: TestClient, runs: str, *keys: str, **parameters: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def curves(asking: TestClient, runs: str, *keys: str, **parameters: Any) -> dict
 
 
 def test_every_number_that_a_real_run_logged_is_there(tmp_path: Path) -> None:
-    run = train(tmp_path / "one", "--evaluation.every-env-steps", "128")
+    run = train(tmp_path / "one", "--eval.interval-env-steps", "128")
     logged = read_metrics(run)
     with client(tmp_path) as asking:
         (one,) = ids(asking).values()
@@ -34,20 +34,20 @@ def test_every_number_that_a_real_run_logged_is_there(tmp_path: Path) -> None:
                 (series,) = drawn[key]
                 measured = [(entry[axis], entry[key]) for entry in logged if entry.get(key) is not None]
                 assert same(series["x"], [x for x, _ in measured]) and same(series["line"], [y for _, y in measured])
-        (evaluated,) = curves(asking, one, "evaluate/return_mean")["evaluate/return_mean"]
+        (evaluated,) = curves(asking, one, "eval/return_mean")["eval/return_mean"]
         rows = list(csv.reader(io.StringIO(asking.get("/api/curves.csv", params={"runs": one, "key": shown}).text)))
-    ends = {"evaluate/return_ci95_low", "evaluate/return_ci95_high"}
+    ends = {"eval/return_ci95_low", "eval/return_ci95_high"}
     assert set(shown) == {key for entry in logged for key in entry if "/" in key} - ends and len(shown) == len(
         set(shown)
     )
     assert evaluated["kind"] == "interval"
-    lows = [entry["evaluate/return_ci95_low"] for entry in logged if "evaluate/return_ci95_low" in entry]
+    lows = [entry["eval/return_ci95_low"] for entry in logged if "eval/return_ci95_low" in entry]
     assert same(evaluated["low"], lows)
-    assert {"replay/age_updates", "value/popart_deviation_discount_0.99", "loss/entropy", "faults/restarts"} <= set(
+    assert {"replay/median_age_updates", "critic/popart_std_gamma_0.99", "actor/entropy", "faults/restarts"} <= set(
         shown
     )
     titles = [section["title"] for section in panels["sections"]]
-    assert titles[:2] == ["Learning", "Losses"] and "Everything else" not in titles
+    assert titles[:2] == ["Learning", "Losses"] and "Other" not in titles
     assert rows[0] == ["run", "env_steps", "updates", "wall_seconds", *shown]
     for row, entry in zip(rows[1:], logged, strict=True):
         assert row[0] == "one"
@@ -56,15 +56,15 @@ def test_every_number_that_a_real_run_logged_is_there(tmp_path: Path) -> None:
 
 
 def test_unknown_metrics_are_shown_below(tmp_path: Path) -> None:
-    values = {"mine/thing": 1.0, "collect/return_attempt_10": 1.0, "collect/return_attempt_9": 2.0, "faults/hang": 1.0}
+    values = {"mine/thing": 1.0, "rollout/return_mean_attempt_10": 1.0, "rollout/return_mean_attempt_9": 2.0, "faults/hang": 1.0}
     write_run(tmp_path / "one", [line(1) | values])
     with client(tmp_path) as asking:
         (one,) = ids(asking).values()
         sections = asking.get("/api/curves/panels", params={"runs": one}).json()["sections"]
     by_title = {section["title"]: section["panels"] for section in sections}
-    assert [panel["keys"] for panel in by_title["Everything else"]] == [["mine/thing"]]
+    assert [panel["keys"] for panel in by_title["Other"]] == [["mine/thing"]]
     assert [panel["keys"] for panel in by_title["Learning"]] == [
-        ["collect/return_attempt_9", "collect/return_attempt_10"]
+        ["rollout/return_mean_attempt_9", "rollout/return_mean_attempt_10"]
     ]
     assert [panel["title"] for panel in by_title["Faults"]] == ["Hang"]
 
@@ -80,7 +80,7 @@ def test_seeds_are_one_line_with_a_band(tmp_path: Path) -> None:
         assert [entry["label"] for entry in lines] == ["maze (3 seeds)", "maze-wide-seed-0"]
         together, alone = curves(asking, runs, "loss/td", grouped=1)["loss/td"]
         assert len(curves(asking, runs, "loss/td", grouped=0)["loss/td"]) == 4
-    assert (together["who"], together["kind"], alone["kind"]) == (lines[0]["who"], "seeds", "range")
+    assert (together["series_id"], together["kind"], alone["kind"]) == (lines[0]["series_id"], "seeds", "range")
     assert (together["seeds"][0], together["seeds"][-1]) == (3, 2)
     assert together["line"][0] == 3.0 and together["line"][-1] == 4.0
     half = 4.303 * np.std([1, 2, 6], ddof=1) / math.sqrt(3)  # Student's, two degrees of freedom
@@ -128,7 +128,7 @@ def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path: Path, monkeypa
         first = version()
         assert len(taken) == 100
         unchanged = asking.get("/api/curves/panels", params={"runs": one, "known": first}).json()
-        assert set(unchanged) == {"version", "problems"} and len(taken) == 100
+        assert set(unchanged) == {"version", "warnings"} and len(taken) == 100
         new = json.dumps(line(100, loss__td=-5.0)).encode()
         with path.open("ab") as file:
             file.write(new[:20])
@@ -171,8 +171,8 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
     ]
     good = [
         b'{"env_steps": 1, "updates": 1, "wall_seconds": 1, "loss/td": NaN, "loss/a,b": 1}',
-        b'{"env_steps": 2, "updates": 1, "wall_seconds": 1, "loss/td": 1e999, "loss/entropy": -Infinity}',
-        b'{"env_steps": 3, "updates": 1, "wall_seconds": 1, "loss/td": "4", "loss/imitation": [1], "loss/x": true}',
+        b'{"env_steps": 2, "updates": 1, "wall_seconds": 1, "loss/td": 1e999, "actor/entropy": -Infinity}',
+        b'{"env_steps": 3, "updates": 1, "wall_seconds": 1, "loss/td": "4", "loss/filtered_bc": [1], "loss/x": true}',
         b'{"env_steps": 4, "updates": 1, "wall_seconds": 1, "loss/td": 5, "\\ud800/\\ud800": 1, "<b>/x": null}',
         b'{"env_steps": 5, "updates": 1, "wall_seconds": 1, "loss/td": 1e300, "' + b"k" * 300 + b'/x": 1}',
         b'{"env_steps": 6, "updates": 1, "wall_seconds": 1, "loss/td": -1e300}',
@@ -183,15 +183,15 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
     with client(tmp_path) as asking:
         (one,) = ids(asking).values()
         answer = asking.get("/api/curves/panels", params={"runs": one}).json()
-        assert answer["problems"] == [
+        assert answer["warnings"] == [
             "one: 7 lines were passed over: damaged, or not a run's",
             "one: some metrics are not shown: more than 500, or no names to print",
         ]
         shown = [key for section in answer["sections"] for panel in section["panels"] for key in panel["keys"]]
-        drawn = curves(asking, one, "loss/td", "loss/a,b", "loss/entropy", smoothing=0.5)
+        drawn = curves(asking, one, "loss/td", "loss/a,b", "actor/entropy", smoothing=0.5)
         assert asking.get("/api/curves.csv", params={"runs": one, "key": shown}).status_code == 200
     assert drawn["loss/td"][0]["x"] == [4, 5, 6] and drawn["loss/a,b"][0]["line"] == [1.0]
-    assert drawn["loss/entropy"] == []
+    assert drawn["actor/entropy"] == []
     assert not any("k" * 300 in key or "\ud800" in key for key in shown)
 
 
@@ -202,14 +202,14 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(columns, "MOST_KEYS", 3)
     for name in "abcd":
         write_run(tmp_path / name, [line(step, a__a=step, b__b=1, c__c=2, d__d=3) for step in range(2_000)])
-    cache = columns.ColumnsCache(max_bytes=12_000)
+    cache = columns.MetricTableCache(max_bytes=12_000)
     found = [cache.of(tmp_path / name / "metrics.jsonl") for name in "abcd"]
     assert all(one.nbytes <= 800 * 8 for one in found) and cache.nbytes <= 12_000
     assert cache.of(tmp_path / "d" / "metrics.jsonl") is found[-1]
     assert cache.of(tmp_path / "a" / "metrics.jsonl") is not found[0]
     x, y = found[0].curve("env_steps", "a/a")
     assert 60 < len(x) < 134 and (x == y).all() and x[0] == 0 and x[-1] > 1_900 and len(set(np.diff(x))) == 1
-    assert found[0].problems == [
+    assert found[0].warnings == [
         "of very many lines, one in 16 is shown",
         "some metrics are not shown: more than 3, or no names to print",
     ]
@@ -248,7 +248,7 @@ def test_a_run_that_ends_is_news_though_nothing_more_was_measured(tmp_path: Path
             found: dict[str, Any] = asking.get("/api/curves/panels", params={"runs": one, "known": known}).json()
             return found
 
-        with lock(run):
+        with lock_run_dir(run):
             going_on = panels()
             assert going_on["lines"][0]["running"] and "lines" not in panels(going_on["version"])
         assert panels(going_on["version"])["lines"][0]["running"] is False

@@ -17,10 +17,10 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 from solved_tmaze import JUNCTION, solved_tmaze
 
-from yamame.inspection.record import record
+from yamame.inspection.record import record_trial
 from yamame.records.errors import UserError
-from yamame.viewer.rollout_json import Pictures, numbers, recording_json
-from yamame.viewer.rollouts import Kept, Stage
+from yamame.viewer.rollout_json import Pictures, numbers, recording_to_json
+from yamame.viewer.rollouts import CachedReply, TrialPlayer
 
 pytestmark = pytest.mark.slow
 
@@ -97,18 +97,18 @@ def test_what_the_server_says_of_a_trial(tmp_path: Path) -> None:
     with client_for(tmp_path) as client:
         address = run_of(client)
         offer = client.get(address).json()
-        assert offer["checkpoints"] == [{"name": "newest", "updates": 1501}]
+        assert offer["checkpoints"] == [{"name": "latest", "updates": 1501}]
         assert offer["adaptation"]["success_per_attempt"] == [1.0] and not offer["instructed"]
         told = client.get(f"{address}/recording", params={"seed": SEED}).json()
-        recording = record(run)
+        recording = record_trial(run)
         assert told["steps"] == len(recording) and told["actions"] == ["right", "up", "left", "down"]
-        assert [places[0] for places in told["taken"]] == recording.trajectory.action.tolist()
+        assert [places[0] for places in told["actions_taken"]] == recording.trajectory.action.tolist()
         np.testing.assert_allclose(told["q"], recording.insight.q_TG, rtol=1e-4, atol=1e-6)
         check_attention(told["attention"], recording.insight.attention)
         content = client.get(f"{address}/pictures/{told['key']}").content
         sizes = told["pictures"]["sizes"]
         assert len(content) == sum(sizes) and content[: sizes[0]] == recording.frames[0]
-        measured = client.get(f"{address}/adaptation", params={"seed": "3", "checkpoint": "newest"}).json()
+        measured = client.get(f"{address}/adaptation", params={"seed": "3", "checkpoint": "latest"}).json()
         assert measured["trials"] == 64 and measured["return_per_attempt"] == [1.0]
 
 
@@ -153,33 +153,33 @@ def test_damaged_runs_and_forgotten_pictures(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_breaks_is_told_in_a_line() -> None:
-    stage = Stage()
+    stage = TrialPlayer()
     with pytest.raises(UserError, match=r"cannot be played: ValueError\('no'\)"):
-        stage.answer("a", lambda: _broken())
-    assert stage.answer("a", lambda: Kept(b"{}")).body == b"{}"
+        stage.get_or_play("a", lambda: _broken())
+    assert stage.get_or_play("a", lambda: CachedReply(b"{}")).body == b"{}"
 
 
-def _broken() -> Kept:
+def _broken() -> CachedReply:
     raise ValueError("no")
 
 
 def test_one_trial_at_a_time_and_few_are_kept() -> None:
-    stage = Stage(kept_bytes=250, patience_seconds=0.05)
+    stage = TrialPlayer(kept_bytes=250, patience_seconds=0.05)
 
-    def impatient() -> Kept:
+    def impatient() -> CachedReply:
         with pytest.raises(UserError, match="another trial is being played"):
-            stage.answer("second", lambda: Kept(b""))
-        return Kept(b"x" * 100)
+            stage.get_or_play("second", lambda: CachedReply(b""))
+        return CachedReply(b"x" * 100)
 
-    stage.answer("first", impatient)
+    stage.get_or_play("first", impatient)
     for key in ("second", "third"):
-        stage.answer(key, lambda: Kept(b"x" * 100))
+        stage.get_or_play(key, lambda: CachedReply(b"x" * 100))
     assert stage.find("first") is None and stage.find("second") is not None
-    assert stage.answer("third", _broken).body == b"x" * 100
+    assert stage.get_or_play("third", _broken).body == b"x" * 100
 
 
 def test_numbers_that_json_does_not_know(tmp_path: Path) -> None:
     assert numbers(np.array([[1.23456789, np.nan], [np.inf, -2.0]])) == [[1.2346, None], [None, -2.0]]
-    recording = record(solved_tmaze(tmp_path), longest=3)
-    told = recording_json(recording, Pictures.of(recording))
-    assert json.loads(json.dumps(told, allow_nan=False))["cut"] is True
+    recording = record_trial(solved_tmaze(tmp_path), longest=3)
+    told = recording_to_json(recording, Pictures.from_recording(recording))
+    assert json.loads(json.dumps(told, allow_nan=False))["truncated"] is True

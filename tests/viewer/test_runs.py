@@ -8,10 +8,10 @@ import pytest
 from many_runs import interrupt_in_round, snapshot
 from runs_to_view import client, ids, line, row, train, write_run
 
-from yamame.run.round import Round
-from yamame.run.run_directory import lock
-from yamame.viewer.catalogue import DEEPEST
-from yamame.viewer.summary import WITHOUT_A_WORD
+from yamame.run.round import TrainingIteration
+from yamame.run.run_directory import lock_run_dir
+from yamame.viewer.catalogue import MAX_DEPTH
+from yamame.viewer.summary import KILLED_REASON
 
 pytestmark = pytest.mark.slow
 
@@ -26,21 +26,21 @@ def test_the_states_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         train(runs / "nested" / "stopped")
     with monkeypatch.context() as patch:
         rounds = iter([None, None])
-        original = Round.go_on
+        original = TrainingIteration.run
 
-        def failing(self: Round, *args: object) -> float:
+        def failing(self: TrainingIteration, *args: object) -> float:
             if next(rounds, "end") == "end":
                 raise ValueError("the environment <b>fell</b> over")
             return original(self, *args)  # type: ignore[arg-type]
 
-        patch.setattr(Round, "go_on", failing)
+        patch.setattr(TrainingIteration, "run", failing)
         with pytest.raises(ValueError, match="fell"):
             train(runs / "broken")
     before = snapshot(runs)
     with client(runs) as asking:
         done, stopped, broken = (row(asking, name) for name in ("done", "nested/stopped", "broken"))
-        with lock(runs / "broken"):
-            assert (row(asking, "broken")["state"], row(asking, "broken")["why"]) == ("running", "")
+        with lock_run_dir(runs / "broken"):
+            assert (row(asking, "broken")["state"], row(asking, "broken")["reason"]) == ("running", "")
     assert snapshot(runs) == before
     result = json.loads((finished / "result.json").read_text())
     assert (done["state"], done["recipe"], done["task"], done["seed"]) == (
@@ -53,43 +53,43 @@ def test_the_states_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (done["return_mean"], done["return_from"]) == (result["return_mean"], "final evaluation")
     assert (done["success_rate"], done["seconds_left"]) == (result["success_rate"], None)
     assert done["env_steps_per_second"] == pytest.approx(result["env_steps_per_second"])
-    assert (stopped["state"], stopped["why"]) == ("stopped", "by SIGINT")
+    assert (stopped["state"], stopped["reason"]) == ("stopped", "by SIGINT")
     assert 0 < stopped["env_steps"] < stopped["planned_env_steps"]
-    assert (broken["state"], broken["why"]) == ("failed", "ValueError: the environment <b>fell</b> over")
-    assert done["group"] == stopped["group"] and not done["problems"]
+    assert (broken["state"], broken["reason"]) == ("failed", "ValueError: the environment <b>fell</b> over")
+    assert done["group"] == stopped["group"] and not done["warnings"]
 
 
 def test_what_is_left_of_a_running_run_and_what_a_killed_one_says(tmp_path: Path) -> None:
     steps = [line(step, collect__return_mean=step / 10, collect__success_rate=0.5) for step in (100, 200, 400)]
     run = write_run(tmp_path / "one", steps)
     with client(tmp_path) as asking:
-        with lock(run):
+        with lock_run_dir(run):
             running = row(asking, "one")
         killed = row(asking, "one")
     assert (running["state"], running["env_steps_per_second"], running["seconds_left"]) == ("running", 10.0, 60.0)
     assert (running["return_mean"], running["return_from"], running["success_rate"]) == (40.0, "training", 0.5)
-    assert (killed["state"], killed["why"], killed["seconds_left"]) == ("stopped", WITHOUT_A_WORD, None)
+    assert (killed["state"], killed["reason"], killed["seconds_left"]) == ("stopped", KILLED_REASON, None)
 
 
 def test_runs_come_and_go(tmp_path: Path) -> None:
     with client(tmp_path) as asking:
-        assert asking.get("/api/runs").json() == {"runs": [], "problems": []}
+        assert asking.get("/api/runs").json() == {"runs": [], "warnings": []}
         run = write_run(tmp_path / "a" / "b", [line(10)])
         (run_id,) = ids(asking).values()
         assert run_id.isalnum() and ids(asking) == {"a/b": run_id}
         run.rename(tmp_path / "away")
         assert list(ids(asking)) == ["away"] and ids(asking)["away"] != run_id
         gone = asking.get("/api/curves/panels", params={"runs": run_id}).json()
-        assert gone["lines"] == [] and "no such run" in gone["problems"][0]
+        assert gone["lines"] == [] and "no such run" in gone["warnings"][0]
         (tmp_path / "away").rename(run)
         assert ids(asking) == {"a/b": run_id}
 
 
 def test_a_run_that_vanishes_while_it_is_looked_at(tmp_path: Path) -> None:
-    from yamame.viewer.catalogue import Catalogue, UnknownRunError
+    from yamame.viewer.catalogue import RunIndex, UnknownRunError
 
     run = write_run(tmp_path / "runs" / "one")
-    catalogue = Catalogue([tmp_path / "runs"], clock=lambda: 0.0)  # never looks again
+    catalogue = RunIndex([tmp_path / "runs"], clock=lambda: 0.0)  # never looks again
     (run_id,) = catalogue.found().entries
     assert catalogue.path(run_id) == run.resolve()
     run.rename(tmp_path / "away")
@@ -116,7 +116,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     inside = write_run(runs / "two")
     (runs / "link").symlink_to(outside)
     (runs / "loop").symlink_to(runs)
-    for name in ("result.json", "ending.json"):
+    for name in ("result.json", "status.json"):
         (inside / name).symlink_to(outside / "config.json")
     (inside / "metrics.jsonl").unlink()
     (inside / "metrics.jsonl").symlink_to(outside / "metrics.jsonl")
@@ -124,10 +124,10 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
         answer = asking.get("/api/runs").json()
         (found,) = answer["runs"]
         assert (found["name"], found["env_steps"]) == ("two", None)
-        assert sorted(found["problems"]) == [
-            f"{name} is a link: not followed" for name in ("ending.json", "metrics.jsonl", "result.json")
+        assert sorted(found["warnings"]) == [
+            f"{name} is a link: not followed" for name in ("status.json", "metrics.jsonl", "result.json")
         ]
-        (problem,) = answer["problems"]
+        (problem,) = answer["warnings"]
         assert problem.startswith("link is a link that leads out of runs: not followed")
         curves = asking.get("/api/curves", params={"runs": found["id"], "key": "loss/td"}).json()
         assert curves["curves"] == {"loss/td": []}
@@ -150,13 +150,13 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read_are_told_of(tmp_path: Path, content: bytes, problem: str) -> None:
     write_run(tmp_path / "good", [line(10)])
     run = write_run(tmp_path / "bad", [line(20)])
-    for name in ("config.json", "about.json", "result.json", "ending.json"):
+    for name in ("config.json", "metadata.json", "result.json", "status.json"):
         (run / name).write_bytes(content)
     with client(tmp_path) as asking:
         bad = row(asking, "bad")
-        assert (bad["state"], bad["env_steps"], len(bad["problems"])) == ("damaged", 20, 4)
-        assert all(problem in told for told in bad["problems"])
-        assert row(asking, "good")["problems"] == []
+        assert (bad["state"], bad["env_steps"], len(bad["warnings"])) == ("corrupted", 20, 4)
+        assert all(problem in told for told in bad["warnings"])
+        assert row(asking, "good")["warnings"] == []
         both = ",".join(ids(asking).values())
         answer = asking.get("/api/differences", params={"runs": both})
         assert answer.status_code == 422 and problem in answer.json()["error"]
@@ -164,7 +164,7 @@ def test_files_that_cannot_be_read_are_told_of(tmp_path: Path, content: bytes, p
 
 def test_wrong_kinds_of_values_are_not_known(tmp_path: Path) -> None:
     run = write_run(tmp_path / "odd", [line(10)], env_steps="many", seed=[1], env={"type": ["x"]})
-    (run / "about.json").write_text('{"recipe": {"a": 1}}')
+    (run / "metadata.json").write_text('{"recipe": {"a": 1}}')
     (run / "result.json").write_text('{"return_mean": "1e9", "success_rate": NaN, "env_steps": true, "updates": 1e999}')
     with client(tmp_path) as asking:
         odd = row(asking, "odd")
@@ -178,11 +178,11 @@ def test_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(run / "metrics.jsonl")
     os.mkfifo(run / "lock")
     with client(tmp_path) as asking:
-        assert row(asking, "one")["problems"] == ["metrics.jsonl is no plain file"]
+        assert row(asking, "one")["warnings"] == ["metrics.jsonl is no plain file"]
 
 
 def test_no_deeper_than_runs_lie(tmp_path: Path) -> None:
-    deep = tmp_path.joinpath(*(str(level) for level in range(DEEPEST)))
+    deep = tmp_path.joinpath(*(str(level) for level in range(MAX_DEPTH)))
     write_run(deep)
     write_run(deep.parent / "x" / "too-deep")
     write_run(tmp_path / ".hidden" / "one")

@@ -39,8 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real runs: two seeds that differ in nothing else, and one that is narrower."""
     folder = tmp_path_factory.mktemp("view") / "runs"
     for seed in (0, 1):
-        train(folder / f"maze-seed-{seed}", "--seed", str(seed), "--evaluation.every-env-steps", "128")
-    train(folder / "narrow", "--agent.actor.hidden", "4", "--env-steps", "192")
+        train(folder / f"maze-seed-{seed}", "--seed", str(seed), "--eval.interval-env-steps", "128")
+    train(folder / "narrow", "--agent.actor.hidden-sizes", "4", "--env-steps", "192")
     return folder
 
 
@@ -71,7 +71,7 @@ def open_curves(driver: Chrome, address: str) -> None:
     if not driver.find_element(By.CSS_SELECTOR, "thead input").is_selected():
         click(driver, "thead input")
     click(driver, "#to-curves")
-    wait_for(lambda: panel_line(driver, "collect/return_mean"), "a curve is drawn")
+    wait_for(lambda: panel_line(driver, "rollout/return_mean"), "a curve is drawn")
 
 
 def panel_line(driver: Chrome, key: str) -> str:
@@ -103,8 +103,8 @@ def test_runs_are_listed_filtered_sorted_and_compared(driver: Chrome, address: s
     click(driver, '[aria-label="Choose maze-seed-0"]')
     assert texts(driver, ".actions span") == ["2 chosen"]
     click(driver, "#to-differences")
-    wait_for(lambda: "agent.actor.hidden" in texts(driver, "tbody th"), "the fields that differ")
-    assert texts(driver, "tbody th") == ["env_steps", "agent.actor.hidden", "evaluation.every_env_steps"]
+    wait_for(lambda: "agent.actor.hidden_sizes" in texts(driver, "tbody th"), "the fields that differ")
+    assert texts(driver, "tbody th") == ["env_steps", "agent.actor.hidden_sizes", "eval.interval_env_steps"]
     assert "[4]" in texts(driver, "tbody td") and "[8]" in texts(driver, "tbody td")
     assert complaints(driver) == []
 
@@ -113,16 +113,16 @@ def test_curves_of_several_runs(driver: Chrome, address: str, folder: Path) -> N
     open_curves(driver, address)
     wait_for(lambda: len(texts(driver, ".chip .name")) == 2, "seeds are one line")
     assert texts(driver, ".chip .name")[-1] != "" and "maze (2 seeds)" in texts(driver, ".chip .name")
-    assert driver.find_elements(By.CSS_SELECTOR, '[data-keys="collect/return_mean"] path.range')
+    assert driver.find_elements(By.CSS_SELECTOR, '[data-keys="rollout/return_mean"] path.range')
     assert texts(driver, ".sections h2")[:2] == ["Learning", "Losses"]
-    before = panel_line(driver, "collect/return_mean")
+    before = panel_line(driver, "rollout/return_mean")
     click(driver, '[data-axis="wall_seconds"]')
-    wait_for(lambda: panel_line(driver, "collect/return_mean") != before, "another axis is another picture")
-    assert "wall time" in driver.find_element(By.CSS_SELECTOR, '[data-keys="collect/return_mean"] svg').text
+    wait_for(lambda: panel_line(driver, "rollout/return_mean") != before, "another axis is another picture")
+    assert "wall time" in driver.find_element(By.CSS_SELECTOR, '[data-keys="rollout/return_mean"] svg').text
     click(driver, '[data-axis="env_steps"]')
     click(driver, "#grouped")
     wait_for(lambda: len(texts(driver, ".chip .name")) == 3, "every run is a line")
-    panel = '[data-keys="collect/return_mean"]'
+    panel = '[data-keys="rollout/return_mean"]'
     wait_for(lambda: len(driver.find_elements(By.CSS_SELECTOR, f"{panel} path.line")) == 3, "three lines")
     driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", driver.find_element(By.CSS_SELECTOR, panel))
     ActionChains(driver).move_to_element(driver.find_element(By.CSS_SELECTOR, f"{panel} .drawing")).perform()
@@ -177,7 +177,7 @@ def test_a_live_run_grows_and_its_end_is_told(driver: Chrome, tmp_path: Path) ->
         "--env-steps",
         "10000000",
         *SMALL,
-        "--evaluation.solved-return",
+        "--eval.stop-return",
         "99",
     ]
     training = subprocess.Popen(
@@ -192,10 +192,10 @@ def test_a_live_run_grows_and_its_end_is_told(driver: Chrome, tmp_path: Path) ->
             steps = texts(driver, "td.steps")
             wait_for(lambda: texts(driver, "td.steps") != steps, "its steps go on")
             click(driver, "td.name a")
-            first = wait_for(lambda: panel_line(driver, "collect/return_mean"), "its curve")
+            first = wait_for(lambda: panel_line(driver, "rollout/return_mean"), "its curve")
             assert texts(driver, ".live") == ["live"]
             longer = wait_for(
-                lambda: (d := panel_line(driver, "collect/return_mean")).count("L") > first.count("L") and d,
+                lambda: (d := panel_line(driver, "rollout/return_mean")).count("L") > first.count("L") and d,
                 "the curve grows",
             )
             assert len(re.findall(r"[ML]", longer)) <= len(read_metrics(run))
@@ -204,7 +204,7 @@ def test_a_live_run_grows_and_its_end_is_told(driver: Chrome, tmp_path: Path) ->
             wait_for(lambda: texts(driver, ".live") in ([], [""]), "it is live no more")
             driver.get(f"{address}/#/runs")
             wait_for(lambda: texts(driver, ".pill") == ["stopped"], "it has stopped")
-            assert texts(driver, ".why") == ["by SIGINT"]
+            assert texts(driver, ".reason") == ["by SIGINT"]
     finally:
         if training.poll() is None:
             training.kill()
@@ -218,27 +218,27 @@ def test_hostile_runs_do_nothing_and_are_told_of(driver: Chrome, tmp_path: Path)
     run = write_run(
         runs / HOSTILE, [line(step, loss__td=step) | {f"x/{script}": 1.0} for step in range(3)], name=script
     )
-    (run / "about.json").write_text(f'{{"recipe": "{script}"}}')
-    (run / "ending.json").write_text(f'{{"how": "failed", "why": "{script}"}}')
+    (run / "metadata.json").write_text(f'{{"recipe": "{script}"}}')
+    (run / "status.json").write_text(f'{{"status": "failed", "reason": "{script}"}}')
     with (run / "metrics.jsonl").open("a") as file:
         file.write("\x00 junk\n[[[[\n" + '{"env_steps": 4, "upda')
     broken = write_run(runs / "broken")
     (broken / "config.json").write_text("[" * 100_000)
     with viewer(runs) as address:
         open_runs(driver, address, 2)
-        assert HOSTILE in names(driver) and script in texts(driver, ".why")
+        assert HOSTILE in names(driver) and script in texts(driver, ".reason")
         assert texts(driver, ".problem") == ["config.json is nested too deeply: not read"]
         click(driver, "#by-recipe")
         assert any(script in heading for heading in texts(driver, "tr.group"))
         click(driver, "thead input")
         click(driver, "#to-curves")
         wait_for(lambda: panel_line(driver, "loss/td"), "what can be read is drawn")
-        told = texts(driver, ".problems p")
+        told = texts(driver, ".warnings p")
         assert any("2 lines were passed over" in problem for problem in told), told
         assert any("nested too deeply" in problem for problem in told), told
         assert any(script in title for title in texts(driver, ".panel h3"))
         run.rename(tmp_path / "away")
-        wait_for(lambda: any("no such run" in problem for problem in texts(driver, ".problems p")), "it has vanished")
+        wait_for(lambda: any("no such run" in problem for problem in texts(driver, ".warnings p")), "it has vanished")
         assert driver.execute_script("return document.querySelectorAll('main script, main img').length") == 0
     assert complaints(driver) == []
 

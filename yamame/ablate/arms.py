@@ -41,7 +41,7 @@ def chosen_arms(variants: str | None, *, without_full: bool) -> list[Arm]:
     if not names:
         raise UserError(f"--variants: name what to compare, such as {','.join(list(VARIANTS)[:2])}")
     if FULL in names and without_full:
-        raise UserError(f"{FULL} is named by --variants and excluded by --without-full: leave one out")
+        raise UserError(f"{FULL} is named by --variants and excluded by --no-full: leave one out")
     arms = [Arm(name) for name in names if name != FULL]
     seen: dict[frozenset[str], str] = {}
     for arm in arms:

@@ -12,7 +12,7 @@ def add_ablate(commands: Any) -> None:
     ablate = commands.add_parser(
         "ablate",
         help="a recipe beside its variants: runs that go on where they stopped, learning curves and a table",
-        usage="yamame ablate RECIPE --variants A,B,A+B [--without-full] [--seeds 0,1,2] [--directory DIR] "
+        usage="yamame ablate RECIPE --variants A,B,A+B [--no-full] [--seeds 0,1,2] [--output-dir DIR] "
         "[--report-only] [--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
         description="Every other flag is one of the recipe's: yamame train RECIPE --help lists them. They make the "
         "unchanged recipe, an arm that is called full; every other arm differs from it by its variants alone.",
@@ -20,7 +20,7 @@ def add_ablate(commands: Any) -> None:
     )
     ablate.add_argument("recipe", metavar="RECIPE", help="a name that `yamame recipes` lists")
     ablate.add_argument("--variants", metavar="A,B,A+B", help="an arm for each; + joins variants in one arm")
-    ablate.add_argument("--without-full", action="store_true", help="no arm for the unchanged recipe")
+    ablate.add_argument("--no-full", action="store_true", help="no arm for the unchanged recipe")
     add_many(ablate, "arm", "ablations/RECIPE")
     ablate.set_defaults(command=_ablate)
 
@@ -33,7 +33,7 @@ def _ablate(options: argparse.Namespace, rest: list[str]) -> int:
     report = run_ablation(
         options.recipe,
         variants=options.variants,
-        without_full=options.without_full,
+        without_full=options.no_full,
         **of_many(options, rest),
     )
     print(json.dumps(report.to_json()) if options.json else report.to_text())

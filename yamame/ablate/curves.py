@@ -10,11 +10,11 @@ from jaxtyping import Float64
 
 from yamame.ablate.statistic import mean_over_seeds
 from yamame.run.config import RunConfig
-from yamame.run.metrics import EVALUATION_RETURN, EVALUATION_SUCCESS, read_metrics
+from yamame.run.metrics import EVAL_RETURN, EVAL_SUCCESS, read_metrics
 
 MOST_POINTS = 200
 """On a curve; more would not be seen."""
-_OF_RESULT = {EVALUATION_RETURN: "return_mean", EVALUATION_SUCCESS: "success_rate"}
+_OF_RESULT = {EVAL_RETURN: "return_mean", EVAL_SUCCESS: "success_rate"}
 """Metric -> what `result.json` calls it in the final evaluation."""
 
 
@@ -46,7 +46,7 @@ def run_curve(
     result: Mapping[str, Any] | None,
     config: RunConfig,
     *,
-    metric: str = EVALUATION_RETURN,
+    metric: str = EVAL_RETURN,
     along: str = "env_steps",
 ) -> RunCurve:
     """From a run's metrics, its `result.json` if it is finished, and its config; without points where none is known.
@@ -58,7 +58,7 @@ def run_curve(
     points = [(line[along], line[metric]) for line in lines]
     final = None if result is None else result.get(_OF_RESULT.get(metric, ""))
     if result is not None and final is not None:
-        shortly = config.evaluation.every_env_steps / 2
+        shortly = config.eval.interval_env_steps / 2
         last_kept = result["env_steps"] - shortly
         points = [point for line, point in zip(lines, points, strict=True) if line["env_steps"] < last_kept]
         points.append((result[along], final))

@@ -3,17 +3,17 @@
 from pathlib import Path
 
 from yamame.ablate.results import AblationResults
-from yamame.run.drawing import HEIGHT, RANDOM, axes_in, compact, draw_band, draw_random, legend_below, legend_height
+from yamame.run.drawing import HEIGHT, RANDOM, figure_axes, compact, plot_band, plot_random_baseline, legend_below, legend_height
 
 
 def draw_curves(path: Path, results: AblationResults) -> None:
     """Evaluation return against environment steps: mean over seeds, 95 % band, random actions as a dashed line."""
     arms = [(arm.arm.name, arm.curve) for arm in results.arms if arm.curve]
     labels = [name for name, _ in arms] + [RANDOM] * (results.random_return is not None)
-    with axes_in(path, height=HEIGHT + legend_height(labels)) as axes:
+    with figure_axes(path, height=HEIGHT + legend_height(labels)) as axes:
         for number, (name, curve) in enumerate(arms):
-            draw_band(axes, curve.x, curve.mean, curve.ci95, label=name, number=number, ended=curve.solved)
-        draw_random(axes, results.random_return)
+            plot_band(axes, curve.x, curve.mean, curve.ci95, label=name, number=number, ended=curve.solved)
+        plot_random_baseline(axes, results.random_return)
         axes.set(xlabel="environment steps", ylabel="mean return of an evaluation", title=results.recipe)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter(compact)

@@ -8,7 +8,7 @@ from yamame.many.planned_run import name_of_folder
 from yamame.many.results_files import RESULTS_FILES
 from yamame.records.errors import UserError
 from yamame.run.run_directory import CONFIG
-from yamame.run.session import read_about
+from yamame.run.session import read_metadata
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def found_runs(directory: Path, recipe: str) -> list[FoundRun]:
     if not directory.is_dir():
         return []
     if (directory / CONFIG).exists():
-        raise UserError(f"{directory} is a run itself: choose another --directory")
+        raise UserError(f"{directory} is a run itself: choose another --output-dir")
     entries = sorted(entry for entry in directory.iterdir() if not entry.name.startswith("."))
     strangers = [entry for entry in entries if _arm(entry) is None and entry.name not in RESULTS_FILES]
     if strangers and len(strangers) == len(entries):
@@ -40,7 +40,7 @@ def _found(run: Path, recipe: str) -> FoundRun:
     arm = _arm(run)
     if arm is None:
         raise _holds(run.parent, run.name)
-    of = read_about(run).recipe
+    of = read_metadata(run).recipe
     if of != recipe:
         raise _holds(run.parent, f"{run.name} of {of}")
     return FoundRun(arm, run)
@@ -52,4 +52,4 @@ def _arm(entry: Path) -> Arm | None:
 
 
 def _holds(directory: Path, what: str) -> UserError:
-    return UserError(f"{directory} holds something else ({what}): choose another --directory")
+    return UserError(f"{directory} holds something else ({what}): choose another --output-dir")

@@ -17,7 +17,7 @@ from yamame.run.variants import apply_variants
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 
-_OF_THE_COMPARISON = {"--seed": "--seeds", "--variant": "--variants", "--run-dir": "--directory"}
+_OF_THE_COMPARISON = {"--seed": "--seeds", "--variant": "--variants", "--run-dir": "--output-dir"}
 
 
 def plan(

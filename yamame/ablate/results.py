@@ -11,8 +11,8 @@ from yamame.ablate.arms import Arm
 from yamame.ablate.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.ablate.found import FoundRun, found_runs
 from yamame.ablate.statistic import Mean, mean_of
-from yamame.run.course import Summary
-from yamame.run.session import random_return, read_config, read_result
+from yamame.run.course import RunResult
+from yamame.run.session import random_baseline_return, read_config, read_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class FinishedRun:
 
     directory: Path
     seed: int
-    result: Summary
+    result: RunResult
     curve: RunCurve
 
 
@@ -90,7 +90,7 @@ class AblationResults:
         return {
             "variants": [arm.to_json() for arm in self.arms],
             "random_return": self.random_return,
-            "unfinished_runs": self.unfinished,
+            "num_unfinished": self.unfinished,
         }
 
 
@@ -104,7 +104,7 @@ def collect_results(directory: Path, recipe: str) -> AblationResults:
     return AblationResults(
         recipe=recipe,
         arms=arms,
-        random_return=random_return(arms[0].runs[0].directory) if arms else None,
+        random_return=random_baseline_return(arms[0].runs[0].directory) if arms else None,
         unfinished=len(found) - sum(len(arm.runs) for arm in arms),
     )
 

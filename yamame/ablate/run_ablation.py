@@ -24,7 +24,7 @@ def run_ablation(
     variants: str | None = None,
     without_full: bool = False,
     seeds: str = "0",
-    directory: Path | None = None,
+    output_dir: Path | None = None,
     report_only: bool = False,
     flags: Sequence[str] = (),
     size: str | None = None,
@@ -36,16 +36,16 @@ def run_ablation(
     folder that holds something else.
     """
     recipe = load_recipe(recipe).name
-    directory = ABLATIONS / recipe if directory is None else directory
+    output_dir = ABLATIONS / recipe if output_dir is None else output_dir
     if report_only:
-        require_folder(directory, flags, made_by=f"yamame ablate {recipe}")
+        require_folder(output_dir, flags, made_by=f"yamame ablate {recipe}")
         outcome = Outcome()
     else:
         arms = chosen_arms(variants, without_full=without_full)
-        runs = plan(recipe, arms, chosen_seeds(seeds), directory, flags=flags, size=size)
-        make_folder(directory)
+        runs = plan(recipe, arms, chosen_seeds(seeds), output_dir, flags=flags, size=size)
+        make_folder(output_dir)
         outcome = execute(runs, quiet=quiet)
-    results = collect_results(directory, recipe)
-    write_results(directory, results)
-    told = {"recipe": recipe, "directory": str(directory), **results.to_json()}
+    results = collect_results(output_dir, recipe)
+    write_results(output_dir, results)
+    told = {"recipe": recipe, "directory": str(output_dir), **results.to_json()}
     return Report(results=told, table=f"{markdown(results)}\nFigure: {directory / RESULTS_PICTURE}", outcome=outcome)

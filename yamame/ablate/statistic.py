@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from yamame.rollout.confidence import mean_ci95
+from yamame.rollout.confidence import bootstrap_ci95
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def mean_over_seeds(
 
     The interval of two or three seeds is their range: more than one resample in forty draws the same one each time.
     """
-    return values.mean(axis=0), np.stack(mean_ci95(values)) if len(values) > 1 else None
+    return values.mean(axis=0), np.stack(bootstrap_ci95(values)) if len(values) > 1 else None
 
 
 def mean_of(values: Sequence[float]) -> Mean:

@@ -14,18 +14,18 @@ from yamame.bench.config import describe_config, run_config
 from yamame.bench.machine import describe_machine
 from yamame.bench.measure import PeakMemory
 from yamame.bench.options import SizedOptions
-from yamame.bench.result import Result
-from yamame.environments.config import EnvironmentConfig
+from yamame.bench.result import BenchResult
+from yamame.environments.config import EnvConfig
 from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.environments.popgym import PopgymConfig
 from yamame.environments.tmaze import PassiveTMazeConfig
 from yamame.model.policy import Policy
-from yamame.records.errors import FieldError
-from yamame.records.interfaces import ActingPolicy, TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.errors import ConfigFieldError
+from yamame.records.interfaces import ActingPolicy, TrialVectorEnv
+from yamame.records.limits import check_range
 from yamame.records.step import PolicyInput, TrialStep
 from yamame.rollout.collect import Collector
-from yamame.run.build import Parts, build
+from yamame.run.build import TrainingComponents, build_components
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +46,12 @@ class CollectorBench(SizedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "num_envs", at_least=1)
-        check_limits(self, "horizon", at_least=0)
+        check_range(self, "num_envs", ge=1)
+        check_range(self, "horizon", ge=0)
         if self.steps < max(2, self.context):
-            raise FieldError(self, "horizon", f"must be at least 2 and the context, {self.context}")
-        if self.context > self.task.trial_length:
-            raise FieldError(self, "context", f"must be at most the {self.task.trial_length} steps of {self.task.task}")
+            raise ConfigFieldError(self, "horizon", f"must be at least 2 and the context, {self.context}")
+        if self.context > self.task.max_trial_steps:
+            raise ConfigFieldError(self, "context", f"must be at most the {self.task.max_trial_steps} steps of {self.task.task_name}")
 
     @property
     def steps(self) -> int:
@@ -59,25 +59,25 @@ class CollectorBench(SizedOptions):
         return self.horizon or self.context
 
     @property
-    def task(self) -> EnvironmentConfig:
-        """The task; `FieldError` where there is none of that name."""
+    def task(self) -> EnvConfig:
+        """The task; `ConfigFieldError` where there is none of that name."""
         if self.env == "passive-tmaze":
             return PassiveTMazeConfig(horizon=self.steps - 1)
         if self.env == "dark-key-to-door":
             return DarkKeyToDoorConfig(horizon=self.steps)
         suite, _, name = self.env.partition(":")
         if suite != "popgym":
-            raise FieldError(self, "env", f"{self.env!r}: give passive-tmaze, dark-key-to-door or popgym:NAME")
-        return PopgymConfig(name=name, workers=self.workers)
+            raise ConfigFieldError(self, "env", f"{self.env!r}: give passive-tmaze, dark-key-to-door or popgym:NAME")
+        return PopgymConfig(name=name, num_workers=self.workers)
 
-    def run(self) -> Result:
+    def run(self) -> BenchResult:
         """Measure."""
         self.use_threads()
         config = run_config(self, self.task, num_envs=self.num_envs)
-        with tempfile.TemporaryDirectory() as folder, closing(build(config, Path(folder), restarts=0)) as parts:
+        with tempfile.TemporaryDirectory() as folder, closing(build_components(config, Path(folder), restarts=0)) as parts:
             return self._measure(parts)
 
-    def _measure(self, parts: Parts) -> Result:
+    def _measure(self, parts: TrainingComponents) -> BenchResult:
         assert isinstance(parts.policy, Policy)
         policy = _TimedPolicy(parts.policy)
         environments = parts.collector.environments = _TimedEnvironments(parts.collector.environments)
@@ -86,7 +86,7 @@ class CollectorBench(SizedOptions):
         for _ in range(self.warmup):
             self._collect(parts, policy)
         measured: dict[str, list[float]] = {
-            name: [] for name in ("env_steps_per_second", "milliseconds_per_act", "policy_share", "environment_share")
+            name: [] for name in ("env_steps_per_second", "milliseconds_per_act", "policy_fraction", "environment_fraction")
         }
         with memory:
             for _ in range(self.repeats):
@@ -94,17 +94,17 @@ class CollectorBench(SizedOptions):
                 seconds, env_steps = self._collect(parts, policy)
                 measured["env_steps_per_second"].append(env_steps / seconds)
                 measured["milliseconds_per_act"].append(1e3 * policy.seconds / self.steps)
-                measured["policy_share"].append(policy.seconds / seconds)
-                measured["environment_share"].append(environments.seconds / seconds)
-        return Result(
+                measured["policy_fraction"].append(policy.seconds / seconds)
+                measured["environment_fraction"].append(environments.seconds / seconds)
+        return BenchResult(
             bench="collector",
-            measured=measured,
-            facts={"peak_memory_bytes": memory.num_bytes, "peak_memory_is": memory.means},
+            samples=measured,
+            scalars={"peak_memory_bytes": memory.num_bytes},
             config=describe_config(self, parts.learner.compute),
             machine=describe_machine(device),
         )
 
-    def _collect(self, parts: Parts, policy: ActingPolicy) -> tuple[float, int]:
+    def _collect(self, parts: TrainingComponents, policy: ActingPolicy) -> tuple[float, int]:
         """Seconds and environment steps of one stretch."""
         collector = parts.collector
         assert isinstance(collector, Collector)
@@ -129,12 +129,12 @@ class _TimedPolicy:
 
 
 class _TimedEnvironments:
-    def __init__(self, environments: TrialEnvironments) -> None:
+    def __init__(self, environments: TrialVectorEnv) -> None:
         self._environments = environments
         self.num_envs = environments.num_envs
         self.observation_space = environments.observation_space
         self.action_space = environments.action_space
-        self.native_action_space = environments.native_action_space
+        self.env_action_space = environments.env_action_space
         self.horizon = environments.horizon
         self.seconds = 0.0
 

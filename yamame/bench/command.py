@@ -6,16 +6,16 @@ from functools import partial
 from yamame.bench.collector import CollectorBench
 from yamame.bench.end_to_end import EndToEndBench
 from yamame.bench.learner import LearnerBench
-from yamame.bench.options import nearest_or_all, spell_out_switches
+from yamame.bench.options import suggest, spell_out_switches
 from yamame.bench.replay import ReplayBench
-from yamame.bench.result import Result
+from yamame.bench.result import BenchResult
 from yamame.records.errors import UserError
 from yamame.run.flags import flags_of, parse_flags
 
 BENCHES = ("learner", "collector", "replay", "end-to-end")
 
 
-def parse_bench(name: str, flags: Sequence[str]) -> Callable[[], Result]:
+def parse_benchmark(name: str, flags: Sequence[str]) -> Callable[[], BenchResult]:
     """What measures; `UserError` for an unknown bench and for flags that it does not take."""
     flags, prog = spell_out_switches(flags), f"yamame bench {name}"
     match name:
@@ -28,7 +28,7 @@ def parse_bench(name: str, flags: Sequence[str]) -> Callable[[], Result]:
         case "end-to-end":
             own, of_recipe = _split(flags)
             return partial(parse_flags(EndToEndBench(), own, prog).run, of_recipe)
-    raise UserError(f"unknown bench {name!r}: {nearest_or_all(name, BENCHES)}")
+    raise UserError(f"unknown bench {name!r}: {suggest(name, BENCHES)}")
 
 
 def _split(flags: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -4,12 +4,12 @@ from dataclasses import asdict
 from typing import Any
 
 from yamame.bench.options import BenchOptions, SizedOptions
-from yamame.environments.config import EnvironmentConfig
+from yamame.environments.config import EnvConfig
 from yamame.learning.compute import Compute
 from yamame.run.config import RunConfig
 
 
-def run_config(options: SizedOptions, env: EnvironmentConfig, *, num_envs: int = 1) -> RunConfig:
+def run_config(options: SizedOptions, env: EnvConfig, *, num_envs: int = 1) -> RunConfig:
     """A long run of a named size on some task."""
     return RunConfig(
         env=env,

@@ -10,12 +10,12 @@ from yamame.bench.config import describe_config
 from yamame.bench.machine import describe_machine
 from yamame.bench.measure import PeakMemory
 from yamame.bench.options import BenchOptions
-from yamame.bench.result import Result
-from yamame.run.build import resolve_compute
-from yamame.run.config import EvaluationConfig, RunConfig
-from yamame.run.local import LocalRun
+from yamame.bench.result import BenchResult
+from yamame.run.build import resolve_run_compute
+from yamame.run.config import EvalConfig, RunConfig
+from yamame.run.local import Trainer
 from yamame.run.metrics import read_metrics
-from yamame.run.progress import Progress
+from yamame.run.progress import ProgressBar
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.resolve import settings_from_flags
 
@@ -33,7 +33,7 @@ class EndToEndBench(BenchOptions):
     env_steps: int = 20_000
     """Length of a run in environment steps, summed over all environments."""
 
-    def run(self, recipe_flags: Sequence[str]) -> Result:
+    def run(self, recipe_flags: Sequence[str]) -> BenchResult:
         """Measure runs of the recipe's config with these flags."""
         self.use_threads()
         config = settings_from_flags(load_recipe(self.recipe), [], recipe_flags)
@@ -41,18 +41,18 @@ class EndToEndBench(BenchOptions):
             config,
             env_steps=self.env_steps,
             compute=replace(config.compute, device=self.device, dtype=self.dtype, compile=self.compile),
-            evaluation=EvaluationConfig(trials=1, final_trials=1, num_envs=1),
+            eval=EvalConfig(trials=1, final_trials=1, num_envs=1),
         )
-        compute = resolve_compute(config)
+        compute = resolve_run_compute(config)
         memory = PeakMemory(compute.device)
         for _ in range(self.warmup):
             _shares_of_a_run(replace(config, env_steps=min(config.round_env_steps, config.env_steps)))
         with memory:
             runs = [_shares_of_a_run(config) for _ in range(self.repeats)]
-        return Result(
+        return BenchResult(
             bench="end-to-end",
-            measured={name: [run[name] for run in runs] for name in runs[0]},
-            facts={"peak_memory_bytes": memory.num_bytes, "peak_memory_is": memory.means},
+            samples={name: [run[name] for run in runs] for name in runs[0]},
+            scalars={"peak_memory_bytes": memory.num_bytes},
             config={**describe_config(self, compute), "recipe_flags": list(recipe_flags)},
             machine=describe_machine(compute.device),
         )
@@ -60,17 +60,17 @@ class EndToEndBench(BenchOptions):
 
 def _shares_of_a_run(config: RunConfig) -> dict[str, float]:
     """Speeds of a run from its first step to its last, and what shares of that time go where."""
-    with tempfile.TemporaryDirectory() as folder, closing(LocalRun(config, Path(folder))) as run:
-        if run.train(Progress(config.env_steps, quiet=True)):
+    with tempfile.TemporaryDirectory() as folder, closing(Trainer(config, Path(folder))) as run:
+        if run.train(ProgressBar(config.env_steps, quiet=True)):
             raise KeyboardInterrupt
         rounds = read_metrics(Path(folder))
-        seconds, waited = run.standing.train_seconds, run.parts.sampler.wait_seconds
-        updating = sum(each["speed/update_seconds"] for each in rounds)
+        seconds, waited = run.train_state.train_seconds, run.components.sampler.wait_seconds
+        updating = sum(each["time/update_seconds"] for each in rounds)
         return {
-            "env_steps_per_second": run.parts.collector.env_steps / seconds,
-            "updates_per_second": run.parts.learner.updates / seconds,
-            "collect_share": sum(each["speed/collect_seconds"] for each in rounds) / seconds,
-            "learn_share": (updating - waited) / seconds,
-            "wait_share": waited / seconds,
+            "env_steps_per_second": run.components.collector.env_steps / seconds,
+            "updates_per_second": run.components.learner.num_updates / seconds,
+            "collect_fraction": sum(each["time/collect_seconds"] for each in rounds) / seconds,
+            "learn_fraction": (updating - waited) / seconds,
+            "wait_fraction": waited / seconds,
             "train_seconds": seconds,
         }

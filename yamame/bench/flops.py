@@ -23,7 +23,7 @@ def update_flops(agent: Agent, lengths: Sequence[int]) -> int:
     first = agent.timestep_encoder.get_parameter("mlp.hidden.0.weight").numel()
     slow = _weights(agent.target_actor) + _weights(agent.target_critic)
     encoder = agent.trajectory_encoder
-    attention = 12 * encoder.config.layers * encoder.config.width if isinstance(encoder, Transformer) else 0
+    attention = 12 * encoder.config.num_layers * encoder.config.d_model if isinstance(encoder, Transformer) else 0
     return tokens * (6 * learned - 2 * first + 2 * slow) + pairs * attention
 
 

@@ -13,29 +13,29 @@ from yamame.bench.flops import update_flops
 from yamame.bench.machine import describe_machine
 from yamame.bench.measure import PeakMemory, matmul_peak, seconds_per_call, synchronize
 from yamame.bench.options import BatchOptions
-from yamame.bench.result import Result
+from yamame.bench.result import BenchResult
 from yamame.learning.learner import Learner
 from yamame.records.batch import Batch
 from yamame.replay.packing import Window, pack
 from yamame.replay.sampler import ReplayConfig
-from yamame.run.build import build
+from yamame.run.build import build_components
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerBench(BatchOptions):
     """Updates a second on one batch of synthetic trials that lies where the learner computes."""
 
-    def run(self) -> Result:
+    def run(self) -> BenchResult:
         """Measure."""
         self.use_threads()
         config = run_config(self, self.network.task(self.context))
-        with tempfile.TemporaryDirectory() as folder, closing(build(config, Path(folder), restarts=0)) as parts:
+        with tempfile.TemporaryDirectory() as folder, closing(build_components(config, Path(folder), restarts=0)) as parts:
             return self._measure(parts.learner, pack_windows(self, config.replay))
 
-    def _measure(self, learner: Learner, batch: Batch) -> Result:
+    def _measure(self, learner: Learner, batch: Batch) -> BenchResult:
         compute, device = learner.compute, learner.compute.device
         squares = [(side, side, side) for side in (512, 2048, *([8192] if device.type == "cuda" else []))]
-        widening = (len(batch.reward), self.network.width, self.network.feedforward)
+        widening = (len(batch.reward), self.network.d_model, self.network.d_ff)
         peak = matmul_peak(device, compute.dtype, [*squares, widening])
         batch = batch.to(device)
         memory = PeakMemory(device)
@@ -46,22 +46,21 @@ class LearnerBench(BatchOptions):
         warmup_seconds = time.perf_counter() - began
         with memory:
             seconds = seconds_per_call(lambda: learner.update(batch), repeats=self.repeats, device=device)
-        learner.check()
-        flops, transitions = update_flops(learner.agent, self.window_lengths), int(batch.valid.sum())
-        return Result(
+        learner.raise_if_diverged()
+        flops, transitions = update_flops(learner.agent, self.window_lengths), int(batch.loss_mask.sum())
+        return BenchResult(
             bench="learner",
-            measured={
+            samples={
                 "updates_per_second": [1.0 / each for each in seconds],
                 "tokens_per_second": [transitions / each for each in seconds],
                 "matmul_peak_fraction": [flops / each / peak for each in seconds],
             },
-            facts={
+            scalars={
                 "matmul_peak_gflops": peak / 1e9,
                 "flops_per_update": flops,
                 "tokens_per_update": transitions,
                 "warmup_seconds": warmup_seconds,
                 "peak_memory_bytes": memory.num_bytes,
-                "peak_memory_is": memory.means,
             },
             config=describe_config(self, compute),
             machine=describe_machine(device),
@@ -73,4 +72,4 @@ def pack_windows(options: BatchOptions, replay: ReplayConfig) -> Batch:
     rng = np.random.default_rng(options.seed)
     trials = [options.network.random_trajectory(rng, length, options.context) for length in options.window_lengths]
     windows = [Window(trajectory=trial, start=0, length=len(trial)) for trial in trials]
-    return pack(windows, token_multiple=replay.token_multiple, row_multiple=replay.row_multiple)
+    return pack(windows, pad_tokens_to_multiple_of=replay.pad_tokens_to_multiple_of, pad_seqlen_to_multiple_of=replay.pad_seqlen_to_multiple_of)

@@ -30,7 +30,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def machine_in_words(machine: Mapping[str, Any]) -> str:
+def format_machine(machine: Mapping[str, Any]) -> str:
     """One line of it."""
     isa, gpu = " ".join(machine["isa"]) or "no vector units known", f"{machine['gpu']}, " if machine["gpu"] else ""
     return (

@@ -8,10 +8,10 @@ from typing import Literal
 
 import torch
 
-from yamame.bench.sizes import SIZES, Size
+from yamame.bench.sizes import SIZES, BenchNetwork
 from yamame.learning.compute import ComputeConfig
-from yamame.records.errors import FieldError
-from yamame.records.limits import check_limits
+from yamame.records.errors import ConfigFieldError
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +32,14 @@ class BenchOptions:
     """Compile the network; auto: as a long run would. `--compile` alone means on, `--no-compile` off."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "repeats", "warmup", at_least=1)
-        check_limits(self, "threads", at_least=0)
+        check_range(self, "repeats", "warmup", ge=1)
+        check_range(self, "threads", ge=0)
         if self.device.startswith("cuda") and not torch.cuda.is_available():
-            raise FieldError(self, "device", f"is {self.device}, but PyTorch sees no GPU: leave it out, or give cpu")
+            raise ConfigFieldError(self, "device", f"is {self.device}, but PyTorch sees no GPU: leave it out, or give cpu")
         try:
             _ = self.compute
-        except FieldError as error:
-            raise FieldError(self, error.field, error.problem) from error
+        except ConfigFieldError as error:
+            raise ConfigFieldError(self, error.field, error.problem) from error
 
     @property
     def compute(self) -> ComputeConfig:
@@ -67,13 +67,13 @@ class SizedOptions(BenchOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "context", at_least=1)
-        check_limits(self, "seed", at_least=0)
+        check_range(self, "context", ge=1)
+        check_range(self, "seed", ge=0)
         if self.size not in SIZES:
-            raise FieldError(self, "size", f"{self.size!r} is unknown: {nearest_or_all(self.size, list(SIZES))}")
+            raise ConfigFieldError(self, "size", f"{self.size!r} is unknown: {suggest(self.size, list(SIZES))}")
 
     @property
-    def network(self) -> Size:
+    def network(self) -> BenchNetwork:
         """The size of that name."""
         return SIZES[self.size]
 
@@ -89,7 +89,7 @@ class BatchOptions(SizedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "batch", at_least=1)
+        check_range(self, "batch", ge=1)
 
     @property
     def window_lengths(self) -> list[int]:
@@ -100,7 +100,7 @@ class BatchOptions(SizedOptions):
         return [round(shortest + (self.context - shortest) * (i + 0.5) / self.batch) for i in range(self.batch)]
 
 
-def nearest_or_all(name: str, known: Sequence[str]) -> str:
+def suggest(name: str, known: Sequence[str]) -> str:
     """What to say to a name that is not known."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {nearest[0]!r}?" if nearest else f"give {', '.join(known[:-1])} or {known[-1]}"

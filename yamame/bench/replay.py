@@ -15,13 +15,13 @@ from yamame.bench.config import describe_config, run_config
 from yamame.bench.machine import describe_machine
 from yamame.bench.measure import PeakMemory, seconds_per_call, synchronize
 from yamame.bench.options import BatchOptions
-from yamame.bench.result import Result
+from yamame.bench.result import BenchResult
 from yamame.records.errors import UserError
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.records.trajectory import Trajectory
 from yamame.replay.sampler import ReplayConfig
-from yamame.replay.store import LMDBStore
-from yamame.run.build import Parts, build
+from yamame.replay.store import LMDBReplayStore
+from yamame.run.build import TrainingComponents, build_components
 
 LEARNING_SECONDS = 2.0
 """How long the learner runs, at least, to see how much of the time it waits."""
@@ -40,33 +40,33 @@ class ReplayBench(BatchOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "trajectories", at_least=1)
+        check_range(self, "trajectories", ge=1)
 
-    def run(self) -> Result:
+    def run(self) -> BenchResult:
         """Measure."""
         self.use_threads()
         if self.directory and not Path(self.directory).is_dir():
-            raise UserError(f"--directory {self.directory} is no folder: make it, or leave it out")
+            raise UserError(f"--store-dir {self.directory} is no folder: make it, or leave it out")
         config = run_config(self, self.network.task(self.context))
         config = replace(config, replay=ReplayConfig(capacity_trajectories=self.trajectories, batch_size=self.batch))
         trials = self._trials()
         with tempfile.TemporaryDirectory(dir=self.directory or None) as folder:
             writes = self._writes(Path(folder, "alone"), config.replay, trials)
             cold, cached = self._reads(Path(folder, "alone"), config.replay)
-            with closing(build(config, Path(folder, "learned"), restarts=0)) as parts:
-                parts.store.append_all(trials)
+            with closing(build_components(config, Path(folder, "learned"), restarts=0)) as parts:
+                parts.store.extend(trials)
                 batches, waits, memory = self._sampling(parts)
                 compute = parts.learner.compute
-        return Result(
+        return BenchResult(
             bench="replay",
-            measured={
+            samples={
                 "writes_per_second": writes,
                 "reads_per_second": cold,
                 "cached_reads_per_second": cached,
                 "milliseconds_per_batch": batches,
                 "learner_wait_fraction": waits,
             },
-            facts={"peak_memory_bytes": memory.num_bytes, "peak_memory_is": memory.means},
+            scalars={"peak_memory_bytes": memory.num_bytes},
             config=describe_config(self, compute),
             machine=describe_machine(compute.device),
         )
@@ -100,7 +100,7 @@ class ReplayBench(BatchOptions):
                 cached.append(_reads_per_second(store, ids))
         return cold, cached
 
-    def _sampling(self, parts: Parts) -> tuple[list[float], list[float], PeakMemory]:
+    def _sampling(self, parts: TrainingComponents) -> tuple[list[float], list[float], PeakMemory]:
         """Milliseconds to make a batch, and the share of its time that the learner waits for one made ahead."""
         sampler, learner = parts.sampler, parts.learner
         device = learner.compute.device
@@ -114,16 +114,16 @@ class ReplayBench(BatchOptions):
         with memory:
             for _ in range(self.repeats):
                 began, waited = time.perf_counter(), sampler.wait_seconds
-                for batch in sampler.batches(updates):
+                for batch in sampler.iter_batches(updates):
                     learner.update(batch)
                 synchronize(device)
                 waits.append((sampler.wait_seconds - waited) / (time.perf_counter() - began))
-        learner.check()
+        learner.raise_if_diverged()
         return [1e3 * seconds for seconds in batches], waits, memory
 
 
-def _open(folder: Path, replay: ReplayConfig) -> LMDBStore:
-    return LMDBStore(folder, capacity_trajectories=replay.capacity_trajectories, cache_bytes=replay.cache_bytes)
+def _open(folder: Path, replay: ReplayConfig) -> LMDBReplayStore:
+    return LMDBReplayStore(folder, capacity_trajectories=replay.capacity_trajectories, cache_bytes=replay.cache_bytes)
 
 
 def _forget(folder: Path) -> None:
@@ -134,8 +134,8 @@ def _forget(folder: Path) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _reads_per_second(store: LMDBStore, ids: Sequence[int]) -> float:
+def _reads_per_second(store: LMDBReplayStore, ids: Sequence[int]) -> float:
     began = time.perf_counter()
     for trajectory_id in ids:
-        store.read(trajectory_id)
+        store.get(trajectory_id)
     return len(ids) / (time.perf_counter() - began)

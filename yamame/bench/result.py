@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from yamame.bench.machine import machine_in_words
+from yamame.bench.machine import format_machine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class BenchResult:
     """Figures by name, with what they were measured on."""
 
     bench: str
-    measured: Mapping[str, Sequence[float]]
+    samples: Mapping[str, Sequence[float]]
     """One number for each repeat."""
-    facts: Mapping[str, float | int | str]
+    scalars: Mapping[str, float | int | str]
     """What is known once."""
     config: Mapping[str, Any]
     machine: Mapping[str, Any]
@@ -24,11 +24,10 @@ class Result:
         """Medians and facts by name; `spread` has the least and the greatest of the repeats."""
         return {
             "bench": self.bench,
-            **{name: statistics.median(values) for name, values in self.measured.items()},
-            **self.facts,
-            "repeats": len(next(iter(self.measured.values()))),
-            "spread": {name: [min(values), max(values)] for name, values in self.measured.items()},
-            "spread_is": "least and greatest of the repeats",
+            **{name: statistics.median(values) for name, values in self.samples.items()},
+            **self.scalars,
+            "repeats": len(next(iter(self.samples.values()))),
+            "spread": {name: [min(values), max(values)] for name, values in self.samples.items()},
             "config": dict(self.config),
             "machine": dict(self.machine),
         }
@@ -37,13 +36,13 @@ class Result:
         """A line for each figure, for people."""
         rows = [
             (name, _short(statistics.median(values)), f"{_short(min(values))} to {_short(max(values))}")
-            for name, values in self.measured.items()
+            for name, values in self.samples.items()
         ]
-        rows += [(name, _short(value), "") for name, value in self.facts.items() if not isinstance(value, str)]
-        rows += [(name, "", value) for name, value in self.facts.items() if isinstance(value, str)]
+        rows += [(name, _short(value), "") for name, value in self.scalars.items() if not isinstance(value, str)]
+        rows += [(name, "", value) for name, value in self.scalars.items() if isinstance(value, str)]
         names, medians = (max(len(row[column]) for row in rows) for column in (0, 1))
         lines = [f"{name.replace('_', ' '):{names}}  {median:>{medians}}  {spread}" for name, median, spread in rows]
-        return "\n".join([line.rstrip() for line in lines] + [machine_in_words(self.machine)])
+        return "\n".join([line.rstrip() for line in lines] + [format_machine(self.machine)])
 
 
 def _short(value: float | int) -> str:

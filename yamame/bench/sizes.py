@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.factory import EnvFnConfig
 from yamame.model.agent import AgentConfig
 from yamame.model.trajectory_encoders.gru import GRUConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
@@ -17,7 +17,7 @@ from yamame.run.sizes import NetworkSize
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size(NetworkSize):
+class BenchNetwork(NetworkSize):
     """A network (paper, appendix, table 3) and what it sees and does. 4 critics and 18 discounts throughout."""
 
     observation: int
@@ -27,11 +27,11 @@ class Size(NetworkSize):
 
     def agent(self, encoder: str) -> AgentConfig:
         """The network with a Transformer or, as wide and as deep, a GRU."""
-        return self.of(AgentConfig(trajectory_encoder=GRUConfig() if encoder == "gru" else TransformerConfig()))
+        return self.apply_to(AgentConfig(trajectory_encoder=GRUConfig() if encoder == "gru" else TransformerConfig()))
 
-    def task(self, length: int) -> FactoryConfig:
+    def task(self, length: int) -> EnvFnConfig:
         """A task with this size's spaces whose trials have `length` steps."""
-        return FactoryConfig(factory=lambda: _Noise(self.observation, self.actions), horizon=length)
+        return EnvFnConfig(env_fn=lambda: _Noise(self.observation, self.actions), horizon=length)
 
     def random_trajectory(self, rng: np.random.Generator, length: int, horizon: int) -> Trajectory:
         """A trial of that task as it is stored: noise of the right form."""
@@ -47,29 +47,29 @@ class Size(NetworkSize):
         )
 
 
-SIZES: Mapping[str, Size] = {
-    "popgym": Size(observation=16, actions=8, **vars(NETWORKS["base"])),
-    "delivery": Size(
+SIZES: Mapping[str, BenchNetwork] = {
+    "popgym": BenchNetwork(observation=16, actions=8, **vars(NETWORKS["base"])),
+    "delivery": BenchNetwork(
         observation=35,  # 3 of the road, 32 of the embedded instruction
         actions=8,
         timestep_hidden=(128, 128),
         timestep_width=128,
-        width=128,
-        feedforward=512,
-        layers=3,
-        heads=8,
+        d_model=128,
+        d_ff=512,
+        num_layers=3,
+        num_heads=8,
     ),
-    "tmaze": Size(
+    "tmaze": BenchNetwork(
         observation=2,
         actions=4,
         timestep_hidden=(128, 128),
         timestep_width=128,
-        width=128,
-        feedforward=512,
-        layers=2,
-        heads=8,
+        d_model=128,
+        d_ff=512,
+        num_layers=2,
+        num_heads=8,
     ),
-    "crafter": Size(
+    "crafter": BenchNetwork(
         observation=273,  # 7 x 9 embedded textures of 4 numbers, 21 of the inventory
         actions=17,
         **vars(NETWORKS["large"]),

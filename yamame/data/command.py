@@ -50,42 +50,42 @@ def _run(act: Callable[[argparse.Namespace], _Report], options: argparse.Namespa
 
 
 def _info(options: argparse.Namespace) -> _Report:
-    from yamame.data.info import info_of
-    from yamame.data.source import Source
+    from yamame.data.info import collect_info
+    from yamame.data.source import DataSource
 
-    info = info_of(Source.at(options.path))
+    info = collect_info(DataSource.from_path(options.path))
     return info.to_json(), info.to_text(), 0
 
 
 def _verify(options: argparse.Namespace) -> _Report:
-    from yamame.data.source import Source
-    from yamame.replay.examine import BadRecord, examine
+    from yamame.data.source import DataSource
+    from yamame.replay.examine import CorruptedRecord, verify_store
 
-    source = Source.at(options.path)
-    found = examine(source.store, source.form)
+    source = DataSource.from_path(options.path)
+    found = verify_store(source.store, source.schema)
 
-    def listed(records: list[BadRecord]) -> list[dict[str, str]]:
-        return [{"id": record.name, "reason": record.reason} for record in records]
+    def listed(records: list[CorruptedRecord]) -> list[dict[str, str]]:
+        return [{"id": record.record_id, "reason": record.reason} for record in records]
 
-    lines = [f"{found.good:,} trajectories are good"]
-    lines += [f"damaged: {record}" for record in found.bad]
-    lines += [f"set aside: {record}" for record in found.set_aside]
-    report = {"good": found.good, "damaged": listed(found.bad), "set_aside": listed(found.set_aside)}
-    return report, "\n".join(lines), int(bool(found.bad or found.set_aside))
+    lines = [f"{found.num_valid:,} trajectories are good"]
+    lines += [f"damaged: {record}" for record in found.corrupted]
+    lines += [f"set aside: {record}" for record in found.quarantined]
+    report = {"valid": found.num_valid, "corrupted": listed(found.corrupted), "quarantined": listed(found.quarantined)}
+    return report, "\n".join(lines), int(bool(found.corrupted or found.quarantined))
 
 
 def _repair(options: argparse.Namespace) -> _Report:
-    from yamame.data.source import Source
-    from yamame.replay.repair import repair
-    from yamame.run.run_directory import lock
+    from yamame.data.source import DataSource
+    from yamame.replay.repair import repair_store
+    from yamame.run.run_directory import lock_run_dir
 
-    source = Source.at(options.path)
-    with nullcontext() if source.run is None else lock(source.run):
-        result = repair(source.store, source.form)
-    lines = [f"{result.saved:,} trajectories saved, {len(result.lost):,} lost; the old store is {result.kept_as}"]
+    source = DataSource.from_path(options.path)
+    with nullcontext() if source.run is None else lock_run_dir(source.run):
+        result = repair_store(source.store, source.schema)
+    lines = [f"{result.num_recovered:,} trajectories saved, {len(result.lost):,} lost; the old store is {result.backup_path}"]
     lines += [f"lost: {record}" for record in result.lost]
-    lost = [{"id": record.name, "reason": record.reason} for record in result.lost]
-    return {"saved": result.saved, "lost": lost, "kept_as": str(result.kept_as)}, "\n".join(lines), 0
+    lost = [{"id": record.record_id, "reason": record.reason} for record in result.lost]
+    return {"recovered": result.num_recovered, "lost": lost, "backup_path": str(result.backup_path)}, "\n".join(lines), 0
 
 
 def _export(options: argparse.Namespace) -> _Report:

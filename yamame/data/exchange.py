@@ -5,24 +5,24 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from yamame.data.source import Source, task_of
+from yamame.data.source import DataSource, task_spec_of
 from yamame.records.errors import UserError
-from yamame.replay.examine import good_trajectories
-from yamame.replay.minari.export import Exported, export
-from yamame.replay.minari.read import read
-from yamame.replay.store import LMDBStore
-from yamame.replay.tables import Mark
+from yamame.replay.examine import iter_valid_trajectories
+from yamame.replay.minari.export import ExportResult, export_trajectories
+from yamame.replay.minari.read import read_trajectories
+from yamame.replay.store import LMDBReplayStore
+from yamame.replay.tables import RecordTag
 from yamame.run.session import read_config
 
 _EPISODES_AT_ONCE = 64
 _Item = TypeVar("_Item")
 
 
-def export_run(path: Path, name_or_directory: str) -> Exported:
+def export_run(path: Path, name_or_directory: str) -> ExportResult:
     """All good trajectories of a run as a Minari dataset; the run may train meanwhile."""
     source, run = _of_a_run(path)
-    task = task_of(run)
-    return export(good_trajectories(source.store, task.form), task, name_or_directory)
+    task = task_spec_of(run)
+    return export_trajectories(iter_valid_trajectories(source.store, task.schema), task, name_or_directory)
 
 
 def import_into(path: Path, dataset: str, *, protected: bool) -> int:
@@ -32,27 +32,27 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
     resuming it does not take them out again.
     """
     source, run = _of_a_run(path)
-    task, replay = task_of(run), read_config(run).replay
-    for _ in read(dataset, task):
+    task, replay = task_spec_of(run), read_config(run).replay
+    for _ in read_trajectories(dataset, task):
         pass
     count = 0
-    with LMDBStore(
+    with LMDBReplayStore(
         source.store,
         capacity_trajectories=replay.capacity_trajectories,
         capacity_bytes=replay.capacity_bytes,
         cache_bytes=0,
-        max_bytes=replay.max_bytes,
+        max_bytes=replay.max_disk_bytes,
         compression_level=replay.compression_level,
-        form=task.form,
+        schema=task.schema,
     ) as store:
-        for trajectories in _batched(read(dataset, task), _EPISODES_AT_ONCE):
-            mark = Mark.PROTECTED if protected else Mark.IMPORTED
-            count += len(store.append_all(trajectories, mark=mark))
+        for trajectories in _batched(read_trajectories(dataset, task), _EPISODES_AT_ONCE):
+            mark = RecordTag.PROTECTED if protected else RecordTag.IMPORTED
+            count += len(store.extend(trajectories, mark=mark))
     return count
 
 
-def _of_a_run(path: Path) -> tuple[Source, Path]:
-    source = Source.at(path)
+def _of_a_run(path: Path) -> tuple[DataSource, Path]:
+    source = DataSource.from_path(path)
     if source.run is None:
         raise UserError(f"{path} belongs to no run that says what its environment is like: give a run directory")
     return source, source.run

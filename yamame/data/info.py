@@ -4,12 +4,12 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from yamame.data.source import Source
+from yamame.data.source import DataSource
 from yamame.replay.careful import read_all
 from yamame.replay.careful_child import Kind
 from yamame.replay.codec import decode
-from yamame.replay.examine import problem_of
-from yamame.replay.tables import Mark
+from yamame.replay.examine import check_record
+from yamame.replay.tables import RecordTag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class StoreInfo:
     """Updates behind the policy that made the oldest and the newest of them; None where there are none."""
     protected: int
     imported: int
-    damaged: int
+    corrupted: int
     """Records set aside, or to be set aside by who reads them next."""
 
     def to_json(self) -> dict[str, Any]:
@@ -47,23 +47,23 @@ class StoreInfo:
                 f"made by        the policy after {oldest:,} to {newest:,} updates",
                 f"protected      {self.protected:,}",
                 f"imported       {self.imported:,}",
-                f"damaged        {self.damaged:,}",
+                f"corrupted      {self.corrupted:,}",
             ]
         )
 
 
-def info_of(source: Source) -> StoreInfo:
+def collect_info(source: DataSource) -> StoreInfo:
     """Read everything, change nothing; a run may train meanwhile."""
-    form = source.form
+    form = source.schema
     tasks: Counter[str] = Counter()
     versions: list[int] = []
-    steps = record_bytes = damaged = 0
-    marks: Counter[Mark | None] = Counter()
+    steps = record_bytes = corrupted = 0
+    marks: Counter[RecordTag | None] = Counter()
     for found in read_all(source.store):
-        if found.kind is Kind.REASON or problem_of(found, form):
-            damaged += 1
+        if found.kind is Kind.REASON or check_record(found, form):
+            corrupted += 1
         elif found.kind is Kind.MARK:
-            marks[Mark.named(found.value)] += 1
+            marks[RecordTag.from_value(found.value)] += 1
         elif found.kind is Kind.RECORD:
             trajectory = decode(found.value)
             tasks[trajectory.task] += 1
@@ -77,7 +77,7 @@ def info_of(source: Source) -> StoreInfo:
         record_bytes=record_bytes,
         file_bytes=(source.store / "data.mdb").stat().st_size,
         policy_versions=(min(versions), max(versions)) if versions else None,
-        protected=marks[Mark.PROTECTED],
-        imported=marks[Mark.IMPORTED],
-        damaged=damaged,
+        protected=marks[RecordTag.PROTECTED],
+        imported=marks[RecordTag.IMPORTED],
+        corrupted=corrupted,
     )

@@ -9,37 +9,37 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float32
 
-from yamame.environments.config import SinglesConfig
+from yamame.environments.config import SingleEnvConfig
 from yamame.environments.crafter_goals import EXPANDED_GOALS, Goal, goal_text, instruction_text, parse_instruction
 from yamame.environments.crafter_instructions import (
-    FixedInstructions,
-    Instructions,
-    RandomInstructions,
-    TechTreeInstructions,
+    FixedInstructionSampler,
+    InstructionSampler,
+    RandomInstructionSampler,
+    TechTreeInstructionSampler,
 )
-from yamame.environments.goal_config import GoalEnvironmentConfig
-from yamame.environments.instructed import instructed_trials
-from yamame.environments.trials import Trials
-from yamame.records.errors import FieldError, UserError
+from yamame.environments.goal_config import GoalEnvConfig
+from yamame.environments.instructed import make_instruction_trials
+from yamame.environments.trials import TrialWrapper
+from yamame.records.errors import ConfigFieldError, UserError
 from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
-InstructionKind = Literal["random", "tech-tree"]
+InstructionSource = Literal["random", "tech-tree"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrafterConfig(GoalEnvironmentConfig, SinglesConfig):
+class CrafterConfig(GoalEnvConfig, SingleEnvConfig):
     """A new world and a new instruction at every trial, which ends with the instruction, death or the horizon."""
 
     max_goals: int = 5
     """Sub-goals of the longest instruction; 1: the ablation "w/o multi-goal"."""
     horizon: int = 2000
     """Steps of a trial. Source: the paper; the authors' code has 5000 and 2500. Few last longer than 500."""
-    view: Literal["textures", "pixels", "crop"] = "textures"
+    observation_mode: Literal["textures", "pixels", "crop"] = "textures"
     """What the agent sees of the world: numbers for textures, the picture, or the picture without the inventory and
     that as numbers."""
-    instructions: InstructionKind = "random"
+    instruction_source: InstructionSource = "random"
     """Where instructions come from: weighted sampling, or for a third of them the tech tree as far as each environment
     has climbed it."""
     expanded: bool = False
@@ -51,43 +51,43 @@ class CrafterConfig(GoalEnvironmentConfig, SinglesConfig):
     """No instructions but Crafter's own reward: each achievement once, and changes of health."""
 
     def __post_init__(self) -> None:
-        GoalEnvironmentConfig.__post_init__(self)
-        SinglesConfig.__post_init__(self)
-        check_limits(self, "horizon", at_least=1)
+        GoalEnvConfig.__post_init__(self)
+        SingleEnvConfig.__post_init__(self)
+        check_range(self, "horizon", ge=1)
         if not self.instruction:
             return
         if self.undirected:
-            raise FieldError(self, "instruction", "must be left out where env.undirected is set")
+            raise ConfigFieldError(self, "instruction", "must be left out where env.undirected is set")
         goals = self._goals_of_instruction()
         if len(goals) > self.max_goals:
-            raise FieldError(self, "instruction", f"has {len(goals)} goals: env.max_goals allows {self.max_goals}")
+            raise ConfigFieldError(self, "instruction", f"has {len(goals)} goals: env.max_goals allows {self.max_goals}")
         for goal in goals:
             if goal in EXPANDED_GOALS and not self.expanded:
-                raise FieldError(self, "instruction", f"says {goal_text(goal)!r}, which only env.expanded worlds have")
+                raise ConfigFieldError(self, "instruction", f"says {goal_text(goal)!r}, which only env.expanded worlds have")
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Such as `crafter`, `crafter-tech-tree-expanded`, `crafter-undirected` or `crafter-collect-wood-wake-up`."""
         words = ["crafter"]
         if self.instruction:
             words.append(re.sub(r"[^a-z0-9]+", "-", instruction_text(self._goals_of_instruction())).strip("-"))
-        elif self.instructions != "random" and not self.undirected:
-            words.append(self.instructions)
-        flags = {"expanded": self.expanded, self.view: self.view != "textures", "undirected": self.undirected}
+        elif self.instruction_source != "random" and not self.undirected:
+            words.append(self.instruction_source)
+        flags = {"expanded": self.expanded, self.observation_mode: self.observation_mode != "textures", "undirected": self.undirected}
         return "-".join([*words, *(name for name, is_so in flags.items() if is_so)])
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """The horizon."""
         return self.horizon
 
-    def for_evaluation(self) -> "CrafterConfig":
+    def eval_config(self) -> "CrafterConfig":
         """Random instructions, whatever they are while training: how far a tech tree was climbed must not matter."""
-        return replace(self, instructions="random")
+        return replace(self, instruction_source="random")
 
     def with_instruction(self, text: str) -> "CrafterConfig":
-        """See `GoalEnvironmentConfig.with_instruction`. Raises `UserError` for words and goals that nobody knows."""
-        return replace(self, instruction=text, instructions="random")
+        """See `GoalEnvConfig.with_instruction`. Raises `UserError` for words and goals that nobody knows."""
+        return replace(self, instruction=text, instruction_source="random")
 
     def goal_text(self, goal: Float32[np.ndarray, "3"]) -> str:
         """Such as `make stone pickaxe`."""
@@ -96,33 +96,33 @@ class CrafterConfig(GoalEnvironmentConfig, SinglesConfig):
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvironmentConfig.action_names`; Crafter's own, so that it must be installed."""
+        """See `EnvConfig.action_names`; Crafter's own, so that it must be installed."""
         from yamame.environments.crafter_game import ACTIONS
 
         return tuple(name.replace("_", " ") for name in ACTIONS)
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`."""
         if self.undirected:
-            return Trials(self.place(partial(make_crafter, self), num_envs, seed), horizon=self.horizon, attempts=1)
-        seen = replace(self, keys=(*self.keys, ACHIEVED_LEAF, DESIRED_LEAF)) if self.keys else self
-        placed = seen.place(partial(make_crafter, self), num_envs, seed)
-        return instructed_trials(placed, horizon=self.horizon, hide_plan=self.hide_plan)
+            return TrialWrapper(self.make_vector_env(partial(make_crafter, self), num_envs, seed), horizon=self.horizon, attempts=1)
+        seen = replace(self, obs_keys=(*self.obs_keys, ACHIEVED_LEAF, DESIRED_LEAF)) if self.obs_keys else self
+        placed = seen.make_vector_env(partial(make_crafter, self), num_envs, seed)
+        return make_instruction_trials(placed, horizon=self.horizon, hide_future_goals=self.hide_future_goals)
 
-    def source_of_instructions(self) -> Instructions | None:
+    def make_instruction_sampler(self) -> InstructionSampler | None:
         """What gives one environment its instructions; None if it has none."""
         if self.undirected:
             return None
         if self.instruction:
-            return FixedInstructions(self._goals_of_instruction())
-        kind = TechTreeInstructions if self.instructions == "tech-tree" else RandomInstructions
+            return FixedInstructionSampler(self._goals_of_instruction())
+        kind = TechTreeInstructionSampler if self.instruction_source == "tech-tree" else RandomInstructionSampler
         return kind(self.max_goals, expanded=self.expanded)
 
     def _goals_of_instruction(self) -> tuple[Goal, ...]:
         try:
             return parse_instruction(self.instruction)
         except UserError as error:
-            raise FieldError(self, "instruction", f"cannot be followed: {error}") from error
+            raise ConfigFieldError(self, "instruction", f"cannot be followed: {error}") from error
 
 
 def make_crafter(config: CrafterConfig) -> Any:
@@ -134,5 +134,5 @@ def make_crafter(config: CrafterConfig) -> Any:
     from yamame.environments.crafter_env import CrafterEnv
 
     return CrafterEnv(
-        config.source_of_instructions(), slots=config.max_goals, view=config.view, expanded=config.expanded
+        config.make_instruction_sampler(), slots=config.max_goals, view=config.observation_mode, expanded=config.expanded
     )

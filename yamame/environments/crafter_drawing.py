@@ -9,7 +9,7 @@ from jaxtyping import UInt8
 _OUTSIDE = 127
 
 
-def part_of_world(
+def visible_region(
     world: Any, left: int, top: int, columns: int, rows: int
 ) -> tuple[UInt8[np.ndarray, "{columns} {rows}"], list[tuple[int, int, Any]]]:
     """The materials of a part of the map, 0 where there is no world; and column, row and object of all who are there.
@@ -25,7 +25,7 @@ def part_of_world(
     return cells, who
 
 
-class QuickLocalView(engine.LocalView):
+class FastLocalView(engine.LocalView):
     """The map around the player, all cells at once instead of one after the other; darkness is the package's."""
 
     def __init__(self, world: Any, textures: Any, grid: tuple[int, int]) -> None:
@@ -37,7 +37,7 @@ class QuickLocalView(engine.LocalView):
         size = int(unit[0]), int(unit[1])
         columns, rows = self._grid.tolist()
         left, top = (player.pos - self._offset).tolist()
-        cells, who = part_of_world(self._world, left, top, columns, rows)
+        cells, who = visible_region(self._world, left, top, columns, rows)
         tiles = self._tiles_of(size)[cells]
         canvas = tiles.transpose(0, 2, 1, 3, 4).reshape(columns * size[0], rows * size[1], 3)
         for x, y, each in who:
@@ -54,13 +54,13 @@ class QuickLocalView(engine.LocalView):
         return self._tiles[size]
 
 
-class QuickItemView(engine.ItemView):
+class FastItemView(engine.ItemView):
     """The inventory, drawn when it changes."""
 
     _drawn: tuple[tuple[int, ...], np.ndarray] | None = None
 
     def __call__(self, inventory: dict[str, int], unit: Any) -> np.ndarray:
-        """See `QuickLocalView`."""
+        """See `FastLocalView`."""
         wanted = (*inventory.values(), int(unit[0]), int(unit[1]))
         if self._drawn is None or self._drawn[0] != wanted:
             self._drawn = wanted, super().__call__(inventory, unit)

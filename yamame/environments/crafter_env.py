@@ -17,8 +17,8 @@ from yamame.environments.crafter_goals import (
     achieved_expanded_goals,
     achieved_goals,
 )
-from yamame.environments.crafter_instructions import Instructions
-from yamame.environments.crafter_views import FRAME_PIXELS, View, look, view_spaces
+from yamame.environments.crafter_instructions import InstructionSampler
+from yamame.environments.crafter_views import FRAME_PIXELS, ObservationMode, observe, observation_spaces
 from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF, NO_GOAL
 
 _LARGEST_SEED = 2**31 - 1
@@ -38,19 +38,19 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(
-        self, instructions: Instructions | None, *, slots: int = 5, view: View = "textures", expanded: bool = False
+        self, instructions: InstructionSampler | None, *, slots: int = 5, view: ObservationMode = "textures", expanded: bool = False
     ) -> None:
         self.instruction: tuple[Goal, ...] = ()
         """The sub-goals of this episode."""
         self._instructions = instructions
         self._slots = slots
-        self._view: View = view
+        self._view: ObservationMode = view
         self._expanded = expanded
         self._most_achieved = MOST_ACHIEVED_EXPANDED if expanded else MOST_ACHIEVED
         self._world_seed: int | None = None
         self._game = CrafterGame(draws=view != "textures")
         self.action_space = spaces.Discrete(len(ACTIONS))
-        seen = view_spaces(view)
+        seen = observation_spaces(view)
         if instructions is not None:
             seen |= {ACHIEVED_LEAF: _goal_space(self._most_achieved), DESIRED_LEAF: _goal_space(slots)}
         self.observation_space = spaces.Dict(seen)
@@ -62,24 +62,24 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         super().reset(seed=seed)
         if self._world_seed is None or (options or {}).get("new_task", True):
             self._world_seed = int(self.np_random.integers(_LARGEST_SEED))
-            self.instruction = self._instructions.draw(self.np_random) if self._instructions else ()
-        self._game.begin(self._world_seed)
+            self.instruction = self._instructions.sample(self.np_random) if self._instructions else ()
+        self._game.reset(self._world_seed)
         return self._observation([]), {"achievements": self._game.achievements}
 
     def step(self, action: int | np.integer) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """As Gymnasium."""
         before = self._game.achievements
-        reward = self._game.act(int(action))
+        reward = self._game.step(int(action))
         achieved: list[Goal] = []
         if self._instructions:
             achieved = self._achieved_since(before)
-            self._instructions.note(achieved)
+            self._instructions.update(achieved)
             reward = 0.0
         return self._observation(achieved), reward, self._game.dead, False, {"achievements": self._game.achievements}
 
     def render(self) -> np.ndarray:
         """What the package shows, large."""
-        return self._game.picture(FRAME_PIXELS)
+        return self._game.render_frame(FRAME_PIXELS)
 
     def _achieved_since(self, before: dict[str, int]) -> list[Goal]:
         after, position = self._game.achievements, self._game.position
@@ -87,11 +87,11 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         if self._expanded:
             put_stone = after["place_stone"] > before["place_stone"]
             target = position[0] + self._game.facing[0], position[1] + self._game.facing[1]
-            goals += achieved_expanded_goals(target if put_stone else None, self._game.beside())
+            goals += achieved_expanded_goals(target if put_stone else None, self._game.adjacent_materials())
         return goals
 
     def _observation(self, achieved: Sequence[Goal]) -> dict[str, np.ndarray]:
-        seen = look(self._view, self._game)
+        seen = observe(self._view, self._game)
         if self._instructions is None:
             return seen
         rows = {

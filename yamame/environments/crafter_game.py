@@ -8,7 +8,7 @@ import numpy as np
 from crafter import constants, objects
 from jaxtyping import UInt8
 
-from yamame.environments.crafter_drawing import QuickItemView, QuickLocalView, part_of_world
+from yamame.environments.crafter_drawing import FastItemView, FastLocalView, visible_region
 from yamame.environments.crafter_worldgen import generate_world
 
 ACTIONS: tuple[str, ...] = tuple(constants.actions)
@@ -40,13 +40,13 @@ class CrafterGame(crafter.Env):
 
     def __init__(self, *, draws: bool) -> None:
         super().__init__(length=None, seed=0)
-        self._local_view = QuickLocalView(self._world, self._textures, (MAP_COLUMNS, MAP_ROWS))
-        self._item_view = QuickItemView(self._textures, (MAP_COLUMNS, VIEW_ROWS - MAP_ROWS))
+        self._local_view = FastLocalView(self._world, self._textures, (MAP_COLUMNS, MAP_ROWS))
+        self._item_view = FastItemView(self._textures, (MAP_COLUMNS, VIEW_ROWS - MAP_ROWS))
         self.image: UInt8[np.ndarray, "64 64 3"] | None = None
         """What the package would show, where `draws` says that it is wanted."""
         self._draws = draws
 
-    def begin(self, seed: int) -> None:
+    def reset(self, seed: int) -> None:
         """The world that the package makes of this seed, which is below 2^31 - 1, and a new player in its middle."""
         world = self._world
         world.reset(seed=seed)
@@ -60,7 +60,7 @@ class CrafterGame(crafter.Env):
         self._unlocked: set[str] = set()
         self._look()
 
-    def act(self, action: int) -> float:
+    def step(self, action: int) -> float:
         """Crafter's own reward: a tenth of the change in health, and 1 for anything achieved for the first time."""
         player, world = self._player, self._world
         self._step += 1
@@ -122,18 +122,18 @@ class CrafterGame(crafter.Env):
         """The cells around the player, by row: material, or who stands there. Ripe plants look like others."""
         x, y = self.position
         left, top = x - MAP_COLUMNS // 2, y - MAP_ROWS // 2
-        seen, who = part_of_world(self._world, left, top, MAP_COLUMNS, MAP_ROWS)
+        seen, who = visible_region(self._world, left, top, MAP_COLUMNS, MAP_ROWS)
         for column, row, each in who:
             seen[column, row] = _TEXTURE_OF[type(each)]
         return seen.T
 
-    def beside(self) -> set[str]:
+    def adjacent_materials(self) -> set[str]:
         """What the player's cell and the eight around it are made of."""
         x, y = self.position
-        near, _ = part_of_world(self._world, x - 1, y - 1, 3, 3)
+        near, _ = visible_region(self._world, x - 1, y - 1, 3, 3)
         return {MATERIALS[texture - 1] for texture in np.unique(near).tolist() if texture}
 
-    def picture(self, pixels: int) -> UInt8[np.ndarray, "{pixels} {pixels} 3"]:
+    def render_frame(self, pixels: int) -> UInt8[np.ndarray, "{pixels} {pixels} 3"]:
         """What the package shows, in another size. Looking costs no random numbers: the game stays the same."""
         random = self._world.random
         state = random.get_state()

@@ -28,9 +28,9 @@ ACHIEVEMENTS = (
 )
 """What Crafter counts, by its own names."""
 # fmt: on
-RARE = ("iron", "diamond")
+RARE_MATERIALS = ("iron", "diamond")
 """What an expanded world has the goal of being beside."""
-NEAR = 2.0
+REACH_RADIUS = 2.0
 """What is less far away than this is reached: the cell itself and the eight around it."""
 
 _TOKEN_OF = {word: token for token, word in enumerate(WORDS)}
@@ -56,7 +56,7 @@ def place_goal(x: int, y: int) -> Goal:
     return _goal("place", str(x), str(y))
 
 
-def near_goal(material: str) -> Goal:
+def stand_near_goal(material: str) -> Goal:
     """To stand beside one of `RARE`. Only in expanded worlds; no public source says how it is written: ours."""
     return _goal("travel", material)
 
@@ -64,7 +64,7 @@ def near_goal(material: str) -> Goal:
 _PLACES = [(x, y) for x in COORDINATES for y in COORDINATES]
 GOALS = (*map(achievement_goal, ACHIEVEMENTS), *(travel_goal(*place) for place in _PLACES))
 """The goals of every world: 22 achievements and 169 places."""
-EXPANDED_GOALS = (*map(near_goal, RARE), *(place_goal(*place) for place in _PLACES))
+EXPANDED_GOALS = (*map(stand_near_goal, RARE_MATERIALS), *(place_goal(*place) for place in _PLACES))
 """Those that only expanded worlds have."""
 
 
@@ -117,10 +117,10 @@ def _parse_goal(text: str) -> Goal:
     return _GOAL_OF[words]
 
 
-def place_near(x: int, y: int) -> tuple[int, int] | None:
+def nearest_grid_point(x: int, y: int) -> tuple[int, int] | None:
     """The place that is less than `NEAR` cells away, if there is one."""
     column, row = (min(round(each / 5) * 5, COORDINATES[-1]) for each in (x, y))
-    return (column, row) if (x - column) ** 2 + (y - row) ** 2 < NEAR**2 else None
+    return (column, row) if (x - column) ** 2 + (y - row) ** 2 < REACH_RADIUS**2 else None
 
 
 def achieved_goals(before: Mapping[str, int], after: Mapping[str, int], position: tuple[int, int]) -> list[Goal]:
@@ -130,7 +130,7 @@ def achieved_goals(before: Mapping[str, int], after: Mapping[str, int], position
     goes with what is done on waking.
     """
     goals = [achievement_goal(name) for name, count in after.items() if count > before[name]]
-    place = place_near(*position)
+    place = nearest_grid_point(*position)
     return [*goals, travel_goal(*place)] if place else goals
 
 
@@ -139,8 +139,8 @@ def achieved_expanded_goals(put_stone: tuple[int, int] | None, beside: Collectio
 
     `put_stone`: where this step put one; `beside`: what is near where it ended. No public source: ours.
     """
-    goals = [near_goal(material) for material in RARE if material in beside]
-    place = place_near(*put_stone) if put_stone else None
+    goals = [stand_near_goal(material) for material in RARE_MATERIALS if material in beside]
+    place = nearest_grid_point(*put_stone) if put_stone else None
     return [*goals, place_goal(*place)] if place else goals
 
 

@@ -9,7 +9,7 @@ from yamame.environments.crafter_goals import (
     COORDINATES,
     Goal,
     achievement_goal,
-    near_goal,
+    stand_near_goal,
     place_goal,
     travel_goal,
 )
@@ -33,11 +33,11 @@ CHOICES: Mapping[str, Mapping[str, float]] = {
 """What it is then about."""
 MATERIALS = {"wood": 0.6, "stone": 0.3, "iron": 0.1}
 """What a tool is to be made of; a pickaxe or a sword, equally often."""
-NEAR_SHARE = {"iron": 0.10, "diamond": 0.05}
+NEAR_PROB = {"iron": 0.10, "diamond": 0.05}
 """Of the journeys in expanded worlds, those to something rare. No public source: ours."""
-PLACED_SHARE = 0.5
+PLACED_PROB = 0.5
 """Of the stones to place in expanded worlds, those with a place. No public source: ours."""
-FARTHEST = 44
+MAX_DISTANCE = 44
 """Cells of the longest journey."""
 
 TECH_TREE = (
@@ -56,36 +56,36 @@ TECH_TREE = (
     "collect_diamond",
 )
 """The order in which instructions of the tech tree ask. Source: the authors' code."""
-TECH_TREE_SHARE = 1 / 3
+TECH_TREE_PROB = 1 / 3
 """Of the instructions, those along the tech tree. Source: the authors' code; the paper's text says half."""
 
 
 @runtime_checkable
-class Instructions(Protocol):
+class InstructionSampler(Protocol):
     """What gives one environment its instructions."""
 
-    def draw(self, rng: np.random.Generator) -> tuple[Goal, ...]:
+    def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
         """The sub-goals of the next episode, in order."""
 
-    def note(self, achieved: Iterable[Goal]) -> None:
+    def update(self, achieved: Iterable[Goal]) -> None:
         """Told after every step what it achieved."""
 
 
-class FixedInstructions:
+class FixedInstructionSampler:
     """Always the same one."""
 
     def __init__(self, instruction: tuple[Goal, ...]) -> None:
         self.instruction = instruction
 
-    def draw(self, rng: np.random.Generator) -> tuple[Goal, ...]:
+    def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
         """The one."""
         return self.instruction
 
-    def note(self, achieved: Iterable[Goal]) -> None:
+    def update(self, achieved: Iterable[Goal]) -> None:
         """Nothing follows."""
 
 
-class RandomInstructions:
+class RandomInstructionSampler:
     """1 to `max_goals` sub-goals, each drawn by itself with the weights of this file.
 
     To wake up is never asked for, nor a journey to (0, 0), which is farther than 44 cells: only relabelling teaches
@@ -96,31 +96,31 @@ class RandomInstructions:
         self.max_goals = max_goals
         self.expanded = expanded
 
-    def draw(self, rng: np.random.Generator) -> tuple[Goal, ...]:
+    def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
         """See `Instructions`."""
-        return tuple(self._draw_goal(rng) for _ in range(rng.integers(1, self.max_goals + 1)))
+        return tuple(self._sample_goal(rng) for _ in range(rng.integers(1, self.max_goals + 1)))
 
-    def note(self, achieved: Iterable[Goal]) -> None:
+    def update(self, achieved: Iterable[Goal]) -> None:
         """Nothing follows."""
 
-    def _draw_goal(self, rng: np.random.Generator) -> Goal:
+    def _sample_goal(self, rng: np.random.Generator) -> Goal:
         category = _choice(rng, CATEGORIES)
         if category == "travel":
-            return self._draw_journey(rng)
+            return self._sample_travel(rng)
         if category == "make":
             return achievement_goal(f"make_{_choice(rng, MATERIALS)}_{_choice(rng, {'pickaxe': 0.5, 'sword': 0.5})}")
         what = _choice(rng, CHOICES[category])
-        if self.expanded and (category, what) == ("place", "stone") and rng.random() < PLACED_SHARE:
-            return place_goal(*draw_place(rng))
+        if self.expanded and (category, what) == ("place", "stone") and rng.random() < PLACED_PROB:
+            return place_goal(*sample_travel_target(rng))
         return achievement_goal(f"{category}_{what}")
 
-    def _draw_journey(self, rng: np.random.Generator) -> Goal:
-        if self.expanded and rng.random() < sum(NEAR_SHARE.values()):
-            return near_goal(_choice(rng, NEAR_SHARE))
-        return travel_goal(*draw_place(rng))
+    def _sample_travel(self, rng: np.random.Generator) -> Goal:
+        if self.expanded and rng.random() < sum(NEAR_PROB.values()):
+            return stand_near_goal(_choice(rng, NEAR_PROB))
+        return travel_goal(*sample_travel_target(rng))
 
 
-class TechTreeInstructions:
+class TechTreeInstructionSampler:
     """A third of the instructions follow the tech tree as far as it has been climbed; the others are random.
 
     Such an instruction is a random part, in their order, of the first `limit` achievements of `TECH_TREE`, of a length
@@ -131,42 +131,42 @@ class TechTreeInstructions:
     """
 
     def __init__(self, max_goals: int, *, expanded: bool) -> None:
-        self.random = RandomInstructions(max_goals, expanded=expanded)
+        self.random = RandomInstructionSampler(max_goals, expanded=expanded)
         rare = {"collect_iron": "iron", "collect_diamond": "diamond"} if expanded else {}
         self.progression: list[Goal] = []
         """The tech tree as goals."""
         self._reached: dict[Goal, int] = {}
         for name in TECH_TREE:
             if name in rare:
-                self.progression.append(near_goal(rare[name]))
+                self.progression.append(stand_near_goal(rare[name]))
             self.progression.append(achievement_goal(name))
             self._reached[achievement_goal(name)] = len(self.progression)
         self.limit = 1
         """Goals of the progression that may be asked for."""
 
-    def draw(self, rng: np.random.Generator) -> tuple[Goal, ...]:
+    def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
         """See `Instructions`."""
-        if rng.random() >= TECH_TREE_SHARE:
-            return self.random.draw(rng)
+        if rng.random() >= TECH_TREE_PROB:
+            return self.random.sample(rng)
         count = rng.integers(1, min(self.random.max_goals, self.limit) + 1)
         chosen = np.sort(rng.choice(self.limit, size=count, replace=False))
         return tuple(self.progression[index] for index in chosen)
 
-    def note(self, achieved: Iterable[Goal]) -> None:
+    def update(self, achieved: Iterable[Goal]) -> None:
         """See `Instructions`: the limit may rise."""
         for goal in achieved:
             self.limit = max(self.limit, min(self._reached.get(goal, 0), len(self.progression) - 1))
 
 
-def draw_place(rng: np.random.Generator) -> tuple[int, int]:
+def sample_travel_target(rng: np.random.Generator) -> tuple[int, int]:
     """Where to travel: near places more often than far ones.
 
     A distance d from the start, (32, 32), is drawn from 1 to 44 with a probability proportional to 45 - d; of the
     places not farther than that the farthest is taken, after up to one cell has been added to each one's distance at
     random. Where none is so near (d < 3), the nearest place is. Source: the authors' code.
     """
-    lengths = np.arange(1, FARTHEST + 1)
-    weights = FARTHEST + 1.0 - lengths
+    lengths = np.arange(1, MAX_DISTANCE + 1)
+    weights = MAX_DISTANCE + 1.0 - lengths
     farthest = max(float(rng.choice(lengths, p=weights / weights.sum())), _DISTANCES.min())
     jittered = np.where(farthest >= _DISTANCES, _DISTANCES + rng.random(len(_DISTANCES)), -1.0)
     x, y = _PLACES[int(jittered.argmax())].tolist()

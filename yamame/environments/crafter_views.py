@@ -8,7 +8,7 @@ from jaxtyping import Float32
 
 from yamame.environments.crafter_game import IMAGE_PIXELS, ITEMS, MAP_COLUMNS, MAP_ROWS, TEXTURES, CrafterGame
 
-View = Literal["textures", "pixels", "crop"]
+ObservationMode = Literal["textures", "pixels", "crop"]
 """`textures`: the map around the player as numbers and what else is known as a vector, the paper's default; `pixels`:
 Crafter's own picture; `crop`: the map's part of it and the inventory as a vector."""
 
@@ -20,7 +20,7 @@ FRAME_PIXELS = 432
 """Width and height of a film; each texture of 16 x 16 pixels is three times as large."""
 
 
-def view_spaces(view: View) -> dict[str, spaces.Space[Any]]:
+def observation_spaces(view: ObservationMode) -> dict[str, spaces.Space[Any]]:
     """Leaf of the observation -> its space."""
     match view:
         case "textures":
@@ -33,8 +33,8 @@ def view_spaces(view: View) -> dict[str, spaces.Space[Any]]:
             return {"image": image, "inventory": spaces.Box(0.0, 1.0, (len(ITEMS),), np.float32)}
 
 
-def look(view: View, game: CrafterGame) -> dict[str, np.ndarray]:
-    """What an agent sees now, as `view_spaces` says. Source of the scales: the authors' code.
+def observe(view: ObservationMode, game: CrafterGame) -> dict[str, np.ndarray]:
+    """What an agent sees now, as `observation_spaces` says. Source of the scales: the authors' code.
 
     Differs from the paper's runs, where textures at the border of the world were scrambled: outside it they are 0.
     """

@@ -8,19 +8,19 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
-from yamame.environments.adapters.vector_adapter import VectorAdapter
-from yamame.environments.config import EnvironmentConfig
-from yamame.environments.drawing import AGENT, GOAL, HINT, Board
-from yamame.environments.trials import Trials
+from yamame.environments.adapters.batched import NumpyVectorEnv, parse_reset_options
+from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
+from yamame.environments.config import EnvConfig
+from yamame.environments.drawing import AGENT, GOAL, HINT, GridCanvas
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 _MOVES = np.array([(0, -1), (-1, 0), (0, 1), (1, 0), (0, 0)])
 
 
-class DarkKeyToDoorVectorEnv(BatchedEnv):
+class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
     """E rooms of `size` x `size` cells in one call. A cell is numbered `x * size + y`.
 
     A task is a start, a key and a door, each drawn uniformly (they may coincide). Actions: y-1, x-1, y+1, x+1, stay;
@@ -67,7 +67,7 @@ class DarkKeyToDoorVectorEnv(BatchedEnv):
     ) -> tuple[Float32[np.ndarray, "E 4"], dict[str, Any]]:
         """Back to the start, without the key, in the rows of the mask."""
         super().reset(seed=seed)
-        rows, new_task = rows_to_reset(options, self.start >= 0)
+        rows, new_task = parse_reset_options(options, self.start >= 0)
         cells = self.np_random.integers(self.size**2, size=(3, int(new_task.sum())))
         self.start[new_task], self.key[new_task], self.door[new_task] = cells
         if self._fixed_start is not None:
@@ -75,7 +75,7 @@ class DarkKeyToDoorVectorEnv(BatchedEnv):
         self._cell[rows] = self.start[rows]
         self._time[rows] = 0
         self._has_key[rows] = False
-        self.present()
+        self.show()
         return self._observe(), {}
 
     def step(
@@ -95,17 +95,17 @@ class DarkKeyToDoorVectorEnv(BatchedEnv):
         self._has_key |= found
         out_of_time = (self._time >= self.attempt_length) & ~opened
         reward = (found | opened).astype(np.float64)
-        self.present()
+        self.show()
         return self._observe(), reward, opened, out_of_time, {"success": opened.copy()}
 
-    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+    def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
         """What one room looks like: the door green, the key (until it is found) yellow, the agent red."""
-        board = Board.of_floor(self.size, self.size)
-        board.fill(*divmod(int(self.door[row]), self.size), GOAL)
-        if not self._has_key[row]:
-            board.square(*divmod(int(self.key[row]), self.size), HINT, share=0.7)
-        board.disc(*divmod(int(self._cell[row]), self.size), AGENT, share=0.5)
-        return board.picture
+        board = GridCanvas.filled_floor(self.size, self.size)
+        board.fill(*divmod(int(self.door[index]), self.size), GOAL)
+        if not self._has_key[index]:
+            board.square(*divmod(int(self.key[index]), self.size), HINT, share=0.7)
+        board.disc(*divmod(int(self._cell[index]), self.size), AGENT, share=0.5)
+        return board.image
 
     def _observe(self) -> Float32[np.ndarray, "E 4"]:
         observation = np.empty((self.num_envs, 4), np.float32)
@@ -116,7 +116,7 @@ class DarkKeyToDoorVectorEnv(BatchedEnv):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DarkKeyToDoorConfig(EnvironmentConfig):
+class DarkKeyToDoorConfig(EnvConfig):
     """As many attempts on one room as fit into the horizon: what was found in one attempt is used in the next."""
 
     size: int = 9
@@ -129,26 +129,26 @@ class DarkKeyToDoorConfig(EnvironmentConfig):
     """Always start in the middle of the room; otherwise the start belongs to the task."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "size", "horizon", "attempt_length", at_least=1)
+        check_range(self, "size", "horizon", "attempt_length", ge=1)
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Such as `dark-key-to-door-9x9`, or `dark-key-to-door-8x8-fixed-start`."""
         return f"dark-key-to-door-{self.size}x{self.size}" + ("-fixed-start" if self.fixed_start else "")
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """The horizon."""
         return self.horizon
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvironmentConfig.action_names`."""
+        """See `EnvConfig.action_names`."""
         return ("down", "left", "up", "right", "stay")
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`."""
         rooms = DarkKeyToDoorVectorEnv(
             num_envs, size=self.size, attempt_length=self.attempt_length, fixed_start=self.fixed_start
         )
-        return Trials(VectorAdapter(rooms, seed), horizon=self.horizon, attempts=None)
+        return TrialWrapper(GymnasiumVectorAdapter(rooms, seed), horizon=self.horizon, attempts=None)

@@ -24,23 +24,23 @@ _FINER = 3
 """Planes are painted so many times larger, so that edges become smooth."""
 
 
-class Board:
+class GridCanvas:
     """A picture of cells, x to the right and y upwards from 0."""
 
     def __init__(self, width: int, height: int, color: Color) -> None:
         self.pixels = max(1, min(LARGEST_CELL, BOARD_PIXELS // max(width, height)))
         """Side of a cell."""
-        self.picture = np.empty((height * self.pixels, width * self.pixels, 3), np.uint8)
-        self.picture[:] = color
+        self.image = np.empty((height * self.pixels, width * self.pixels, 3), np.uint8)
+        self.image[:] = color
         self._height = height
 
     @staticmethod
-    def of_floor(width: int, height: int) -> "Board":
+    def filled_floor(width: int, height: int) -> "GridCanvas":
         """A board all of whose cells are floor."""
-        board = Board(width, height, FLOOR)
+        board = GridCanvas(width, height, FLOOR)
         if board.pixels >= SMALLEST_LINED:
-            board.picture[board.pixels - 1 :: board.pixels] = LINE
-            board.picture[:, board.pixels - 1 :: board.pixels] = LINE
+            board.image[board.pixels - 1 :: board.pixels] = LINE
+            board.image[:, board.pixels - 1 :: board.pixels] = LINE
         return board
 
     def fill(self, x: int, y: int, color: Color) -> None:
@@ -78,7 +78,7 @@ class Board:
 
     def _cell(self, x: int, y: int) -> UInt8[np.ndarray, "side side 3"]:
         top, left = (self._height - 1 - y) * self.pixels, x * self.pixels
-        return self.picture[top : top + self.pixels, left : left + self.pixels]
+        return self.image[top : top + self.pixels, left : left + self.pixels]
 
     def _from_middle(self) -> tuple[Float64[np.ndarray, "1 side"], Float64[np.ndarray, "side 1"]]:
         """How far the pixels of a cell are to the right of its middle, and above it."""
@@ -91,7 +91,7 @@ class Board:
         cell[:] = np.rint(cell * (1.0 - part) + np.array(color) * part)
 
 
-class Plane:
+class PlaneCanvas:
     """A smooth picture of a part of the plane, x to the right and y upwards; what lies outside is drawn at its edge."""
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], color: Color) -> None:
@@ -120,7 +120,7 @@ class Plane:
         self._pen.line([*ends[0], *neck], color, 2 * _FINER)
         self._pen.polygon([*ends[1], *(neck + side), *(neck - side)], color)
 
-    def picture(self) -> UInt8[np.ndarray, "height width 3"]:
+    def image(self) -> UInt8[np.ndarray, "height width 3"]:
         """What was painted."""
         return np.asarray(self._image.reduce(_FINER))
 
@@ -129,7 +129,7 @@ class Plane:
         return float(np.clip(x, 0, self._image.width)), float(np.clip(self._height - y, 0, self._height))
 
 
-def render(environment: gymnasium.Env[Any, Any] | VectorEnv) -> UInt8[np.ndarray, "height width 3"]:
+def render_frame(environment: gymnasium.Env[Any, Any] | VectorEnv) -> UInt8[np.ndarray, "height width 3"]:
     """What an environment, or the first of a vector environment, looks like now; `UserError` where it cannot be seen.
 
     It must have been made with `render_mode="rgb_array"`, if it is one that has render modes.
@@ -147,6 +147,6 @@ def render(environment: gymnasium.Env[Any, Any] | VectorEnv) -> UInt8[np.ndarray
     return first
 
 
-def frames_per_second(environment: gymnasium.Env[Any, Any] | VectorEnv, default: float = 10.0) -> float:
+def render_fps(environment: gymnasium.Env[Any, Any] | VectorEnv, default: float = 10.0) -> float:
     """What an environment says of how fast its pictures are meant to follow each other."""
     return float(environment.metadata.get("render_fps") or default)

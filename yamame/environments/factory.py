@@ -1,4 +1,4 @@
-"""`FactoryConfig`: train on an environment that the user's own function makes."""
+"""`EnvFnConfig`: train on an environment that the user's own function makes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from yamame.environments.adapters.restarted import RestartedEnvironments
-from yamame.environments.adapters.selection import select
-from yamame.environments.adapters.vectorize import vectorize
-from yamame.environments.config import SinglesConfig
-from yamame.environments.instructed import trials_of
-from yamame.records.errors import FieldError, UserError
+from yamame.environments.adapters.restarted import RestartingVectorEnv
+from yamame.environments.adapters.selection import filter_observations
+from yamame.environments.adapters.vectorize import make_episode_vector_env
+from yamame.environments.config import SingleEnvConfig
+from yamame.environments.instructed import make_trials
+from yamame.records.errors import ConfigFieldError, UserError
 from yamame.records.goals import TOLERANCE
-from yamame.records.interfaces import Environments, TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import EpisodeVectorEnv, TrialVectorEnv
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactoryConfig(SinglesConfig):
+class EnvFnConfig(SingleEnvConfig):
     """Whatever a function of no arguments makes: a `gymnasium.Env` at each call, or one whole `VectorEnv`."""
 
-    factory: Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
+    env_fn: Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
     """Makes a new environment at each call."""
     horizon: int
     """Largest number of steps of a trial, all its attempts together."""
@@ -32,43 +32,43 @@ class FactoryConfig(SinglesConfig):
     goal_tolerance: float = TOLERANCE
     """Difference up to which a goal counts as reached, in each of its numbers; for environments that announce goals."""
 
-    rows: int | None = None
+    vector_size: int | None = None
     """Number of environments in the vector environment that the factory makes; None where it makes single ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "goal_tolerance", at_least=0)
-        check_limits(self, "horizon", "attempts", "rows", at_least=1)
-        if self.rows and self.workers:
-            raise FieldError(self, "workers", "must be left out: a vector environment is one whole, in this process")
+        check_range(self, "goal_tolerance", ge=0)
+        check_range(self, "horizon", "attempts", "vector_size", ge=1)
+        if self.vector_size and self.num_workers:
+            raise ConfigFieldError(self, "num_workers", "must be left out: a vector environment is one whole, in this process")
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """The function's name."""
-        name = getattr(self.factory, "__name__", type(self.factory).__name__)
+        name = getattr(self.env_fn, "__name__", type(self.env_fn).__name__)
         return "custom" if name == "<lambda>" else name.strip("_").replace("_", "-")
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """The horizon."""
         return self.horizon
 
     @property
-    def fixed_num_envs(self) -> int | None:
+    def required_num_envs(self) -> int | None:
         """`rows`."""
-        return self.rows
+        return self.vector_size
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`. A vector environment must have exactly `num_envs` rows."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`. A vector environment must have exactly `num_envs` rows."""
         environments = (
-            RestartedEnvironments(partial(self._whole, num_envs=num_envs), seed)
-            if self.rows
-            else self.place(self.factory, num_envs, seed)
+            RestartingVectorEnv(partial(self._whole, num_envs=num_envs), seed)
+            if self.vector_size
+            else self.make_vector_env(self.env_fn, num_envs, seed)
         )
-        return trials_of(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
+        return make_trials(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
 
-    def _whole(self, seed: int, *, num_envs: int) -> Environments:
-        made = self.factory()
+    def _whole(self, seed: int, *, num_envs: int) -> EpisodeVectorEnv:
+        made = self.env_fn()
         if not isinstance(made, VectorEnv):
             raise UserError("the factory makes single environments: leave rows out")
         if made.num_envs != num_envs:
@@ -76,5 +76,5 @@ class FactoryConfig(SinglesConfig):
                 f"the factory gives a vector environment of {made.num_envs}, the run wants {num_envs}: "
                 f"set num_envs to {made.num_envs}"
             )
-        seen = select(made, self.keys, self.drop_keys, self.mask_key)
-        return vectorize(seen, seed, mask_key=self.mask_key)
+        seen = filter_observations(made, self.obs_keys, self.drop_obs_keys, self.action_mask_key)
+        return make_episode_vector_env(seen, seed, action_mask_key=self.action_mask_key)

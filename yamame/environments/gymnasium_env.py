@@ -3,16 +3,16 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
-from yamame.environments.adapters.gymnasium_ids import make_registered
-from yamame.environments.config import SinglesConfig
-from yamame.environments.instructed import trials_of
+from yamame.environments.adapters.gymnasium_ids import make_env
+from yamame.environments.config import SingleEnvConfig
+from yamame.environments.instructed import make_trials
 from yamame.records.goals import TOLERANCE
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class GymnasiumConfig(SinglesConfig):
+class GymnasiumConfig(SingleEnvConfig):
     """A registered Gymnasium environment; `module:Name-v0` imports the module first."""
 
     id: str = "CartPole-v1"
@@ -26,26 +26,26 @@ class GymnasiumConfig(SinglesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "goal_tolerance", at_least=0)
-        check_limits(self, "horizon", "attempts", at_least=1)
+        check_range(self, "goal_tolerance", ge=0)
+        check_range(self, "horizon", "attempts", ge=1)
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """The id, without what file names do not like."""
         return self.id.rpartition(":")[2].replace("/", "-")
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """The horizon."""
         return self.horizon
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`; `UserError` for an unknown id names the nearest one."""
-        environments = self.place(partial(make_registered, self.id), num_envs, seed)
-        return trials_of(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`; `UserError` for an unknown id names the nearest one."""
+        environments = self.make_vector_env(partial(make_env, self.id), num_envs, seed)
+        return make_trials(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
 
-    def build_rendered(self, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build_rendered`."""
-        make = partial(make_registered, self.id, render_mode="rgb_array")
-        environments = replace(self, workers=0).place(make, 1, seed)
-        return trials_of(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
+    def build_for_rendering(self, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build_for_rendering`."""
+        make = partial(make_env, self.id, render_mode="rgb_array")
+        environments = replace(self, num_workers=0).make_vector_env(make, 1, seed)
+        return make_trials(environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)

@@ -8,18 +8,18 @@ from typing import Any
 
 from gymnasium import spaces
 
-from yamame.environments.adapters.jax_environment import Array, JaxEnvironment, JaxStep
-from yamame.environments.adapters.restarted import RestartedEnvironments
-from yamame.environments.config import EnvironmentConfig
-from yamame.environments.trials import Trials
+from yamame.environments.adapters.jax_environment import Array, JaxEnv, JaxStep
+from yamame.environments.adapters.restarted import RestartingVectorEnv
+from yamame.environments.config import EnvConfig
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True)
-class GymnaxEnvironment(JaxEnvironment):
-    """A gymnax environment with its default parameters as a `JaxEnvironment`.
+class GymnaxEnv(JaxEnv):
+    """A gymnax environment with its default parameters as a `JaxEnv`.
 
     A task is the key that its episodes begin with, so an attempt on the same task begins in the same state: the same
     bandit, maze or goal. Gymnax knows no success. Raises `UserError` for a name that it does not know.
@@ -41,17 +41,17 @@ class GymnaxEnvironment(JaxEnvironment):
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """See `JaxEnvironment`."""
+        """See `JaxEnv`."""
         environment, parameters = self._made
         return _gymnasium_space(environment.observation_space(parameters))
 
     @property
     def action_space(self) -> spaces.Space[Any]:
-        """See `JaxEnvironment`."""
+        """See `JaxEnv`."""
         environment, parameters = self._made
         return _gymnasium_space(environment.action_space(parameters))
 
-    def new_task(self, key: Array) -> Any:
+    def sample_task(self, key: Array) -> Any:
         """The key itself."""
         return key
 
@@ -70,7 +70,7 @@ class GymnaxEnvironment(JaxEnvironment):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GymnaxConfig(EnvironmentConfig):
+class GymnaxConfig(EnvConfig):
     """A gymnax environment with its default parameters."""
 
     name: str = "MemoryChain-bsuite"
@@ -81,28 +81,28 @@ class GymnaxConfig(EnvironmentConfig):
     """Episodes on one task that make a trial, through which memory is kept; None: as many as fit into the horizon."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "horizon", "attempts", at_least=1)
+        check_range(self, "horizon", "attempts", ge=1)
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Such as `gymnax-CartPole-v1`."""
         return f"gymnax-{self.name}"
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """The horizon."""
         return self.horizon
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`; `UserError` for a misspelt name names the nearest one."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`; `UserError` for a misspelt name names the nearest one."""
         try:
-            from yamame.environments.adapters.jax_vector import JaxEnvironments
+            from yamame.environments.adapters.jax_vector import JaxVectorEnv
 
             importlib.import_module("gymnax")
         except ImportError as error:
             raise UserError(f"environment {self.name!r} needs JAX and gymnax: pip install 'yamame[jax]'") from error
-        environments = RestartedEnvironments(partial(JaxEnvironments, GymnaxEnvironment(self.name), num_envs), seed)
-        return Trials(environments, horizon=self.horizon, attempts=self.attempts)
+        environments = RestartingVectorEnv(partial(JaxVectorEnv, GymnaxEnv(self.name), num_envs), seed)
+        return TrialWrapper(environments, horizon=self.horizon, attempts=self.attempts)
 
 
 def _gymnasium_space(space: Any) -> spaces.Space[Any]:

@@ -9,11 +9,11 @@ import gymnasium
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from yamame.environments.config import SinglesConfig
-from yamame.environments.trials import Trials
+from yamame.environments.config import SingleEnvConfig
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 FASTEST_TARGET = 3.0
 """Metres per second; targets are uniform in [0, this]."""
@@ -61,7 +61,7 @@ class HalfCheetahVelocity(gymnasium.Wrapper[_Observation, _Action, _Observation,
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfCheetahVelocityConfig(SinglesConfig):
+class HalfCheetahVelocityConfig(SingleEnvConfig):
     """A few attempts at one unknown velocity.
 
     Every trial draws its own. The paper does not say whether its tasks are a fixed set.
@@ -74,22 +74,22 @@ class HalfCheetahVelocityConfig(SinglesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "attempts", "attempt_length", at_least=1)
+        check_range(self, "attempts", "attempt_length", ge=1)
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """`half-cheetah-velocity`."""
         return "half-cheetah-velocity"
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """All attempts together."""
         return self.attempts * self.attempt_length
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`; `UserError` where MuJoCo is not installed."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`; `UserError` where MuJoCo is not installed."""
         make = partial(HalfCheetahVelocity, attempt_length=self.attempt_length)
-        return Trials(self.place(make, num_envs, seed), horizon=self.trial_length, attempts=self.attempts)
+        return TrialWrapper(self.make_vector_env(make, num_envs, seed), horizon=self.max_trial_steps, attempts=self.attempts)
 
 
 def _half_cheetah() -> gymnasium.Env[_Observation, _Action]:

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float32, Shaped, UInt8
 
-from yamame.environments.trials import Trials
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
 from yamame.records.goals import (
     ACHIEVED_LEAF,
@@ -16,18 +16,18 @@ from yamame.records.goals import (
     DESIRED_LEAF,
     INSTRUCTION_LEAF,
     TOLERANCE,
-    displays,
+    instruction_observations,
     num_sub_goals,
-    reached,
+    is_reached,
 )
-from yamame.records.interfaces import Environments, RenderedEnvironments
-from yamame.records.resumable import State, set_state_over, state_over
+from yamame.records.interfaces import EpisodeVectorEnv, RenderableVectorEnv
+from yamame.records.resumable import State, load_nested_state_dict, nested_state_dict
 from yamame.records.step import EpisodeStep, GoalStep
 
 _STATE = ("_desired", "_displays", "_count", "_completed")
 
 
-class Instructed:
+class InstructionWrapper:
     """`Environments` over others whose observation has the leaves `ACHIEVED_LEAF` and `DESIRED_LEAF`.
 
     The agent sees `INSTRUCTION_LEAF` in place of these two. A transition earns 1 if the active sub-goal is among what
@@ -37,13 +37,13 @@ class Instructed:
     Source: paper section 3 and appendix B. Raises `UserError` where the two leaves are not as they have to be.
     """
 
-    def __init__(self, environments: Environments, *, hide_plan: bool = False, tolerance: float = TOLERANCE) -> None:
+    def __init__(self, environments: EpisodeVectorEnv, *, hide_future_goals: bool = False, tolerance: float = TOLERANCE) -> None:
         self.environments = environments
-        self.hide_plan = hide_plan
+        self.hide_future_goals = hide_future_goals
         self.tolerance = tolerance
         self.num_envs = environments.num_envs
         self.action_space = environments.action_space
-        self.native_action_space = environments.native_action_space
+        self.env_action_space = environments.env_action_space
         desired = _desired_leaf(environments.observation_space)
         self.slots, goal = desired.shape
         """Sub-goals that an instruction can have."""
@@ -55,23 +55,23 @@ class Instructed:
         self._completed = np.zeros(self.num_envs, np.int64)
 
     def reset(
-        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+        self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`."""
-        observation = self.environments.reset(mask, new_task)
-        self._begin(mask, observation)
+        observation = self.environments.reset(reset_mask, new_task)
+        self._begin(reset_mask, observation)
         return self._shown(observation)
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         """See `Environments.step`."""
         episode = self.environments.step(action)
-        late = ~episode.live
+        late = ~episode.is_transition
         if late.any():
             self._begin(late, episode.observation)
         achieved = _as_rows(episode.observation[ACHIEVED_LEAF])
         active = self._desired[self._rows, np.minimum(self._completed, self.slots - 1)]
-        hit = reached(achieved, active[:, None], self.tolerance).any(axis=1)
-        hit &= episode.live & (self._completed < self._count)
+        hit = is_reached(achieved, active[:, None], self.tolerance).any(axis=1)
+        hit &= episode.is_transition & (self._completed < self._count)
         self._completed += hit
         done = hit & (self._completed == self._count)
         return replace(
@@ -84,17 +84,17 @@ class Instructed:
                 instruction=self._desired.copy(),
                 achieved=achieved,
                 tolerance=self.tolerance,
-                hide_plan=self.hide_plan,
+                hide_future_goals=self.hide_future_goals,
             ),
         )
 
     @property
-    def frames_per_second(self) -> float:
-        """See `RenderedEnvironments`."""
-        return self._rendered().frames_per_second
+    def render_fps(self) -> float:
+        """See `RenderableVectorEnv`."""
+        return self._rendered().render_fps
 
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
-        """See `RenderedEnvironments`."""
+        """See `RenderableVectorEnv`."""
         return self._rendered().render()
 
     def close(self) -> None:
@@ -103,11 +103,11 @@ class Instructed:
 
     def state_dict(self) -> State | None:
         """See `Resumable`: where the environments are."""
-        return state_over(self.environments, self, _STATE)
+        return nested_state_dict(self.environments, self, _STATE)
 
     def load_state_dict(self, state: State) -> None:
         """See `Resumable`."""
-        set_state_over(self.environments, self, state)
+        load_nested_state_dict(self.environments, self, state)
 
     def _begin(self, rows: Bool[np.ndarray, "E"], observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
         """Take over the instructions of episodes that begin."""
@@ -119,33 +119,33 @@ class Instructed:
             if k == 0:
                 raise UserError(f"environment {row} began an episode with an empty {DESIRED_LEAF}: give one sub-goal")
             self._desired[row] = desired[row]
-            self._displays[row, : k + 1] = displays(desired[row, :k], slots=self.slots, hide_plan=self.hide_plan)
+            self._displays[row, : k + 1] = instruction_observations(desired[row, :k], slots=self.slots, hide_future_goals=self.hide_future_goals)
 
     def _shown(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> dict[str, np.ndarray]:
         seen = {name: leaf for name, leaf in observation.items() if name not in (ACHIEVED_LEAF, DESIRED_LEAF)}
         return {**seen, INSTRUCTION_LEAF: self._displays[self._rows, self._completed]}
 
-    def _rendered(self) -> RenderedEnvironments:
-        if not isinstance(self.environments, RenderedEnvironments):
+    def _rendered(self) -> RenderableVectorEnv:
+        if not isinstance(self.environments, RenderableVectorEnv):
             raise UserError("this environment cannot be filmed: it has no pictures")
         return self.environments
 
 
-def instructed_trials(
-    environments: Environments, *, horizon: int, hide_plan: bool = False, tolerance: float = TOLERANCE
-) -> Trials:
+def make_instruction_trials(
+    environments: EpisodeVectorEnv, *, horizon: int, hide_future_goals: bool = False, tolerance: float = TOLERANCE
+) -> TrialWrapper:
     """Trials of one episode each, of at most `horizon` transitions, that reward following an instruction."""
-    return Trials(Instructed(environments, hide_plan=hide_plan, tolerance=tolerance), horizon=horizon, attempts=1)
+    return TrialWrapper(InstructionWrapper(environments, hide_future_goals=hide_future_goals, tolerance=tolerance), horizon=horizon, attempts=1)
 
 
-def trials_of(environments: Environments, *, horizon: int, attempts: int | None, goal_tolerance: float) -> Trials:
+def make_trials(environments: EpisodeVectorEnv, *, horizon: int, attempts: int | None, goal_tolerance: float) -> TrialWrapper:
     """Trials of a user's environments; they reward following an instruction where the environments announce goals."""
-    if announces_goals(environments.observation_space):
-        environments = Instructed(environments, tolerance=goal_tolerance)
-    return Trials(environments, horizon=horizon, attempts=attempts)
+    if is_goal_env(environments.observation_space):
+        environments = InstructionWrapper(environments, tolerance=goal_tolerance)
+    return TrialWrapper(environments, horizon=horizon, attempts=attempts)
 
 
-def announces_goals(space: spaces.Space[Any]) -> bool:
+def is_goal_env(space: spaces.Space[Any]) -> bool:
     """Whether environments of this observation space announce goals."""
     return isinstance(space, spaces.Dict) and ACHIEVED_LEAF in space.spaces and DESIRED_LEAF in space.spaces
 
@@ -157,7 +157,7 @@ def _as_rows(leaf: Float32[np.ndarray, "E ..."]) -> Float32[np.ndarray, "E rows 
 
 def _desired_leaf(space: spaces.Space[Any]) -> spaces.Box:
     """The leaf of the instruction as rows. Raises `UserError` unless both leaves are as they have to be."""
-    if not isinstance(space, spaces.Dict) or not announces_goals(space):
+    if not isinstance(space, spaces.Dict) or not is_goal_env(space):
         raise UserError(
             f"the environment announces no goals: its observation must be a Dict with {ACHIEVED_LEAF!r} and "
             f"{DESIRED_LEAF!r} in it"

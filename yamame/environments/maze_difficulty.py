@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from yamame.environments.maze_layout import EAST, NORTH, SOUTH, WEST, free_ahead, start_cell, steps_from
+from yamame.environments.maze_layout import EAST, NORTH, SOUTH, WEST, free_distances, start_cell, shortest_paths
 from yamame.environments.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv
 
 NEVER = -1
@@ -56,7 +56,7 @@ def oracle_steps(wall: Bool[np.ndarray, "side side"], goals: Int64[np.ndarray, "
     here, steps, after = start_cell(len(wall)), 0, []
     for goal in goals:
         if goal >= 0 and steps != NEVER:
-            leg = int(steps_from(wall, here)[goal])
+            leg = int(shortest_paths(wall, here)[goal])
             steps = NEVER if leg < 0 else steps + leg
             here = int(goal)
         after.append(steps)
@@ -77,7 +77,7 @@ def explorer_steps(wall: Bool[np.ndarray, "side side"], goals: Int64[np.ndarray,
     for goal in goals:
         while goal >= 0 and steps != NEVER and here != goal:
             known[walls_seen[here]] = True
-            believed = steps_from(known.reshape(side, side), int(goal))
+            believed = shortest_paths(known.reshape(side, side), int(goal))
             around = np.array([here - 1, here - side, here + 1, here + side])
             nearest = np.where(believed[around] < 0, side * side, believed[around]).argmin()
             steps = NEVER if believed[here] < 0 else steps + 1
@@ -90,5 +90,5 @@ def _walls_seen(wall: Bool[np.ndarray, "side side"]) -> Int64[np.ndarray, "cells
     """The wall that ends the sight in each direction, from every free cell."""
     side = len(wall)
     way = np.array([-1, -side, 1, side])
-    ahead = free_ahead(wall[None])[0].reshape(-1, 4).astype(np.int64) + 1
+    ahead = free_distances(wall[None])[0].reshape(-1, 4).astype(np.int64) + 1
     return np.arange(side * side)[:, None] + way[[WEST, NORTH, EAST, SOUTH]] * ahead

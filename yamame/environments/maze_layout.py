@@ -19,7 +19,7 @@ SPAWN_ROWS = 4
 """Rows above the lower border that are the same in every maze of a size."""
 
 
-def maze_side(size: int) -> int:
+def side_length(size: int) -> int:
     """Cells along one side: odd, so 30 makes 31."""
     return 2 * (size // 2) + 1
 
@@ -29,12 +29,12 @@ def start_cell(side: int) -> int:
     return (side - 2) * side + side // 2
 
 
-def fewest_goals(side: int) -> int:
+def max_safe_goals(side: int) -> int:
     """Cells but the start that are free in every maze: those of the spawn rows without the tunnel's two walls."""
     return SPAWN_ROWS * (side - 2) - 2 * (SPAWN_ROWS - 1) - 1
 
 
-def draw_maze(rng: np.random.Generator, side: int) -> Bool[np.ndarray, "side side"]:
+def sample_maze(rng: np.random.Generator, side: int) -> Bool[np.ndarray, "side side"]:
     """A random maze of an odd side of at least 7, True where there is a wall.
 
     Posts are the cells of even row and column. A wall begins at a random post and grows: at every step it looks at a
@@ -63,7 +63,7 @@ def draw_maze(rng: np.random.Generator, side: int) -> Bool[np.ndarray, "side sid
     return _with_spawn_rows(np.frombuffer(wall, np.bool_).reshape(side, side))
 
 
-def free_ahead(wall: Bool[np.ndarray, "mazes side side"]) -> Int16[np.ndarray, "mazes side side 4"]:
+def free_distances(wall: Bool[np.ndarray, "mazes side side"]) -> Int16[np.ndarray, "mazes side side 4"]:
     """Free cells between each free cell and the next wall to the west, north, east and south. (Walls: meaningless.)"""
     side = wall.shape[1]
     column = np.arange(side, dtype=np.int16)
@@ -75,7 +75,7 @@ def free_ahead(wall: Bool[np.ndarray, "mazes side side"]) -> Int16[np.ndarray, "
     return np.stack([column - west, row - north, east - column, south - row], axis=3).astype(np.int16) - np.int16(1)
 
 
-def steps_from(wall: Bool[np.ndarray, "side side"], cell: int) -> Int64[np.ndarray, "cells"]:
+def shortest_paths(wall: Bool[np.ndarray, "side side"], cell: int) -> Int64[np.ndarray, "cells"]:
     """Fewest steps from one free cell to every cell, by a breadth-first search; -1 where there is no way."""
     side = len(wall)
     blocked = wall.ravel().tolist()

@@ -8,35 +8,35 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
-from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
-from yamame.environments.adapters.vector_adapter import VectorAdapter
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, WALL, Board
-from yamame.environments.goal_config import GoalEnvironmentConfig
-from yamame.environments.instructed import instructed_trials
+from yamame.environments.adapters.batched import NumpyVectorEnv, parse_reset_options
+from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, WALL, GridCanvas
+from yamame.environments.goal_config import GoalEnvConfig
+from yamame.environments.instructed import make_instruction_trials
 from yamame.environments.maze_layout import (
     EAST,
     NORTH,
     SMALLEST_SIZE,
     SOUTH,
     WEST,
-    draw_maze,
-    fewest_goals,
-    free_ahead,
-    maze_side,
+    sample_maze,
+    max_safe_goals,
+    free_distances,
+    side_length,
     start_cell,
 )
 from yamame.records.errors import UserError
 from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF, NO_GOAL
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 Actions = Literal["discrete", "continuous"]
 """Kinds of actions. Discrete: west, north, east, south, stay. Continuous: `[down, right]` in [-1, 1], of which the
 larger decides the axis (`down` if they are equal) and its sign the way; 0 is up or left."""
 
 
-class MazeRunnerVectorEnv(BatchedEnv):
-    """E mazes in one call, each of `maze_side(size)` cells along both sides, with cells numbered as in `maze_layout`.
+class MazeRunnerVectorEnv(NumpyVectorEnv):
+    """E mazes in one call, each of `side_length(size)` cells along both sides, with cells numbered as in `maze_layout`.
 
     A task is a maze, and an instruction: k cells, k uniform in 1 .. `max_goals`, drawn without replacement from the
     free ones but the start; all of them can be reached. With `rewired` it is also a permutation of the directions that
@@ -63,9 +63,9 @@ class MazeRunnerVectorEnv(BatchedEnv):
     ) -> None:
         if size < SMALLEST_SIZE:
             raise UserError(f"size is {size}: give at least {SMALLEST_SIZE}")
-        self.side = side = maze_side(size)
-        if not 1 <= max_goals <= fewest_goals(side):
-            raise UserError(f"max_goals is {max_goals}: give 1 to {fewest_goals(side)} in a maze of size {size}")
+        self.side = side = side_length(size)
+        if not 1 <= max_goals <= max_safe_goals(side):
+            raise UserError(f"max_goals is {max_goals}: give 1 to {max_safe_goals(side)} in a maze of size {size}")
         super().__init__(render_mode)
         self.num_envs, self.max_goals, self.rewired = num_envs, max_goals, rewired
         self._sees_position, self._continuous = position, actions == "continuous"
@@ -96,11 +96,11 @@ class MazeRunnerVectorEnv(BatchedEnv):
     ) -> tuple[dict[str, Float32[np.ndarray, "E ..."]], dict[str, Any]]:
         """Back to the start in the rows of the mask."""
         super().reset(seed=seed)
-        rows, new_task = rows_to_reset(options, self.goal[:, 0] >= 0)
+        rows, new_task = parse_reset_options(options, self.goal[:, 0] >= 0)
         if new_task.any():
-            self._draw_tasks(np.flatnonzero(new_task))
+            self._sample_tasks(np.flatnonzero(new_task))
         self.cell[rows] = start_cell(self.side)
-        self.present()
+        self.show()
         return self._observe(), {}
 
     def step(
@@ -118,7 +118,7 @@ class MazeRunnerVectorEnv(BatchedEnv):
         blocked = self.wall.reshape(self.num_envs, -1)[self._rows, ahead]
         self.cell = np.where(blocked, self.cell, ahead)
         never = np.zeros(self.num_envs, np.bool_)
-        self.present()
+        self.show()
         return self._observe(), np.zeros(self.num_envs), never, never.copy(), {}
 
     def set_tasks(
@@ -132,12 +132,12 @@ class MazeRunnerVectorEnv(BatchedEnv):
         Outermost cells must be walls, the start must be free. `goal`: cells in order, -1 behind the last.
         """
         self.wall[rows], self.goal[rows] = wall, goal
-        self._free_ahead[rows] = free_ahead(wall).reshape(len(rows), -1, 4)
+        self._free_ahead[rows] = free_distances(wall).reshape(len(rows), -1, 4)
         self._instruction[rows] = np.where(goal[:, :, None] < 0, NO_GOAL, self._place[goal])
 
-    def _draw_tasks(self, rows: Int64[np.ndarray, "tasks"]) -> None:
+    def _sample_tasks(self, rows: Int64[np.ndarray, "tasks"]) -> None:
         rng = self.np_random
-        wall = np.stack([draw_maze(rng, self.side) for _ in rows])
+        wall = np.stack([sample_maze(rng, self.side) for _ in rows])
         taken = wall.reshape(len(rows), -1).copy()
         taken[:, start_cell(self.side)] = True
         chance = np.where(taken, 1.0, rng.random(taken.shape))
@@ -157,16 +157,16 @@ class MazeRunnerVectorEnv(BatchedEnv):
             DESIRED_LEAF: self._instruction.copy(),
         }
 
-    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+    def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
         """What one maze looks like: the agent red, all goals of its instruction green, in their order."""
-        board = Board(self.side, self.side, WALL)
-        for cell in np.flatnonzero(~self.wall[row]):
+        board = GridCanvas(self.side, self.side, WALL)
+        for cell in np.flatnonzero(~self.wall[index]):
             board.fill(*self._xy(cell), FLOOR)
-        for number, cell in enumerate(self.goal[row][self.goal[row] >= 0], start=1):
+        for number, cell in enumerate(self.goal[index][self.goal[index] >= 0], start=1):
             board.fill(*self._xy(cell), GOAL)
             board.text(*self._xy(cell), str(number), FLOOR)
-        board.disc(*self._xy(self.cell[row]), AGENT, share=0.7)
-        return board.picture
+        board.disc(*self._xy(self.cell[index]), AGENT, share=0.7)
+        return board.image
 
     def _xy(self, cell: np.integer[Any]) -> tuple[int, int]:
         """Where a cell is on the board."""
@@ -182,7 +182,7 @@ def _direction(actions: Float32[np.ndarray, "E 2"]) -> Int64[np.ndarray, "E"]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MazeRunnerConfig(GoalEnvironmentConfig):
+class MazeRunnerConfig(GoalEnvConfig):
     """One episode in an unknown maze: explore it, and remember where one has been."""
 
     max_goals: int = 3
@@ -200,12 +200,12 @@ class MazeRunnerConfig(GoalEnvironmentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "size", at_least=SMALLEST_SIZE)
-        check_limits(self, "horizon", at_least=1)
-        check_limits(self, "max_goals", at_most=fewest_goals(maze_side(self.size)))
+        check_range(self, "size", ge=SMALLEST_SIZE)
+        check_range(self, "horizon", ge=1)
+        check_range(self, "max_goals", le=max_safe_goals(side_length(self.size)))
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Such as `maze-runner-15x15`, or `maze-runner-30x30-continuous-rewired-no-position`."""
         kind = (
             (self.actions == "continuous", "continuous"),
@@ -215,17 +215,17 @@ class MazeRunnerConfig(GoalEnvironmentConfig):
         return "-".join([f"maze-runner-{self.size}x{self.size}", *(word for it_is, word in kind if it_is)])
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """The horizon."""
-        return self.horizon or 400 + 75 * ((maze_side(self.size) - 15) // 2)
+        return self.horizon or 400 + 75 * ((side_length(self.size) - 15) // 2)
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvironmentConfig.action_names`."""
+        """See `EnvConfig.action_names`."""
         return ("down", "right") if self.actions == "continuous" else ("west", "north", "east", "south", "stay")
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`."""
         mazes = MazeRunnerVectorEnv(
             num_envs,
             size=self.size,
@@ -234,4 +234,4 @@ class MazeRunnerConfig(GoalEnvironmentConfig):
             position=self.position,
             max_goals=self.max_goals,
         )
-        return instructed_trials(VectorAdapter(mazes, seed), horizon=self.trial_length, hide_plan=self.hide_plan)
+        return make_instruction_trials(GymnasiumVectorAdapter(mazes, seed), horizon=self.max_trial_steps, hide_future_goals=self.hide_future_goals)

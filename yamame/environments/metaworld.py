@@ -12,11 +12,11 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float32, Float64
 
-from yamame.environments.config import EnvironmentConfig, SinglesConfig
-from yamame.environments.trials import Trials
+from yamame.environments.config import EnvConfig, SingleEnvConfig
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 LONGEST_ATTEMPT = 500
 """Steps after which Meta-World itself ends an attempt, and refuses to go on."""
@@ -46,7 +46,7 @@ class MetaworldEnv(gymnasium.Env[_Observation, _Action]):
     def __init__(self, tasks: Sequence[Any], *, attempt_length: int = LONGEST_ATTEMPT) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (40,), np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
-        self.task: Any = None
+        self.task_name: Any = None
         """Meta-World's record of the task; None before the first reset."""
         self._tasks = tasks
         self._attempt_length = attempt_length
@@ -58,7 +58,7 @@ class MetaworldEnv(gymnasium.Env[_Observation, _Action]):
     ) -> tuple[_Observation, dict[str, Any]]:
         """As Gymnasium: begins an attempt."""
         super().reset(seed=seed)
-        if self.task is None or (options or {}).get("new_task", True):
+        if self.task_name is None or (options or {}).get("new_task", True):
             self._begin_task(self._tasks[int(self.np_random.integers(len(self._tasks)))])
         self._time = 0
         seen, _ = self._simulator.reset()
@@ -77,15 +77,15 @@ class MetaworldEnv(gymnasium.Env[_Observation, _Action]):
             self._simulator.close()
 
     def _begin_task(self, task: Any) -> None:
-        if self.task is None or task.env_name != self.task.env_name:
+        if self.task_name is None or task.env_name != self.task_name.env_name:
             self.close()
             self._simulator = _metaworld().ALL_V3_ENVIRONMENTS[task.env_name]()
-        self.task = task
+        self.task_name = task
         self._simulator.set_task(task)
 
 
 @cache
-def metaworld_tasks(name: str, seed: int) -> dict[Split, tuple[Any, ...]]:
+def load_tasks(name: str, seed: int) -> dict[Split, tuple[Any, ...]]:
     """Meta-World's records of the tasks to train on and to be judged on: 50 variations of each, drawn from `seed`.
 
     `name` is a task (ML1: the splits are different variations of it) or one of `BENCHMARKS` (different tasks). Takes
@@ -102,7 +102,7 @@ def metaworld_tasks(name: str, seed: int) -> dict[Split, tuple[Any, ...]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetaworldConfig(SinglesConfig):
+class MetaworldConfig(SingleEnvConfig):
     """Attempts on one task whose goal has to be found out: ML1, ML10 or ML45 (paper, Figure 6).
 
     The authors' code gives one step more than all attempts have, which changes nothing. It also judged on the training
@@ -118,34 +118,34 @@ class MetaworldConfig(SinglesConfig):
     attempt_length: int = LONGEST_ATTEMPT
     """Steps of an attempt. Differs from the benchmark, which has 500, where it is less: cheaper, but some tasks cannot
     be done so fast."""
-    tasks_seed: int = 0
+    task_seed: int = 0
     """What Meta-World draws the variations of both splits from: comparable runs have the same."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "attempts", at_least=1)
-        check_limits(self, "attempt_length", at_least=1, at_most=LONGEST_ATTEMPT)
-        check_limits(self, "tasks_seed", at_least=0)
+        check_range(self, "attempts", ge=1)
+        check_range(self, "attempt_length", ge=1, le=LONGEST_ATTEMPT)
+        check_range(self, "task_seed", ge=0)
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Such as `metaworld-reach-v3`, or `metaworld-reach-v3-test`."""
         return f"metaworld-{self.name}" + ("-test" if self.split == "test" else "")
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """All steps of all attempts."""
         return self.attempts * self.attempt_length
 
-    def for_evaluation(self) -> EnvironmentConfig:
+    def eval_config(self) -> EnvConfig:
         """The test tasks."""
         return replace(self, split="test")
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`; `UserError` for an unknown name names the nearest one."""
-        tasks = metaworld_tasks(self.name, self.tasks_seed)[self.split]
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`; `UserError` for an unknown name names the nearest one."""
+        tasks = load_tasks(self.name, self.task_seed)[self.split]
         make = partial(MetaworldEnv, tasks, attempt_length=self.attempt_length)
-        return Trials(self.place(make, num_envs, seed), horizon=self.trial_length, attempts=self.attempts)
+        return TrialWrapper(self.make_vector_env(make, num_envs, seed), horizon=self.max_trial_steps, attempts=self.attempts)
 
 
 def _metaworld() -> Any:

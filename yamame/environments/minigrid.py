@@ -10,15 +10,15 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from yamame.environments.adapters.gymnasium_ids import make_registered
-from yamame.environments.config import SinglesConfig
-from yamame.environments.trials import Trials
-from yamame.records.errors import FieldError, UserError
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.environments.adapters.gymnasium_ids import make_env
+from yamame.environments.config import SingleEnvConfig
+from yamame.environments.trials import TrialWrapper
+from yamame.records.errors import ConfigFieldError, UserError
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 # fmt: off
-WORDS = (
+VOCABULARY = (
     ",", "a", "after", "and", "at", "avoid", "ball", "behind", "blue", "box", "door", "end", "fetch", "find",
     "from", "front", "get", "go", "goal", "green", "grey", "hallway", "in", "key", "left", "lava", "matching",
     "must", "near", "next", "object", "of", "on", "open", "opening", "pick", "purple", "put", "reach", "red",
@@ -27,7 +27,7 @@ WORDS = (
 )
 # fmt: on
 """What missions are made of; word i is the token i + 1, and 0 is behind the end."""
-_TOKEN_OF = {word: token for token, word in enumerate(WORDS, start=1)}
+_TOKEN_OF = {word: token for token, word in enumerate(VOCABULARY, start=1)}
 _LARGEST_SEED = 2**31 - 1
 
 
@@ -53,7 +53,7 @@ class MinigridEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             {
                 "image": spaces.MultiDiscrete(np.broadcast_to(sizes, view)),
                 "direction": declared["direction"],
-                "mission": spaces.MultiDiscrete([len(WORDS) + 1] * mission_words),
+                "mission": spaces.MultiDiscrete([len(VOCABULARY) + 1] * mission_words),
             }
         )
         self._mission_words = mission_words
@@ -78,11 +78,11 @@ class MinigridEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observation(seen), earned, terminated, truncated, {**info, "success": success}
 
     def _observation(self, seen: dict[str, Any]) -> dict[str, Any]:
-        mission = mission_tokens(seen["mission"], self._mission_words)
+        mission = encode_mission(seen["mission"], self._mission_words)
         return {"image": seen["image"].astype(np.int64), "direction": seen["direction"], "mission": mission}
 
 
-def mission_tokens(mission: str, count: int) -> np.ndarray:
+def encode_mission(mission: str, count: int) -> np.ndarray:
     """The words of a mission and its commas as `count` tokens, zeros at the end.
 
     Raises `UserError` where there are more, or words that are not in `WORDS`.
@@ -99,7 +99,7 @@ def mission_tokens(mission: str, count: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinigridConfig(SinglesConfig):
+class MinigridConfig(SingleEnvConfig):
     """A MiniGrid or BabyAI environment by its Gymnasium id."""
 
     name: str = "MiniGrid-MemoryS7-v0"
@@ -114,29 +114,29 @@ class MinigridConfig(SinglesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "horizon", "attempts", "mission_words", at_least=1)
+        check_range(self, "horizon", "attempts", "mission_words", ge=1)
         if not self.name.startswith(("MiniGrid-", "BabyAI-")):
-            raise FieldError(self, "name", f"must begin with MiniGrid- or BabyAI-, not be {self.name!r}")
+            raise ConfigFieldError(self, "name", f"must begin with MiniGrid- or BabyAI-, not be {self.name!r}")
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """The id."""
         return self.name
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """The horizon."""
         return self.horizon
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvironmentConfig.action_names`."""
+        """See `EnvConfig.action_names`."""
         return ("left", "right", "forward", "pick up", "drop", "toggle", "done")
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`; `UserError` for an unknown id names the nearest one."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`; `UserError` for an unknown id names the nearest one."""
         make = partial(make_minigrid, self.name, mission_words=self.mission_words)
-        return Trials(self.place(make, num_envs, seed), horizon=self.horizon, attempts=self.attempts)
+        return TrialWrapper(self.make_vector_env(make, num_envs, seed), horizon=self.horizon, attempts=self.attempts)
 
 
 def make_minigrid(name: str, *, mission_words: int) -> MinigridEnv:
@@ -147,7 +147,7 @@ def make_minigrid(name: str, *, mission_words: int) -> MinigridEnv:
     except ImportError as error:
         raise UserError(f"environment {name!r} needs the package minigrid: pip install 'yamame[minigrid]'") from error
     levels.print = _say_nothing  # BabyAI prints every room that it draws and rejects, on stdout, which is for results
-    return MinigridEnv(make_registered(name), mission_words=mission_words)
+    return MinigridEnv(make_env(name), mission_words=mission_words)
 
 
 def _say_nothing(*_: Any) -> None:

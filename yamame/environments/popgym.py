@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
-from yamame.environments.config import SinglesConfig
-from yamame.environments.trials import Trials
+from yamame.environments.config import SingleEnvConfig
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
+from yamame.records.interfaces import TrialVectorEnv
 
 POPGYM_FAMILIES = (
     "Autoencode",
@@ -33,7 +33,7 @@ POPGYM_NAMES = tuple(family + level for family in POPGYM_FAMILIES for level in (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PopgymConfig(SinglesConfig):
+class PopgymConfig(SingleEnvConfig):
     """One of the 39 POPGym environments; a trial is one episode.
 
     The horizon of the time input is 1024 for all of them (the longest episode has 831 steps, and none is ever cut).
@@ -44,24 +44,24 @@ class PopgymConfig(SinglesConfig):
     """Family and level, such as `AutoencodeMedium`."""
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Such as `popgym-RepeatPreviousEasy`."""
         return f"popgym-{self.name}"
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """1024, more than any episode has."""
         return 1024
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`; `UserError` for a misspelt name names the nearest one."""
-        environments = self.place(partial(make_popgym, self.name), num_envs, seed)
-        return Trials(environments, horizon=self.trial_length, attempts=1)
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`; `UserError` for a misspelt name names the nearest one."""
+        environments = self.make_vector_env(partial(make_popgym, self.name), num_envs, seed)
+        return TrialWrapper(environments, horizon=self.max_trial_steps, attempts=1)
 
 
 def make_popgym(name: str) -> gymnasium.Env[Any, Any]:
     """One environment, its action a single integer where POPGym has a pair of them (row and column of a board)."""
-    check_name(name)
+    validate_name(name)
     try:
         from popgym import envs
         from popgym.wrappers import DiscreteAction
@@ -71,7 +71,7 @@ def make_popgym(name: str) -> gymnasium.Env[Any, Any]:
     return DiscreteAction(environment) if isinstance(environment.action_space, spaces.MultiDiscrete) else environment
 
 
-def check_name(name: str) -> None:
+def validate_name(name: str) -> None:
     """Raise `UserError`, which names the nearest one, if there is no environment of this name."""
     if name not in POPGYM_NAMES:
         nearest = difflib.get_close_matches(name, POPGYM_NAMES, n=1, cutoff=0.0)[0]

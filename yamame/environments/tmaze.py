@@ -8,14 +8,14 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
-from yamame.environments.adapters.vector_adapter import VectorAdapter
-from yamame.environments.config import EnvironmentConfig
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, Board
-from yamame.environments.trials import Trials
+from yamame.environments.adapters.batched import NumpyVectorEnv, parse_reset_options
+from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
+from yamame.environments.config import EnvConfig
+from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT, WALL, GridCanvas
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 RIGHT, UP, LEFT, DOWN = range(4)
 _ACTION_NAMES = ("right", "up", "left", "down")
@@ -23,7 +23,7 @@ _MOVE_X = np.array([1, 0, -1, 0])
 _MOVE_Y = np.array([0, 1, 0, -1])
 
 
-class TMazeVectorEnv(BatchedEnv):
+class TMazeVectorEnv(NumpyVectorEnv):
     """E mazes in one call. A corridor of `horizon` steps from the start to the junction, a goal above or below that.
 
     Passive: the start is the oracle, and the episode has `horizon + 1` steps. Active: the oracle is one step to the
@@ -69,13 +69,13 @@ class TMazeVectorEnv(BatchedEnv):
     ) -> tuple[Float32[np.ndarray, "E 2"], dict[str, Any]]:
         """Back to the start in the rows of the mask."""
         super().reset(seed=seed)
-        rows, new_task = rows_to_reset(options, self.goal != 0)
+        rows, new_task = parse_reset_options(options, self.goal != 0)
         self.goal[new_task] = self.np_random.integers(2, size=int(new_task.sum())) * 2 - 1
         self._x[rows] = self._start
         self._y[rows] = 0
         self._time[rows] = 0
         self._cue_shown[rows] = self._cue_seen[rows] = self._start == 0
-        self.present()
+        self.show()
         return self._observe(), {}
 
     def step(
@@ -98,20 +98,20 @@ class TMazeVectorEnv(BatchedEnv):
         success = ended & (self._y == self.goal)
         punished = ~ended & (actions != RIGHT) & (self._time > self._start)
         reward = success - self._penalty * punished
-        self.present()
+        self.show()
         return self._observe(), reward, ended, ended.copy(), {"success": success}
 
-    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+    def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
         """What one maze looks like: the goal green, the cue (as long as it is shown) a yellow arrow, the agent red."""
-        board = Board(self._junction + 3, 5, WALL)
+        board = GridCanvas(self._junction + 3, 5, WALL)
         for x, y in [*((x, 0) for x in range(self._junction)), *((self._junction, y) for y in (-1, 0, 1))]:
             board.fill(x + 1, y + 2, FLOOR)
-        goal = int(self.goal[row])
+        goal = int(self.goal[index])
         board.fill(self._junction + 1, goal + 2, GOAL)
-        if self._cue_shown[row]:
+        if self._cue_shown[index]:
             board.arrow(1, goal + 2, HINT, up=goal > 0, share=0.9)
-        board.disc(int(self._x[row]) + 1, int(self._y[row]) + 2, AGENT, share=0.7)
-        return board.picture
+        board.disc(int(self._x[index]) + 1, int(self._y[index]) + 2, AGENT, share=0.7)
+        return board.image
 
     def _observe(self) -> Float32[np.ndarray, "E 2"]:
         second = np.where(self._cue_shown, self.goal, self._y)
@@ -124,62 +124,62 @@ def tmaze_episode_length(horizon: int, *, passive: bool) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassiveTMazeConfig(EnvironmentConfig):
+class PassiveTMazeConfig(EnvConfig):
     """Remember one bit over the whole corridor: only memory is tested."""
 
     horizon: int = 30
     """Length of the corridor in steps."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "horizon", at_least=1)
+        check_range(self, "horizon", ge=1)
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Such as `passive-tmaze-30`."""
         return f"passive-tmaze-{self.horizon}"
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """Steps of the one episode."""
         return tmaze_episode_length(self.horizon, passive=True)
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvironmentConfig.action_names`."""
+        """See `EnvConfig.action_names`."""
         return _ACTION_NAMES
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`."""
         mazes = TMazeVectorEnv(num_envs, horizon=self.horizon, passive=True)
-        return Trials(VectorAdapter(mazes, seed), horizon=self.trial_length, attempts=1)
+        return TrialWrapper(GymnasiumVectorAdapter(mazes, seed), horizon=self.max_trial_steps, attempts=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActiveTMazeConfig(EnvironmentConfig):
+class ActiveTMazeConfig(EnvConfig):
     """Fetch the bit first, then remember it: memory and credit over time are tested together."""
 
     horizon: int = 30
     """Length of the corridor in steps."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "horizon", at_least=1)
+        check_range(self, "horizon", ge=1)
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Such as `active-tmaze-30`."""
         return f"active-tmaze-{self.horizon}"
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """Steps of the one episode."""
         return tmaze_episode_length(self.horizon, passive=False)
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvironmentConfig.action_names`."""
+        """See `EnvConfig.action_names`."""
         return _ACTION_NAMES
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`."""
         mazes = TMazeVectorEnv(num_envs, horizon=self.horizon, passive=False)
-        return Trials(VectorAdapter(mazes, seed), horizon=self.trial_length, attempts=1)
+        return TrialWrapper(GymnasiumVectorAdapter(mazes, seed), horizon=self.max_trial_steps, attempts=1)

@@ -6,15 +6,15 @@ import numpy as np
 from jaxtyping import Shaped
 
 from yamame.records.errors import UserError
-from yamame.records.interfaces import Environments
-from yamame.records.resumable import State, set_state_over, state_over
+from yamame.records.interfaces import EpisodeVectorEnv
+from yamame.records.resumable import State, load_nested_state_dict, nested_state_dict
 from yamame.records.step import TrialStep
 
 _STATE = ("_time", "_attempts_done")
 
 
-class Trials:
-    """`TrialEnvironments` over `Environments`.
+class TrialWrapper:
+    """`TrialVectorEnv` over `Environments`.
 
     A trial has `attempts` episodes of one task, or as many as fit into `horizon` where `attempts` is None, and at most
     `horizon` transitions. Between attempts the reset is soft: the timestep that ends one carries the first observation
@@ -26,7 +26,7 @@ class Trials:
     cost no time: they only say what the trial begins with. In `failed` rows another trial begins.
     """
 
-    def __init__(self, environments: Environments, *, horizon: int, attempts: int | None) -> None:
+    def __init__(self, environments: EpisodeVectorEnv, *, horizon: int, attempts: int | None) -> None:
         if horizon < 1:
             raise UserError(f"horizon is {horizon}: give at least 1")
         if attempts is not None and attempts < 1:
@@ -34,7 +34,7 @@ class Trials:
         self.num_envs = environments.num_envs
         self.observation_space = environments.observation_space
         self.action_space = environments.action_space
-        self.native_action_space = environments.native_action_space
+        self.env_action_space = environments.env_action_space
         self.horizon = horizon
         self.attempts = attempts
         self.environments = environments
@@ -52,11 +52,11 @@ class Trials:
         """One transition of every trial; attempts and trials that end begin anew."""
         episode = self.environments.step(action)
         attempt_ends = episode.terminated | episode.truncated
-        self._time += episode.live
+        self._time += episode.is_transition
         self._attempts_done += attempt_ends
         last = np.zeros_like(attempt_ends) if self.attempts is None else self._attempts_done >= self.attempts
         terminated = episode.terminated & last
-        truncated = (episode.truncated & last) | (episode.live & (self._time >= self.horizon))
+        truncated = (episode.truncated & last) | (episode.is_transition & (self._time >= self.horizon))
         trial_ends = terminated | truncated
         begins = attempt_ends | trial_ends
         observation = self.environments.reset(begins, trial_ends) if begins.any() else episode.observation
@@ -67,8 +67,8 @@ class Trials:
             reward=episode.reward,
             terminated=terminated,
             truncated=truncated,
-            episode_start=begins | ~episode.live,
-            live=episode.live,
+            episode_start=begins | ~episode.is_transition,
+            is_transition=episode.is_transition,
             final_observation=episode.observation,
             observation=observation,
             success=episode.success,
@@ -83,8 +83,8 @@ class Trials:
 
     def state_dict(self) -> State | None:
         """See `Resumable`: where the environments are."""
-        return state_over(self.environments, self, _STATE)
+        return nested_state_dict(self.environments, self, _STATE)
 
     def load_state_dict(self, state: State) -> None:
         """See `Resumable`."""
-        set_state_over(self.environments, self, state)
+        load_nested_state_dict(self.environments, self, state)

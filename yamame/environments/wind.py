@@ -8,15 +8,15 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, UInt8
 
-from yamame.environments.adapters.batched import BatchedEnv, rows_to_reset
-from yamame.environments.adapters.vector_adapter import VectorAdapter
-from yamame.environments.config import EnvironmentConfig
-from yamame.environments.drawing import AGENT, FLOOR, GREY, WALL, Plane
+from yamame.environments.adapters.batched import NumpyVectorEnv, parse_reset_options
+from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
+from yamame.environments.config import EnvConfig
+from yamame.environments.drawing import AGENT, FLOOR, GREY, WALL, PlaneCanvas
 from yamame.environments.drawing import GOAL as GREEN
-from yamame.environments.trials import Trials
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 GOAL = np.array([0.0, 1.0])
 """Where the reward is."""
@@ -26,11 +26,11 @@ LARGEST_MOVE = 0.1
 """Largest move of one step along each axis."""
 LARGEST_WIND = 0.08
 """Largest wind along each axis: any can be stood against."""
-TRAINING_TASKS, HELD_OUT_TASKS = 40, 20
+NUM_TRAIN_TASKS, NUM_TEST_TASKS = 40, 20
 _TASK_SEED = 1337
 
 
-class WindVectorEnv(BatchedEnv):
+class WindVectorEnv(NumpyVectorEnv):
     """E points in the plane, each in a wind of its own, in one call.
 
     A step adds the action, in [-0.1, 0.1] along both axes, and the wind to the position; it starts at (0, 0).
@@ -57,7 +57,7 @@ class WindVectorEnv(BatchedEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.wind = np.full((num_envs, 2), np.nan)
         """Of the task, per step; NaN before the first reset."""
-        self._tasks = wind_tasks()[TRAINING_TASKS:] if held_out else wind_tasks()[:TRAINING_TASKS]
+        self._tasks = wind_tasks()[NUM_TRAIN_TASKS:] if held_out else wind_tasks()[:NUM_TRAIN_TASKS]
         self._horizon = horizon
         self._position = np.zeros((num_envs, 2))
         self._time = np.zeros(num_envs, np.int64)
@@ -67,11 +67,11 @@ class WindVectorEnv(BatchedEnv):
     ) -> tuple[Float32[np.ndarray, "E 2"], dict[str, Any]]:
         """Back to (0, 0) in the rows of the mask."""
         super().reset(seed=seed)
-        rows, new_task = rows_to_reset(options, ~np.isnan(self.wind[:, 0]))
+        rows, new_task = parse_reset_options(options, ~np.isnan(self.wind[:, 0]))
         self.wind[new_task] = self._tasks[self.np_random.integers(len(self._tasks), size=int(new_task.sum()))]
         self._position[rows] = 0.0
         self._time[rows] = 0
-        self.present()
+        self.show()
         return self._position.astype(np.float32), {}
 
     def step(
@@ -89,20 +89,20 @@ class WindVectorEnv(BatchedEnv):
         arrived = np.linalg.norm(self._position - GOAL, axis=1) <= GOAL_RADIUS
         out_of_time = self._time >= self._horizon
         observation = self._position.astype(np.float32)
-        self.present()
+        self.show()
         return observation, arrived.astype(np.float64), np.zeros_like(arrived), out_of_time, {"success": arrived}
 
-    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+    def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
         """What one plane looks like: the goal green, the point red (at the edge if it is outside), its wind grey."""
-        plane = Plane((-0.75, 0.75), (-0.25, 1.25), FLOOR)
-        wind = np.nan_to_num(self.wind[row])
+        plane = PlaneCanvas((-0.75, 0.75), (-0.25, 1.25), FLOOR)
+        wind = np.nan_to_num(self.wind[index])
         for x in np.arange(-0.6, 0.7, 0.3):
             for y in np.arange(-0.1, 1.2, 0.3):
                 plane.arrow(np.array([x, y]), np.array([x, y]) + 1.5 * wind, GREY)
         plane.disc(GOAL, GOAL_RADIUS, GREEN)
         plane.disc(np.zeros(2), 0.012, WALL)
-        plane.disc(self._position[row], 0.025, AGENT)
-        return plane.picture()
+        plane.disc(self._position[index], 0.025, AGENT)
+        return plane.image()
 
 
 def wind_tasks() -> Float64[np.ndarray, "tasks 2"]:
@@ -110,12 +110,12 @@ def wind_tasks() -> Float64[np.ndarray, "tasks 2"]:
 
     Uniform in [-0.08, 0.08] along both axes, from NumPy's legacy generator with the benchmark's seed.
     """
-    size = (TRAINING_TASKS + HELD_OUT_TASKS, 2)
+    size = (NUM_TRAIN_TASKS + NUM_TEST_TASKS, 2)
     return np.random.RandomState(_TASK_SEED).uniform(-LARGEST_WIND, LARGEST_WIND, size)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindConfig(EnvironmentConfig):
+class WindConfig(EnvConfig):
     """One episode in an unknown wind: the agent is judged in winds that it never trained in."""
 
     horizon: int = 75
@@ -124,28 +124,28 @@ class WindConfig(EnvironmentConfig):
     """Draw the wind from the 20 tasks kept for evaluation, not from the 40 training tasks."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "horizon", at_least=1)
+        check_range(self, "horizon", ge=1)
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """`wind`, or `wind-held-out`."""
         return "wind-held-out" if self.held_out else "wind"
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """The horizon."""
         return self.horizon
 
-    def for_evaluation(self) -> EnvironmentConfig:
+    def eval_config(self) -> EnvConfig:
         """The held-out tasks."""
         return replace(self, held_out=True)
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvironmentConfig.action_names`."""
+        """See `EnvConfig.action_names`."""
         return ("x", "y")
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`."""
         points = WindVectorEnv(num_envs, horizon=self.horizon, held_out=self.held_out)
-        return Trials(VectorAdapter(points, seed), horizon=self.horizon, attempts=1)
+        return TrialWrapper(GymnasiumVectorAdapter(points, seed), horizon=self.horizon, attempts=1)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from yamame.environments.adapters.jax_environment import Array, JaxEnvironment, JaxStep
-from yamame.environments.adapters.restarted import RestartedEnvironments
-from yamame.environments.config import EnvironmentConfig
-from yamame.environments.trials import Trials
-from yamame.records.errors import FieldError, UserError
-from yamame.records.interfaces import TrialEnvironments
-from yamame.records.limits import check_limits
+from yamame.environments.adapters.jax_environment import Array, JaxEnv, JaxStep
+from yamame.environments.adapters.restarted import RestartingVectorEnv
+from yamame.environments.config import EnvConfig
+from yamame.environments.trials import TrialWrapper
+from yamame.records.errors import ConfigFieldError, UserError
+from yamame.records.interfaces import TrialVectorEnv
+from yamame.records.limits import check_range
 
 GOALS = {"hold": 1, "be-near": 3, "put-near": 4}
 """What may have to be done with the object that the goal is about, and the package's number for it: hold it, stand
@@ -30,8 +30,8 @@ _GOAL_LENGTH, _RULE_LENGTH = 5, 7
 
 
 @dataclass(frozen=True)
-class XLandEnvironment(JaxEnvironment):
-    """One square room with a drawn ruleset as a `JaxEnvironment`.
+class XLandEnv(JaxEnv):
+    """One square room with a drawn ruleset as a `JaxEnv`.
 
     A task: `objects` different objects lie in the room, at new places in every attempt. The first turns into something
     that was not there when the first hidden rule applies, that into a third by the second rule, and so on for `rules`
@@ -56,17 +56,17 @@ class XLandEnvironment(JaxEnvironment):
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """See `JaxEnvironment`."""
+        """See `JaxEnv`."""
         known = importlib.import_module("xminigrid.core.constants")
         sizes = np.broadcast_to([known.NUM_TILES, known.NUM_COLORS], (self.view, self.view, 2))
         return spaces.MultiDiscrete(sizes)
 
     @property
     def action_space(self) -> spaces.Space[Any]:
-        """See `JaxEnvironment`."""
+        """See `JaxEnv`."""
         return spaces.Discrete(ACTIONS)
 
-    def new_task(self, key: Array) -> Any:
+    def sample_task(self, key: Array) -> Any:
         """A ruleset of the package, drawn from the key."""
         import jax
         from jax import numpy as jnp
@@ -110,7 +110,7 @@ class XLandEnvironment(JaxEnvironment):
 
 
 @dataclass(frozen=True, kw_only=True)
-class XLandConfig(EnvironmentConfig):
+class XLandConfig(EnvConfig):
     """As many attempts under one hidden ruleset as fit into the horizon: what was tried in one need not be tried again.
 
     There are no test tasks: with 36 kinds of objects hardly a ruleset is drawn twice.
@@ -130,39 +130,39 @@ class XLandConfig(EnvironmentConfig):
     """Steps after which an attempt ends without the goal."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "size", "view", at_least=3)
-        check_limits(self, "rules", at_least=0)
-        check_limits(self, "objects", at_least=self.rules + 2)
-        check_limits(self, "horizon", "attempt_length", at_least=1)
+        check_range(self, "size", "view", ge=3)
+        check_range(self, "rules", ge=0)
+        check_range(self, "objects", ge=self.rules + 2)
+        check_range(self, "horizon", "attempt_length", ge=1)
         cells, kinds = (self.size - 2) ** 2, len(SHAPES) * len(COLORS)
         if self.view % 2 == 0:
-            raise FieldError(self, "view", f"must be odd, not {self.view}")
+            raise ConfigFieldError(self, "view", f"must be odd, not {self.view}")
         if self.objects >= cells:
-            raise FieldError(self, "objects", f"must leave the agent one of {cells} cells, so be at most {cells - 1}")
+            raise ConfigFieldError(self, "objects", f"must leave the agent one of {cells} cells, so be at most {cells - 1}")
         if self.objects + self.rules > kinds:
-            raise FieldError(self, "rules", f"and objects must be at most {kinds} together, the kinds of objects")
+            raise ConfigFieldError(self, "rules", f"and objects must be at most {kinds} together, the kinds of objects")
 
     @property
-    def task(self) -> str:
+    def task_name(self) -> str:
         """Such as `xland-7x7-4-objects-1-rules`."""
         return f"xland-{self.size}x{self.size}-{self.objects}-objects-{self.rules}-rules"
 
     @property
-    def trial_length(self) -> int:
+    def max_trial_steps(self) -> int:
         """The horizon."""
         return self.horizon
 
-    def build(self, num_envs: int, seed: int) -> TrialEnvironments:
-        """See `EnvironmentConfig.build`."""
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`."""
         try:
-            from yamame.environments.adapters.jax_vector import JaxEnvironments
+            from yamame.environments.adapters.jax_vector import JaxVectorEnv
 
             importlib.import_module("xminigrid")
         except ImportError as error:
             raise UserError("XLand needs JAX and xminigrid: pip install 'yamame[jax]'") from error
-        room = XLandEnvironment(self.size, self.view, self.objects, self.rules, self.attempt_length)
-        rooms = RestartedEnvironments(partial(JaxEnvironments, room, num_envs), seed)
-        return Trials(rooms, horizon=self.horizon, attempts=None)
+        room = XLandEnv(self.size, self.view, self.objects, self.rules, self.attempt_length)
+        rooms = RestartingVectorEnv(partial(JaxVectorEnv, room, num_envs), seed)
+        return TrialWrapper(rooms, horizon=self.horizon, attempts=None)
 
 
 def _goal(kind: Any, tile: Any, beside: Any) -> Any:

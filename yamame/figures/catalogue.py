@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class FigureSpec:
     """A figure by name."""
 
     name: str
@@ -29,18 +29,18 @@ class Picture:
     """From the paths that are named (runs, or files) and the options to the figure."""
 
 
-def picture_names() -> tuple[str, ...]:
+def figure_names() -> tuple[str, ...]:
     """All figures, sorted."""
     modules = (module.name for module in pkgutil.iter_modules(yamame.figures.pictures.__path__))
     return tuple(sorted(name.replace("_", "-") for name in modules))
 
 
-def load_picture(name: str) -> Picture:
+def load_figure(name: str) -> FigureSpec:
     """The figure of a name; `UserError` with the nearest one if there is none."""
-    if name not in picture_names():
-        nearest = difflib.get_close_matches(name, picture_names(), n=1, cutoff=0.5)
+    if name not in figure_names():
+        nearest = difflib.get_close_matches(name, figure_names(), n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}?" if nearest else "yamame figure lists them"
         raise UserError(f"unknown figure {name!r}: {hint}")
     module = importlib.import_module(f"yamame.figures.pictures.{name.replace('-', '_')}")
     about = inspect.cleandoc(module.__doc__ or "").splitlines()[0]
-    return Picture(name=name, about=about, options=module.Options(), draw=module.draw)
+    return FigureSpec(name=name, about=about, options=module.Options(), draw=module.draw)

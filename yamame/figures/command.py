@@ -31,7 +31,7 @@ def add_figure(commands: Any) -> None:
 
 
 def _figure(options: argparse.Namespace, rest: list[str]) -> int:
-    from yamame.figures.catalogue import load_picture
+    from yamame.figures.catalogue import load_figure
     from yamame.run.flags import parse_flags
 
     if options.name is None:
@@ -42,7 +42,7 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
             print()
         print(_listed())
         return 0
-    picture = load_picture(options.name)
+    picture = load_figure(options.name)
     paths, flags = _split(rest, picture.options)
     if options.help:
         print(f"{picture.name}: {picture.about}\n")
@@ -77,11 +77,11 @@ def save(figure: "Figure", path: Path) -> None:
 
 
 def _listed() -> str:
-    from yamame.figures.catalogue import load_picture, picture_names
+    from yamame.figures.catalogue import load_figure, figure_names
 
-    names = picture_names()
+    names = figure_names()
     longest = max(map(len, names))
-    return "\n".join(f"{name:{longest}}  {load_picture(name).about}" for name in names)
+    return "\n".join(f"{name:{longest}}  {load_figure(name).about}" for name in names)
 
 
 def _split(words: Sequence[str], options: Any) -> tuple[list[Path], list[str]]:

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from yamame.figures.labels import labels_of
+from yamame.figures.labels import make_labels
 from yamame.many.planned_run import name_of_folder
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
 from yamame.run.difference import settings_of
-from yamame.run.run_directory import CONFIG, require_run
-from yamame.run.session import read_about, read_config
+from yamame.run.run_directory import CONFIG, resolve_run_dir
+from yamame.run.session import read_metadata, read_config
 
-ASIDE = re.compile(
-    r"seed|env_steps|overlap|evaluation\..*|compute\..*|checkpoint_every_seconds|keep_checkpoints"
-    r"|milestone_every_env_steps|replay\.(cache_bytes|max_bytes|compression_level|prefetch_batches)"
+IGNORED_FIELDS = re.compile(
+    r"seed|env_steps|async_collection|eval\..*|compute\..*|checkpoint\..*"
+    r"|replay\.(cache_bytes|max_disk_bytes|compression_level|prefetch_batches)"
 )
 """Fields that make no other experiment of a run."""
 
@@ -28,27 +28,27 @@ class Group:
     runs: Sequence[Path]
 
 
-def runs_at(paths: Sequence[Path]) -> list[Path]:
+def resolve_runs(paths: Sequence[Path]) -> list[Path]:
     """The runs that are named, and those in the folders that are; each once. `UserError` for what is neither."""
     runs: dict[Path, None] = {}
     for path in paths:
         inside = sorted(config.parent for config in path.glob(f"*/{CONFIG}")) if path.is_dir() else []
-        found = inside if inside and not (path / CONFIG).exists() else [require_run(path)]
+        found = inside if inside and not (path / CONFIG).exists() else [resolve_run_dir(path)]
         runs |= dict.fromkeys(found)
     if not runs:
         raise UserError("no run was named: yamame figure NAME RUN… --output FILE")
     return list(runs)
 
 
-def only_run(paths: Sequence[Path]) -> Path:
+def single_run(paths: Sequence[Path]) -> Path:
     """For figures of a single run; `UserError` where several are named or none."""
-    runs = runs_at(paths)
+    runs = resolve_runs(paths)
     if len(runs) > 1:
         raise UserError(f"this figure shows one run, and {len(runs)} were named: leave {runs[1]} and the like out")
     return runs[0]
 
 
-def groups_of(paths: Sequence[Path]) -> list[Group]:
+def group_by_seed(paths: Sequence[Path]) -> list[Group]:
     """In the order in which their first runs are named.
 
     Called as their folders are (`LABEL-seed-0`, as `yamame ablate` and `yamame suite` do) where these are unambiguous,
@@ -56,14 +56,14 @@ def groups_of(paths: Sequence[Path]) -> list[Group]:
     """
     members: dict[tuple, list[Path]] = {}
     configs: dict[tuple, tuple[str, RunConfig]] = {}
-    for run in runs_at(paths):
-        config, recipe = read_config(run), read_about(run).recipe
+    for run in resolve_runs(paths):
+        config, recipe = read_config(run), read_metadata(run).recipe
         settings = tuple(
-            (path, repr(value)) for path, value in settings_of(config).items() if not ASIDE.fullmatch(path)
+            (path, repr(value)) for path, value in settings_of(config).items() if not IGNORED_FIELDS.fullmatch(path)
         )
         members.setdefault((recipe, settings), []).append(run)
         configs.setdefault((recipe, settings), (recipe, config))
-    labels = _names_of_folders(list(members.values())) or labels_of(list(configs.values()), aside=ASIDE)
+    labels = _names_of_folders(list(members.values())) or make_labels(list(configs.values()), aside=IGNORED_FIELDS)
     return _without_twins(dict(zip(members, labels, strict=True)), members)
 
 

@@ -17,7 +17,7 @@ Settings = dict[str, Any]
 """Path of a field -> its value, without those that say nothing."""
 
 
-def labels_of(experiments: Sequence[tuple[str, RunConfig]], *, aside: re.Pattern[str]) -> list[str]:
+def make_labels(experiments: Sequence[tuple[str, RunConfig]], *, aside: re.Pattern[str]) -> list[str]:
     """A label for each (recipe, config): the recipe where it has only one, else what sets it apart from a base.
 
     The base of a recipe is the experiment from which most others are one variant away, the first of them if several

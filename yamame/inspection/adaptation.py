@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from yamame.records.errors import UserError
-from yamame.run.session import NEWEST, evaluate_run, read_result
+from yamame.run.session import LATEST, evaluate_run, read_result
 
 Pairs = list[tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adaptation:
+class AdaptationCurve:
     """Means over trials, attempt by attempt, with 95 % intervals."""
 
     source: str
@@ -25,7 +25,7 @@ class Adaptation:
     success_ci95: Pairs | None
 
 
-def adaptation_at_the_end(directory: Path) -> Adaptation | None:
+def load_final_adaptation(directory: Path) -> AdaptationCurve | None:
     """What the evaluation at the end of a run has found; None where it has not come to its end."""
     result = read_result(directory)
     if result is None or result.get("return_per_attempt") is None:
@@ -33,18 +33,18 @@ def adaptation_at_the_end(directory: Path) -> Adaptation | None:
     return _adaptation(result, "the end of the run", directory)
 
 
-def measured_adaptation(
-    directory: Path, *, checkpoint: str = NEWEST, trials: int = 64, seed: int | None = None, instruction: str = ""
-) -> Adaptation:
+def measure_adaptation(
+    directory: Path, *, checkpoint: str = LATEST, trials: int = 64, seed: int | None = None, instruction: str = ""
+) -> AdaptationCurve:
     """What a checkpoint achieves now; arguments and errors as of `evaluate_run`."""
     found = evaluate_run(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
     return _adaptation(found, f"the checkpoint of update {found['updates']:,}", directory)
 
 
-def _adaptation(found: Mapping[str, Any], source: str, directory: Path) -> Adaptation:
+def _adaptation(found: Mapping[str, Any], source: str, directory: Path) -> AdaptationCurve:
     try:
         success, success_ci95 = found["success_per_attempt"], found["success_per_attempt_ci95"]
-        return Adaptation(
+        return AdaptationCurve(
             source=source,
             trials=int(found["trials"]),
             return_per_attempt=[float(mean) for mean in found["return_per_attempt"]],

@@ -8,18 +8,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from yamame.inspection.recording import Insight, Intention
+from yamame.inspection.recording import AgentAnalysis, ActionDistributions
 from yamame.model.agent import Agent
 from yamame.model.heads.actor import PolicyDistribution
 from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
 from yamame.model.heads.factored import FactoredPolicy
-from yamame.model.trajectory_encoders.explanation import ExplainedEncoder
+from yamame.model.trajectory_encoders.explanation import SupportsExplain
 from yamame.records.trajectory import Trajectory
 from yamame.replay.packing import Window, pack
 
 
 @torch.no_grad()
-def insight(agent: Agent, trajectory: Trajectory, *, reward_scale: float, keep: int | None = None) -> Insight:
+def analyze_trajectory(agent: Agent, trajectory: Trajectory, *, reward_scale: float, keep: int | None = None) -> AgentAnalysis:
     """What the agent makes of the trajectory; equal to what the policy saw while acting (tests/contracts).
 
     `reward_scale` is the learner's, so that values are in units of the task's reward. `keep` attention weights are kept
@@ -27,24 +27,24 @@ def insight(agent: Agent, trajectory: Trajectory, *, reward_scale: float, keep: 
     """
     agent.eval()
     window = Window(trajectory=trajectory, start=0, length=len(trajectory))
-    batch = pack([window], token_multiple=1).to(agent.discounts_G.device)
+    batch = pack([window], pad_tokens_to_multiple_of=1).to(agent.gammas_G.device)
     timestep_ND = agent.timestep_encoder(agent.features(batch), batch.observation)
     encoder = agent.trajectory_encoder
-    told = encoder.explain(timestep_ND, batch, keep=keep) if isinstance(encoder, ExplainedEncoder) else None
+    told = encoder.explain(timestep_ND, batch, keep=keep) if isinstance(encoder, SupportsExplain) else None
     state_ND = told.state_TD if told else encoder(timestep_ND, batch)
     policy = agent.actor(state_ND, batch.action_mask)
-    q_NKG, value_NKG = agent.critic.values(state_ND, batch.action, policy, _no_chance(agent, state_ND))
+    q_NKG, value_NKG = agent.critic.q_values(state_ND, batch.action, policy, _no_chance(agent, state_ND))
 
     def in_rewards(raw_NKG: Float[Tensor, "N K G"]) -> np.ndarray:
-        return (agent.popart.value(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
+        return (agent.popart.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
 
-    return Insight(
-        discounts_G=agent.discounts_G.float().cpu().numpy(),
+    return AgentAnalysis(
+        gammas_G=agent.gammas_G.float().cpu().numpy(),
         q_TG=in_rewards(q_NKG)[:-1],
         value_TG=in_rewards(value_NKG),
-        intention=_intention(agent, policy),
+        action_distributions=_intention(agent, policy),
         attention=told.attention if told else None,
-        largest_LPT=told.largest_LPT if told else None,
+        max_abs_LPT=told.max_abs_LPT if told else None,
     )
 
 
@@ -52,23 +52,23 @@ def _no_chance(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N
     """The noise by which a policy's `action_vector` is the most likely action."""
     if agent.actor.discrete:
         return None
-    return state_ND.new_zeros(len(state_ND), len(agent.discounts_G), agent.actor.action_size)
+    return state_ND.new_zeros(len(state_ND), len(agent.gammas_G), agent.actor.action_size)
 
 
-def _intention(agent: Agent, policy: PolicyDistribution) -> Intention:
+def _intention(agent: Agent, policy: PolicyDistribution) -> ActionDistributions:
     """What the policy of the acting discount might do."""
-    acting = agent.acting
+    acting = agent.acting_index
     match policy:
         case CategoricalPolicy():
             probability = policy.probability_NGA
-            return Intention(choices=(probability.shape[2],), probability_TA=_numpy(probability[:, acting]))
-        case FactoredPolicy(components=components, each=each):
+            return ActionDistributions(choices=(probability.shape[2],), probability_TA=_numpy(probability[:, acting]))
+        case FactoredPolicy(components=components, categorical=each):
             sizes = tuple(components.real_CK.sum(1).tolist())
-            side_by_side = components.side_by_side(each.probability_NGA)
-            return Intention(choices=sizes, probability_TA=_numpy(side_by_side[:, acting]))
+            side_by_side = components.unpad(each.probability_NGA)
+            return ActionDistributions(choices=sizes, probability_TA=_numpy(side_by_side[:, acting]))
         case TanhGaussianPolicy():
             deviation = policy.log_std_NGA.exp()
-            return Intention(mean_TA=_numpy(policy.mean_NGA[:, acting]), deviation_TA=_numpy(deviation[:, acting]))
+            return ActionDistributions(mean_TA=_numpy(policy.mean_NGA[:, acting]), std_TA=_numpy(deviation[:, acting]))
 
 
 def _numpy(x: Float[Tensor, "N A"]) -> np.ndarray:

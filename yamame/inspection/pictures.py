@@ -9,11 +9,11 @@ from jaxtyping import Bool, Shaped, UInt8
 from PIL import Image
 
 from yamame.records.errors import UserError
-from yamame.records.interfaces import Environments, RenderedEnvironments
+from yamame.records.interfaces import EpisodeVectorEnv, RenderableVectorEnv
 from yamame.records.step import EpisodeStep
 
 
-class Pictures:
+class FrameRecorder:
     """`Environments` that behave as those behind it, and keep PNGs of the first one until its first trial is over.
 
     `frames` are those of the moments at which an action is chosen, then that of the end; `ends` those of transitions
@@ -21,25 +21,25 @@ class Pictures:
     forgotten: what follows it is kept.
     """
 
-    def __init__(self, environments: Environments, *, wanted: bool = True) -> None:
+    def __init__(self, environments: EpisodeVectorEnv, *, wanted: bool = True) -> None:
         self._environments = environments
         self.num_envs = environments.num_envs
         self.observation_space = environments.observation_space
         self.action_space = environments.action_space
-        self.native_action_space = environments.native_action_space
+        self.env_action_space = environments.env_action_space
         self.frames: list[bytes | None] = []
         self.ends: dict[int, bytes] = {}
-        self._wanted = wanted and isinstance(environments, RenderedEnvironments)
+        self._wanted = wanted and isinstance(environments, RenderableVectorEnv)
         self._over = False
         self._drawn: dict[bytes, bytes] = {}
 
     def reset(
-        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+        self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`."""
-        observation = self._environments.reset(mask, new_task)
+        observation = self._environments.reset(reset_mask, new_task)
         self._over |= bool(new_task[0] and self.frames)
-        if mask[0] and not self._over:
+        if reset_mask[0] and not self._over:
             end = self.frames.pop() if self.frames else None
             if end is not None:
                 self.ends[len(self.frames) - 1] = end
@@ -54,7 +54,7 @@ class Pictures:
         if answer.failed is not None and answer.failed[0]:
             self.frames.clear()
             self.ends.clear()
-        elif not answer.live[0] and self.frames:
+        elif not answer.is_transition[0] and self.frames:
             self.frames.pop()  # the attempt begins only now
         self.frames.append(self._picture())
         return answer
@@ -64,7 +64,7 @@ class Pictures:
         self._environments.close()
 
     def _picture(self) -> bytes | None:
-        if not self._wanted or not isinstance(self._environments, RenderedEnvironments):
+        if not self._wanted or not isinstance(self._environments, RenderableVectorEnv):
             return None
         try:
             picture = self._environments.render()
@@ -73,11 +73,11 @@ class Pictures:
             return None
         digest = blake2b(picture.tobytes(), digest_size=16).digest()
         if digest not in self._drawn:
-            self._drawn[digest] = png(picture)
+            self._drawn[digest] = encode_png(picture)
         return self._drawn[digest]
 
 
-def png(picture: UInt8[np.ndarray, "height width 3"]) -> bytes:
+def encode_png(picture: UInt8[np.ndarray, "height width 3"]) -> bytes:
     """A picture as a PNG, quickly made: one of few colours is small in any case."""
     file = BytesIO()
     Image.fromarray(picture).save(file, "PNG", compress_level=1)

@@ -22,9 +22,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from yamame.records.errors import UserError, explained
+from yamame.records.errors import UserError, wrap_os_errors
 
-SCHEMA = 1
+SCHEMA_VERSION = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 
 _COMPLETE = re.compile(r"update-(\d{9,})(\.replaced)?")
@@ -40,7 +40,7 @@ class Checkpoint:
     state: dict[str, Any]
     step: int
     path: Path
-    fallback_from: tuple[str, ...]
+    skipped_corrupted: tuple[str, ...]
     """Newer checkpoints that were passed over because they are damaged, each with the reason; newest first."""
 
 
@@ -50,7 +50,7 @@ def save_checkpoint(
     """Write `directory/update-<step>` so that it is there whole or not at all; the path of the new checkpoint.
 
     `state` is plain JSON: string keys only (ValueError otherwise); a tuple in it comes back as a list. Afterwards the
-    newest `keep` checkpoints up to this one stay. Later ones are removed too: `load_checkpoint` takes the newest whole
+    newest `keep` checkpoints up to this one stay. Later ones are removed too: `load_latest_checkpoint` takes the newest whole
     one, so whoever saves an earlier step has been told that the later ones are damaged. `UserError` where the disk does
     not take it; what was there before is then as it was.
     """
@@ -58,10 +58,10 @@ def save_checkpoint(
         raise ValueError(f"keep must be at least 1 and step at least 0, not {keep} and {step}")
     contents = {TENSORS: safetensors.torch.save(_detached(tensors)), STATE: _json_bytes(state)}
     checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    contents[MANIFEST] = _json_bytes({"schema": SCHEMA, "step": step, "sha256": checksums})
+    contents[MANIFEST] = _json_bytes({"schema": SCHEMA_VERSION, "step": step, "sha256": checksums})
 
     aside, final = directory / f"{_UNFINISHED}{step:09d}", directory / f"update-{step:09d}"
-    with explained(directory):
+    with wrap_os_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         _discard_unfinished(directory)
         try:
@@ -82,7 +82,7 @@ def copy_checkpoint(path: Path, directory: Path, *, keep: int = 0) -> Path:
 
     Files are linked where the file system can, so that a copy takes no space.
     """
-    with explained(directory):
+    with wrap_os_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         _discard_unfinished(directory)
         aside, final = directory / f"{_UNFINISHED}{path.name}", directory / path.name
@@ -93,13 +93,13 @@ def copy_checkpoint(path: Path, directory: Path, *, keep: int = 0) -> Path:
     return final
 
 
-def load_checkpoint(directory: Path) -> Checkpoint:
+def load_latest_checkpoint(directory: Path) -> Checkpoint:
     """The newest checkpoint whose every byte matches its manifest.
 
-    Damaged newer ones are named in `fallback_from`. Raises `UserError` where none is whole.
+    Damaged newer ones are named in `skipped_corrupted`. Raises `UserError` where none is whole.
     """
     damaged: list[str] = []
-    for path in newest_first(directory):
+    for path in list_checkpoints(directory):
         try:
             return _read_whole(path, tuple(damaged))
         except (OSError, ValueError) as problem:
@@ -109,7 +109,7 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     raise UserError(f"no checkpoint in {directory}: the run stopped before its first one; start a new run")
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def load_checkpoint_at(path: Path) -> Checkpoint:
     """The checkpoint in a folder of its own; `UserError` where it is not whole."""
     try:
         return _read_whole(path, ())
@@ -117,7 +117,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise UserError(f"{path} is no whole checkpoint ({problem})") from problem
 
 
-def newest_first(directory: Path) -> list[Path]:
+def list_checkpoints(directory: Path) -> list[Path]:
     """The checkpoints in a directory, whole or damaged; none where there is no directory."""
     if not directory.is_dir():
         return []
@@ -250,7 +250,7 @@ def _discard_unfinished(directory: Path) -> None:
 
 
 def _remove_old(directory: Path, step: int, keep: int) -> None:
-    paths = newest_first(directory)
+    paths = list_checkpoints(directory)
     kept = [path for path in paths if _order(path)[0] <= step and not path.name.endswith(".replaced")]
     kept = kept[:keep] if keep else kept
     for path in paths:
@@ -269,7 +269,7 @@ def _read_whole(path: Path, damaged: tuple[str, ...]) -> Checkpoint:
         raise ValueError("its name is not of the form update-000000000")
     manifest = _parse(MANIFEST, (path / MANIFEST).read_bytes(), json.loads)
     step = _order(path)[0]
-    if not isinstance(manifest, dict) or manifest.get("step") != step or manifest.get("schema") != SCHEMA:
+    if not isinstance(manifest, dict) or manifest.get("step") != step or manifest.get("schema") != SCHEMA_VERSION:
         raise ValueError(f"{MANIFEST} does not fit")
     contents = {}
     for name in (TENSORS, STATE):
@@ -280,7 +280,7 @@ def _read_whole(path: Path, damaged: tuple[str, ...]) -> Checkpoint:
     state = _parse(STATE, contents[STATE], json.loads)
     if not isinstance(state, dict):
         raise ValueError(f"{STATE} holds no JSON object")
-    return Checkpoint(tensors=tensors, state=state, step=step, path=path, fallback_from=damaged)
+    return Checkpoint(tensors=tensors, state=state, step=step, path=path, skipped_corrupted=damaged)
 
 
 def _parse(name: str, content: bytes, parser: Callable[[bytes], Any]) -> Any:

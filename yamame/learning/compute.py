@@ -7,8 +7,8 @@ from typing import Literal
 
 import torch
 
-from yamame.records.errors import FieldError
-from yamame.records.limits import check_limits
+from yamame.records.errors import ConfigFieldError
+from yamame.records.limits import check_range
 
 FEWEST_COMPILED_UPDATES = 3000
 """Compiling costs 20-60 s and wins at most a third of an update: shorter runs do without (measured at popgym size)."""
@@ -33,13 +33,13 @@ class ComputeConfig:
     """Tokens that heads and losses take at once, which bounds their memory; 0: 8192."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "chunk_tokens", at_least=0)
+        check_range(self, "chunk_tokens", ge=0)
         try:
             kind = "auto" if self.device == "auto" else torch.device(self.device).type
         except RuntimeError:
             kind = ""
         if kind not in ("auto", "cpu", "cuda"):
-            raise FieldError(self, "device", f"must be auto, cpu, cuda or cuda:N, not {self.device!r}")
+            raise ConfigFieldError(self, "device", f"must be auto, cpu, cuda or cuda:N, not {self.device!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,31 +58,31 @@ class Compute:
         return torch.autocast(self.device.type, self.dtype if enabled else None, enabled=enabled, cache_enabled=False)
 
 
-PLAIN = Compute()
+CPU_FLOAT32 = Compute()
 """float32 on the CPU, not compiled."""
 
 
-def resolve(config: ComputeConfig, *, width: int, updates: int) -> Compute:
+def resolve_compute(config: ComputeConfig, *, width: int, updates: int) -> Compute:
     """What to compute with here, for states of `width` and a run of so many updates.
 
-    Raises `FieldError` for a device that is not there. A compiler that does not work costs one line on stderr.
+    Raises `ConfigFieldError` for a device that is not there. A compiler that does not work costs one line on stderr.
     """
     device = _device(config)
     narrow = device.type == "cpu" and width < NARROWEST_BFLOAT16
     wants_bfloat16 = config.dtype == "bfloat16" or (
-        config.dtype == "auto" and has_bfloat16_units(device) and not narrow
+        config.dtype == "auto" and supports_fast_bfloat16(device) and not narrow
     )
     pays = updates >= FEWEST_COMPILED_UPDATES and (device.type == "cuda" or wants_bfloat16)
     return Compute(
         device=device,
         dtype=torch.bfloat16 if wants_bfloat16 else torch.float32,
-        compile=(config.compile == "on" or (config.compile == "auto" and pays)) and can_compile(device),
+        compile=(config.compile == "on" or (config.compile == "auto" and pays)) and compiler_works(device),
         cuda_graph=config.cuda_graph and device.type == "cuda",
         chunk_tokens=config.chunk_tokens or Compute.chunk_tokens,
     )
 
 
-def has_bfloat16_units(device: torch.device) -> bool:
+def supports_fast_bfloat16(device: torch.device) -> bool:
     """Whether bfloat16 products are faster than float32 ones there."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
@@ -90,7 +90,7 @@ def has_bfloat16_units(device: torch.device) -> bool:
     return any(here.get(units, False) for units in ("amx_bf16", "avx512_bf16"))
 
 
-def can_compile(device: torch.device) -> bool:
+def compiler_works(device: torch.device) -> bool:
     """Whether `torch.compile` works: it does so for one tiny function. If not, says so in one line on stderr."""
     try:
         with warnings.catch_warnings():
@@ -108,5 +108,5 @@ def _device(config: ComputeConfig) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(config.device)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise FieldError(config, "device", f"is {config.device}, but PyTorch sees {torch.cuda.device_count()} GPUs")
+        raise ConfigFieldError(config, "device", f"is {config.device}, but PyTorch sees {torch.cuda.device_count()} GPUs")
     return device

@@ -13,13 +13,13 @@ from yamame.records.batch import Batch
 
 Metrics = dict[str, Float[Tensor, ""]]
 
-PLAIN_RUNS = 3
+WARMUP_CALLS = 3
 """Updates of a shape that run as they are before one is recorded: in them libraries tune and the compiler compiles."""
-MOST_RECORDINGS = 16
+MAX_GRAPHS = 16
 """Each recording keeps its memory; batches of further shapes are not recorded."""
 
 
-class RecordedUpdate:
+class CudaGraphUpdate:
     """Wraps an update that never waits for the host; gives what the update itself would give.
 
     Everything that changes from one update to the next must lie in tensors that stay: parameters, statistics, the
@@ -36,10 +36,10 @@ class RecordedUpdate:
 
     def __call__(self, batch: Batch) -> Metrics:
         """The update."""
-        shape = shape_of(batch)
+        shape = shape_key(batch)
         self._runs[shape] += 1
         if shape not in self._recordings:
-            if self._runs[shape] <= PLAIN_RUNS or len(self._recordings) == MOST_RECORDINGS:
+            if self._runs[shape] <= WARMUP_CALLS or len(self._recordings) == MAX_GRAPHS:
                 return self._run_aside(batch)
             self._recordings[shape] = _Recording(self._update, batch, self._generator, self._memory)
         return self._recordings[shape].replay(batch)
@@ -57,7 +57,7 @@ class _Recording:
     def __init__(
         self, update: Callable[[Batch], Metrics], batch: Batch, generator: torch.Generator, memory: Any
     ) -> None:
-        self._input = batch.map(lambda value: value.to(generator.device, copy=True))
+        self._input = batch.apply(lambda value: value.to(generator.device, copy=True))
         self._graph = torch.cuda.CUDAGraph()
         self._graph.register_generator_state(generator)
         # thread-local: other threads may pin batches or act meanwhile
@@ -67,20 +67,20 @@ class _Recording:
         self._names = tuple(metrics)
 
     def replay(self, batch: Batch) -> Metrics:
-        for kept, new in zip(tensors_of(self._input), tensors_of(batch), strict=True):
+        for kept, new in zip(batch_tensors(self._input), batch_tensors(batch), strict=True):
             kept.copy_(new, non_blocking=True)
         self._graph.replay()
         return dict(zip(self._names, self._values.clone().unbind(), strict=True))
 
 
-def shape_of(batch: Batch) -> Any:
+def shape_key(batch: Batch) -> Any:
     """What a recording depends on: equal for batches that one recording serves."""
     plain = [getattr(batch, field.name) for field in fields(batch)]
     numbers = tuple(value for value in plain if isinstance(value, int))
-    return numbers, tuple((tensor.shape, tensor.dtype) for tensor in tensors_of(batch))
+    return numbers, tuple((tensor.shape, tensor.dtype) for tensor in batch_tensors(batch))
 
 
-def tensors_of(batch: Batch) -> Iterator[Tensor]:
+def batch_tensors(batch: Batch) -> Iterator[Tensor]:
     """All tensors of a batch, in an order that is always the same."""
     for field in fields(batch):
         value = getattr(batch, field.name)

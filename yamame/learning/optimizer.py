@@ -15,17 +15,17 @@ class ClippedAdamW:
     ahead and the whole step can be recorded.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, weight_decay: float, clip: float) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], *, weight_decay: float, max_grad_norm: float) -> None:
         self.parameters = list(parameters)
-        self.clip = clip
-        self.learning_rate = torch.zeros((), device=self.parameters[0].device)
+        self.max_grad_norm = max_grad_norm
+        self.lr = torch.zeros((), device=self.parameters[0].device)
         """Of the next step. A tensor, so that a recorded step sees it change."""
         self._adamw = torch.optim.AdamW(
             self.parameters,
-            lr=self.learning_rate,
+            lr=self.lr,
             weight_decay=weight_decay,
             fused=True,
-            capturable=self.learning_rate.is_cuda,
+            capturable=self.lr.is_cuda,
         )
 
     def zero_grad(self) -> None:
@@ -33,16 +33,16 @@ class ClippedAdamW:
         self._adamw.zero_grad()
 
     @property
-    def gradients(self) -> list[Tensor]:
+    def grads(self) -> list[Tensor]:
         """Of the parameters that have one."""
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
     def step(self, loss: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Bool[Tensor, ""]]:
         """Move the parameters, if `loss` and gradient are finite; the gradient's norm before clipping, and whether."""
-        norm = nn.utils.get_total_norm(self.gradients, foreach=True)
+        norm = nn.utils.get_total_norm(self.grads, foreach=True)
         finite = torch.isfinite(loss + norm)
         # the two attributes by which fused optimizers take a scale of the gradients and a verdict on them
-        self._adamw.grad_scale = ((norm + 1e-6) / self.clip).clamp(min=1.0).float()  # type: ignore[attr-defined]
+        self._adamw.grad_scale = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).float()  # type: ignore[attr-defined]
         self._adamw.found_inf = (~finite).float()  # type: ignore[attr-defined]
         self._adamw.step()
         return norm, finite
@@ -55,4 +55,4 @@ class ClippedAdamW:
         """Go on from `state_dict`."""
         self._adamw.load_state_dict({**self._adamw.state_dict(), "state": state["state"]})
         for group in self._adamw.param_groups:
-            group["lr"] = self.learning_rate
+            group["lr"] = self.lr

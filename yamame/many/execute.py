@@ -9,12 +9,12 @@ from pathlib import Path
 
 from yamame.many.planned_run import PlannedRun, Standing
 from yamame.records.errors import UserError
-from yamame.run.run_directory import ABOUT, CHECKPOINTS, LOCK, OFFLINE, REPLAY, SPACES, InUseError, lock
+from yamame.run.run_directory import METADATA, CHECKPOINTS, LOCK, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
 from yamame.run.session import go_on, start
 from yamame.settings.catalogue import load_recipe
 from yamame.settings.origin import about_run
 
-_BEFORE_CONFIG = {LOCK, REPLAY, OFFLINE, CHECKPOINTS, SPACES, ABOUT}
+_BEFORE_CONFIG = {LOCK, REPLAY, OFFLINE, CHECKPOINTS, SPACES, METADATA}
 """What a run's folder can hold before its config, which is what makes it a run."""
 
 
@@ -43,7 +43,7 @@ def execute(runs: Sequence[PlannedRun], *, quiet: bool) -> Outcome:
         _say(f"[{number}/{len(runs)}] {run.title}")
         try:
             outcome.stopped_by = _make(run, quiet=quiet)
-        except InUseError:
+        except RunLockedError:
             outcome.elsewhere.append(run.title)
             _say(f"{run.title} is being made by another process")
         except UserError as problem:
@@ -75,9 +75,9 @@ def _make(run: PlannedRun, *, quiet: bool) -> str:
 def _clear(directory: Path) -> None:
     """Remove what a process left that was killed before its run had a config: nothing that was learned."""
     if directory.is_dir() and any(directory.iterdir()):
-        with lock(directory):
+        with lock_run_dir(directory):
             if not all(_may_precede_config(entry) for entry in directory.iterdir()):
-                raise UserError(f"{directory} holds something else: remove it or choose another --directory")
+                raise UserError(f"{directory} holds something else: remove it or choose another --output-dir")
             shutil.rmtree(directory)
 
 

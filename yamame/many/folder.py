@@ -11,7 +11,7 @@ def make_folder(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise UserError(f"cannot make {directory} ({problem.strerror}): choose another --directory") from problem
+        raise UserError(f"cannot make {directory} ({problem.strerror}): choose another --output-dir") from problem
 
 
 def require_folder(directory: Path, flags: Sequence[str], made_by: str) -> None:
@@ -19,4 +19,4 @@ def require_folder(directory: Path, flags: Sequence[str], made_by: str) -> None:
     if flags:
         raise UserError(f"{flags[0]} is of no use with --report-only: leave it out")
     if not directory.is_dir():
-        raise UserError(f"{directory} does not exist: {made_by} makes it, or name another --directory")
+        raise UserError(f"{directory} does not exist: {made_by} makes it, or name another --output-dir")

@@ -78,4 +78,4 @@ def require_same_settings(directory: Path, found: RunConfig, wanted: RunConfig, 
     may_differ = longer or found.env_steps < wanted.env_steps
     difference = settings_difference(replace(found, env_steps=wanted.env_steps) if may_differ else found, wanted)
     if difference:
-        raise UserError(f"{directory} was trained with other settings ({difference}): choose another --directory")
+        raise UserError(f"{directory} was trained with other settings ({difference}): choose another --output-dir")

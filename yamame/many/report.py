@@ -26,7 +26,7 @@ class Report:
         """What `--json` prints."""
         outcome = self.outcome
         stopped = {"stopped_by": outcome.stopped_by} if outcome.stopped_by else {}
-        return {**self.results, "failed": outcome.failed, "made_elsewhere": outcome.elsewhere, **stopped}
+        return {**self.results, "failed": outcome.failed, "in_progress": outcome.elsewhere, **stopped}
 
     def to_text(self) -> str:
         """What is printed otherwise."""

@@ -12,7 +12,7 @@ from yamame.settings.command_line import add_output
 def add_many(parser: argparse.ArgumentParser, one: str, default_directory: str) -> None:
     """The flags that commands share which make many runs, each with seeds of `one`."""
     parser.add_argument("--seeds", metavar="0,1,2", default="0", help=f"seeds of each {one} (default 0)")
-    parser.add_argument("--directory", type=Path, metavar="DIR", help=f"where all goes (default {default_directory})")
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help=f"where all goes (default {default_directory})")
     parser.add_argument("--report-only", action="store_true", help="train nothing: report what the directory holds")
     parser.add_argument("--size", metavar="SIZE", help="of the network, as for train")
     add_output(parser)
@@ -20,7 +20,7 @@ def add_many(parser: argparse.ArgumentParser, one: str, default_directory: str) 
 
 def of_many(options: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
     """The values of `add_many`, and the flags of the recipe."""
-    names = ("seeds", "directory", "report_only", "size", "quiet")
+    names = ("seeds", "output_dir", "report_only", "size", "quiet")
     return {"flags": rest, **{name: getattr(options, name) for name in names}}
 
 

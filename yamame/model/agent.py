@@ -16,12 +16,12 @@ from yamame.model.heads.world_model import WorldModel
 from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
-from yamame.ops.ranks import ALONE, Ranks
+from yamame.ops.ranks import SINGLE_PROCESS, DistributedContext
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.records.batch import Batch, Predictions
 from yamame.records.errors import UserError
-from yamame.records.limits import check_limits
-from yamame.records.spaces import observation_leaves
+from yamame.records.limits import check_range
+from yamame.records.spaces import flatten_space
 
 _LARGEST_CHANGE = 10.0
 """Deviations from the mean beyond which nothing is predicted, so that rare numbers do not rule the loss."""
@@ -37,22 +37,22 @@ class AgentConfig:
     critic: CriticConfig = field(default_factory=CriticConfig)
     multi_gamma: bool = True
     """Train for many discounts at once; off: for the acting one alone (the paper's ablation)."""
-    discounts: tuple[float, ...] = ()
+    gammas: tuple[float, ...] = ()
     """Discounts trained beside the acting one; empty: the paper's list for the kind of action."""
-    acting_discount: float = 0.999
+    acting_gamma: float = 0.999
     """The discount whose policy acts."""
     popart: bool = True
     """Normalise values with PopArt; off: the paper's ablation."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "discounts", "acting_discount", above=0, below=1)
+        check_range(self, "gammas", "acting_gamma", gt=0, lt=1)
 
-    def all_discounts(self, action_space: PolicyActionSpace) -> tuple[float, ...]:
+    def all_gammas(self, action_space: PolicyActionSpace) -> tuple[float, ...]:
         """The G discounts; the acting one stands last."""
         if not self.multi_gamma:
-            return (self.acting_discount,)
+            return (self.acting_gamma,)
         paper = PAPER_CONTINUOUS if isinstance(action_space, spaces.Box) else PAPER_DISCRETE
-        return (*(self.discounts or paper), self.acting_discount)
+        return (*(self.gammas or paper), self.acting_gamma)
 
 
 class Agent(nn.Module):
@@ -75,17 +75,17 @@ class Agent(nn.Module):
         super().__init__()
         self.config = config
         self.horizon = horizon
-        discounts = config.all_discounts(action_space)
-        self.acting = len(discounts) - 1
-        self.discounts_G: Tensor
-        self.register_buffer("discounts_G", torch.tensor(discounts), persistent=False)
-        self.timestep_encoder = config.timestep_encoder.build(observation_leaves(observation_space), action_space)
+        discounts = config.all_gammas(action_space)
+        self.acting_index = len(discounts) - 1
+        self.gammas_G: Tensor
+        self.register_buffer("gammas_G", torch.tensor(discounts), persistent=False)
+        self.timestep_encoder = config.timestep_encoder.build(flatten_space(observation_space), action_space)
         self.trajectory_encoder = config.trajectory_encoder.build(
-            inputs=config.timestep_encoder.width, memory_length=context_length + 1, max_time=horizon
+            input_size=config.timestep_encoder.output_size, attention_window=context_length + 1, max_timestep=horizon
         )
         state_size = config.trajectory_encoder.state_size
-        self.actor = Actor(config.actor, inputs=state_size, action_space=action_space, discounts=len(discounts))
-        self.critic = config.critic.build(inputs=state_size, action_space=action_space, discounts_G=self.discounts_G)
+        self.actor = Actor(config.actor, inputs=state_size, action_space=action_space, gammas=len(discounts))
+        self.critic = config.critic.build(input_size=state_size, action_space=action_space, gammas_G=self.gammas_G)
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.popart = PopArt(len(discounts), enabled=config.popart)
@@ -106,15 +106,15 @@ class Agent(nn.Module):
         """States of all tokens."""
         return self.trajectory_encoder(self.timestep_encoder(features_NF, batch.observation), batch)
 
-    def observe(self, features_NF: Float[Tensor, "N F"], batch: Batch, ranks: Ranks = ALONE) -> None:
+    def update_normalizers(self, features_NF: Float[Tensor, "N F"], batch: Batch, ranks: DistributedContext = SINGLE_PROCESS) -> None:
         """Move the running moments of the inputs, and of what the world model predicts, towards those of a batch."""
-        self.timestep_encoder.normalizer.observe(features_NF, batch.real, ranks)
+        self.timestep_encoder.normalizer.update(features_NF, batch.token_mask, ranks)
         if self.world_model is not None:
-            self.world_model.normalizer.observe(
-                self._changes(features_NF, self.world_model.outputs), batch.valid, ranks
+            self.world_model.normalizer.update(
+                self._changes(features_NF, self.world_model.outputs), batch.loss_mask, ranks
             )
 
-    def statistics(self) -> list[Tensor]:
+    def running_stats(self) -> list[Tensor]:
         """All running moments: what `observe` and PopArt move."""
         normalizers = [self.timestep_encoder.normalizer]
         if self.world_model is not None:
@@ -122,15 +122,15 @@ class Agent(nn.Module):
         return [*self.popart.buffers(), *(moment for normalizer in normalizers for moment in normalizer.buffers())]
 
     @torch.no_grad()
-    def changes(self, features_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N O"] | None:
+    def observation_deltas(self, features_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N O"] | None:
         """What the world model of each token is to predict: how its observation changes, normalised.
 
         It means nothing at the last slot of a window. None without such a head.
         """
         if self.world_model is None:
             return None
-        change_NO = self.world_model.normalizer(self._changes(features_NF, self.world_model.outputs))
-        return change_NO.clamp(-_LARGEST_CHANGE, _LARGEST_CHANGE)
+        target_delta_NO = self.world_model.normalizer(self._changes(features_NF, self.world_model.outputs))
+        return target_delta_NO.clamp(-_LARGEST_CHANGE, _LARGEST_CHANGE)
 
     @torch.no_grad()
     def target_values(
@@ -143,8 +143,8 @@ class Agent(nn.Module):
 
         `mask_NA` is `Batch.action_mask`, `noise_NGA` from `Actor.noise`.
         """
-        raw = self.target_critic.policy_value(state_ND, self.target_actor(state_ND, mask_NA), noise_NGA)
-        return self.popart.value(raw)
+        raw = self.target_critic.policy_q(state_ND, self.target_actor(state_ND, mask_NA), noise_NGA)
+        return self.popart.denormalize(raw)
 
     def predict(
         self,
@@ -152,14 +152,14 @@ class Agent(nn.Module):
         batch: Batch,
         td_target_NG: Float[Tensor, "N G"],
         noise_NGA: Float[Tensor, "N G A"] | None,
-        change_NO: Float[Tensor, "N O"] | None = None,
+        target_delta_NO: Float[Tensor, "N O"] | None = None,
     ) -> Predictions:
         """All that the losses look at.
 
-        `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`, `change_NO` from `changes`.
+        `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`, `target_delta_NO` from `changes`.
         """
         policy = self.actor(state_ND, batch.action_mask)
-        q_data, q_policy = self.critic.values(state_ND, batch.action, policy, noise_NGA)
+        q_data, q_policy = self.critic.q_values(state_ND, batch.action, policy, noise_NGA)
         return Predictions(
             log_prob_NG=policy.log_prob(batch.action),
             entropy_NG=policy.entropy(noise_NGA),
@@ -168,8 +168,8 @@ class Agent(nn.Module):
             td_target_NG=td_target_NG,
             q_scale_G=self.popart.scale_G.clone(),
             q_shift_G=self.popart.shift_G.clone(),
-            forecast_NO=None if self.world_model is None else self.world_model(state_ND, batch.action),
-            change_NO=change_NO,
+            predicted_delta_NO=None if self.world_model is None else self.world_model(state_ND, batch.action),
+            target_delta_NO=target_delta_NO,
         )
 
     @torch.no_grad()

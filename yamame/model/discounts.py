@@ -8,5 +8,5 @@ PAPER_DISCRETE = (
 PAPER_CONTINUOUS = (0.9, 0.95, 0.99, 0.993, 0.996)
 """The paper's list for continuous actions."""
 
-SHORT = (0.1, 0.9, 0.95, 0.97, 0.99, 0.995)
+SHORT_GAMMAS = (0.1, 0.9, 0.95, 0.97, 0.99, 0.995)
 """The authors' later default: a third of the cost of the long list."""

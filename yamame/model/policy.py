@@ -6,10 +6,10 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from yamame.model.agent import Agent
-from yamame.model.blocks.frozen import frozen
+from yamame.model.blocks.frozen import freeze_for_inference
 from yamame.model.heads.actor import PolicyDistribution
-from yamame.ops.generator import restore_generator
-from yamame.records.action_spaces import MASK_LEAF
+from yamame.ops.generator import load_generator_state
+from yamame.records.action_spaces import ACTION_MASK_KEY
 from yamame.records.resumable import State
 from yamame.records.step import PolicyInput
 
@@ -24,17 +24,17 @@ class Policy:
     def __init__(self, agent: Agent, *, num_envs: int, generator: torch.Generator) -> None:
         self.num_envs = num_envs
         self.generator = generator
-        self.device = agent.discounts_G.device
+        self.device = agent.gammas_G.device
         self.horizon = torch.tensor([float(agent.horizon)], device=self.device)
-        self.refresh(agent, version=0)
+        self.load_weights(agent, version=0)
         self.reset()
 
-    def refresh(self, agent: Agent, *, version: int) -> None:
+    def load_weights(self, agent: Agent, *, version: int) -> None:
         """Take over the agent's present weights."""
         self.version = version
-        self.timestep_encoder = frozen(agent.timestep_encoder)
-        self.trajectory_encoder = frozen(agent.trajectory_encoder)
-        self.actor = frozen(agent.actor.only(agent.acting))
+        self.timestep_encoder = freeze_for_inference(agent.timestep_encoder)
+        self.trajectory_encoder = freeze_for_inference(agent.trajectory_encoder)
+        self.actor = freeze_for_inference(agent.actor.for_gamma(agent.acting_index))
 
     def reset(self) -> None:
         """Forget everything, in all environments."""
@@ -51,7 +51,7 @@ class Policy:
         self.reset()
         if state["memory"] is not None:
             self.memory.load_state_dict(state["memory"])
-        restore_generator(self.generator, state["generator"])
+        load_generator_state(self.generator, state["generator"])
 
     @torch.inference_mode()
     def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
@@ -66,7 +66,7 @@ class Policy:
     @torch.inference_mode()
     def distribution(self, step: PolicyInput) -> PolicyDistribution:
         """What it might do after one more timestep, which is remembered: for the acting discount alone."""
-        mask = step.observation.get(MASK_LEAF)
+        mask = step.observation.get(ACTION_MASK_KEY)
         policy: PolicyDistribution = self.actor(self.state(step), None if mask is None else self._tensor(mask))
         return policy
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from yamame.ops.ranks import ALONE, Ranks
+from yamame.ops.ranks import SINGLE_PROCESS, DistributedContext
 
 
 def masked_mean(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Float[Tensor, "..."]:
@@ -13,12 +13,12 @@ def masked_mean(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Flo
 
 
 def masked_moments(
-    value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"], ranks: Ranks = ALONE
+    value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"], ranks: DistributedContext = SINGLE_PROCESS
 ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."], Float[Tensor, ""]]:
     """`masked_mean` of the values and of their squares, and the number of entries, over the tensors of all ranks."""
     mean, square = _masked_sum(value, mask_N), _masked_sum(value.square(), mask_N)
     count = mask_N.sum().to(value.dtype)
-    ranks.sum_(mean, square, count)
+    ranks.all_reduce_sum_(mean, square, count)
     return mean / count.clamp(min=1), square / count.clamp(min=1), count
 
 

@@ -18,40 +18,40 @@ _PATIENCE = timedelta(hours=6)
 _T = TypeVar("_T")
 
 
-class LostRankError(RuntimeError):
+class PeerLostError(RuntimeError):
     """Another of the processes has ended, or failed at what all were to do."""
 
 
-class Ranks:
+class DistributedContext:
     """`world` processes that learn together, of which this one has the number `rank`.
 
     Whatever takes part in an exchange has to be called by all of them, in the same order and from one thread; it raises
-    `LostRankError` where one of them is gone. A single process (`ALONE`) exchanges nothing: it gets back, to the bit,
+    `PeerLostError` where one of them is gone. A single process (`ALONE`) exchanges nothing: it gets back, to the bit,
     what it gives. `local_rank` counts the processes on this machine, of which there are `local_world`.
     """
 
     def __init__(
-        self, rank: int = 0, world: int = 1, *, local_rank: int = 0, local_world: int = 1, group: Any = None
+        self, rank: int = 0, world_size: int = 1, *, local_rank: int = 0, local_world_size: int = 1, group: Any = None
     ) -> None:
-        self.rank, self.world = rank, world
-        self.local_rank, self.local_world = local_rank, local_world
+        self.rank, self.world_size = rank, world_size
+        self.local_rank, self.local_world_size = local_rank, local_world_size
         self._group = group
         """Of the device that is learned on."""
 
     @property
-    def alone(self) -> bool:
+    def is_single_process(self) -> bool:
         """Whether there are no others."""
-        return self.world == 1
+        return self.world_size == 1
 
     @property
-    def is_first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the one that writes and speaks for all."""
         return self.rank == 0
 
     @torch.no_grad()
-    def sum_(self, *tensors: Shaped[Tensor, "..."]) -> None:
+    def all_reduce_sum_(self, *tensors: Shaped[Tensor, "..."]) -> None:
         """Make each tensor its sum over all ranks, in place: one exchange, and the same bits on every rank."""
-        if self.alone:
+        if self.is_single_process:
             return
         flat = _flat(tensors)
         with _reaching():
@@ -59,9 +59,9 @@ class Ranks:
         _unflatten(flat, tensors)
 
     @torch.no_grad()
-    def copy_first_(self, *tensors: Shaped[Tensor, "..."]) -> None:
+    def broadcast_(self, *tensors: Shaped[Tensor, "..."]) -> None:
         """Make each tensor what it is on the first rank, in place."""
-        if self.alone:
+        if self.is_single_process:
             return
         for tensor in tensors:
             whole = tensor.contiguous()
@@ -69,47 +69,47 @@ class Ranks:
                 dist.broadcast(whole, src=0, group=self._group)
             tensor.copy_(whole)
 
-    def sum(self, number: int) -> int:
+    def all_reduce_sum(self, number: int) -> int:
         """The sum of all ranks' numbers."""
-        return number if self.alone else self._reduced(number, dist.ReduceOp.SUM)
+        return number if self.is_single_process else self._reduced(number, dist.ReduceOp.SUM)
 
-    def max(self, number: int) -> int:
+    def all_reduce_max(self, number: int) -> int:
         """The largest of all ranks' numbers."""
-        return number if self.alone else self._reduced(number, dist.ReduceOp.MAX)
+        return number if self.is_single_process else self._reduced(number, dist.ReduceOp.MAX)
 
-    def any(self, fact: bool) -> bool:
+    def any_rank(self, fact: bool) -> bool:
         """Whether it holds on any rank."""
-        return bool(self.max(int(fact)))
+        return bool(self.all_reduce_max(int(fact)))
 
-    def from_first(self, value: _T) -> _T:
+    def broadcast_object(self, value: _T) -> _T:
         """What the first rank gives; what others give does not matter."""
-        if self.alone:
+        if self.is_single_process:
             return value
-        values = [value if self.is_first else None]
+        values = [value if self.is_main else None]
         with _reaching():
             dist.broadcast_object_list(values, src=0)
         return values[0]  # type: ignore[return-value]
 
-    def gather(self, value: _T) -> list[_T]:
+    def gather_object(self, value: _T) -> list[_T]:
         """On the first rank what all ranks give, in their order; on the others what they give themselves."""
-        if self.alone:
+        if self.is_single_process:
             return [value]
-        values: list[Any] | None = [None] * self.world if self.is_first else None
+        values: list[Any] | None = [None] * self.world_size if self.is_main else None
         with _reaching():
             dist.gather_object(value, values)
         return [value] if values is None else values
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """What one rank raises inside ends the others as well, with `LostRankError`. Nothing is exchanged inside."""
+    def propagate_failure(self) -> Iterator[None]:
+        """What one rank raises inside ends the others as well, with `PeerLostError`. Nothing is exchanged inside."""
         try:
             yield
         except BaseException:
-            with suppress(LostRankError):
-                self.any(True)
+            with suppress(PeerLostError):
+                self.any_rank(True)
             raise
-        if self.any(False):
-            raise LostRankError("another learner could not begin")
+        if self.any_rank(False):
+            raise PeerLostError("another learner could not begin")
 
     def _reduced(self, number: int, operation: Any) -> int:
         value = torch.tensor(number)
@@ -118,30 +118,30 @@ class Ranks:
         return int(value)
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = DistributedContext()
 """One process."""
 
 
 @contextmanager
-def joined(
-    rank: int, world: int, *, local_rank: int, local_world: int, device: str, store: Any = None
-) -> Iterator[Ranks]:
+def init_distributed(
+    rank: int, world_size: int, *, local_rank: int, local_world_size: int, device: str, store: Any = None
+) -> Iterator[DistributedContext]:
     """The ranks that meet at `store` (None: where the environment's variables say), until the end of the block.
 
     `device`, cpu or cuda, is what all of them learn on. Each gets its share of the machine's cores. Sets what PyTorch
     knows of the whole process.
     """
-    torch.set_num_threads(max(1, torch.get_num_threads() // local_world))
+    torch.set_num_threads(max(1, torch.get_num_threads() // local_world_size))
     if device == "cuda":
         torch.cuda.set_device(local_rank)
     with _reaching():
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=_PATIENCE)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_PATIENCE)
         group = dist.new_group(backend="nccl") if device == "cuda" else None
-    yield Ranks(rank, world, local_rank=local_rank, local_world=local_world, group=group)
+    yield DistributedContext(rank, world_size, local_rank=local_rank, local_world_size=local_world_size, group=group)
     dist.destroy_process_group()  # not after a failure: that would wait for the others
 
 
-def meeting_place(port: int | None = None) -> Any:
+def create_tcp_store(port: int | None = None) -> Any:
     """Where the ranks of one machine find each other: begun here, at its `port`, or what another process has begun.
 
     They then exchange everything through the machine's own loopback, whatever becomes of its networks.
@@ -158,7 +158,7 @@ def _reaching() -> Iterator[None]:
         yield
     except RuntimeError as problem:
         reason = next(iter(str(problem).splitlines()), type(problem).__name__)
-        raise LostRankError(f"another learner cannot be reached ({reason})") from problem
+        raise PeerLostError(f"another learner cannot be reached ({reason})") from problem
 
 
 def _flat(tensors: tuple[Tensor, ...]) -> Tensor:

@@ -11,7 +11,7 @@ def n_step_target(
     terminal_N: Bool[Tensor, "N"],
     valid_N: Bool[Tensor, "N"],
     value_NG: Float[Tensor, "N G"],
-    discounts_G: Float[Tensor, "G"],
+    gammas_G: Float[Tensor, "G"],
     n: int,
 ) -> Float[Tensor, "N G"]:
     """y_t = r_t + gamma r_(t+1) + ... + gamma^n V_(t+n), stopping at a terminal step, for every token and discount.
@@ -25,7 +25,7 @@ def n_step_target(
     token_N = torch.arange(len(reward_N), device=reward_N.device)
     doubled = (
         torch.where(valid_N, reward_N, 0.0)[:, None].expand_as(value_NG),
-        torch.where(valid_N[:, None], torch.where(terminal_N, 0.0, 1.0)[:, None] * discounts_G, 1.0),
+        torch.where(valid_N[:, None], torch.where(terminal_N, 0.0, 1.0)[:, None] * gammas_G, 1.0),
         torch.where(valid_N, (token_N + 1).clamp(max=len(token_N) - 1), token_N),
     )
     backup = (torch.zeros_like(value_NG), torch.ones_like(value_NG), token_N)

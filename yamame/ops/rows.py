@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowLayout:
+class PaddedLayout:
     """Where each of N tokens stands in `num_rows` right-padded rows of `length` slots.
 
     Right padding needs no mask under causal attention: a real slot never looks at the padding behind it.
@@ -20,39 +20,39 @@ class RowLayout:
     num_tokens: int
     num_rows: int
     length: int
-    places: "Places | None"
+    index: "SlotIndex | None"
     """None: every row is full and so the first tokens, in order, are the slots; what follows fills."""
 
     @staticmethod
-    def of(
+    def from_segments(
         segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int, *, all_full: bool
-    ) -> "RowLayout":
+    ) -> "PaddedLayout":
         """The layout of tokens that stand at `position` of row `segment`; tokens with `segment == num_rows` fill.
 
         `all_full`: every row has `length` tokens, and they come in the order of rows and positions.
         """
-        places = None if all_full else Places.of(segment_N, position_N, num_rows, length)
-        return RowLayout(num_tokens=segment_N.shape[0], num_rows=num_rows, length=length, places=places)
+        places = None if all_full else SlotIndex.from_segments(segment_N, position_N, num_rows, length)
+        return PaddedLayout(num_tokens=segment_N.shape[0], num_rows=num_rows, length=length, index=places)
 
-    def to_rows(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "B L D"]:
+    def pad(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "B L D"]:
         """Tokens in rows; padding slots hold copies of some token. Gradients of the filling are exactly zero."""
-        if self.places is None:
+        if self.index is None:
             flat = x_ND[: self.num_rows * self.length]
         else:
-            flat = _gather(x_ND, self.places.token_of_slot, self.places.slot_of_token)
+            flat = _gather(x_ND, self.index.token_of_slot, self.index.slot_of_token)
         return flat.view(self.num_rows, self.length, -1)
 
-    def from_rows(self, rows_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "N D"]:
+    def unpad(self, rows_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "N D"]:
         """The tokens back from their rows; the filling gets some finite numbers. Padding gets no gradient."""
         flat = rows_BLD.reshape(self.num_rows * self.length, -1)
-        if self.places is None:
+        if self.index is None:
             filling = self.num_tokens - flat.shape[0]
             return functional.pad(flat, (0, 0, 0, filling)) if filling else flat
-        return _gather(flat, self.places.slot_of_token, self.places.token_of_slot)
+        return _gather(flat, self.index.slot_of_token, self.index.token_of_slot)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class SlotIndex:
     """Which token stands in which slot."""
 
     slot_of_token: Int64[Tensor, "N"]
@@ -61,13 +61,13 @@ class Places:
     """Token of each slot; N where the slot is padding."""
 
     @staticmethod
-    def of(segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int) -> "Places":
-        """Those of a `RowLayout`."""
+    def from_segments(segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int) -> "SlotIndex":
+        """Those of a `PaddedLayout`."""
         num_tokens, num_slots = segment_N.shape[0], num_rows * length
         token_N = torch.arange(num_tokens, device=segment_N.device)
         slot_N = torch.where(segment_N < num_rows, segment_N * length + position_N, num_slots)
         token_of_slot = segment_N.new_full((num_slots + 1,), num_tokens).scatter(0, slot_N, token_N)
-        return Places(slot_of_token=slot_N, token_of_slot=token_of_slot[:-1])
+        return SlotIndex(slot_of_token=slot_N, token_of_slot=token_of_slot[:-1])
 
 
 def _gather(x: Tensor, index: Tensor, inverse: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from the paper: trials of 500 steps instead of 2000, which few would last, a nar
 batches and a larger step size, so that it learns on a CPU. The paper's scale:
 --env.horizon 2000 --size large --replay.batch-size 18 --env-steps 32000000
 
-    yamame train crafter --env.instructions tech-tree --env.expanded
-    yamame train crafter --env.view pixels
+    yamame train crafter --env.instruction-source tech-tree --env.expanded
+    yamame train crafter --env.observation-mode pixels
     yamame train crafter --env.undirected
 """
 
@@ -25,8 +25,8 @@ from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import AgentConfig
 from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import BiLevelEpsilon
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.rollout.exploration import BilevelEpsilonGreedy
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
@@ -42,16 +42,16 @@ def config(env: CrafterConfig = TASK) -> RunConfig:
         num_envs=24,
         env_steps=ENV_STEPS,
         agent=_agent(env),
-        learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, warmup_updates=100, weight_decay=1e-4),
-        exploration=BiLevelEpsilon(anneal_steps=ENV_STEPS // 2),
+        learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100, weight_decay=1e-4),
+        exploration=BilevelEpsilonGreedy(anneal_env_steps=ENV_STEPS // 2),
         replay=ReplayConfig(batch_size=12),
         pace=PaceConfig(updates_per_env_step=0.02, round_env_steps=24 * min(env.horizon, 200)),
-        evaluation=EvaluationConfig(every_env_steps=ENV_STEPS // 10, trials=64),
+        eval=EvalConfig(interval_env_steps=ENV_STEPS // 10, trials=64),
     )
 
 
 def _agent(env: CrafterConfig) -> AgentConfig:
-    agent = small_agent(acting_discount=0.995)
-    if env.view != "textures":
+    agent = small_agent(acting_gamma=0.995)
+    if env.observation_mode != "textures":
         return agent
-    return replace(agent, timestep_encoder=replace(agent.timestep_encoder, kinds=("textures=tokens",)))
+    return replace(agent, timestep_encoder=replace(agent.timestep_encoder, encoder_overrides=("textures=tokens",)))

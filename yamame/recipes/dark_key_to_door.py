@@ -17,8 +17,8 @@ from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import BiLevelEpsilon
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.rollout.exploration import BilevelEpsilonGreedy
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
@@ -29,21 +29,21 @@ TRIALS, UPDATES_PER_TRIAL = 7200, 0.5
 
 def config(env: DarkKeyToDoorConfig = TASK) -> RunConfig:
     """The run for a room."""
-    steps = env.trial_length
+    steps = env.max_trial_steps
     return RunConfig(
         env=env,
         num_envs=96,
         env_steps=TRIALS * steps,
-        agent=small_agent(acting_discount=0.995),
+        agent=small_agent(acting_gamma=0.995),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0),
             learning_rate=5e-4,
-            warmup_updates=100,
-            decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
+            lr_warmup_updates=100,
+            lr_decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
             weight_decay=1e-4,
         ),
-        exploration=BiLevelEpsilon(anneal_steps=TRIALS // 2 * steps),
+        exploration=BilevelEpsilonGreedy(anneal_env_steps=TRIALS // 2 * steps),
         replay=ReplayConfig(capacity_trajectories=10_000),
         pace=PaceConfig(updates_per_env_step=UPDATES_PER_TRIAL / steps),
-        evaluation=EvaluationConfig(every_env_steps=480 * steps, trials=128),
+        eval=EvalConfig(interval_env_steps=480 * steps, trials=128),
     )

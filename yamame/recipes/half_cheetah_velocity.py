@@ -14,12 +14,12 @@ follows the mean of the critics, not the least of them. The paper does not give 
 
 from yamame.environments.half_cheetah_velocity import HalfCheetahVelocityConfig
 from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import EpsilonGreedy
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
@@ -31,21 +31,21 @@ def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunC
         env=env,
         num_envs=num_envs,
         env_steps=3_200_000,
-        context_length=min(env.trial_length, 16),
-        agent=small_agent(acting_discount=0.96, discounts=(0.85,), head_width=128),
+        context_length=min(env.max_trial_steps, 16),
+        agent=small_agent(acting_gamma=0.96, discounts=(0.85,), head_width=128),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=10.0, n_step=5),
-            policy_gradient=PolicyGradientLoss(critics="mean", entropy_weight=0.003),
-            imitation=FilteredImitationLoss(weight=0.0),
+            policy_gradient=PolicyGradientLoss(critic_reduction="mean", entropy_coef=0.003),
+            filtered_bc=FilteredBCLoss(weight=0.0),
             learning_rate=1e-3,
-            warmup_updates=100,
-            decay_updates=96_000,
-            target_rate=0.01,
+            lr_warmup_updates=100,
+            lr_decay_updates=96_000,
+            tau=0.01,
         ),
-        exploration=EpsilonGreedy(anneal_steps=200_000, final=0.0),
+        exploration=EpsilonGreedy(anneal_env_steps=200_000, final_eps=0.0),
         replay=ReplayConfig(batch_size=32),
         pace=PaceConfig(
-            updates_per_env_step=0.03, start_env_steps=num_envs * env.trial_length, round_env_steps=num_envs * 100
+            updates_per_env_step=0.03, start_env_steps=num_envs * env.max_trial_steps, round_env_steps=num_envs * 100
         ),
-        evaluation=EvaluationConfig(every_env_steps=192_000, trials=48, num_envs=num_envs),
+        eval=EvalConfig(interval_env_steps=192_000, trials=48, num_envs=num_envs),
     )

@@ -23,13 +23,13 @@ one who has to look 136):
 
 from yamame.environments.maze_runner import MazeRunnerConfig
 from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.learning.losses.world_model import WorldModelLoss
 from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import BiLevelEpsilon
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.rollout.exploration import BilevelEpsilonGreedy
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
@@ -42,7 +42,7 @@ LONGEST_CONTEXT = 128
 
 def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:  # noqa: B008
     """The run for a kind of maze."""
-    steps = env.trial_length
+    steps = env.max_trial_steps
     trials, updates_per_trial = (
         (REWIRED_TRIALS, REWIRED_UPDATES_PER_TRIAL) if env.rewired else (TRIALS, UPDATES_PER_TRIAL)
     )
@@ -51,26 +51,26 @@ def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:  # noqa: B0
         num_envs=48,
         env_steps=trials * steps,
         context_length=min(steps, LONGEST_CONTEXT),
-        agent=small_agent(acting_discount=0.97, discounts=(0.8, 0.9, 0.95), token_shift=True),
+        agent=small_agent(acting_gamma=0.97, discounts=(0.8, 0.9, 0.95), token_shift=True),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0),
             policy_gradient=_policy_gradient(env),
-            imitation=FilteredImitationLoss(weight=0.0),
+            filtered_bc=FilteredBCLoss(weight=0.0),
             world_model=WorldModelLoss(weight=30.0),
             learning_rate=5e-4,
-            warmup_updates=100,
-            decay_updates=int(updates_per_trial * trials),
+            lr_warmup_updates=100,
+            lr_decay_updates=int(updates_per_trial * trials),
             weight_decay=1e-4,
         ),
-        exploration=BiLevelEpsilon(anneal_steps=(trials if env.rewired else trials // 2) * steps),
+        exploration=BilevelEpsilonGreedy(anneal_env_steps=(trials if env.rewired else trials // 2) * steps),
         replay=ReplayConfig(capacity_trajectories=20_000),
         pace=PaceConfig(updates_per_env_step=updates_per_trial / steps),
-        evaluation=EvaluationConfig(every_env_steps=480 * steps, trials=128),
+        eval=EvalConfig(interval_env_steps=480 * steps, trials=128),
     )
 
 
 def _policy_gradient(env: MazeRunnerConfig) -> PolicyGradientLoss:
     """Rewired actions mean nothing to the critics for long: until then the policy must not go for their errors."""
     if env.rewired:
-        return PolicyGradientLoss(entropy_weight=0.1, critics="mean")
-    return PolicyGradientLoss(entropy_weight=0.003)
+        return PolicyGradientLoss(entropy_coef=0.1, critic_reduction="mean")
+    return PolicyGradientLoss(entropy_coef=0.003)

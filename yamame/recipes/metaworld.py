@@ -15,7 +15,7 @@ from yamame.environments.metaworld import MetaworldConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.rollout.exploration import EpsilonGreedy
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import LONGEST_CONTEXT, small_agent
 from yamame.run.pace import PaceConfig
 
@@ -24,15 +24,15 @@ TASK = MetaworldConfig(name="reach-v3", attempts=3, attempt_length=100)
 
 def config(env: MetaworldConfig = TASK) -> RunConfig:
     """The run for a task or a benchmark."""
-    steps = env.trial_length
+    steps = env.max_trial_steps
     return RunConfig(
         env=env,
         num_envs=24,
         env_steps=400_000,
         context_length=min(steps, LONGEST_CONTEXT),
-        agent=small_agent(acting_discount=0.98, discounts=(0.9, 0.95), head_width=64),
-        learner=LearnerConfig(td=TDLoss(reward_scale=10.0, n_step=5), learning_rate=5e-4, warmup_updates=100),
-        exploration=EpsilonGreedy(anneal_steps=150_000),
+        agent=small_agent(acting_gamma=0.98, discounts=(0.9, 0.95), head_width=64),
+        learner=LearnerConfig(td=TDLoss(reward_scale=10.0, n_step=5), learning_rate=5e-4, lr_warmup_updates=100),
+        exploration=EpsilonGreedy(anneal_env_steps=150_000),
         pace=PaceConfig(updates_per_env_step=0.02, round_env_steps=24 * min(steps, 300)),
-        evaluation=EvaluationConfig(every_env_steps=50_000, trials=24, final_trials=48, num_envs=24),
+        eval=EvalConfig(interval_env_steps=50_000, trials=24, final_trials=48, num_envs=24),
     )

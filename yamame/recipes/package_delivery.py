@@ -4,7 +4,7 @@ Command: yamame train package-delivery
 Cost: half an hour of training on one thread beside another run, with --compute.dtype bfloat16
 Expected: 2.96 / 2.97 / 2.94 of 3 deliveries (seeds 0, 1, 2; random actions 0.2) and 99 / 99 / 98 % of the instructions;
     it takes hardly a wrong turn where it has turned before. Without relabeling 2.41 / 2.46 / 2.29 and
-    46 / 51 / 39 %, without memory 0.75 / 0.68 / 0.73. With --env.nearest-destination 10, where random actions are
+    46 / 51 / 39 %, without memory 0.75 / 0.68 / 0.73. With --env.min-destination 10, where random actions are
     hardly ever paid, 2.90 / 2.98 / 2.94, and 0 without relabeling
 
 Source: paper section 5 and appendix C. Differs from the paper: a narrower network, a larger step size, rewards x100
@@ -15,13 +15,13 @@ updates that what happened at a fork will happen there again.
 
 from yamame.environments.package_delivery import PackageDeliveryConfig
 from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.learning.losses.policy_gradient import PolicyGradientLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.learning.losses.world_model import WorldModelLoss
 from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import BiLevelEpsilon
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.rollout.exploration import BilevelEpsilonGreedy
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
@@ -31,24 +31,24 @@ TRIALS, UPDATES_PER_TRIAL = 12_000, 1.0
 
 def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:  # noqa: B008
     """The run for a road."""
-    steps = env.trial_length
+    steps = env.max_trial_steps
     return RunConfig(
         env=env,
         num_envs=48,
         env_steps=TRIALS * steps,
-        agent=small_agent(acting_discount=0.95, discounts=(0.8, 0.9, 0.93), head_width=64, token_shift=True),
+        agent=small_agent(acting_gamma=0.95, discounts=(0.8, 0.9, 0.93), head_width=64, token_shift=True),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0),
-            policy_gradient=PolicyGradientLoss(entropy_weight=0.003),
-            imitation=FilteredImitationLoss(weight=0.0),
+            policy_gradient=PolicyGradientLoss(entropy_coef=0.003),
+            filtered_bc=FilteredBCLoss(weight=0.0),
             world_model=WorldModelLoss(weight=30.0),
             learning_rate=5e-4,
-            warmup_updates=100,
-            decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
+            lr_warmup_updates=100,
+            lr_decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
             weight_decay=1e-4,
         ),
-        exploration=BiLevelEpsilon(anneal_steps=TRIALS // 2 * steps),
+        exploration=BilevelEpsilonGreedy(anneal_env_steps=TRIALS // 2 * steps),
         replay=ReplayConfig(capacity_trajectories=15_000),
         pace=PaceConfig(updates_per_env_step=UPDATES_PER_TRIAL / steps),
-        evaluation=EvaluationConfig(every_env_steps=480 * steps, trials=128),
+        eval=EvalConfig(interval_env_steps=480 * steps, trials=128),
     )

@@ -17,8 +17,8 @@ from yamame.environments.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import TMazeEpsilon
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.rollout.exploration import TMazeEpsilonGreedy
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
@@ -30,21 +30,21 @@ def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfi
 
 def tmaze(env: PassiveTMazeConfig | ActiveTMazeConfig) -> RunConfig:
     """The run for either kind of T-Maze."""
-    steps = env.trial_length
+    steps = env.max_trial_steps
     return RunConfig(
         env=env,
         num_envs=24,
         env_steps=20_000 * steps,
         deterministic_actions=True,
-        agent=small_agent(acting_discount=0.9999),
+        agent=small_agent(acting_gamma=0.9999),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=steps),
             learning_rate=1e-3,
-            warmup_updates=50,
+            lr_warmup_updates=50,
             weight_decay=1e-4,
         ),
-        exploration=TMazeEpsilon(anneal_steps=320 * steps, final=0.3, last_steps=1),
+        exploration=TMazeEpsilonGreedy(anneal_env_steps=320 * steps, final_eps=0.3, num_junction_steps=1),
         replay=ReplayConfig(capacity_trajectories=5000),
         pace=PaceConfig(updates_per_env_step=1.4 / steps),
-        evaluation=EvaluationConfig(every_env_steps=48 * steps, trials=64, solved_return=0.995),
+        eval=EvalConfig(interval_env_steps=48 * steps, trials=64, stop_return=0.995),
     )

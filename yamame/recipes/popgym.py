@@ -16,11 +16,11 @@ from dataclasses import replace
 
 from yamame.environments.popgym import PopgymConfig
 from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import EpsilonGreedy
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
@@ -39,13 +39,13 @@ def _memory(env: PopgymConfig) -> RunConfig:
         env=env,
         num_envs=24,
         env_steps=300_000,
-        agent=small_agent(acting_discount=0.999, probability_clip=(1e-6, 1.0)),
+        agent=small_agent(acting_gamma=0.999, probability_clip=(1e-6, 1.0)),
         learner=LearnerConfig(
-            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=1e-3, warmup_updates=100
+            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=1e-3, lr_warmup_updates=100
         ),
-        exploration=EpsilonGreedy(anneal_steps=8_000),
+        exploration=EpsilonGreedy(anneal_env_steps=8_000),
         pace=PaceConfig(updates_per_env_step=0.04, round_env_steps=24 * 52),
-        evaluation=EvaluationConfig(every_env_steps=2_500, trials=48, num_envs=24, solved_return=0.993),
+        eval=EvalConfig(interval_env_steps=2_500, trials=48, num_envs=24, stop_return=0.993),
     )
 
 
@@ -58,11 +58,11 @@ def _prediction(env: PopgymConfig) -> RunConfig:
     return replace(
         base,
         env_steps=500_000,
-        agent=replace(base.agent, acting_discount=0.1, discounts=(0.5,)),
-        learner=replace(base.learner, decay_updates=5_000),
-        exploration=EpsilonGreedy(anneal_steps=8_000, final=0.5),
+        agent=replace(base.agent, acting_gamma=0.1, gammas=(0.5,)),
+        learner=replace(base.learner, lr_decay_updates=5_000),
+        exploration=EpsilonGreedy(anneal_env_steps=8_000, final_eps=0.5),
         pace=replace(base.pace, updates_per_env_step=0.01),
-        evaluation=replace(base.evaluation, every_env_steps=50_000, trials=240),
+        eval=replace(base.eval, interval_env_steps=50_000, trials=240),
     )
 
 
@@ -73,17 +73,17 @@ def _control(env: PopgymConfig) -> RunConfig:
         num_envs=24,
         env_steps=200_000,
         context_length=32,
-        agent=small_agent(acting_discount=0.98, discounts=(0.9, 0.95), head_width=64),
+        agent=small_agent(acting_gamma=0.98, discounts=(0.9, 0.95), head_width=64),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=5),
-            imitation=FilteredImitationLoss(weight=0.02),
+            filtered_bc=FilteredBCLoss(weight=0.02),
             learning_rate=1e-3,
-            warmup_updates=100,
-            target_rate=0.01,
+            lr_warmup_updates=100,
+            tau=0.01,
         ),
-        exploration=EpsilonGreedy(anneal_steps=30_000),
+        exploration=EpsilonGreedy(anneal_env_steps=30_000),
         pace=PaceConfig(updates_per_env_step=0.08, round_env_steps=24 * 200),
-        evaluation=EvaluationConfig(every_env_steps=9_600, trials=48, num_envs=24, solved_return=0.84),
+        eval=EvalConfig(interval_env_steps=9_600, trials=48, num_envs=24, stop_return=0.84),
     )
 
 
@@ -97,10 +97,10 @@ def _balance(env: PopgymConfig) -> RunConfig:
         base,
         num_envs=96,
         env_steps=1_000_000,
-        agent=replace(base.agent, acting_discount=0.99),
-        learner=replace(base.learner, imitation=FilteredImitationLoss(), decay_updates=16_000),
-        exploration=EpsilonGreedy(anneal_steps=120_000),
+        agent=replace(base.agent, acting_gamma=0.99),
+        learner=replace(base.learner, filtered_bc=FilteredBCLoss(), lr_decay_updates=16_000),
+        exploration=EpsilonGreedy(anneal_env_steps=120_000),
         replay=ReplayConfig(capacity_trajectories=4_000),
         pace=replace(base.pace, updates_per_env_step=0.02),
-        evaluation=replace(base.evaluation, every_env_steps=57_600, trials=96, num_envs=96, solved_return=0.997),
+        eval=replace(base.eval, interval_env_steps=57_600, trials=96, num_envs=96, stop_return=0.997),
     )

@@ -14,11 +14,11 @@ goal, and nothing else.
 
 from yamame.environments.wind import WindConfig
 from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredImitationLoss
+from yamame.learning.losses.filtered_imitation import FilteredBCLoss
 from yamame.learning.losses.td import TDLoss
 from yamame.replay.sampler import ReplayConfig
 from yamame.rollout.exploration import EpsilonGreedy
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.defaults import small_agent
 from yamame.run.pace import PaceConfig
 
@@ -35,18 +35,18 @@ def config(env: WindConfig = WindConfig()) -> RunConfig:  # noqa: B008
         num_envs=288,
         env_steps=RANDOM_ENV_STEPS + UPDATES * ENV_STEPS_PER_UPDATE,
         context_length=min(env.horizon, 16),
-        agent=small_agent(acting_discount=0.98, discounts=(0.9, 0.95), head_width=64),
+        agent=small_agent(acting_gamma=0.98, discounts=(0.9, 0.95), head_width=64),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=200.0),
-            imitation=FilteredImitationLoss(threshold=0.0),
+            filtered_bc=FilteredBCLoss(advantage_threshold=0.0),
             learning_rate=1e-3,
-            warmup_updates=100,
-            decay_updates=UPDATES,
-            target_rate=0.01,
-            gradient_clip=10.0,
+            lr_warmup_updates=100,
+            lr_decay_updates=UPDATES,
+            tau=0.01,
+            max_grad_norm=10.0,
         ),
-        exploration=EpsilonGreedy(anneal_steps=2 * RANDOM_ENV_STEPS),
-        replay=ReplayConfig(batch_size=48, keep_unrewarded=0.05),
+        exploration=EpsilonGreedy(anneal_env_steps=2 * RANDOM_ENV_STEPS),
+        replay=ReplayConfig(batch_size=48, unrewarded_keep_prob=0.05),
         pace=PaceConfig(updates_per_env_step=1 / ENV_STEPS_PER_UPDATE, start_env_steps=RANDOM_ENV_STEPS),
-        evaluation=EvaluationConfig(every_env_steps=216_000, solved_return=57.0),
+        eval=EvalConfig(interval_env_steps=216_000, stop_return=57.0),
     )

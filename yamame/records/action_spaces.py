@@ -15,7 +15,7 @@ NativeActionSpace = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary 
 PolicyActionSpace = spaces.Discrete | spaces.MultiDiscrete | spaces.Box
 """What the policy sees: integers from 0, one or `[C]` of them, or a flat float32 Box in [-1, 1]."""
 
-MASK_LEAF = "action_mask"
+ACTION_MASK_KEY = "action_mask"
 """The observation leaf that is no input of the network but says what the policy may do: bool `[A]`, A as in
 `action_size`. There is none where everything is always allowed."""
 
@@ -36,7 +36,7 @@ def check_action_space(space: spaces.Space[Any]) -> NativeActionSpace:
     return space
 
 
-def choices(space: spaces.Space[Any]) -> tuple[int, ...]:
+def num_choices(space: spaces.Space[Any]) -> tuple[int, ...]:
     """Number of choices of each component, in the order of the flat action; none for a Box, one for a Discrete."""
     match space:
         case spaces.Discrete():
@@ -55,19 +55,19 @@ def action_shape(space: NativeActionSpace) -> tuple[int, ...]:
 
 def action_size(space: PolicyActionSpace) -> int:
     """A: the choices of all components side by side, or the dimensions of a Box."""
-    return sum(choices(space)) or int(np.prod(action_shape(space)))
+    return sum(num_choices(space)) or int(np.prod(action_shape(space)))
 
 
-def by_component(mask_EA: Bool[np.ndarray, "E A"], sizes: tuple[int, ...]) -> list[Bool[np.ndarray, "E _"]]:
+def split_mask(mask_EA: Bool[np.ndarray, "E A"], sizes: tuple[int, ...]) -> list[Bool[np.ndarray, "E _"]]:
     """The part of a mask that is about each component of so many choices."""
     return np.split(mask_EA, list(accumulate(sizes))[:-1], axis=1)
 
 
-def leaves_a_choice(mask_EA: Bool[np.ndarray, "E A"], sizes: tuple[int, ...]) -> Bool[np.ndarray, "E"]:
+def has_allowed_action(mask_EA: Bool[np.ndarray, "E A"], sizes: tuple[int, ...]) -> Bool[np.ndarray, "E"]:
     """Where a mask allows at least one choice of every component."""
-    return np.logical_and.reduce([part.any(axis=1) for part in by_component(mask_EA, sizes)])
+    return np.logical_and.reduce([part.any(axis=1) for part in split_mask(mask_EA, sizes)])
 
 
-def blank_action(space: PolicyActionSpace, num_envs: int) -> Shaped[np.ndarray, "E ..."]:
+def zero_action(space: PolicyActionSpace, num_envs: int) -> Shaped[np.ndarray, "E ..."]:
     """The previous action of a trial's first step: zeros, in the form of the policy's actions."""
     return np.zeros((num_envs, *action_shape(space)), np.float32 if isinstance(space, spaces.Box) else np.int64)

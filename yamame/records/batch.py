@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
-from yamame.records.action_spaces import MASK_LEAF
+from yamame.records.action_spaces import ACTION_MASK_KEY
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """B windows as N flat tokens. A window of L transitions takes L + 1 tokens; the last is only bootstrapped from.
 
-    Tokens of window b are `segment_bounds[b] : segment_bounds[b + 1]`; what lies behind `segment_bounds[-1]` fills
+    Tokens of window b are `cu_seqlens[b] : cu_seqlens[b + 1]`; what lies behind `cu_seqlens[-1]` fills
     the batch up to a size that repeats, so that shapes stay few. `reward`, `terminated`, `truncated` and `action` of
     token n belong to the transition that *leaves* it and are real where `valid`; the network sees the ones that
     *led to* it: `previous_action` and `previous_reward` (zeros where a trial begins).
@@ -26,7 +26,7 @@ class Batch:
     """int64 `[N]` (one choice) or `[N, C]` (several), or float32 `[N, A]` in [-1, 1]."""
     terminated: Bool[Tensor, "N"]
     truncated: Bool[Tensor, "N"]
-    valid: Bool[Tensor, "N"]
+    loss_mask: Bool[Tensor, "N"]
     """True where the token has a transition: false on the last slot of a window and on the filling."""
     observation: Mapping[str, Shaped[Tensor, "N ..."]]
     previous_action: Shaped[Tensor, "N ..."]
@@ -38,53 +38,53 @@ class Batch:
     """Step of the trial, from 0; memory and blank previous action begin at 0."""
     horizon: Float[Tensor, "N"]
     """Largest possible `time` of the token's task."""
-    position: Int64[Tensor, "N"]
+    position_ids: Int64[Tensor, "N"]
     """Index of the token in its window."""
-    segment: Int64[Tensor, "N"]
+    segment_ids: Int64[Tensor, "N"]
     """Index b of the token's window; B on the filling."""
-    segment_bounds: Int64[Tensor, "bounds"]
+    cu_seqlens: Int64[Tensor, "bounds"]
     """`[B + 1]`: where each window begins, and where the last one ends."""
-    longest: int
+    max_seqlen: int
     """Number of tokens of the longest window, rounded up to a size that repeats."""
-    full_rows: bool
+    equal_lengths: bool
     """Whether every window has exactly `longest` tokens: their tokens are rows of equal length as they lie."""
-    filling_limit: int
+    max_padding: int
     """The filling has at most so many tokens; the same for every batch of a run."""
 
     @property
-    def num_windows(self) -> int:
+    def num_segments(self) -> int:
         """B."""
-        return self.segment_bounds.shape[0] - 1
+        return self.cu_seqlens.shape[0] - 1
 
     @property
-    def real(self) -> Bool[Tensor, "N"]:
+    def token_mask(self) -> Bool[Tensor, "N"]:
         """True on every token of a window, its last slot included; false on the filling."""
-        return self.segment < self.num_windows
+        return self.segment_ids < self.num_segments
 
     @property
     def action_mask(self) -> Bool[Tensor, "N A"] | None:
         """What each token's policy may do; everything on the filling. None where nothing is ever forbidden."""
-        mask = self.observation.get(MASK_LEAF)
-        return None if mask is None else mask | ~self.real[:, None]
+        mask = self.observation.get(ACTION_MASK_KEY)
+        return None if mask is None else mask | ~self.token_mask[:, None]
 
-    def tokens(self, piece: slice) -> "Batch":
+    def slice_tokens(self, piece: slice) -> "Batch":
         """Some tokens, for what looks at each alone: heads and losses.
 
-        What speaks of windows (`segment_bounds`, `longest`, `full_rows`, `filling_limit`) stays the whole batch's.
+        What speaks of windows (`cu_seqlens`, `longest`, `full_rows`, `max_padding`) stays the whole batch's.
         """
-        return replace(self.map(lambda value: value[piece]), segment_bounds=self.segment_bounds)
+        return replace(self.apply(lambda value: value[piece]), cu_seqlens=self.cu_seqlens)
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> "Batch":
         """The batch on a device; itself if it is there."""
         if self.reward.device == device:
             return self
-        return self.map(lambda value: value.to(device, non_blocking=non_blocking))
+        return self.apply(lambda value: value.to(device, non_blocking=non_blocking))
 
-    def pin(self) -> "Batch":
+    def pin_memory(self) -> "Batch":
         """A copy in page-locked memory, from which a GPU fetches while the host goes on."""
-        return self.map(Tensor.pin_memory)
+        return self.apply(Tensor.pin_memory)
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def apply(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The batch with every tensor changed."""
         changed: dict[str, Any] = {
             field.name: change(value)
@@ -115,9 +115,9 @@ class Predictions:
     """Normalised TD target; no gradient."""
     q_scale_G: Float[Tensor, "G"]
     q_shift_G: Float[Tensor, "G"]
-    forecast_NO: Float[Tensor, "N O"] | None = None
+    predicted_delta_NO: Float[Tensor, "N O"] | None = None
     """By how much the world model says the observation will change; None where there is no such head."""
-    change_NO: Float[Tensor, "N O"] | None = None
+    target_delta_NO: Float[Tensor, "N O"] | None = None
     """By how much it does, normalised; no gradient. It means nothing where the token is not `Batch.valid`."""
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the operating system says where a disk or a quota is full."""
 
 
@@ -24,7 +24,7 @@ class RunFailedError(Exception):
     """
 
 
-class FieldError(UserError):
+class ConfigFieldError(UserError):
     """A field of a config holds what it may not; the message begins with the field's name."""
 
     def __init__(self, config: Any, field: str, problem: str) -> None:
@@ -36,10 +36,10 @@ class FieldError(UserError):
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def wrap_os_errors(path: Path) -> Iterator[None]:
     """Inside, what goes wrong in writing to a path is a `UserError`."""
     try:
         yield
     except OSError as problem:
-        remedy = "free disk space and resume" if problem.errno in NO_SPACE else "mend that and resume"
+        remedy = "free disk space and resume" if problem.errno in DISK_FULL_ERRNOS else "mend that and resume"
         raise UserError(f"cannot write to {path} ({problem.strerror}): {remedy}") from problem

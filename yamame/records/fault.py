@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-FaultKind = Literal["raised", "not_finite", "wrong_shape", "died", "hung"]
+FaultKind = Literal["exception", "nonfinite_rows", "shape_mismatch", "worker_died", "timeout"]
 """An exception; NaN or infinity; what does not fit the spaces; the end of a process; a process that does not answer."""
 
 
@@ -14,5 +14,5 @@ class Fault:
     kind: FaultKind
     message: str
     """One line that names the environment."""
-    trace: str = ""
+    traceback: str = ""
     """The environment's traceback, if it raised."""

@@ -33,16 +33,16 @@ class Goals:
     achieved_goal: Shaped[np.ndarray, "M goal"]
     tolerance: float = TOLERANCE
     """Difference in any coordinate up to which a goal counts as reached."""
-    hide_plan: bool = False
+    hide_future_goals: bool = False
     """Whether sub-goals after the active one are kept from the agent (the paper's ablation "w/o full instruction")."""
 
     @staticmethod
-    def of_steps(
+    def from_steps(
         instruction: Float32[np.ndarray, "slots goal"],
         achieved: Float32[np.ndarray, "T m goal"],
         *,
         tolerance: float,
-        hide_plan: bool,
+        hide_future_goals: bool,
     ) -> "Goals":
         """From the two leaves that the environment announced, `achieved` after each of T transitions."""
         step, row = np.nonzero(is_goal(achieved))
@@ -51,17 +51,17 @@ class Goals:
             achieved_step=step,
             achieved_goal=achieved[step, row],
             tolerance=tolerance,
-            hide_plan=hide_plan,
+            hide_future_goals=hide_future_goals,
         )
 
-    def completions(self) -> list[int]:
+    def completion_steps(self) -> list[int]:
         """The transitions that completed sub-goal 1, 2, ... as far as they were completed.
 
         Each is the first transition after that of the sub-goal before at which it was reached: at most one a step.
         """
         if not len(self.achieved_step):
             return []
-        hits = reached(self.achieved_goal[:, None], self.instruction, self.tolerance)
+        hits = is_reached(self.achieved_goal[:, None], self.instruction, self.tolerance)
         completed: list[int] = []
         begin = 0
         for sub_goal in range(len(self.instruction)):
@@ -84,20 +84,20 @@ def num_sub_goals(instruction: Shaped[np.ndarray, "*some slots goal"]) -> Int[np
     return np.asarray(is_goal(instruction).sum(axis=-1))
 
 
-def reached(
+def is_reached(
     achieved: Shaped[np.ndarray, "*some goal"], sub_goal: Shaped[np.ndarray, "*other goal"], tolerance: float
 ) -> Bool[np.ndarray, "*broadcast"]:
     """Whether achieved goals are the sub-goals, in every coordinate."""
     return (np.abs(achieved - sub_goal) <= tolerance).all(axis=-1)
 
 
-def displays(
-    instruction: Shaped[np.ndarray, "k goal"], *, slots: int, hide_plan: bool
+def instruction_observations(
+    instruction: Shaped[np.ndarray, "k goal"], *, slots: int, hide_future_goals: bool
 ) -> Float32[np.ndarray, "k+1 {slots} goal"]:
     """What the agent is shown when 0, 1, ... k sub-goals are completed.
 
     Completed sub-goals are rows of `COMPLETED`, the active one and those after it are shown as they are, and unused
-    slots in front are rows of `NO_GOAL`. With `hide_plan` what comes after the active one is left out.
+    slots in front are rows of `NO_GOAL`. With `hide_future_goals` what comes after the active one is left out.
 
     Differs from the authors' code: at the observation by which a sub-goal was completed it is already shown as such,
     instead of one step later.
@@ -105,7 +105,7 @@ def displays(
     k, goal = instruction.shape
     shown = np.full((k + 1, slots, goal), NO_GOAL, np.float32)
     for completed in range(k + 1):
-        visible = min(completed + 1, k) if hide_plan else k
+        visible = min(completed + 1, k) if hide_future_goals else k
         rows = shown[completed, slots - visible :]
         rows[:] = instruction[:visible]
         rows[:completed] = COMPLETED

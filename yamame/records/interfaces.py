@@ -15,21 +15,21 @@ from yamame.records.trajectory import Trajectory
 
 
 @runtime_checkable
-class Environments(Protocol):
+class EpisodeVectorEnv(Protocol):
     """E environments stepped together, episode by episode; they never reset on their own.
 
     `action_space` is what the policy sees: Discrete, flat MultiDiscrete, or flat Box in [-1, 1] (rescaled).
-    Observations are flat dicts of leaves `[E, ...]`; where there are action masks, the leaf `MASK_LEAF` is one more.
+    Observations are flat dicts of leaves `[E, ...]`; where there are action masks, the leaf `ACTION_MASK_KEY` is one more.
     """
 
     num_envs: int
     observation_space: spaces.Space[Any]
     action_space: PolicyActionSpace
-    native_action_space: NativeActionSpace
+    env_action_space: NativeActionSpace
     """The action space as the environment declares it."""
 
     def reset(
-        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+        self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """Begin an episode in the rows of `mask`, on a new task where `new_task`; other rows come back unchanged."""
         ...
@@ -44,11 +44,11 @@ class Environments(Protocol):
 
 
 @runtime_checkable
-class RenderedEnvironments(Environments, Protocol):
+class RenderableVectorEnv(EpisodeVectorEnv, Protocol):
     """Environments the first of which can be looked at."""
 
     @property
-    def frames_per_second(self) -> float:
+    def render_fps(self) -> float:
         """How fast pictures are meant to follow each other."""
         ...
 
@@ -58,13 +58,13 @@ class RenderedEnvironments(Environments, Protocol):
 
 
 @runtime_checkable
-class TrialEnvironments(Protocol):
+class TrialVectorEnv(Protocol):
     """E trials stepped together: one task each, memory kept from attempt to attempt, a new task at every trial."""
 
     num_envs: int
     observation_space: spaces.Space[Any]
     action_space: PolicyActionSpace
-    native_action_space: NativeActionSpace
+    env_action_space: NativeActionSpace
     """The action space as the environment declares it."""
     horizon: int
     """Largest number of transitions in a trial."""
@@ -89,12 +89,12 @@ class ActingPolicy(Protocol):
     version: int
 
     def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:
-        """Actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1]; none that `MASK_LEAF` forbids."""
+        """Actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1]; none that `ACTION_MASK_KEY` forbids."""
         ...
 
 
 @runtime_checkable
-class TrajectoryStore(Protocol):
+class ReplayStore(Protocol):
     """Durable trajectories, first in first out."""
 
     def append(self, trajectory: Trajectory) -> int:
@@ -105,7 +105,7 @@ class TrajectoryStore(Protocol):
         """Ids of what is kept, oldest first."""
         ...
 
-    def read(self, trajectory_id: int, *, on_demand: bool = False) -> Trajectory:
+    def get(self, trajectory_id: int, *, lazy: bool = False) -> Trajectory:
         """The trajectory of an id; with `on_demand`, some of its leaves may be such."""
         ...
 

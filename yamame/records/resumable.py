@@ -9,7 +9,7 @@ State = Mapping[str, Any]
 
 
 @runtime_checkable
-class Resumable(Protocol):
+class Stateful(Protocol):
     """Something whose future follows from its `state_dict`."""
 
     def state_dict(self) -> State | None:
@@ -21,7 +21,7 @@ class Resumable(Protocol):
         ...
 
 
-def attributes_of(owner: object, names: Sequence[str]) -> dict[str, Any]:
+def get_attributes(owner: object, names: Sequence[str]) -> dict[str, Any]:
     """Copies of some attributes, by name."""
     return {name: copy.deepcopy(getattr(owner, name)) for name in names}
 
@@ -32,14 +32,14 @@ def set_attributes(owner: object, state: State) -> None:
         setattr(owner, name, copy.deepcopy(value))
 
 
-def state_over(part: object, owner: object, names: Sequence[str]) -> State | None:
+def nested_state_dict(part: object, owner: object, names: Sequence[str]) -> State | None:
     """The state of an owner whose future follows from that of a part and some attributes; None if the part has none."""
-    inside = part.state_dict() if isinstance(part, Resumable) else None
-    return None if inside is None else {"inside": inside, "own": attributes_of(owner, names)}
+    inside = part.state_dict() if isinstance(part, Stateful) else None
+    return None if inside is None else {"inside": inside, "own": get_attributes(owner, names)}
 
 
-def set_state_over(part: object, owner: object, state: State) -> None:
+def load_nested_state_dict(part: object, owner: object, state: State) -> None:
     """Put part and owner back where those stood that gave the state."""
-    assert isinstance(part, Resumable)
+    assert isinstance(part, Stateful)
     part.load_state_dict(state["inside"])
     set_attributes(owner, state["own"])

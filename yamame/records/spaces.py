@@ -9,26 +9,26 @@ from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from yamame.records.errors import UserError
-from yamame.records.text import text_dtype, text_tokens
+from yamame.records.text import text_dtype, encode_text
 
-BARE_LEAF = "observation"
+DEFAULT_KEY = "observation"
 """Name of the one leaf of an observation that is not a dict or tuple."""
 
 Leaf = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Text
 
 
-def observation_leaves(space: spaces.Space[Any]) -> dict[str, Leaf]:
+def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
     """Leaf name -> space, for any nesting of Dict and Tuple over Box, Discrete, MultiDiscrete, MultiBinary and Text.
 
     Raises `UserError` for any other space, and where two leaves have the same name.
     """
     leaves: dict[str, Leaf] = {}
     for path, leaf in _walk(space):
-        name = "/".join(path) or BARE_LEAF
+        name = "/".join(path) or DEFAULT_KEY
         if not isinstance(leaf, Leaf):
             raise UserError(
                 f"observation {name!r} is a {type(leaf).__name__}, which is not supported: leave it out with "
-                f"--env.drop-keys {name}, or wrap the environment so that it gives Box, Discrete, MultiDiscrete, "
+                f"--env.drop-obs-keys {name}, or wrap the environment so that it gives Box, Discrete, MultiDiscrete, "
                 "MultiBinary or Text, or nests them"
             )
         if name in leaves:
@@ -54,9 +54,9 @@ def stored_dtype(leaf: Leaf) -> DTypeLike:
     return np.float32
 
 
-def observation_names(space: spaces.Space[Any]) -> list[str]:
+def leaf_names(space: spaces.Space[Any]) -> list[str]:
     """The names of all leaves, those of spaces that are not supported included."""
-    return ["/".join(path) or BARE_LEAF for path, _ in _walk(space)]
+    return ["/".join(path) or DEFAULT_KEY for path, _ in _walk(space)]
 
 
 def select_leaves(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequence[str]) -> spaces.Space[Any]:
@@ -66,7 +66,7 @@ def select_leaves(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequ
     the space that comes back is found in an observation of the whole one at the same place. Raises `UserError` for
     unknown names, for a part of a Tuple, and where nothing is left.
     """
-    names = observation_names(space)
+    names = leaf_names(space)
     for key in (*keys, *drop_keys):
         if not any(_is_in(name, (key,)) for name in names):
             raise UserError(f"the observation has no {key!r}: choose among {', '.join(names)}")
@@ -82,7 +82,7 @@ def flatten_observation(space: spaces.Space[Any], observation: Any) -> dict[str,
     Categories become zero-based int64, texts their tokens, all else float32 but Boxes of bytes and bits, which stay.
     """
     return {
-        "/".join(path) or BARE_LEAF: _canonical(leaf, value) for path, leaf, value in _walk_with(space, observation)
+        "/".join(path) or DEFAULT_KEY: _canonical(leaf, value) for path, leaf, value in _walk_with(space, observation)
     }
 
 
@@ -168,7 +168,7 @@ def _is_in(name: str, keys: Sequence[str]) -> bool:
 
 
 def _pruned(space: spaces.Space[Any], kept: set[str], path: tuple[str, ...] = ()) -> spaces.Space[Any]:
-    inside = {"/".join(whole) or BARE_LEAF for whole, _ in _walk(space, path)}
+    inside = {"/".join(whole) or DEFAULT_KEY for whole, _ in _walk(space, path)}
     if inside <= kept:
         return space
     if not isinstance(space, spaces.Dict):
@@ -185,7 +185,7 @@ def _holds(space: spaces.Space[Any], kept: set[str], path: tuple[str, ...]) -> b
 
 def _canonical(leaf: Any, value: Any) -> np.ndarray:
     if isinstance(leaf, spaces.Text):
-        return text_tokens(leaf, value)
+        return encode_text(leaf, value)
     array = np.asarray(value)
     if isinstance(leaf, spaces.Discrete):
         return np.asarray(array.astype(np.int64) - int(leaf.start))

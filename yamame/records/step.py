@@ -34,7 +34,7 @@ class GoalStep:
     achieved: Float32[np.ndarray, "E m goal"]
     """As environments announce it (`ACHIEVED_LEAF`)."""
     tolerance: float
-    hide_plan: bool
+    hide_future_goals: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class EpisodeStep:
     reward: Float32[np.ndarray, "E"]
     terminated: Bool[np.ndarray, "E"]
     truncated: Bool[np.ndarray, "E"]
-    live: Bool[np.ndarray, "E"]
+    is_transition: Bool[np.ndarray, "E"]
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
     success: Bool[np.ndarray, "E"] | None = None
     goals: GoalStep | None = None
@@ -74,7 +74,7 @@ class TrialStep:
     terminated: Bool[np.ndarray, "E"]
     truncated: Bool[np.ndarray, "E"]
     episode_start: Bool[np.ndarray, "E"]
-    live: Bool[np.ndarray, "E"]
+    is_transition: Bool[np.ndarray, "E"]
     final_observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
     success: Bool[np.ndarray, "E"] | None = None

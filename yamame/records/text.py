@@ -14,7 +14,7 @@ from yamame.records.errors import UserError
 Tokens = UInt8[np.ndarray, "... L"] | Int[np.ndarray, "... L"]
 
 
-def text_tokens(space: spaces.Text, texts: Any) -> Tokens:
+def encode_text(space: spaces.Text, texts: Any) -> Tokens:
     """The tokens of a text, or of any nesting of sequences and arrays of texts, L = `max_length`; nothing is lost.
 
     Raises `UserError` for a text that is too long or has a character that the space lacks.

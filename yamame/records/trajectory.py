@@ -14,7 +14,7 @@ Observation = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
 @runtime_checkable
-class RowsOnDemand(Protocol):
+class LazyArray(Protocol):
     """A leaf of an observation that is not in memory as an array."""
 
     @property
@@ -65,18 +65,18 @@ class Trajectory:
     """Largest number of transitions that a trial of this task can have: the unit of the time input."""
     policy_version: int = 0
     """Number of updates behind the weights that chose the first action."""
-    exploration: float = 0.0
+    noise_scale: float = 0.0
     """Scale of the exploration noise of this trial (the multiplier u of the schedule; 0 = none)."""
 
-    on_demand: Mapping[str, RowsOnDemand] = field(default_factory=dict)
+    lazy_observation: Mapping[str, LazyArray] = field(default_factory=dict)
     """Further leaves of the observation, of which only what is learned from is ever decompressed."""
 
     def __len__(self) -> int:
         return len(self.reward)
 
-    def rows(self, name: str, begin: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
+    def read_observation(self, name: str, begin: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
         """Observations `begin` to `end` (exclusive) of a leaf."""
-        leaf = self.on_demand.get(name)
+        leaf = self.lazy_observation.get(name)
         return self.observation[name][begin:end] if leaf is None else leaf.read(begin, end)
 
     def return_per_attempt(self) -> Float32[np.ndarray, "attempts"]:

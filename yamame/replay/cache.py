@@ -4,8 +4,8 @@ from collections import OrderedDict
 
 import numpy as np
 
-from yamame.records.trajectory import RowsOnDemand, Trajectory
-from yamame.replay.codec import arrays_of
+from yamame.records.trajectory import LazyArray, Trajectory
+from yamame.replay.codec import named_arrays
 
 _ARRAY_OVERHEAD_BYTES = 256
 """What an array of a decoded trajectory costs beside its data (measured), so that tiny trajectories count in full."""
@@ -33,7 +33,7 @@ class TrajectoryCache:
     def put(self, trajectory_id: int, trajectory: Trajectory) -> None:
         """Hold a trajectory, letting go of the least recently used; one larger than the whole cache is not held."""
         self.discard(trajectory_id)
-        leaves: list[np.ndarray | RowsOnDemand] = [*arrays_of(trajectory).values(), *trajectory.on_demand.values()]
+        leaves: list[np.ndarray | LazyArray] = [*named_arrays(trajectory).values(), *trajectory.lazy_observation.values()]
         size = sum(leaf.nbytes + _ARRAY_OVERHEAD_BYTES for leaf in leaves)
         if size > self.capacity_bytes:
             return

@@ -26,7 +26,7 @@ from safetensors.numpy import save as save_safetensors
 
 from yamame.records.goals import Goals
 from yamame.records.trajectory import Trajectory
-from yamame.replay.packed_rows import PackedRows, frames_of, pays
+from yamame.replay.packed_rows import CompressedFrames, compress_chunks, should_compress
 
 MAGIC = b"YMTR"
 SCHEMA_VERSION = 2
@@ -39,15 +39,15 @@ _LENGTH = struct.Struct("<Q")
 _LEAF = "observation/"
 _TRANSITIONS = ("reward", "action", "terminated", "truncated", "episode_start")
 _OF_GOALS = ("instruction", "achieved_step", "achieved_goal")
-_SCALARS = {"task": str, "horizon": int, "policy_version": int, "exploration": float}
-_RULES = {"tolerance": float, "hide_plan": bool}
+_SCALARS = {"task": str, "horizon": int, "policy_version": int, "noise_scale": float}
+_RULES = {"tolerance": float, "hide_future_goals": bool}
 _NO_TRAJECTORY = (
     *(zstandard.ZstdError, SafetensorError, struct.error),
     *(ValueError, KeyError, TypeError, OverflowError, RecursionError),
 )
 
 
-class DamagedRecordError(Exception):
+class CorruptedRecordError(Exception):
     """Bytes that should be a stored trajectory are not one, or not one of a version that we can read."""
 
 
@@ -56,11 +56,11 @@ def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
 
     Long ones of pictures become version 2, of which windows are read without decompressing the rest; others version 1.
     """
-    pictures = {name: leaf for name, leaf in trajectory.observation.items() if pays(leaf)}
-    frames = {name: list(frames_of(leaf, compression_level=compression_level)) for name, leaf in pictures.items()}
+    pictures = {name: leaf for name, leaf in trajectory.observation.items() if should_compress(leaf)}
+    frames = {name: list(compress_chunks(leaf, compression_level=compression_level)) for name, leaf in pictures.items()}
     arrays = {
         name: np.ascontiguousarray(array)
-        for name, array in arrays_of(trajectory).items()
+        for name, array in named_arrays(trajectory).items()
         if name.removeprefix(_LEAF) not in pictures
     }
     facts = _facts_of(trajectory)
@@ -80,7 +80,7 @@ def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
 def decode(data: bytes, *, on_demand: bool = False) -> Trajectory:
     """The trajectory of a record; its arrays are read-only. With `on_demand`, what is packed stays so.
 
-    Raises `DamagedRecordError` for anything that `encode` (of this schema version or an older one) did not write.
+    Raises `CorruptedRecordError` for anything that `encode` (of this schema version or an older one) did not write.
     """
     version, payload = _checked_payload(data)
     try:
@@ -95,16 +95,16 @@ def decode(data: bytes, *, on_demand: bool = False) -> Trajectory:
             packed = {}
         return _trajectory_from(arrays, facts, packed)
     except _NO_TRAJECTORY as error:
-        raise DamagedRecordError(f"record has a good checksum but no trajectory inside: {error}") from error
+        raise CorruptedRecordError(f"record has a good checksum but no trajectory inside: {error}") from error
 
 
-def snapshot(trajectory: Trajectory) -> Trajectory:
+def frozen_copy(trajectory: Trajectory) -> Trajectory:
     """What `decode(encode(trajectory))` gives, without the detour: read-only, sharing no memory with the original."""
-    arrays = {name: np.array(array, order="C") for name, array in arrays_of(trajectory).items()}
+    arrays = {name: np.array(array, order="C") for name, array in named_arrays(trajectory).items()}
     return _trajectory_from(arrays, _facts_of(trajectory))
 
 
-def arrays_of(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
+def named_arrays(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Every array of a trajectory by a unique name, none of them copied."""
     arrays = {name: getattr(trajectory, name) for name in _TRANSITIONS}
     arrays |= {_LEAF + name: leaf for name, leaf in trajectory.observation.items()}
@@ -124,21 +124,21 @@ def _facts_of(trajectory: Trajectory) -> dict[str, Any]:
 
 def _checked_payload(data: bytes) -> tuple[int, bytes]:
     if data[: len(MAGIC)] != MAGIC:
-        raise DamagedRecordError("record does not begin like a trajectory record (wrong magic)")
+        raise CorruptedRecordError("record does not begin like a trajectory record (wrong magic)")
     if len(data) < _HEADER.size:
-        raise DamagedRecordError(f"record is truncated: {len(data)} bytes, the header alone has {_HEADER.size}")
+        raise CorruptedRecordError(f"record is truncated: {len(data)} bytes, the header alone has {_HEADER.size}")
     _, version, checksum, length = _HEADER.unpack_from(data)
     if version > SCHEMA_VERSION:
-        raise DamagedRecordError(
+        raise CorruptedRecordError(
             f"record has schema version {version}, this Yamame reads up to {SCHEMA_VERSION}: update it"
         )
     payload = data[_HEADER.size :]
     if len(payload) != length:
-        raise DamagedRecordError(
+        raise CorruptedRecordError(
             f"record is truncated or overlong: {len(payload)} bytes of payload, {length} announced"
         )
     if _checksum(version, payload) != checksum:
-        raise DamagedRecordError("record does not match its checksum")
+        raise CorruptedRecordError("record does not match its checksum")
     return version, payload
 
 
@@ -167,17 +167,17 @@ def _divided(payload: bytes) -> tuple[bytes, bytes]:
     return payload[begin:end], payload[end:]
 
 
-def _packed(described: dict[str, Any], frames: bytes) -> dict[str, PackedRows]:
+def _packed(described: dict[str, Any], frames: bytes) -> dict[str, CompressedFrames]:
     packed, at = {}, 0
     for name, leaf in described.items():
         bounds = list(itertools.accumulate(leaf["frames"], initial=at))
         cut = [frames[begin:end] for begin, end in itertools.pairwise(bounds)]
-        packed[name], at = PackedRows(shape=tuple(leaf["shape"]), frames=cut), bounds[-1]
+        packed[name], at = CompressedFrames(shape=tuple(leaf["shape"]), frames=cut), bounds[-1]
     return packed
 
 
 def _trajectory_from(
-    arrays: dict[str, np.ndarray], facts: dict[str, Any], packed: Mapping[str, PackedRows] = MappingProxyType({})
+    arrays: dict[str, np.ndarray], facts: dict[str, Any], packed: Mapping[str, CompressedFrames] = MappingProxyType({})
 ) -> Trajectory:
     for array in arrays.values():
         array.flags.writeable = False
@@ -191,6 +191,6 @@ def _trajectory_from(
         observation={name: arrays[_LEAF + name] for name in facts["leaves"] if name not in packed},
         success=arrays.get("success"),
         goals=Goals(**goals) if goals else None,
-        on_demand=dict(packed),
+        lazy_observation=dict(packed),
         **scalars,
     )

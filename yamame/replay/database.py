@@ -18,11 +18,11 @@ _DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.
 _Result = TypeVar("_Result")
 
 
-class FullError(UserError):
+class DatabaseFullError(UserError):
     """The database has reached its largest size; nothing was written."""
 
 
-class DamagedDatabaseError(UserError):
+class CorruptedDatabaseError(UserError):
     """The file of the database itself is damaged, not just what a record says."""
 
     def __init__(self, directory: Path, problem: object) -> None:
@@ -49,25 +49,25 @@ class Database:
         self._seen = -1
 
     @property
-    def is_changed(self) -> bool:
+    def changed_externally(self) -> bool:
         """Whether another process has written since this one last wrote, or took notice by `read`ing anew."""
         with self._lock:
             return not self._closed and self._environment.info()["last_txnid"] != self._seen
 
-    def read(self, work: Callable[[lmdb.Transaction], _Result], *, anew: bool = False) -> _Result:
+    def read(self, work: Callable[[lmdb.Transaction], _Result], *, refresh: bool = False) -> _Result:
         """What `work` returns, given a transaction that sees one state of the database; what it gets are buffers.
 
         With `anew` this state is the one that others' changes count from.
         """
         with self._lock, self._explained(), self._begin(write=False) as transaction:
-            if anew:
+            if refresh:
                 self._seen = transaction.id()
             return work(transaction)
 
-    def write(self, work: Callable[[lmdb.Transaction], _Result], *, freeing: bool = False) -> _Result:
+    def write(self, work: Callable[[lmdb.Transaction], _Result], *, allow_reserve: bool = False) -> _Result:
         """What `work` returns, all its changes made at once or, if it raises, none. It may be called several times.
 
-        It has to change something. `FullError` at the limit; `freeing` work, which makes room, may go beyond.
+        It has to change something. `DatabaseFullError` at the limit; `freeing` work, which makes room, may go beyond.
         """
         with self._lock, self._explained():
             while True:
@@ -76,8 +76,8 @@ class Database:
                         result, number = work(transaction), transaction.id()
                     break
                 except lmdb.MapFullError:
-                    self._grow(self.max_bytes if freeing else self.usable_bytes)
-            if freeing:
+                    self._grow(self.max_bytes if allow_reserve else self.usable_bytes)
+            if allow_reserve:
                 self._environment.set_mapsize(min(self._environment.info()["map_size"], self.usable_bytes))
             self._seen = number if number == self._seen + 1 else self._seen
             return result
@@ -107,7 +107,7 @@ class Database:
         try:
             yield
         except _DAMAGE as error:
-            raise DamagedDatabaseError(self.directory, error) from error
+            raise CorruptedDatabaseError(self.directory, error) from error
         except lmdb.Error as error:
             if error.code not in _DISK_ERRORS:
                 raise
@@ -117,7 +117,7 @@ class Database:
         map_bytes = self._environment.info()["map_size"]
         if map_bytes >= limit:
             self._environment.reader_check()  # what a killed reader still claims to be reading cannot be used again
-            raise FullError(f"{self.directory} has reached its limit of {self.max_bytes} bytes")
+            raise DatabaseFullError(f"{self.directory} has reached its limit of {self.max_bytes} bytes")
         self._environment.set_mapsize(min(2 * map_bytes, limit))
 
 
@@ -128,13 +128,13 @@ def _open(directory: Path, tables: Sequence[str], *, map_size: int) -> tuple[lmd
         environment.reader_check()
         if _is_short(environment, directory) and not is_whole(directory):
             environment.close()
-            raise DamagedDatabaseError(directory, "its file is cut short")
+            raise CorruptedDatabaseError(directory, "its file is cut short")
         return environment, {name: environment.open_db(name.encode()) for name in tables}
     except (lmdb.Error, OSError) as error:
         if "already open" in str(error):
             raise UserError(f"{directory} is already open in this process: close the other store first") from error
         if isinstance(error, _DAMAGE):
-            raise DamagedDatabaseError(directory, error) from error
+            raise CorruptedDatabaseError(directory, error) from error
         full = getattr(error, "code", None) in _DISK_ERRORS
         remedy = ": free disk space" if full else ""
         raise UserError(f"cannot open the database in {directory} ({error}){remedy}") from error

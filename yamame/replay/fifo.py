@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 
 
-class Queue:
+class SizedQueue:
     """Ids from the oldest to the newest, with their sizes."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
@@ -38,7 +38,7 @@ class Queue:
             self.num_bytes -= sum(self.sizes.pop(number) for number in gone)
 
 
-class Fifo:
+class EvictionPolicy:
     """What lies on disk, by id, and how large it is: kept, protected, or evicted but not deleted yet.
 
     The newest `capacity_trajectories` are kept, fewer where they have more than `capacity_bytes` together (0: no limit
@@ -49,7 +49,7 @@ class Fifo:
     def __init__(self, *, capacity_trajectories: int, capacity_bytes: int) -> None:
         self.capacity_trajectories = capacity_trajectories
         self.capacity_bytes = capacity_bytes
-        self.kept, self.evicted = Queue({}), Queue({})
+        self.kept, self.evicted = SizedQueue({}), SizedQueue({})
         self.protected: set[int] = set()
         self._ids: tuple[int, ...] | None = None
 
@@ -62,15 +62,15 @@ class Fifo:
             self._ids = tuple(sorted([*self.kept.ids, *self.protected])) if self.protected else tuple(self.kept.ids)
         return self._ids
 
-    def load(self, sizes: Mapping[int, int], *, protected: Collection[int], evicted: Collection[int] = ()) -> list[int]:
+    def reset(self, sizes: Mapping[int, int], *, protected: Collection[int], evicted: Collection[int] = ()) -> list[int]:
         """Begin anew with what lies on disk, by rising ids; `evicted` ones stay so. Ids of what else is evicted."""
         self.protected = set(protected)
         before = set(evicted) - self.protected
         ordinary = {number: size for number, size in sizes.items() if number not in self.protected}
-        self.evicted = Queue({number: size for number, size in ordinary.items() if number in before})
-        self.kept = Queue({number: size for number, size in ordinary.items() if number not in before})
+        self.evicted = SizedQueue({number: size for number, size in ordinary.items() if number in before})
+        self.kept = SizedQueue({number: size for number, size in ordinary.items() if number not in before})
         self._ids = None
-        return self.retire()
+        return self.evict()
 
     def add(self, sizes: Mapping[int, int], *, protected: bool) -> list[int]:
         """New ones, with ids above all others; ids of those that they push out."""
@@ -79,9 +79,9 @@ class Fifo:
             self.protected.update(sizes)
         else:
             self.kept.extend(sizes)
-        return self.retire()
+        return self.evict()
 
-    def retire(self, keep: int | None = None) -> list[int]:
+    def evict(self, keep: int | None = None) -> list[int]:
         """Evict the oldest beyond the capacities, or beyond `keep`; their ids."""
         surplus: dict[int, int] = {}
         while self._is_beyond(keep):
@@ -91,7 +91,7 @@ class Fifo:
             self._ids = None
         return list(surplus)
 
-    def superfluous(self) -> list[int]:
+    def deletable(self) -> list[int]:
         """The oldest evicted ones, as far as there are more of them than may be kept."""
         count, held = len(self.evicted), self.evicted.num_bytes
         found: list[int] = []

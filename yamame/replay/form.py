@@ -7,52 +7,52 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Shaped
 
-from yamame.records.action_spaces import MASK_LEAF, PolicyActionSpace, action_shape, action_size
+from yamame.records.action_spaces import ACTION_MASK_KEY, PolicyActionSpace, action_shape, action_size
 from yamame.records.goals import Goals
-from yamame.records.spaces import Leaf, observation_leaves, stored_dtype, stored_shape
+from yamame.records.spaces import Leaf, flatten_space, stored_dtype, stored_shape
 from yamame.records.text import vocabulary_size
-from yamame.records.trajectory import RowsOnDemand, Trajectory
+from yamame.records.trajectory import LazyArray, Trajectory
 
 _LARGEST_ACTION = 1.0 + 1e-3
 """Of a Box, whose bounds are -1 and 1; the rest is for rounding."""
 
 
-def inconsistency(trajectory: Trajectory) -> str:
+def consistency_error(trajectory: Trajectory) -> str:
     """Why the arrays of a trajectory do not fit together, or nothing; its types promise all that is asked here."""
     return next(_inconsistencies(trajectory), "")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrajectoryForm:
-    """What every trajectory of a task looks like. `MASK_LEAF` may be there or not, as the environments tell."""
+class TrajectorySchema:
+    """What every trajectory of a task looks like. `ACTION_MASK_KEY` may be there or not, as the environments tell."""
 
     leaves: Mapping[str, Leaf]
     """Leaf of the observation -> its space, action masks left out."""
     action_space: PolicyActionSpace
 
     @staticmethod
-    def of(observation_space: spaces.Space, action_space: PolicyActionSpace) -> "TrajectoryForm":
+    def from_spaces(observation_space: spaces.Space, action_space: PolicyActionSpace) -> "TrajectorySchema":
         """The form of a task; `observation_space` is without action masks."""
-        return TrajectoryForm(leaves=observation_leaves(observation_space), action_space=action_space)
+        return TrajectorySchema(leaves=flatten_space(observation_space), action_space=action_space)
 
-    def misfit(self, trajectory: Trajectory) -> str:
+    def validation_error(self, trajectory: Trajectory) -> str:
         """Why a trajectory is none of this task, or nothing."""
-        return inconsistency(trajectory) or next(self._misfits(trajectory), "")
+        return consistency_error(trajectory) or next(self._validation_errors(trajectory), "")
 
-    def _misfits(self, trajectory: Trajectory) -> Iterator[str]:
-        found, wanted = {*trajectory.observation, *trajectory.on_demand} - {MASK_LEAF}, set(self.leaves)
+    def _validation_errors(self, trajectory: Trajectory) -> Iterator[str]:
+        found, wanted = {*trajectory.observation, *trajectory.lazy_observation} - {ACTION_MASK_KEY}, set(self.leaves)
         if found != wanted:
             yield f"it observes {_named(found)}, this task {_named(wanted)}"
             return
         for name, leaf in self.leaves.items():
-            packed = trajectory.on_demand.get(name)
-            yield from _leaf_misfits(name, leaf, trajectory.observation[name] if packed is None else packed)
-        mask = trajectory.observation.get(MASK_LEAF)
+            packed = trajectory.lazy_observation.get(name)
+            yield from _leaf_errors(name, leaf, trajectory.observation[name] if packed is None else packed)
+        mask = trajectory.observation.get(ACTION_MASK_KEY)
         if mask is not None and (mask.dtype, mask.shape[1:]) != (np.dtype(np.bool_), (action_size(self.action_space),)):
-            yield f"its {MASK_LEAF!r} is {_described(mask)}, this task has {action_size(self.action_space)} choices"
-        yield from self._action_misfits(trajectory.action)
+            yield f"its {ACTION_MASK_KEY!r} is {_described(mask)}, this task has {action_size(self.action_space)} choices"
+        yield from self._action_errors(trajectory.action)
 
-    def _action_misfits(self, action: Shaped[np.ndarray, "T ..."]) -> Iterator[str]:
+    def _action_errors(self, action: Shaped[np.ndarray, "T ..."]) -> Iterator[str]:
         space = self.action_space
         kind = np.floating if isinstance(space, spaces.Box) else np.integer
         if not np.issubdtype(action.dtype, kind) or action.shape[1:] != action_shape(space):
@@ -79,7 +79,7 @@ def _inconsistencies(trajectory: Trajectory) -> Iterator[str]:
         yield f"its episode_start is {_described(start)}, not bool [{length + 1}]"
     if trajectory.action.shape[:1] != (length,):
         yield f"its action is {_described(trajectory.action)} at {length} transitions"
-    leaves: dict[str, np.ndarray | RowsOnDemand] = {**trajectory.observation, **trajectory.on_demand}
+    leaves: dict[str, np.ndarray | LazyArray] = {**trajectory.observation, **trajectory.lazy_observation}
     for name, leaf in leaves.items():
         if leaf.shape[:1] != (length + 1,):
             yield f"its observation {name!r} is {_described(leaf)} at {length} transitions"
@@ -102,7 +102,7 @@ def _goal_inconsistencies(goals: Goals, length: int) -> Iterator[str]:
         yield "its achieved goals are at steps out of order or beyond its end"
 
 
-def _leaf_misfits(name: str, leaf: Leaf, found: Shaped[np.ndarray, "slots ..."] | RowsOnDemand) -> Iterator[str]:
+def _leaf_errors(name: str, leaf: Leaf, found: Shaped[np.ndarray, "slots ..."] | LazyArray) -> Iterator[str]:
     shape, dtype = stored_shape(leaf), np.dtype(stored_dtype(leaf))
     if (found.dtype, found.shape[1:]) != (dtype, shape):
         yield f"its observation {name!r} is {_described(found)}, this task has {dtype.name} {list(shape)} a step"
@@ -121,7 +121,7 @@ def _leaf_misfits(name: str, leaf: Leaf, found: Shaped[np.ndarray, "slots ..."] 
         yield f"its observation {name!r} reaches from {rows.min()} to {rows.max()}, beyond {leaf}"
 
 
-def _described(array: Shaped[np.ndarray, "..."] | RowsOnDemand) -> str:
+def _described(array: Shaped[np.ndarray, "..."] | LazyArray) -> str:
     return f"{array.dtype.name} {list(array.shape)}"
 
 

@@ -13,7 +13,7 @@ PER_STEP, PER_TRAJECTORY = 0, 1
 _FIRST, _LATER = 1e-7, 1e-3
 """What a goal's first sighting sets its count to, and what each later one adds."""
 _UNSEEN = 1e-3
-_SHRINK_EVERY, _LARGEST, _LARGEST_SMALLEST, _SHRINK_BY = 1000, 100.0, 1.0, 10.0
+_SHRINK_EVERY, _MAX_COUNT, _MAX_MIN_COUNT, _SHRINK_BY = 1000, 100.0, 1.0, 10.0
 _POWER, _LEAST_WEIGHT, _MOST_WEIGHT = 4, 1e-3, 1e5
 
 
@@ -30,13 +30,13 @@ class GoalStatistics:
     """A goal's bytes -> its column in `counts`, in the order of first sightings."""
     counts: Float64[np.ndarray, "2 goals"] = field(default_factory=lambda: np.zeros((2, 0)))
     """`PER_STEP` and `PER_TRAJECTORY`."""
-    updates: int = 0
+    num_updates: int = 0
     """Trajectories counted since the counts were last looked at for their size."""
-    drawn: int = 0
+    num_sampled: int = 0
     """Trajectories with an instruction that was not completed, ever drawn."""
-    relabelled: int = 0
+    num_relabeled: int = 0
     """Those that were given another instruction."""
-    inserted: int = 0
+    num_inserted: int = 0
     """Goals inserted into them, in all."""
 
     def weights(self, goals: Shaped[np.ndarray, "M goal"], statistic: int) -> Float64[np.ndarray, "M"]:
@@ -45,7 +45,7 @@ class GoalStatistics:
         share = counts[self._columns(_keys(goals))] / max(counts[:-1].sum(), _UNSEEN)
         return np.clip(np.log10(share) ** _POWER, _LEAST_WEIGHT, _MOST_WEIGHT)
 
-    def observed(self, goals: Shaped[np.ndarray, "M goal"]) -> "GoalStatistics":
+    def updated(self, goals: Shaped[np.ndarray, "M goal"]) -> "GoalStatistics":
         """After one more trajectory, which achieved these."""
         keys = _keys(goals)
         new = [key for key in dict.fromkeys(keys) if key not in self.index]
@@ -57,24 +57,24 @@ class GoalStatistics:
         counts[:, : len(self.index)] = self.counts
         counts += _LATER * seen
         counts[:, len(self.index) :] += _FIRST - _LATER
-        updates = self.updates + 1
+        updates = self.num_updates + 1
         if updates > _SHRINK_EVERY:
             updates, counts = 0, np.stack([_shrunk(each) for each in counts])
-        return replace(self, index=index, counts=counts, updates=updates)
+        return replace(self, index=index, counts=counts, num_updates=updates)
 
     def metrics(self) -> dict[str, float]:
         """Numbers worth logging; empty before the first trajectory with an instruction."""
-        if not self.drawn:
+        if not self.num_sampled:
             return {}
         share = self.counts[PER_STEP] / max(self.counts[PER_STEP].sum(), _UNSEEN)
         known = {
-            "relabel/known_goals": float(len(self.index)),
-            "relabel/most_common_share": float(share.max(initial=0.0)),
-            "relabel/rarest_share": float(share.min(initial=1.0)),
+            "relabel/num_unique_goals": float(len(self.index)),
+            "relabel/most_common_goal_fraction": float(share.max(initial=0.0)),
+            "relabel/rarest_goal_fraction": float(share.min(initial=1.0)),
         }
         return {
-            "relabel/relabelled_fraction": self.relabelled / self.drawn,
-            "relabel/inserted_mean": self.inserted / self.drawn,
+            "relabel/relabeled_fraction": self.num_relabeled / self.num_sampled,
+            "relabel/inserted_goals_mean": self.num_inserted / self.num_sampled,
             **(known if self.index else {}),
         }
 
@@ -100,7 +100,7 @@ class GoalStatistics:
         return np.array([self.index.get(key, unseen) for key in keys], np.int64)
 
 
-_COUNTERS = ("updates", "drawn", "relabelled", "inserted")
+_COUNTERS = ("num_updates", "num_sampled", "num_relabeled", "num_inserted")
 
 
 def _keys(goals: Shaped[np.ndarray, "M goal"]) -> list[bytes]:
@@ -112,5 +112,5 @@ def _keys(goals: Shaped[np.ndarray, "M goal"]) -> list[bytes]:
 
 
 def _shrunk(counts: Float64[np.ndarray, "goals"]) -> Float64[np.ndarray, "goals"]:
-    too_large = counts.max(initial=0.0) > _LARGEST or counts.min(initial=np.inf) > _LARGEST_SMALLEST
+    too_large = counts.max(initial=0.0) > _MAX_COUNT or counts.min(initial=np.inf) > _MAX_MIN_COUNT
     return counts / _SHRINK_BY if too_large else counts

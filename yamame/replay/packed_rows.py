@@ -7,40 +7,40 @@ import numpy as np
 import zstandard
 from jaxtyping import Shaped, UInt8
 
-CHUNK_ROWS = 64
+CHUNK_FRAMES = 64
 SMALLEST_BYTES = 1 << 18
 """Leaves smaller than that are decompressed as a whole: it takes less than a tenth of a millisecond."""
 
 
-def pays(leaf: Shaped[np.ndarray, "slots ..."]) -> bool:
+def should_compress(leaf: Shaped[np.ndarray, "slots ..."]) -> bool:
     """Whether a leaf is worth cutting into chunks: a picture or more a step, over many steps.
 
     Of bytes alone, since any byte is one that a picture may have, so that what nobody reads need not be checked.
     """
     pictures = leaf.dtype == np.uint8 and leaf.ndim >= 3
-    return pictures and leaf.nbytes >= SMALLEST_BYTES and len(leaf) > 2 * CHUNK_ROWS
+    return pictures and leaf.nbytes >= SMALLEST_BYTES and len(leaf) > 2 * CHUNK_FRAMES
 
 
-def frames_of(leaf: UInt8[np.ndarray, "slots ..."], *, compression_level: int) -> Iterator[bytes]:
+def compress_chunks(leaf: UInt8[np.ndarray, "slots ..."], *, compression_level: int) -> Iterator[bytes]:
     """The chunks of a leaf, each compressed by itself."""
     compressor = zstandard.ZstdCompressor(level=compression_level)
-    for begin in range(0, len(leaf), CHUNK_ROWS):
-        yield compressor.compress(np.ascontiguousarray(leaf[begin : begin + CHUNK_ROWS]).tobytes())
+    for begin in range(0, len(leaf), CHUNK_FRAMES):
+        yield compressor.compress(np.ascontiguousarray(leaf[begin : begin + CHUNK_FRAMES]).tobytes())
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedRows:
-    """A leaf as its frames; implements `RowsOnDemand`."""
+class CompressedFrames:
+    """A leaf as its frames; implements `LazyArray`."""
 
     shape: tuple[int, ...]
     frames: Sequence[bytes]
     dtype: np.dtype = np.dtype(np.uint8)  # noqa: RUF009
 
     def __post_init__(self) -> None:
-        if len(self.frames) != -(-self.shape[0] // CHUNK_ROWS):
+        if len(self.frames) != -(-self.shape[0] // CHUNK_FRAMES):
             raise ValueError(f"{len(self.frames)} frames for {self.shape[0]} rows")
         for index, frame in enumerate(self.frames):
-            rows = min(CHUNK_ROWS, self.shape[0] - index * CHUNK_ROWS)
+            rows = min(CHUNK_FRAMES, self.shape[0] - index * CHUNK_FRAMES)
             if zstandard.frame_content_size(frame) != rows * self._row_bytes:
                 raise ValueError(f"frame {index} does not hold {rows} rows")
 
@@ -51,12 +51,12 @@ class PackedRows:
 
     def read(self, begin: int, end: int) -> UInt8[np.ndarray, "rows ..."]:
         """Rows `begin` to `end` (exclusive); read-only."""
-        first = begin // CHUNK_ROWS
+        first = begin // CHUNK_FRAMES
         decompressor = zstandard.ZstdDecompressor()
-        chunks = [decompressor.decompress(frame) for frame in self.frames[first : -(-end // CHUNK_ROWS)]]
+        chunks = [decompressor.decompress(frame) for frame in self.frames[first : -(-end // CHUNK_FRAMES)]]
         raw = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         rows = np.frombuffer(raw, np.uint8).reshape(-1, *self.shape[1:])
-        return rows[begin - first * CHUNK_ROWS : end - first * CHUNK_ROWS]
+        return rows[begin - first * CHUNK_FRAMES : end - first * CHUNK_FRAMES]
 
     @property
     def _row_bytes(self) -> int:

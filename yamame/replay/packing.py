@@ -36,24 +36,24 @@ class Window:
             )
 
     @property
-    def rewarded(self) -> bool:
+    def has_reward(self) -> bool:
         """Whether any of its transitions has a reward other than 0."""
         return bool(self.trajectory.reward[self.start : self.start + self.length].any())
 
 
 def pack(
-    windows: Sequence[Window], *, token_multiple: int = 64, row_multiple: int = 1, row_limit: int | None = None
+    windows: Sequence[Window], *, pad_tokens_to_multiple_of: int = 64, pad_seqlen_to_multiple_of: int = 1, row_limit: int | None = None
 ) -> Batch:
-    """Lay windows end to end; the filling up to a multiple of `token_multiple` tokens is zero in every field.
+    """Lay windows end to end; the filling up to a multiple of `pad_tokens_to_multiple_of` tokens is zero in every field.
 
-    `longest` is rounded up to a multiple of `row_multiple`, but not beyond `row_limit`: the tokens of the longest
+    `max_seqlen` is rounded up to a multiple of `pad_seqlen_to_multiple_of`, but not beyond `row_limit`: the tokens of the longest
     window that there can be, and so a size that repeats too. The trajectories have the same leaves and the same form
     of action: discrete ones become int64, continuous ones float32. Differs from the paper: its code pads every
     window to the longest of the batch.
     """
     if not windows:
         raise ValueError("a batch needs at least one window")
-    layout = _Layout(windows, token_multiple)
+    layout = _Layout(windows, pad_tokens_to_multiple_of)
     first = windows[0].trajectory
     action_dtype = np.int64 if np.issubdtype(first.action.dtype, np.integer) else np.float32
     action_N = layout.leaving(lambda trajectory: trajectory.action, action_dtype)
@@ -64,24 +64,24 @@ def pack(
         "action": action_N,
         "terminated": layout.leaving(lambda trajectory: trajectory.terminated, np.bool_),
         "truncated": layout.leaving(lambda trajectory: trajectory.truncated, np.bool_),
-        "valid": layout.valid_N,
+        "loss_mask": layout.valid_N,
         "previous_action": layout.led_to(action_N, lambda trajectory: trajectory.action),
         "previous_reward": layout.led_to(reward_N, lambda trajectory: trajectory.reward),
         "episode_start": layout.slots(lambda trajectory: trajectory.episode_start),
         "time": layout.repeated([window.start for window in windows], np.int64) + position_N,
         "horizon": layout.repeated([window.trajectory.horizon for window in windows], np.float32),
-        "position": position_N,
-        "segment": layout.repeated(range(len(windows)), np.int64, filling=len(windows)),
-        "segment_bounds": layout.bounds,
+        "position_ids": position_N,
+        "segment_ids": layout.repeated(range(len(windows)), np.int64, filling=len(windows)),
+        "cu_seqlens": layout.bounds,
     }
-    observation = {name: layout.observed(name) for name in (*first.observation, *first.on_demand)}
-    longest = _row_length(int(layout.num_tokens_B.max()), row_multiple, row_limit)
+    observation = {name: layout.observed(name) for name in (*first.observation, *first.lazy_observation)}
+    longest = _row_length(int(layout.num_tokens_B.max()), pad_seqlen_to_multiple_of, row_limit)
     return Batch(
         **{name: torch.from_numpy(array) for name, array in fields.items()},
         observation={name: torch.from_numpy(array) for name, array in observation.items()},
-        longest=longest,
-        full_rows=bool((layout.num_tokens_B == longest).all()),
-        filling_limit=token_multiple - 1,
+        max_seqlen=longest,
+        equal_lengths=bool((layout.num_tokens_B == longest).all()),
+        max_padding=pad_tokens_to_multiple_of - 1,
     )
 
 
@@ -91,12 +91,12 @@ _Field = Callable[[Trajectory], Shaped[np.ndarray, "..."]]
 class _Layout:
     """Where each window lies among N tokens, and how a field of its trajectory gets there."""
 
-    def __init__(self, windows: Sequence[Window], token_multiple: int) -> None:
+    def __init__(self, windows: Sequence[Window], pad_tokens_to_multiple_of: int) -> None:
         self.windows = windows
         self.num_tokens_B = np.array([window.length + 1 for window in windows])
         self.bounds = np.concatenate([[0], np.cumsum(self.num_tokens_B)])
         self.used = int(self.bounds[-1])
-        self.valid_N = np.zeros(_round_up(self.used, token_multiple), np.bool_)
+        self.valid_N = np.zeros(_round_up(self.used, pad_tokens_to_multiple_of), np.bool_)
         self.valid_N[: self.used] = True
         self.valid_N[self.bounds[1:] - 1] = False
 
@@ -109,7 +109,7 @@ class _Layout:
     def observed(self, name: str) -> Shaped[np.ndarray, "N ..."]:
         """A leaf of the observation, dtype kept."""
         return self._end_to_end(
-            [window.trajectory.rows(name, window.start, window.start + window.length + 1) for window in self.windows]
+            [window.trajectory.read_observation(name, window.start, window.start + window.length + 1) for window in self.windows]
         )
 
     def _end_to_end(self, parts: Sequence[Shaped[np.ndarray, "_ ..."]]) -> Shaped[np.ndarray, "N ..."]:

@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Float32, Int, Shaped
 
-from yamame.records.goals import INSTRUCTION_LEAF, Goals, displays
-from yamame.records.limits import check_limits
+from yamame.records.goals import INSTRUCTION_LEAF, Goals, instruction_observations
+from yamame.records.limits import check_range
 from yamame.records.trajectory import Trajectory
-from yamame.replay.goal_choice import choose, draw_normalizer, mean_chances
+from yamame.replay.goal_choice import sample_goal, sample_normalizer, mean_goal_probs
 from yamame.replay.goal_statistics import PER_STEP, PER_TRAJECTORY, GoalStatistics
 
 RelabelMode = Literal["some", "all", "all-or-nothing", "none"]
@@ -21,19 +21,19 @@ class RelabelConfig:
 
     mode: RelabelMode = "some"
     """Of the sub-goals that were missed, a uniform number from none to all is replaced (some), or all of them, or all
-    of them with the chance `all_chance` and else none (all-or-nothing), or none."""
-    all_chance: float = 0.8
+    of them with the chance `all_prob` and else none (all-or-nothing), or none."""
+    all_prob: float = 0.8
     """Chance of relabeling in mode all-or-nothing."""
     importance_sampling: bool = True
     """Prefer goals that are rarely achieved; off: all that were achieved are alike."""
-    statistics_chance: float = 0.1
+    stats_update_prob: float = 0.1
     """Chance that a trajectory that is drawn is counted for the rarity of goals."""
     top_k: int = 5
     """Candidates among which the most frequent way of choosing chooses."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "all_chance", "statistics_chance", at_least=0, at_most=1)
-        check_limits(self, "top_k", at_least=1)
+        check_range(self, "all_prob", "stats_update_prob", ge=0, le=1)
+        check_range(self, "top_k", ge=1)
 
 
 class Relabeler:
@@ -63,52 +63,52 @@ class Relabeler:
         inserted = min(self._wanted(len(goals.instruction) - len(completed), rng), len(set(candidates[0])))
         statistics = replace(
             statistics,
-            drawn=statistics.drawn + 1,
-            relabelled=statistics.relabelled + (inserted > 0),
-            inserted=statistics.inserted + inserted,
+            num_sampled=statistics.num_sampled + 1,
+            num_relabeled=statistics.num_relabeled + (inserted > 0),
+            num_inserted=statistics.num_inserted + inserted,
         )
         if not inserted:
             return trajectory, statistics
         chosen = self._choose(*candidates, inserted, statistics, rng)
-        return asked_for(trajectory, _merged(goals, completed, chosen)), statistics
+        return relabel_trajectory(trajectory, _merged(goals, completed, chosen)), statistics
 
     def candidates(self, trajectory: Trajectory) -> tuple[Int[np.ndarray, "M"], Shaped[np.ndarray, "M goal"]] | None:
         """Transitions at which goals were achieved that could be inserted, and these goals; None: it stays as it is."""
         goals, completed = trajectory.goals, _completed(trajectory)
         return None if goals is None or completed is None else _achieved_at_other_steps(goals, completed)
 
-    def chance_of_first(
+    def first_choice_prob(
         self, step_M: Int[np.ndarray, "M"], goal_M: Shaped[np.ndarray, "M goal"], statistics: GoalStatistics
     ) -> Float[np.ndarray, "M"]:
         """Chance of each of the `candidates` of a trajectory to be the first that is chosen."""
         if not self.config.importance_sampling:
-            return self._chance_of_first(step_M, np.ones(len(step_M)))
+            return self._first_choice_prob(step_M, np.ones(len(step_M)))
         by_statistic = [statistics.weights(goal_M, statistic) for statistic in (PER_STEP, PER_TRAJECTORY)]
-        return np.mean([self._chance_of_first(step_M, weight_M) for weight_M in by_statistic], axis=0)
+        return np.mean([self._first_choice_prob(step_M, weight_M) for weight_M in by_statistic], axis=0)
 
-    def _chance_of_first(
+    def _first_choice_prob(
         self, step_M: Int[np.ndarray, "M"], weight_M: Float[np.ndarray, "M"]
     ) -> Float[np.ndarray, "M"]:
         chance_M = np.ones(len(step_M))
         steps, begins, step_of_M = np.unique(step_M, return_index=True, return_inverse=True)
-        chance_M *= self._chances(np.add.reduceat(weight_M, begins))[step_of_M]
+        chance_M *= self._probs(np.add.reduceat(weight_M, begins))[step_of_M]
         for number in range(len(steps)):
             here = step_of_M == number
-            chance_M[here] *= self._chances(weight_M[here])
+            chance_M[here] *= self._probs(weight_M[here])
         return chance_M
 
-    def _chances(self, weights: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    def _probs(self, weights: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
         """Of what `_draw` gives."""
         if len(weights) == 1 or not self.config.importance_sampling:
             return np.full(len(weights), 1.0 / len(weights))
-        return mean_chances(weights, top_k=self.config.top_k)
+        return mean_goal_probs(weights, top_k=self.config.top_k)
 
     def _counted(self, goals: Goals, statistics: GoalStatistics, rng: np.random.Generator) -> GoalStatistics:
         if not self.config.importance_sampling or not len(goals.achieved_goal):
             return statistics
-        if statistics.index and rng.random() >= self.config.statistics_chance:
+        if statistics.index and rng.random() >= self.config.stats_update_prob:
             return statistics
-        return statistics.observed(goals.achieved_goal)
+        return statistics.updated(goals.achieved_goal)
 
     def _wanted(self, missed: int, rng: np.random.Generator) -> int:
         """h, before it is known how many candidates there are."""
@@ -116,7 +116,7 @@ class Relabeler:
             case "some":
                 return int(rng.random() * (missed + 1))
             case "all-or-nothing":
-                return missed if rng.random() < self.config.all_chance else 0
+                return missed if rng.random() < self.config.all_prob else 0
         return missed
 
     def _choose(
@@ -137,35 +137,35 @@ class Relabeler:
         left = np.arange(len(steps))
         chosen = []
         for _ in range(count):
-            place = self._draw(weight_of_step[left], rng)
+            place = self._sample(weight_of_step[left], rng)
             here = left[place]
             left = np.delete(left, place)
-            goal = begins[here] + self._draw(weight_M[begins[here] : ends[here]], rng)
+            goal = begins[here] + self._sample(weight_M[begins[here] : ends[here]], rng)
             chosen.append((int(steps[here]), goal_M[goal]))
         return chosen
 
-    def _draw(self, weights: Float[np.ndarray, "n"], rng: np.random.Generator) -> int:
+    def _sample(self, weights: Float[np.ndarray, "n"], rng: np.random.Generator) -> int:
         if len(weights) == 1:
             return 0
         if not self.config.importance_sampling:
             return int(rng.random() * len(weights))
-        return choose(weights, draw_normalizer(rng), rng, top_k=self.config.top_k)
+        return sample_goal(weights, sample_normalizer(rng), rng, top_k=self.config.top_k)
 
 
-def asked_for(trajectory: Trajectory, goals: Goals) -> Trajectory:
+def relabel_trajectory(trajectory: Trajectory, goals: Goals) -> Trajectory:
     """The trajectory as it would have been stored, had its instruction been that of `goals`.
 
     Actions and observations other than the instruction are those of the original, which is not changed; where the
     instruction is completed the trajectory ends, successfully. It shares memory with the original.
     """
-    completed = goals.completions()
+    completed = goals.completion_steps()
     done = len(completed) == len(goals.instruction)
     length = completed[-1] + 1 if done else len(trajectory)
     reward, success = np.zeros(length, np.float32), np.zeros(length, np.bool_)
     reward[completed] = 1.0
     success[-1:] = done
     slots = trajectory.observation[INSTRUCTION_LEAF].shape[1]
-    shown = displays(goals.instruction, slots=slots, hide_plan=goals.hide_plan)
+    shown = instruction_observations(goals.instruction, slots=slots, hide_future_goals=goals.hide_future_goals)
     observation = {name: leaf[: length + 1] for name, leaf in trajectory.observation.items()}
     observation[INSTRUCTION_LEAF] = shown[np.searchsorted(completed, np.arange(length + 1))]
     kept = int(np.searchsorted(goals.achieved_step, length))
@@ -187,7 +187,7 @@ def _completed(trajectory: Trajectory) -> list[int] | None:
     goals = trajectory.goals
     if goals is None or trajectory.episode_start[1:-1].any():
         return None
-    completed = goals.completions()
+    completed = goals.completion_steps()
     return None if len(completed) == len(goals.instruction) else completed
 
 

@@ -10,31 +10,31 @@ import lmdb
 from yamame.replay.careful import Found, read_all
 from yamame.replay.careful_child import Kind
 from yamame.replay.database import Database
-from yamame.replay.examine import BadRecord, problem_of, require_store
-from yamame.replay.form import TrajectoryForm
-from yamame.replay.tables import TABLES, Mark, Tables, id_of
+from yamame.replay.examine import CorruptedRecord, check_record, require_store
+from yamame.replay.form import TrajectorySchema
+from yamame.replay.tables import TABLES, RecordTag, Tables, id_of
 
 _MAX_BYTES = 1 << 40
 _RECORDS_A_TRANSACTION = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repair:
+class RepairReport:
     """What became of a store."""
 
-    saved: int
-    lost: list[BadRecord]
-    kept_as: Path
+    num_recovered: int
+    lost: list[CorruptedRecord]
+    backup_path: Path
     """Where the old store is now."""
 
 
-def repair(directory: Path, form: TrajectoryForm | None) -> Repair:
+def repair_store(directory: Path, form: TrajectorySchema | None) -> RepairReport:
     """Put a new store with all good records, under their ids, in the place of the old one, which is renamed.
 
     No other process may have it open. Whenever this one is killed, the old store is whole under one of the two names,
-    and `complete_repair` does what is left.
+    and `finish_interrupted_repair` does what is left.
     """
-    complete_repair(directory)
+    finish_interrupted_repair(directory)
     building, new = (directory.with_name(f"{directory.name}.{name}") for name in ("building", "repaired"))
     shutil.rmtree(building, ignore_errors=True)
     saved, lost = _rebuild(require_store(directory), building, form)
@@ -42,10 +42,10 @@ def repair(directory: Path, form: TrajectoryForm | None) -> Repair:
     old = next(path for n in count(1) if not (path := directory.with_name(f"{directory.name}.damaged-{n}")).exists())
     directory.rename(old)
     new.rename(directory)
-    return Repair(saved=saved, lost=lost, kept_as=old)
+    return RepairReport(num_recovered=saved, lost=lost, backup_path=old)
 
 
-def complete_repair(directory: Path) -> None:
+def finish_interrupted_repair(directory: Path) -> None:
     """Put a repaired store in its place, where a killed repair has taken the old one away but not got further."""
     new = directory.with_name(f"{directory.name}.repaired")
     if new.exists() and not directory.exists():
@@ -53,11 +53,11 @@ def complete_repair(directory: Path) -> None:
     shutil.rmtree(new, ignore_errors=True)
 
 
-def _rebuild(old: Path, new: Path, form: TrajectoryForm | None) -> tuple[int, list[BadRecord]]:
+def _rebuild(old: Path, new: Path, form: TrajectorySchema | None) -> tuple[int, list[CorruptedRecord]]:
     """Write what is good to a new store; how many records that were, and what was bad."""
     saved, next_id = 0, 0
-    lost: list[BadRecord] = []
-    marks: dict[bytes, Mark | None] = {}
+    lost: list[CorruptedRecord] = []
+    marks: dict[bytes, RecordTag | None] = {}
     good: list[Found] = []
     database = Database(new, tables=TABLES, max_bytes=_MAX_BYTES)
     tables = Tables(database.tables)
@@ -65,18 +65,18 @@ def _rebuild(old: Path, new: Path, form: TrajectoryForm | None) -> tuple[int, li
     def write() -> None:
         def put(transaction: lmdb.Transaction) -> None:
             for record in good:
-                tables.put_at(transaction, id_of(record.key) or 0, record.value, marks.get(record.key))
-            tables.count_on(transaction, next_id)
+                tables.put_with_id(transaction, id_of(record.key) or 0, record.value, marks.get(record.key))
+            tables.set_next_id(transaction, next_id)
 
         database.write(put)
         good.clear()
 
     for found in read_all(old):
         if found.kind is Kind.MARK:
-            marks[found.key] = Mark.named(found.value)
+            marks[found.key] = RecordTag.from_value(found.value)
         elif found.kind is Kind.NEXT_ID:
             next_id = id_of(found.value) or 0
-        elif bad := problem_of(found, form):
+        elif bad := check_record(found, form):
             lost.append(bad)
         elif found.kind is Kind.RECORD:
             good.append(found)

@@ -11,19 +11,19 @@ import numpy as np
 
 from yamame.records.batch import Batch
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrajectoryStore
-from yamame.records.limits import check_limits
+from yamame.records.interfaces import ReplayStore
+from yamame.records.limits import check_range
 from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import DamagedRecordError
+from yamame.replay.codec import CorruptedRecordError
 from yamame.replay.goal_statistics import GoalStatistics
 from yamame.replay.packing import Window, pack
 from yamame.replay.prefetch import prefetch
 from yamame.replay.relabel import RelabelConfig
 
-Relabel = Callable[[Trajectory, GoalStatistics, np.random.Generator], tuple[Trajectory, GoalStatistics]]
+RelabelFn = Callable[[Trajectory, GoalStatistics, np.random.Generator], tuple[Trajectory, GoalStatistics]]
 """Another account of a trajectory (goals, rewards, possibly shorter), made anew every time it is sampled; and the
 statistics after it."""
-Prepare = Callable[[Batch], Batch]
+BatchTransform = Callable[[Batch], Batch]
 """What is done to a finished batch in the thread that made it: pinning its memory, say."""
 
 _MOST_REDRAWS = 1000
@@ -39,37 +39,37 @@ class ReplayConfig:
     """Bytes of trajectories, as they are stored, that are kept; the oldest beyond that are dropped. 0: no limit."""
     batch_size: int = 24
     """Windows in a batch."""
-    keep_unrewarded: float = 1.0
+    unrewarded_keep_prob: float = 1.0
     """Chance that a drawn window without any reward is kept; below 1 another one is drawn instead, so that rewards
     which are rare in what was collected are less rare in what is learned from. Differs from the paper: it keeps all."""
     relabel: RelabelConfig = field(default_factory=RelabelConfig)
     """What becomes of trajectories that did not do what they were asked; others stay as they are."""
     cache_bytes: int = 1 << 30
     """Memory for decoded trajectories; those beyond are read from disk when sampled."""
-    max_bytes: int = 1 << 40
+    max_disk_bytes: int = 1 << 40
     """Largest size of the database file; at it the oldest are deleted, though fewer are kept than the capacity."""
     compression_level: int = 1
     """zstd level of stored trajectories (1 is the fastest that is worth it)."""
-    token_multiple: int = 64
+    pad_tokens_to_multiple_of: int = 64
     """The tokens of a batch are filled up to a multiple of this, so that sizes repeat."""
-    row_multiple: int = 1
+    pad_seqlen_to_multiple_of: int = 1
     """The longest window of a batch counts as a multiple of this, so that sizes repeat."""
     prefetch_batches: int = 4
     """Batches made ahead by a background thread; 0 makes each when it is asked for, without a thread."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "capacity_trajectories", "batch_size", "token_multiple", "row_multiple", at_least=1)
-        check_limits(self, "keep_unrewarded", above=0, at_most=1)
-        check_limits(self, "capacity_bytes", "cache_bytes", "prefetch_batches", at_least=0)
-        check_limits(self, "max_bytes", at_least=1 << 20)
-        check_limits(self, "compression_level", at_least=1, at_most=22)
+        check_range(self, "capacity_trajectories", "batch_size", "pad_tokens_to_multiple_of", "pad_seqlen_to_multiple_of", ge=1)
+        check_range(self, "unrewarded_keep_prob", gt=0, le=1)
+        check_range(self, "capacity_bytes", "cache_bytes", "prefetch_batches", ge=0)
+        check_range(self, "max_disk_bytes", ge=1 << 20)
+        check_range(self, "compression_level", ge=1, le=22)
 
 
 @dataclass(frozen=True)
 class _Share:
     """Windows of each batch that come from one store, and what it held when the batches were asked for."""
 
-    store: TrajectoryStore
+    store: ReplayStore
     ids: Sequence[int]
     windows: int
 
@@ -79,7 +79,7 @@ class Sampler:
 
     A window: a stored trajectory, uniformly and with replacement; relabelled, if there is a `relabel`; then
     L = min(context_length, T) of its T transitions from a start that is uniform over 0 .. T - L (unless
-    `config.keep_unrewarded` prefers those with rewards). The first `offline_windows` of each batch come from `offline`,
+    `config.unrewarded_keep_prob` prefers those with rewards). The first `offline_windows` of each batch come from `offline`,
     the others from `store`. Differs from the authors' code, whose first version never
     starts at T - L and so under-samples the end of every long trial.
 
@@ -90,14 +90,14 @@ class Sampler:
 
     def __init__(
         self,
-        store: TrajectoryStore,
+        store: ReplayStore,
         *,
         config: ReplayConfig,
         context_length: int,
         rng: np.random.Generator,
-        relabel: Relabel | None = None,
-        prepare: Prepare | None = None,
-        offline: TrajectoryStore | None = None,
+        relabel: RelabelFn | None = None,
+        prepare: BatchTransform | None = None,
+        offline: ReplayStore | None = None,
         offline_windows: int = 0,
     ) -> None:
         self.store = store
@@ -120,10 +120,10 @@ class Sampler:
 
     def sample(self) -> Batch:
         """One batch, made now; `UserError` if nothing readable is stored."""
-        batch, self.goal_statistics = self._draw(self._shares(), self.goal_statistics, self._rng)
+        batch, self.goal_statistics = self._sample_one(self._shares(), self.goal_statistics, self._rng)
         return batch
 
-    def batches(self, count: int) -> Iterator[Batch]:
+    def iter_batches(self, count: int) -> Iterator[Batch]:
         """`count` batches drawn from what is stored at this call, whatever is appended or evicted meanwhile.
 
         `UserError` if nothing readable is stored. Errors of the background thread are raised here.
@@ -143,7 +143,7 @@ class Sampler:
         return [_Share(store, store.ids(), windows) for store, windows in self._stores]
 
     def _batches(self, shares: Sequence[_Share], count: int) -> Generator[Batch, None, None]:
-        source = self._draw_many(shares, count, self.goal_statistics, copy.deepcopy(self._rng))
+        source = self._sample_many(shares, count, self.goal_statistics, copy.deepcopy(self._rng))
         threaded = self.config.prefetch_batches and count > 1  # a thread for a single batch would only take longer
         ahead = prefetch(source, depth=self.config.prefetch_batches) if threaded else source
         with closing(ahead):
@@ -154,50 +154,50 @@ class Sampler:
                 self._rng.bit_generator.state = rng_state
                 yield batch
 
-    def _draw_many(
+    def _sample_many(
         self, shares: Sequence[_Share], count: int, statistics: GoalStatistics, rng: np.random.Generator
     ) -> Generator[tuple[Batch, GoalStatistics, Mapping[str, Any]], None, None]:
         for _ in range(count):
-            batch, statistics = self._draw(shares, statistics, rng)
+            batch, statistics = self._sample_one(shares, statistics, rng)
             yield batch, statistics, rng.bit_generator.state
 
-    def _draw(
+    def _sample_one(
         self, shares: Sequence[_Share], statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Batch, GoalStatistics]:
         windows: list[Window] = []
         for share in shares:
             for _ in range(share.windows):
-                window, statistics = self._draw_window(share, statistics, rng)
+                window, statistics = self._sample_window(share, statistics, rng)
                 windows.append(window)
-        batch = pack(windows, token_multiple=self.config.token_multiple, row_multiple=self.config.row_multiple)
+        batch = pack(windows, pad_tokens_to_multiple_of=self.config.pad_tokens_to_multiple_of, pad_seqlen_to_multiple_of=self.config.pad_seqlen_to_multiple_of)
         return self.prepare(batch) if self.prepare else batch, statistics
 
-    def _draw_window(
+    def _sample_window(
         self, share: _Share, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Window, GoalStatistics]:
-        keep = self.config.keep_unrewarded
-        window, statistics = self._draw_any_window(share, statistics, rng)
-        while keep < 1.0 and not window.rewarded and rng.random() >= keep:
-            window, statistics = self._draw_any_window(share, statistics, rng)
+        keep = self.config.unrewarded_keep_prob
+        window, statistics = self._sample_any_window(share, statistics, rng)
+        while keep < 1.0 and not window.has_reward and rng.random() >= keep:
+            window, statistics = self._sample_any_window(share, statistics, rng)
         return window, statistics
 
-    def _draw_any_window(
+    def _sample_any_window(
         self, share: _Share, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Window, GoalStatistics]:
-        trajectory = self._draw_trajectory(share, rng)
+        trajectory = self._sample_trajectory(share, rng)
         if self.relabel is not None:
             trajectory, statistics = self.relabel(trajectory, statistics, rng)
         length = min(self.context_length, len(trajectory))
         start = _below(len(trajectory) - length + 1, rng)
         return Window(trajectory=trajectory, start=start, length=length), statistics
 
-    def _draw_trajectory(self, share: _Share, rng: np.random.Generator) -> Trajectory:
+    def _sample_trajectory(self, share: _Share, rng: np.random.Generator) -> Trajectory:
         if not share.ids:
             raise UserError("the replay store is empty: collect before training")
         for _ in range(_MOST_REDRAWS):
             try:
-                return share.store.read(share.ids[_below(len(share.ids), rng)], on_demand=True)
-            except (DamagedRecordError, KeyError):
+                return share.store.get(share.ids[_below(len(share.ids), rng)], lazy=True)
+            except (CorruptedRecordError, KeyError):
                 continue
         raise UserError(f"the replay store gave no readable trajectory in {_MOST_REDRAWS} draws: is its disk failing?")
 

@@ -1,12 +1,12 @@
-"""`LMDBStore`: durable trajectories, first in first out, in one embedded crash-safe database.
+"""`LMDBReplayStore`: durable trajectories, first in first out, in one embedded crash-safe database.
 
 A killed process loses at most what it was appending; a power cut, what came after the last `sync`.
 
-What the capacity pushes out is not sampled any more but stays on disk until `held_syncs + 1` `sync`s after, so that a
-resumed run goes back to exactly what was stored at any of its last `held_syncs` checkpoints:
+What the capacity pushes out is not sampled any more but stays on disk until `retained_checkpoints + 1` `sync`s after, so that a
+resumed run goes back to exactly what was stored at any of its last `retained_checkpoints` checkpoints:
 
     checkpoint:  store.sync(), and keep store.total_appended
-    resume:      store.discard_after(total_appended - 1)
+    resume:      store.rollback(total_appended - 1)
 
 What cannot be learned from is set aside where it is met, with the reason: it is counted, and it stops nothing.
 """
@@ -22,21 +22,21 @@ import lmdb
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
 from yamame.replay.cache import TrajectoryCache
-from yamame.replay.codec import DamagedRecordError, decode, encode, snapshot
-from yamame.replay.database import DamagedDatabaseError, Database, FullError
-from yamame.replay.fifo import Fifo
-from yamame.replay.form import TrajectoryForm, inconsistency
-from yamame.replay.tables import TABLES, Mark, Tables, key_of
+from yamame.replay.codec import CorruptedRecordError, decode, encode, frozen_copy
+from yamame.replay.database import CorruptedDatabaseError, Database, DatabaseFullError
+from yamame.replay.fifo import EvictionPolicy
+from yamame.replay.form import TrajectorySchema, consistency_error
+from yamame.replay.tables import TABLES, RecordTag, Tables, key_of
 
 
-class LMDBStore:
-    """Trajectories by id, the newest within the capacities and all protected ones; implements `TrajectoryStore`.
+class LMDBReplayStore:
+    """Trajectories by id, the newest within the capacities and all protected ones; implements `ReplayStore`.
 
     Ids count up from 0 and are never given twice, whatever is evicted, discarded or reopened. Safe to use from
     several threads; a directory is open once in a process, and in as many processes as want it: what others append or
     evict shows in `ids`. `capacity_bytes` (0: no limit) is of records as they are stored, `cache_bytes` of decoded
     trajectories in memory, `max_bytes` of the database file. That grows as needed, holds up to twice the capacity
-    for the sake of `held_syncs`, and never shrinks; at its limit the oldest are deleted, whether or not they are still
+    for the sake of `retained_checkpoints`, and never shrinks; at its limit the oldest are deleted, whether or not they are still
     needed. With a `form`, only trajectories of that form are ever read.
 
     Raises `UserError` where the directory cannot be opened, is already open in this process, or its disk is full.
@@ -51,18 +51,18 @@ class LMDBStore:
         cache_bytes: int,
         max_bytes: int = 1 << 40,
         compression_level: int = 1,
-        held_syncs: int = 1,
-        form: TrajectoryForm | None = None,
+        retained_checkpoints: int = 1,
+        schema: TrajectorySchema | None = None,
     ) -> None:
         self.directory = directory
         self.cache = TrajectoryCache(cache_bytes)
-        self.fifo = Fifo(capacity_trajectories=capacity_trajectories, capacity_bytes=capacity_bytes)
-        self._misfit = inconsistency if form is None else form.misfit
+        self.fifo = EvictionPolicy(capacity_trajectories=capacity_trajectories, capacity_bytes=capacity_bytes)
+        self._validation_error = consistency_error if schema is None else schema.validation_error
         self._compression_level = compression_level
         self._database = Database(directory, tables=TABLES, max_bytes=max_bytes)
         self._tables = Tables(self._database.tables)
         self._lock = threading.RLock()
-        self._oldest_at_syncs: deque[int] = deque(maxlen=held_syncs)
+        self._oldest_at_syncs: deque[int] = deque(maxlen=retained_checkpoints)
         self._evicted_since_sync = 0
         self._unreadable = 0
         self._load()
@@ -72,7 +72,7 @@ class LMDBStore:
             self._follow_others()
             return len(self.fifo)
 
-    def __enter__(self) -> "LMDBStore":
+    def __enter__(self) -> "LMDBReplayStore":
         return self
 
     def __exit__(
@@ -91,7 +91,7 @@ class LMDBStore:
         return self._database.read(self._tables.next_id)
 
     @property
-    def damaged(self) -> int:
+    def num_corrupted(self) -> int:
         """How many damaged records were ever found and set aside."""
         of_table = self._database.read(lambda transaction: transaction.stat(self._tables.damaged)["entries"])
         return of_table + self._unreadable
@@ -103,9 +103,9 @@ class LMDBStore:
 
     def append(self, trajectory: Trajectory) -> int:
         """Keep a trajectory; its id. The oldest beyond the capacity are evicted."""
-        return self.append_all([trajectory])[0]
+        return self.extend([trajectory])[0]
 
-    def append_all(self, trajectories: Sequence[Trajectory], *, mark: Mark | None = None) -> list[int]:
+    def extend(self, trajectories: Sequence[Trajectory], *, mark: RecordTag | None = None) -> list[int]:
         """Keep several in one transaction, all or none; their ids.
 
         Where they do not fit into the file together, half of them first; `UserError` where a single one does not fit.
@@ -117,26 +117,26 @@ class LMDBStore:
             self._follow_others()
             try:
                 ids = self._put(records, mark)
-            except FullError as error:
+            except DatabaseFullError as error:
                 if len(records) == 1:
                     raise UserError(
                         f"{error}, and a trajectory of {len(records[0])} bytes does not fit beside what is protected: "
-                        "raise --replay.max-bytes"
+                        "raise --replay.max-disk-bytes"
                     ) from error
                 half = len(records) // 2
                 return [
-                    *self.append_all(trajectories[:half], mark=mark),
-                    *self.append_all(trajectories[half:], mark=mark),
+                    *self.extend(trajectories[:half], mark=mark),
+                    *self.extend(trajectories[half:], mark=mark),
                 ]
             if self.cache.capacity_bytes:
                 for number, trajectory in zip(ids, trajectories, strict=True):
-                    if not self._misfit(trajectory):
-                        self.cache.put(number, snapshot(trajectory))
+                    if not self._validation_error(trajectory):
+                        self.cache.put(number, frozen_copy(trajectory))
             sizes = {number: len(record) for number, record in zip(ids, records, strict=True)}
-            evicted = self.fifo.add(sizes, protected=mark is Mark.PROTECTED)
+            evicted = self.fifo.add(sizes, protected=mark is RecordTag.PROTECTED)
             self._evicted_since_sync += len(evicted)
             self._forget(evicted)
-            self._delete(self.fifo.superfluous())
+            self._delete(self.fifo.deletable())
         return ids
 
     def ids(self) -> tuple[int, ...]:
@@ -145,27 +145,27 @@ class LMDBStore:
             self._follow_others()
             return self.fifo.ids()
 
-    def read(self, trajectory_id: int, *, on_demand: bool = False) -> Trajectory:
+    def get(self, trajectory_id: int, *, lazy: bool = False) -> Trajectory:
         """The trajectory of an id; it is shared, and its arrays are read-only. Pictures may stay `on_demand`.
 
-        A record that is damaged, or no trajectory of the store's form, raises `DamagedRecordError`, once: it is set
+        A record that is damaged, or no trajectory of the store's form, raises `CorruptedRecordError`, once: it is set
         aside, counted, and its id is gone. `KeyError` where there is none; an evicted one can be read as long as it is
         on disk.
         """
         with self._lock:
             trajectory = self.cache.get(trajectory_id)
-        if trajectory is not None and (on_demand or not trajectory.on_demand):
+        if trajectory is not None and (lazy or not trajectory.lazy_observation):
             return trajectory
         try:
-            trajectory = self._read_from_disk(trajectory_id, on_demand=on_demand)
-        except DamagedRecordError as error:
+            trajectory = self._read_from_disk(trajectory_id, on_demand=lazy)
+        except CorruptedRecordError as error:
             self._set_aside(trajectory_id, str(error))
-            raise DamagedRecordError(f"trajectory {trajectory_id} in {self.directory}: {error}") from error
-        except DamagedDatabaseError as error:
+            raise CorruptedRecordError(f"trajectory {trajectory_id} in {self.directory}: {error}") from error
+        except CorruptedDatabaseError as error:
             with self._lock:
                 self._unreadable += 1
                 self.fifo.remove([trajectory_id])
-            raise DamagedRecordError(f"trajectory {trajectory_id}: {error}") from error
+            raise CorruptedRecordError(f"trajectory {trajectory_id}: {error}") from error
         with self._lock:
             self.cache.put(trajectory_id, trajectory)
         return trajectory
@@ -173,15 +173,15 @@ class LMDBStore:
     def evict(self, keep: int) -> int:
         """Drop the oldest, from the disk as well, until at most `keep` and the protected are left; how many went."""
         with self._lock:
-            dropped = self.fifo.retire(keep)
+            dropped = self.fifo.evict(keep)
             self._forget(dropped)
             self._delete(list(self.fifo.evicted.ids))
             return len(dropped)
 
-    def discard_after(self, last_id: int) -> int:
+    def rollback(self, last_id: int) -> int:
         """Drop what is newer than `last_id`, and keep again what that had pushed out; how many were dropped.
 
-        The ids are then those of the time when `last_id` was the newest, unless more than `held_syncs` `sync`s, an
+        The ids are then those of the time when `last_id` was the newest, unless more than `retained_checkpoints` `sync`s, an
         `evict` or appends of more than the capacity came between. What carries a mark was not the run's own, and stays.
         """
         with self._lock:
@@ -192,14 +192,14 @@ class LMDBStore:
             return len(newer)
 
     @property
-    def wants_sync(self) -> bool:
+    def needs_checkpoint(self) -> bool:
         """Whether so much was evicted since the last one that some of what a checkpoint needs may soon be deleted."""
         with self._lock:
             held = self._oldest_at_syncs.maxlen or 0
             return self._evicted_since_sync * (held + 1) >= self.fifo.capacity_trajectories
 
     def sync(self) -> None:
-        """Make all that was appended outlive a power cut; free what had been evicted `held_syncs` before."""
+        """Make all that was appended outlive a power cut; free what had been evicted `retained_checkpoints` before."""
         with self._lock:
             held, kept = self._oldest_at_syncs, self.fifo.kept.ids
             if len(held) == held.maxlen:
@@ -213,14 +213,14 @@ class LMDBStore:
         self._database.close()
 
     def _load(self, *, evicted: Sequence[int] = ()) -> None:
-        contents = self._database.read(self._tables.contents, anew=True)
+        contents = self._database.read(self._tables.contents, refresh=True)
         if contents.bad_keys:
             self._set_aside_keys(contents.bad_keys)
-        self.fifo.load(contents.sizes, protected=contents.protected, evicted=evicted)
+        self.fifo.reset(contents.sizes, protected=contents.protected, evicted=evicted)
 
     def _follow_others(self) -> None:
         """Take notice of what other processes appended, evicted or set aside."""
-        if self._database.is_changed:
+        if self._database.changed_externally:
             before = {*self.fifo.ids(), *self.fifo.evicted.ids}
             self._load(evicted=self.fifo.evicted.ids)
             self._forget(before - {*self.fifo.ids(), *self.fifo.evicted.ids})
@@ -235,20 +235,20 @@ class LMDBStore:
         if record is None:
             raise KeyError(number)
         trajectory = decode(record, on_demand=on_demand)
-        misfit = self._misfit(trajectory)
+        misfit = self._validation_error(trajectory)
         if misfit:
-            raise DamagedRecordError(misfit)
+            raise CorruptedRecordError(misfit)
         return trajectory
 
-    def _put(self, records: Sequence[bytes], mark: Mark | None) -> list[int]:
-        """Store records; the oldest are deleted as long as they do not fit, `FullError` where there are none left."""
+    def _put(self, records: Sequence[bytes], mark: RecordTag | None) -> list[int]:
+        """Store records; the oldest are deleted as long as they do not fit, `DatabaseFullError` where there are none left."""
         num_bytes = sum(map(len, records))
         if num_bytes > self._database.usable_bytes:
-            raise FullError(f"{self.directory} has a limit of {self._database.max_bytes} bytes")
+            raise DatabaseFullError(f"{self.directory} has a limit of {self._database.max_bytes} bytes")
         while True:
             try:
                 return self._database.write(lambda transaction: self._tables.put(transaction, records, mark))
-            except FullError:
+            except DatabaseFullError:
                 oldest = self.fifo.oldest(num_bytes)
                 if not oldest:
                     raise
@@ -257,7 +257,7 @@ class LMDBStore:
 
     def _touch(self) -> None:
         """Commit without a change: LMDB uses again what was freed by the last transaction but one."""
-        self._database.write(lambda transaction: self._tables.put(transaction, [], None), freeing=True)
+        self._database.write(lambda transaction: self._tables.put(transaction, [], None), allow_reserve=True)
 
     def _delete(self, ids: Sequence[int]) -> None:
         def delete(transaction: lmdb.Transaction) -> None:
@@ -265,7 +265,7 @@ class LMDBStore:
             self._tables.put(transaction, [], None)
 
         if ids:
-            self._database.write(delete, freeing=True)
+            self._database.write(delete, allow_reserve=True)
             self.fifo.remove(ids)
             self._forget(ids)
 
@@ -281,10 +281,10 @@ class LMDBStore:
     def _set_aside_keys(self, keys: Sequence[bytes], reason: str = "its key is no id") -> None:
         def move(transaction: lmdb.Transaction, *, keep_bytes: bool) -> None:
             for key in keys:
-                self._tables.set_aside(transaction, key, reason, keep_bytes=keep_bytes)
+                self._tables.quarantine(transaction, key, reason, keep_bytes=keep_bytes)
             self._tables.put(transaction, [], None)
 
         try:
-            self._database.write(lambda transaction: move(transaction, keep_bytes=True), freeing=True)
-        except FullError:
-            self._database.write(lambda transaction: move(transaction, keep_bytes=False), freeing=True)
+            self._database.write(lambda transaction: move(transaction, keep_bytes=True), allow_reserve=True)
+        except DatabaseFullError:
+            self._database.write(lambda transaction: move(transaction, keep_bytes=False), allow_reserve=True)

@@ -22,7 +22,7 @@ _NEXT_ID = b"next_id"
 _LARGEST_ID = (1 << 63) - 1
 
 
-class Mark(Enum):
+class RecordTag(Enum):
     """What can be special about a record."""
 
     PROTECTED = b"protected"
@@ -31,25 +31,25 @@ class Mark(Enum):
     """Evicted in its turn, but no matter of the run that it was put beside."""
 
     @staticmethod
-    def named(value: bytes) -> "Mark | None":
+    def from_value(value: bytes) -> "RecordTag | None":
         """The mark of a value in the table."""
-        return next((mark for mark in Mark if mark.value == value), None)
+        return next((mark for mark in RecordTag if mark.value == value), None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contents:
+class TableContents:
     """What a database holds."""
 
     sizes: Mapping[int, int]
     """Id -> bytes of its record, oldest first."""
-    marks: Mapping[int, Mark]
+    marks: Mapping[int, RecordTag]
     bad_keys: Sequence[bytes]
     """Keys of records that are no ids."""
 
     @property
     def protected(self) -> set[int]:
         """Ids of what is never evicted."""
-        return {number for number, mark in self.marks.items() if mark is Mark.PROTECTED}
+        return {number for number, mark in self.marks.items() if mark is RecordTag.PROTECTED}
 
 
 def key_of(number: int) -> bytes:
@@ -71,7 +71,7 @@ class Tables:
     def __init__(self, handles: Mapping[str, Any]) -> None:
         self.records, self.damaged, self.reasons, self.marks, self.counters = (handles[name] for name in TABLES)
 
-    def contents(self, transaction: lmdb.Transaction) -> Contents:
+    def contents(self, transaction: lmdb.Transaction) -> TableContents:
         """Ids, sizes and marks; no record is read."""
         sizes: dict[int, int] = {}
         bad_keys: list[bytes] = []
@@ -81,9 +81,9 @@ class Tables:
                 bad_keys.append(bytes(key))
             else:
                 sizes[number] = len(record)
-        named = ((id_of(bytes(key)), Mark.named(bytes(mark))) for key, mark in transaction.cursor(self.marks))
+        named = ((id_of(bytes(key)), RecordTag.from_value(bytes(mark))) for key, mark in transaction.cursor(self.marks))
         marks = {number: mark for number, mark in named if number in sizes and mark is not None}
-        return Contents(sizes=sizes, marks=marks, bad_keys=bad_keys)
+        return TableContents(sizes=sizes, marks=marks, bad_keys=bad_keys)
 
     def next_id(self, transaction: lmdb.Transaction) -> int:
         """The counter, or where that is missing or behind, what comes after the newest record."""
@@ -92,20 +92,20 @@ class Tables:
         newest = id_of(bytes(cursor.key())) if cursor.last() else None
         return max(0 if counted is None else counted, 0 if newest is None else newest + 1)
 
-    def count_on(self, transaction: lmdb.Transaction, next_id: int) -> None:
+    def set_next_id(self, transaction: lmdb.Transaction, next_id: int) -> None:
         """Set the counter."""
         transaction.put(_NEXT_ID, key_of(next_id), db=self.counters)
 
-    def put(self, transaction: lmdb.Transaction, records: Iterable[bytes], mark: Mark | None) -> list[int]:
+    def put(self, transaction: lmdb.Transaction, records: Iterable[bytes], mark: RecordTag | None) -> list[int]:
         """Store new records; their ids."""
         first = number = self.next_id(transaction)
         for record in records:
-            self.put_at(transaction, number, record, mark)
+            self.put_with_id(transaction, number, record, mark)
             number += 1
-        self.count_on(transaction, number)
+        self.set_next_id(transaction, number)
         return list(range(first, number))
 
-    def put_at(self, transaction: lmdb.Transaction, number: int, record: bytes, mark: Mark | None) -> None:
+    def put_with_id(self, transaction: lmdb.Transaction, number: int, record: bytes, mark: RecordTag | None) -> None:
         """Store a record under an id of its own."""
         transaction.put(key_of(number), record, db=self.records)
         if mark is not None:
@@ -117,7 +117,7 @@ class Tables:
             transaction.delete(key_of(number), db=self.records)
             transaction.delete(key_of(number), db=self.marks)
 
-    def set_aside(self, transaction: lmdb.Transaction, key: bytes, reason: str, *, keep_bytes: bool) -> None:
+    def quarantine(self, transaction: lmdb.Transaction, key: bytes, reason: str, *, keep_bytes: bool) -> None:
         """Move a record to the damaged ones, or only its key and the reason."""
         record = transaction.get(key, db=self.records)
         if record is not None:

@@ -1,18 +1,18 @@
-"""`TaskSpaces`: what must be known of a task to tell whether data is of it."""
+"""`TaskSpec`: what must be known of a task to tell whether data is of it."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from gymnasium import spaces
 
-from yamame.environments.adapters.action_masks import without_masks
+from yamame.environments.adapters.action_masks import strip_action_mask
 from yamame.environments.adapters.actions import policy_action_space
 from yamame.records.action_spaces import NativeActionSpace
-from yamame.replay.form import TrajectoryForm
+from yamame.replay.form import TrajectorySchema
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskSpaces:
+class TaskSpec:
     """A task as its environments announce it."""
 
     observation_space: spaces.Space[Any]
@@ -21,12 +21,12 @@ class TaskSpaces:
     """As the environment declares it."""
     horizon: int
     """Largest number of transitions of a trial."""
-    mask_key: str
+    action_mask_key: str
     """Name of the action mask: of a leaf of the observation, or of an entry of info."""
 
     @property
-    def form(self) -> TrajectoryForm:
+    def schema(self) -> TrajectorySchema:
         """What the task's trajectories look like."""
-        return TrajectoryForm.of(
-            without_masks(self.observation_space, self.mask_key), policy_action_space(self.action_space)
+        return TrajectorySchema.from_spaces(
+            strip_action_mask(self.observation_space, self.action_mask_key), policy_action_space(self.action_space)
         )

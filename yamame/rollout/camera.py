@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Bool, Shaped, UInt8
 from PIL import Image, ImageDraw, ImageFont
 
-from yamame.records.interfaces import RenderedEnvironments
+from yamame.records.interfaces import RenderableVectorEnv
 from yamame.records.step import EpisodeStep
 
-Picture = UInt8[np.ndarray, "height width 3"]
-Describe = Callable[[Mapping[str, Shaped[np.ndarray, "..."]]], str]
+Frame = UInt8[np.ndarray, "height width 3"]
+CaptionFn = Callable[[Mapping[str, Shaped[np.ndarray, "..."]]], str]
 """What one environment sees -> a text."""
 
 SMALLEST_SIDE = 320
@@ -20,7 +20,7 @@ LINE_HEIGHT, FONT_SIZE, LETTER_WIDTH = 20, 14, 8
 DESCRIPTION_LINES = 3
 
 
-class Camera:
+class VideoRecorder:
     """`Environments` that behave as those behind it, and show what the first of them does, with a caption.
 
     A picture is taken after every reset and every transition, before the next attempt begins, so that each attempt is
@@ -30,27 +30,27 @@ class Camera:
 
     def __init__(
         self,
-        environments: RenderedEnvironments,
-        show: Callable[[Picture], None],
+        environments: RenderableVectorEnv,
+        show: Callable[[Frame], None],
         *,
         trials: int,
-        describe: Describe | None = None,
+        describe: CaptionFn | None = None,
     ) -> None:
         self._environments, self._show, self._trials = environments, show, trials
         self._describe = describe
         self.num_envs = environments.num_envs
         self.observation_space = environments.observation_space
         self.action_space = environments.action_space
-        self.native_action_space = environments.native_action_space
+        self.env_action_space = environments.env_action_space
         self._trial = self._attempt = self._step = 0
         self._reward = self._return = 0.0
 
     def reset(
-        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+        self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`."""
-        observation = self._environments.reset(mask, new_task)
-        if mask[0]:
+        observation = self._environments.reset(reset_mask, new_task)
+        if reset_mask[0]:
             self._attempt += 1
             if new_task[0]:
                 self._trial, self._attempt, self._step, self._return = self._trial + 1, 1, 0, 0.0
@@ -61,7 +61,7 @@ class Camera:
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         """See `Environments.step`."""
         answer = self._environments.step(action)
-        if answer.live[0]:
+        if answer.is_transition[0]:
             self._step += 1
             self._reward = float(answer.reward[0])
             self._return += self._reward
@@ -84,13 +84,13 @@ class Camera:
             said = self._describe({name: leaf[0] for name, leaf in observation.items()})
             wrapped = wrap(said, max(SMALLEST_SIDE, picture.shape[1]) // LETTER_WIDTH)[:DESCRIPTION_LINES]
             lines += wrapped + [""] * (DESCRIPTION_LINES - len(wrapped))
-        self._show(captioned(picture, tuple(lines)))
+        self._show(add_caption(picture, tuple(lines)))
 
 
-def captioned(picture: Picture, lines: tuple[str, ...]) -> UInt8[np.ndarray, "larger_height larger_width 3"]:
+def add_caption(frame: Frame, lines: tuple[str, ...]) -> UInt8[np.ndarray, "larger_height larger_width 3"]:
     """A picture, enlarged where it is small, with lines of text below it."""
-    scale = -(-SMALLEST_SIDE // max(picture.shape[:2]))
-    large = Image.fromarray(picture.repeat(scale, axis=0).repeat(scale, axis=1))
+    scale = -(-SMALLEST_SIDE // max(frame.shape[:2]))
+    large = Image.fromarray(frame.repeat(scale, axis=0).repeat(scale, axis=1))
     canvas = Image.new("RGB", (max(SMALLEST_SIDE, large.width), large.height + LINE_HEIGHT * len(lines) + 6), "black")
     canvas.paste(large, ((canvas.width - large.width) // 2, 0))
     draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(FONT_SIZE)

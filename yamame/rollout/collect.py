@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from yamame.records.action_spaces import MASK_LEAF, blank_action
+from yamame.records.action_spaces import ACTION_MASK_KEY, zero_action
 from yamame.records.goals import Goals
-from yamame.records.interfaces import ActingPolicy, TrialEnvironments
-from yamame.records.resumable import Resumable, State, set_state_over, state_over
+from yamame.records.interfaces import ActingPolicy, TrialVectorEnv
+from yamame.records.resumable import Stateful, State, load_nested_state_dict, nested_state_dict
 from yamame.records.step import GoalStep, PolicyInput, TrialStep
 from yamame.records.trajectory import Observation, Trajectory
 from yamame.rollout.exploration import Explorer
-from yamame.rollout.faults import FaultConfig, Faults
-from yamame.rollout.tape import Tape
+from yamame.rollout.faults import FaultToleranceConfig, FaultMonitor
+from yamame.rollout.tape import RolloutBuffer
 
 _FLIGHT = ("_row", "_first_row_E", "_version_E", "_announces_success")
 
@@ -30,20 +30,20 @@ class Collector:
 
     def __init__(
         self,
-        environments: TrialEnvironments,
+        environments: TrialVectorEnv,
         task: str,
         explorer: Explorer,
-        faults: FaultConfig | None = None,
+        faults: FaultToleranceConfig | None = None,
     ) -> None:
         self.environments = environments
         self.task = task
         self.explorer = explorer
-        self.faults = Faults(faults or FaultConfig())
+        self.faults = FaultMonitor(faults or FaultToleranceConfig())
         self.env_steps = 0
         """Transitions so far, summed over environments: the clock of exploration. Set it to go on from a checkpoint."""
-        self.env_steps_elsewhere = 0
+        self.remote_env_steps = 0
         """Transitions that other processes of the run made; on the clock of exploration they count as well."""
-        self.restart()
+        self.reset_trials()
 
     def close(self) -> None:
         """Close the environments."""
@@ -57,7 +57,7 @@ class Collector:
         """What else there is to log: nothing."""
         return {}
 
-    def restart(self) -> None:
+    def reset_trials(self) -> None:
         """Drop the trials in flight: the next step begins new ones everywhere."""
         self._input: PolicyInput | None = None
         self._row = 0
@@ -65,36 +65,36 @@ class Collector:
         self._version_E = np.zeros(self.environments.num_envs, np.int64)
         self._announces_success = False
         self._goals_before: GoalStep | None = None
-        self._observations, self._transitions = Tape(), Tape()
+        self._observations, self._transitions = RolloutBuffer(), RolloutBuffer()
 
     def state_dict(self) -> State:
         """The clock, and the trials in flight if the environments can be put back into them (see `Resumable`)."""
-        flight = state_over(self.environments, self, _FLIGHT)
+        flight = nested_state_dict(self.environments, self, _FLIGHT)
         if flight is not None:
             written = (self._row, self._first_row_E)
             flight = {
                 **flight,
                 "input": vars(self._input) if self._input else None,
                 "goals_before": vars(self._goals_before) if self._goals_before else None,
-                "tapes": [tape.state_dict(*written) for tape in (self._observations, self._transitions)],
-                "multiplier": self.explorer.multiplier_E.copy(),
+                "buffers": [tape.state_dict(*written) for tape in (self._observations, self._transitions)],
+                "noise_scale": self.explorer.noise_scale_E.copy(),
             }
-        return {"env_steps": self.env_steps, "faults": self.faults.state_dict(), "flight": flight}
+        return {"env_steps": self.env_steps, "faults": self.faults.state_dict(), "active_trials": flight}
 
     def load_state_dict(self, state: State) -> bool:
         """Go on where `state_dict` was taken; whether the trials in flight do as well, or else new ones begin."""
         self.env_steps = state["env_steps"]
         self.faults.load_state_dict(state["faults"])
-        self.restart()
-        flight = state["flight"]
-        if flight is None or not isinstance(self.environments, Resumable):
+        self.reset_trials()
+        flight = state["active_trials"]
+        if flight is None or not isinstance(self.environments, Stateful):
             return False
-        set_state_over(self.environments, self, flight)
-        for tape, kept in zip((self._observations, self._transitions), flight["tapes"], strict=True):
+        load_nested_state_dict(self.environments, self, flight)
+        for tape, kept in zip((self._observations, self._transitions), flight["buffers"], strict=True):
             tape.load_state_dict(kept)
         self._input = PolicyInput(**flight["input"]) if flight["input"] else None
         self._goals_before = GoalStep(**flight["goals_before"]) if flight["goals_before"] else None
-        self.explorer.multiplier_E[:] = flight["multiplier"]
+        self.explorer.noise_scale_E[:] = flight["noise_scale"]
         return True
 
     def collect(self, policy: ActingPolicy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
@@ -111,9 +111,9 @@ class Collector:
         """One vector step: the trials that it finished, each with the index of its environment."""
         now = self._input or self._begin()
         action = policy.act(now, deterministic=deterministic)
-        mask = now.observation.get(MASK_LEAF)
-        clock = self.env_steps + self.env_steps_elsewhere
-        action = self.explorer.perturb(action, now.time, self.environments.horizon, clock, mask)
+        mask = now.observation.get(ACTION_MASK_KEY)
+        clock = self.env_steps + self.remote_env_steps
+        action = self.explorer.add_noise(action, now.time, self.environments.horizon, clock, mask)
         begins_E = now.time == 0
         if begins_E.any():
             self._version_E[begins_E] = policy.version
@@ -122,11 +122,11 @@ class Collector:
         step = self.environments.step(action)
         self._write_transition(now, action, step)
 
-        self.env_steps += int(np.count_nonzero(step.live))
-        ended_E = (step.terminated | step.truncated) & step.live
+        self.env_steps += int(np.count_nonzero(step.is_transition))
+        ended_E = (step.terminated | step.truncated) & step.is_transition
         self._row += 1
         finished = [(int(env), self._finished(int(env), step)) for env in np.flatnonzero(ended_E)]
-        self.faults.note(step, finished=len(finished))
+        self.faults.record_step(step, finished=len(finished))
         if step.failed is not None:
             finished += self._cut_short(step.failed)
             ended_E |= step.failed
@@ -140,7 +140,7 @@ class Collector:
         return PolicyInput(
             time=np.zeros(num_envs, np.int64),
             observation=self.environments.reset(),
-            previous_action=blank_action(self.environments.action_space, num_envs),
+            previous_action=zero_action(self.environments.action_space, num_envs),
             previous_reward=np.zeros(num_envs, np.float32),
             episode_start=np.ones(num_envs, np.bool_),
         )
@@ -151,7 +151,7 @@ class Collector:
 
     def _write_transition(self, now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: TrialStep) -> None:
         """Flags of the trial itself need no tape: they are false until its last transition."""
-        row = {"action": action, "reward": step.reward, "episode_start": now.episode_start, "live": step.live}
+        row = {"action": action, "reward": step.reward, "episode_start": now.episode_start, "live": step.is_transition}
         if step.success is not None:
             row["success"] = step.success
             self._announces_success = True
@@ -184,7 +184,7 @@ class Collector:
         rows = self._rows(env)
         seen = self._transitions.read("live", *rows).copy()
         seen[-1] = True
-        observation = {name: self._observations.read(name, *rows)[seen] for name in self._observations.names}
+        observation = {name: self._observations.read(name, *rows)[seen] for name in self._observations.columns}
         episode_start = self._transitions.read("episode_start", *rows)[seen]
         return self._trajectory(env, observation, episode_start, self._goals_before, False, True)
 
@@ -214,7 +214,7 @@ class Collector:
             task=self.task,
             horizon=self.environments.horizon,
             policy_version=int(self._version_E[env]),
-            exploration=float(self.explorer.multiplier_E[env]),
+            noise_scale=float(self.explorer.noise_scale_E[env]),
         )
 
     def _rows(self, env: int) -> tuple[int, int, int]:
@@ -229,11 +229,11 @@ class Collector:
     ) -> Goals | None:
         if step is None:
             return None
-        return Goals.of_steps(
+        return Goals.from_steps(
             step.instruction[env],
             self._transitions.read("achieved", *rows)[live],
             tolerance=step.tolerance,
-            hide_plan=step.hide_plan,
+            hide_future_goals=step.hide_future_goals,
         )
 
 
@@ -245,7 +245,7 @@ def _next_input(
     Where trials have ended, others begin. Rows that are not live made no transition: they stay at their time, with
     another observation.
     """
-    live_E = step.live
+    live_E = step.is_transition
     time_E = np.where(ended_E, 0, now.time + live_E)
     previous_action = np.where(live_E.reshape(-1, *[1] * (action.ndim - 1)), action, now.previous_action)
     previous_reward = np.where(live_E, step.reward, now.previous_reward)

@@ -9,7 +9,7 @@ NORMAL_QUANTILE = 1.959963984540054
 """Of 97.5 %."""
 
 
-def mean_ci95(
+def bootstrap_ci95(
     values: Float64[np.ndarray, "trials columns"], seed: int = 0
 ) -> tuple[Float64[np.ndarray, "columns"], Float64[np.ndarray, "columns"]]:
     """Lower and upper ends of the 95 % bootstrap interval (percentiles) of each column's mean; NaN is no value.
@@ -37,7 +37,7 @@ def mean_ci95(
     return low, high
 
 
-def rate_ci95(
+def wilson_ci95(
     successes: Float64[np.ndarray, "columns"], trials: Float64[np.ndarray, "columns"]
 ) -> tuple[Float64[np.ndarray, "columns"], Float64[np.ndarray, "columns"]]:
     """Wilson's score interval of success rates: of some width even where all trials ended alike."""

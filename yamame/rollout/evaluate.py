@@ -8,19 +8,19 @@ import numpy as np
 from jaxtyping import Float64
 
 from yamame.records.errors import UserError
-from yamame.records.interfaces import ActingPolicy, TrialEnvironments
+from yamame.records.interfaces import ActingPolicy, TrialVectorEnv
 from yamame.rollout.collect import Collector
-from yamame.rollout.confidence import mean_ci95, rate_ci95
+from yamame.rollout.confidence import bootstrap_ci95, wilson_ci95
 from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.rollout.faults import FaultConfig
-from yamame.rollout.statistics import TrialSummary, success_rate, summarize
+from yamame.rollout.faults import FaultToleranceConfig
+from yamame.rollout.statistics import TrialSummary, success_rate, summarize_trial
 
-BEGUN_BY = 0.5
+MIN_ATTEMPT_FRACTION = 0.5
 """An attempt counts in the adaptation curves where at least this part of the trials began it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class EvalResult:
     """Result of an evaluation over a fixed number of trials."""
 
     returns: Float64[np.ndarray, "trials"]
@@ -59,13 +59,13 @@ class Evaluation:
 
 def evaluate(
     policy: ActingPolicy,
-    environments: TrialEnvironments,
+    environments: TrialVectorEnv,
     *,
     trials: int,
     deterministic: bool,
     confidence_seed: int = 0,
-    faults: FaultConfig | None = None,
-) -> Evaluation:
+    faults: FaultToleranceConfig | None = None,
+) -> EvalResult:
     """Let `policy` act until exactly `trials` trials are counted; no exploration noise.
 
     Each environment owes a quota of `trials / E` trials (the first ones one more where that is no whole number), set
@@ -79,24 +79,24 @@ def evaluate(
     num_envs = environments.num_envs
     quotas = [trials // num_envs + (env < trials % num_envs) for env in range(num_envs)]
     explorer = Explorer(NoExploration(), environments.action_space, num_envs, np.random.default_rng(0))
-    faults = replace(faults or FaultConfig(), on_fault="drop")
+    faults = replace(faults or FaultToleranceConfig(), on_fault="drop")
     collector = Collector(environments, "", explorer, faults)
     counted: list[list[TrialSummary]] = [[] for _ in range(num_envs)]
     missing = trials
     while missing:
         for env, trajectory in collector.step(policy, deterministic=deterministic):
             if len(counted[env]) < quotas[env]:
-                counted[env].append(summarize(trajectory))
+                counted[env].append(summarize_trial(trajectory))
                 missing -= 1
     return _evaluation([trial for of_env in counted for trial in of_env], confidence_seed)
 
 
-def _evaluation(trials: list[TrialSummary], confidence_seed: int) -> Evaluation:
+def _evaluation(trials: list[TrialSummary], confidence_seed: int) -> EvalResult:
     returns = np.array([trial.total_return for trial in trials])
     of_attempts = _curve([trial.return_per_attempt for trial in trials])
-    low, high = mean_ci95(np.column_stack([returns, of_attempts]), confidence_seed)
+    low, high = bootstrap_ci95(np.column_stack([returns, of_attempts]), confidence_seed)
     success, success_ci95 = _success_per_attempt(trials, of_attempts.shape[1])
-    return Evaluation(
+    return EvalResult(
         returns=returns,
         return_mean=float(returns.mean()),
         return_ci95=(float(low[0]), float(high[0])),
@@ -117,15 +117,15 @@ def _success_per_attempt(
         return None, None
     begun = _curve(announced)[:, :attempts]
     successes, trials_A = np.nansum(begun, axis=0), np.sum(~np.isnan(begun), axis=0).astype(np.float64)
-    return (successes / trials_A).tolist(), _pairs(*rate_ci95(successes, trials_A))
+    return (successes / trials_A).tolist(), _pairs(*wilson_ci95(successes, trials_A))
 
 
 def _curve(of_trials: Sequence[Sequence[float] | Float64[np.ndarray, "_"]]) -> Float64[np.ndarray, "trials attempts"]:
-    """What each trial's attempts gave, NaN where it did not begin one; cut where fewer than `BEGUN_BY` of them did."""
+    """What each trial's attempts gave, NaN where it did not begin one; cut where fewer than `MIN_ATTEMPT_FRACTION` of them did."""
     begun = np.full((len(of_trials), max(map(len, of_trials))), np.nan)
     for row, attempts in zip(begun, of_trials, strict=True):
         row[: len(attempts)] = attempts
-    return begun[:, np.mean(~np.isnan(begun), axis=0) >= BEGUN_BY]
+    return begun[:, np.mean(~np.isnan(begun), axis=0) >= MIN_ATTEMPT_FRACTION]
 
 
 def _pairs(low: Float64[np.ndarray, "n"], high: Float64[np.ndarray, "n"]) -> list[tuple[float, float]]:

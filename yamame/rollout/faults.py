@@ -8,32 +8,32 @@ from typing import Literal, get_args
 
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault, FaultKind
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.records.resumable import State
 from yamame.records.step import TrialStep
-from yamame.rollout.lines import Lines
+from yamame.rollout.lines import RateLimitedPrinter
 
 RESTARTS = "faults/restarts"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FaultConfig:
+class FaultToleranceConfig:
     """What is done about environments that raise, hang, die, or give NaN, infinity or another shape.
 
     They are made anew in any case.
     """
 
-    on_fault: Literal["drop", "cut"] = "drop"
+    on_fault: Literal["drop", "truncate"] = "drop"
     """What becomes of the trial: forgotten, or kept up to the last sound step, as one that was truncated there."""
     max_restarts: int = 100
     """So many more restarts than trials that came to their end are survived; one more ends the run. 0: the first does,
     after the environment's traceback."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "max_restarts", at_least=0)
+        check_range(self, "max_restarts", ge=0)
 
 
-class Faults:
+class FaultMonitor:
     """Counts the faults of some environments, tells of them on stderr, and says when they are too many.
 
     Every trial that comes to its end makes up for one restart. So a run in which more trials succeed than fail goes on
@@ -42,29 +42,29 @@ class Faults:
     `elsewhere` takes the faults instead, where another process counts them.
     """
 
-    def __init__(self, config: FaultConfig, *, elsewhere: Callable[[Fault], None] | None = None) -> None:
+    def __init__(self, config: FaultToleranceConfig, *, forward_to: Callable[[Fault], None] | None = None) -> None:
         self.config = config
         self.finished = 0
         """Trials that came to their end."""
-        self._elsewhere = elsewhere
+        self._forward_to = forward_to
         self._counts: Counter[FaultKind] = Counter()
         self._excess = 0
         self._has_worked = False
-        self._lines = Lines()
+        self._lines = RateLimitedPrinter()
 
-    def note(self, step: TrialStep, *, finished: int) -> None:
+    def record_step(self, step: TrialStep, *, finished: int) -> None:
         """Take note of a step in which so many trials came to their end.
 
         Raises `UserError` where the faults are too many, and where there was one before any transition was made.
         """
         self.finished += finished
-        if self._elsewhere is None:
-            self.count(step.faults, finished=finished, worked=bool(step.live.any()))
+        if self._forward_to is None:
+            self.record_faults(step.faults, finished=finished, worked=bool(step.is_transition.any()))
         else:
             for fault in step.faults:
-                self._elsewhere(fault)
+                self._forward_to(fault)
 
-    def count(self, faults: Sequence[Fault], *, finished: int, worked: bool) -> None:
+    def record_faults(self, faults: Sequence[Fault], *, finished: int, worked: bool) -> None:
         """As `note`, of what happened anywhere while so many trials came to their end; whether any transition was made.
 
         Raises as `note` does.
@@ -75,7 +75,7 @@ class Faults:
         if faults and (self._excess > self.config.max_restarts or not self._has_worked):
             raise self._too_many(faults[-1])
         for fault in faults:
-            self._lines.tell(f"{fault.message} (begun anew; restart {self._counts.total()})")
+            self._lines.print(f"{fault.message} (begun anew; restart {self._counts.total()})")
 
     def state_dict(self) -> State:
         """What was counted; see `Resumable`."""
@@ -92,11 +92,11 @@ class Faults:
         return {RESTARTS: float(self._counts.total()), **kinds}
 
     def _too_many(self, fault: Fault) -> UserError:
-        if fault.trace:
-            print(fault.trace, file=sys.stderr)
+        if fault.traceback:
+            print(fault.traceback, file=sys.stderr)
         why = (
             f"fault {self._counts.total()} of this run, with too few whole trials between them: mend the environment, "
-            f"or raise faults.max_restarts ({self.config.max_restarts})"
+            f"or raise fault_tolerance.max_restarts ({self.config.max_restarts})"
             if self._has_worked
             else "no environment has made a sound step: mend it"
         )

@@ -3,9 +3,9 @@
 import numpy as np
 from jaxtyping import Shaped
 
-from yamame.records.action_spaces import MASK_LEAF, PolicyActionSpace, action_shape, choices
+from yamame.records.action_spaces import ACTION_MASK_KEY, PolicyActionSpace, action_shape, num_choices
 from yamame.records.step import PolicyInput
-from yamame.rollout.uniform import uniform_choices
+from yamame.rollout.uniform import sample_uniform_actions
 
 
 class RandomPolicy:
@@ -15,7 +15,7 @@ class RandomPolicy:
 
     def __init__(self, action_space: PolicyActionSpace, rng: np.random.Generator) -> None:
         self._shape = action_shape(action_space)
-        self._sizes = choices(action_space)
+        self._sizes = num_choices(action_space)
         self._rng = rng
 
     def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:
@@ -24,5 +24,5 @@ class RandomPolicy:
         if not self._sizes:
             return self._rng.uniform(-1.0, 1.0, (num_envs, *self._shape)).astype(np.float32)
         chance_EC = self._rng.random((num_envs, len(self._sizes)))
-        mask_EA = step.observation.get(MASK_LEAF)
-        return uniform_choices(chance_EC, self._sizes, mask_EA).reshape(num_envs, *self._shape)
+        mask_EA = step.observation.get(ACTION_MASK_KEY)
+        return sample_uniform_actions(chance_EC, self._sizes, mask_EA).reshape(num_envs, *self._shape)

@@ -32,7 +32,7 @@ class TrialSummary:
         return float(sum(self.return_per_attempt))
 
 
-class Statistics:
+class TrialStats:
     """Running summary of the last `window` finished trials."""
 
     def __init__(self, window: int = 100) -> None:
@@ -42,9 +42,9 @@ class Statistics:
 
     def add(self, trajectory: Trajectory) -> None:
         """Count a finished trial."""
-        self.add_all([summarize(trajectory)])
+        self.extend([summarize_trial(trajectory)])
 
-    def add_all(self, trials: Iterable[TrialSummary]) -> None:
+    def extend(self, trials: Iterable[TrialSummary]) -> None:
         """Count finished trials, oldest first."""
         for trial in trials:
             self.trials += 1
@@ -56,25 +56,25 @@ class Statistics:
         return mean_per_attempt([trial.return_per_attempt for trial in self._recent])
 
     def metrics(self) -> dict[str, float]:
-        """Means over the window, by `collect/...` key; empty before the first trial.
+        """Means over the window, by `rollout/...` key; empty before the first trial.
 
-        A trial succeeds if any of its transitions announced success; `collect/success_rate` is missing where none of
-        the trials could. `collect/return_attempt_<i>` (from 1) appears where trials have several attempts.
+        A trial succeeds if any of its transitions announced success; `rollout/success_rate` is missing where none of
+        the trials could. `rollout/return_mean_attempt_<i>` (from 1) appears where trials have several attempts.
         """
         if not self._recent:
             return {}
         metrics = {
-            "collect/trials": float(self.trials),
-            "collect/return_mean": float(np.mean([trial.total_return for trial in self._recent])),
-            "collect/trial_length_mean": float(np.mean([trial.length for trial in self._recent])),
+            "rollout/num_trials": float(self.trials),
+            "rollout/return_mean": float(np.mean([trial.total_return for trial in self._recent])),
+            "rollout/trial_length_mean": float(np.mean([trial.length for trial in self._recent])),
         }
         rate = success_rate(self._recent)
         if rate is not None:
-            metrics["collect/success_rate"] = rate
+            metrics["rollout/success_rate"] = rate
         attempts = self.return_per_attempt
         if len(attempts) > 1:
             shown = enumerate(attempts[:MAX_ATTEMPT_METRICS], start=1)
-            metrics |= {f"collect/return_attempt_{attempt}": mean for attempt, mean in shown}
+            metrics |= {f"rollout/return_mean_attempt_{attempt}": mean for attempt, mean in shown}
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Statistics:
         self._recent.extend(TrialSummary(**trial) for trial in state["recent"])
 
 
-def summarize(trajectory: Trajectory) -> TrialSummary:
+def summarize_trial(trajectory: Trajectory) -> TrialSummary:
     """The summary of one finished trial."""
     successes = trajectory.success_per_attempt()
     return TrialSummary(

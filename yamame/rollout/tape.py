@@ -8,7 +8,7 @@ from jaxtyping import Int64, Shaped
 from yamame.records.resumable import State
 
 
-class Tape:
+class RolloutBuffer:
     """Named columns `[capacity, E, ...]`, written a whole row a vector step and read back an environment at a time.
 
     Rows are numbered from 0 for ever. Only those that some trial in flight still needs are kept; the capacity
@@ -21,7 +21,7 @@ class Tape:
         self._columns: dict[str, np.ndarray] = {}
 
     @property
-    def names(self) -> Iterable[str]:
+    def columns(self) -> Iterable[str]:
         """The columns written so far."""
         return self._columns.keys()
 

@@ -13,18 +13,18 @@ from PIL import Image
 
 from yamame.records.errors import UserError
 
-Picture = UInt8[np.ndarray, "height width 3"]
+Frame = UInt8[np.ndarray, "height width 3"]
 FASTEST_GIF = 50.0
 """Pictures per second; viewers slow down GIFs that ask for more."""
 
 
-class Video(ABC):
+class VideoWriter(ABC):
     """A video in the making. The first picture gives its size; others are scaled to it."""
 
     def __init__(self) -> None:
         self._size: tuple[int, int] | None = None
 
-    def add(self, picture: Picture) -> None:
+    def add(self, picture: Frame) -> None:
         """One more picture."""
         image = Image.fromarray(picture)
         self._size = self._size or image.size
@@ -35,11 +35,11 @@ class Video(ABC):
         """One more picture, of the size of the first."""
 
     @abstractmethod
-    def finish(self) -> None:
+    def close(self) -> None:
         """Write what is not written yet. There must be a picture."""
 
 
-class Gif(Video):
+class GifWriter(VideoWriter):
     """An animated GIF; keeps its pictures, in 256 colours, until the end."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
@@ -50,7 +50,7 @@ class Gif(Video):
     def _add(self, image: Image.Image) -> None:
         self._images.append(image.quantize(256, dither=Image.Dither.NONE))
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """See `Video.finish`."""
         first, *others = self._images
         first.save(
@@ -58,7 +58,7 @@ class Gif(Video):
         )
 
 
-class Mp4(Video):
+class Mp4Writer(VideoWriter):
     """MP4 (H.264) through imageio-ffmpeg."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
@@ -78,13 +78,13 @@ class Mp4(Video):
             self._writer.send(None)
         self._writer.send(even.tobytes())
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """See `Video.finish`."""
         if self._writer is not None:
             self._writer.close()
 
 
-def check_video(path: Path) -> None:
+def validate_video_path(path: Path) -> None:
     """Raise `UserError` if no video can be written there, before anything is filmed."""
     if path.suffix not in (".gif", ".mp4"):
         raise UserError(f"cannot write a video into {path}: its name must end in .gif or .mp4")
@@ -95,14 +95,14 @@ def check_video(path: Path) -> None:
 
 
 @contextmanager
-def recording(path: Path, frames_per_second: float) -> Iterator[Video]:
+def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
     """A video that is whole in its file after the block, or not there at all."""
-    check_video(path)
+    validate_video_path(path)
     aside = path.with_name(f".{path.stem}.partial{path.suffix}")
-    video = (Gif if path.suffix == ".gif" else Mp4)(aside, frames_per_second)
+    video = (GifWriter if path.suffix == ".gif" else Mp4Writer)(aside, frames_per_second)
     try:
         yield video
-        video.finish()
+        video.close()
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)

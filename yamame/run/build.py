@@ -6,54 +6,54 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from yamame.learning.compute import Compute, resolve
+from yamame.learning.compute import Compute, resolve_compute
 from yamame.learning.learner import Learner
 from yamame.model.policy import Policy
-from yamame.ops.ranks import ALONE, Ranks
+from yamame.ops.ranks import SINGLE_PROCESS, DistributedContext
 from yamame.records.batch import Batch
-from yamame.records.interfaces import TrialEnvironments
+from yamame.records.interfaces import TrialVectorEnv
 from yamame.records.trajectory import Trajectory
 from yamame.replay.relabel import Relabeler
-from yamame.replay.repair import complete_repair
+from yamame.replay.repair import finish_interrupted_repair
 from yamame.replay.sampler import Sampler
-from yamame.replay.store import LMDBStore
-from yamame.replay.task import TaskSpaces
+from yamame.replay.store import LMDBReplayStore
+from yamame.replay.task import TaskSpec
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import Explorer
-from yamame.rollout.statistics import Statistics
-from yamame.run.cluster.connect import Connection
-from yamame.run.cluster.fleet import Fleet
-from yamame.run.cluster.stand_in import Broadcast, RemoteCollectors
+from yamame.rollout.statistics import TrialStats
+from yamame.run.cluster.connect import RayConnection
+from yamame.run.cluster.fleet import CollectorPool
+from yamame.run.cluster.stand_in import WeightPublisher, RayCollector
 from yamame.run.config import RunConfig
-from yamame.run.new_agent import new_agent
-from yamame.run.offline import Clock, open_offline
+from yamame.run.new_agent import build_agent
+from yamame.run.offline import OfflineCollector, open_offline_store
 from yamame.run.run_directory import OFFLINE
-from yamame.run.shares import compute_of_rank
+from yamame.run.shares import compute_for_rank
 
 _STREAMS = 6
 """Random streams of a learner."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class TrainingComponents:
     """Everything that a run in one process is made of, or one of a run's learners."""
 
     learner: Learner
-    policy: Policy | Broadcast
-    collector: Collector | Clock | RemoteCollectors
-    store: LMDBStore
-    offline: LMDBStore | None
+    policy: Policy | WeightPublisher
+    collector: Collector | OfflineCollector | RayCollector
+    store: LMDBReplayStore
+    offline: LMDBReplayStore | None
     """What others experienced; None where the run learns from its own alone."""
     sampler: Sampler
-    statistics: Statistics
+    statistics: TrialStats
     generator: torch.Generator
     """Draws the policy's actions."""
     rng: np.random.Generator
     """Draws exploration."""
 
-    def step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
-        """A vector step: see `Collector.step`, or `RemoteCollectors.step` where it is made elsewhere."""
-        if isinstance(self.collector, RemoteCollectors):
+    def collect_step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
+        """A vector step: see `Collector.step`, or `RayCollector.step` where it is made elsewhere."""
+        if isinstance(self.collector, RayCollector):
             return self.collector.step(deterministic=deterministic)
         assert isinstance(self.policy, Policy)
         return self.collector.step(self.policy, deterministic=deterministic)
@@ -66,14 +66,14 @@ class Parts:
             self.offline.close()
 
 
-def build(
+def build_components(
     config: RunConfig,
     replay_directory: Path,
     *,
     restarts: int,
-    ranks: Ranks = ALONE,
-    connection: Connection | None = None,
-) -> Parts:
+    ranks: DistributedContext = SINGLE_PROCESS,
+    connection: RayConnection | None = None,
+) -> TrainingComponents:
     """All parts, from independent random streams of the config's seed.
 
     `restarts` counts earlier processes of the same run: environments cannot be restored, so each process gives them
@@ -84,17 +84,17 @@ def build(
     root = root.spawn(_STREAMS + ranks.rank)[-1] if ranks.rank else root
     weights, learning, acting, exploring, sampling, environments = root.spawn(_STREAMS)
     environment_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
-    acts_here = not (config.offline.alone or connection)
-    num_envs = config.num_envs if acts_here else config.env.fixed_num_envs or 1
+    acts_here = not (config.offline.is_offline_only or connection)
+    num_envs = config.num_envs if acts_here else config.env.required_num_envs or 1
     trials = config.env.build(num_envs, environment_seed)
-    agent = new_agent(
+    agent = build_agent(
         config,
         trials.observation_space,
         trials.action_space,
         trials.horizon,
         seed=int(weights.generate_state(1)[0]),
     )
-    compute = resolve_compute(config, ranks)
+    compute = resolve_run_compute(config, ranks)
     learner = Learner(
         agent,
         config.learner,
@@ -104,33 +104,33 @@ def build(
     )
     generator = _torch_generator(acting, compute.device)
     rng = np.random.default_rng(exploring)
-    task = TaskSpaces(
+    task = TaskSpec(
         observation_space=trials.observation_space,
-        action_space=trials.native_action_space,
+        action_space=trials.env_action_space,
         horizon=trials.horizon,
-        mask_key=config.env.mask_key,
+        action_mask_key=config.env.action_mask_key,
     )
-    complete_repair(replay_directory)
-    store = LMDBStore(
+    finish_interrupted_repair(replay_directory)
+    store = LMDBReplayStore(
         replay_directory,
         capacity_trajectories=config.replay.capacity_trajectories,
         capacity_bytes=config.replay.capacity_bytes,
         cache_bytes=config.replay.cache_bytes,
-        max_bytes=config.replay.max_bytes,
+        max_bytes=config.replay.max_disk_bytes,
         compression_level=config.replay.compression_level,
-        held_syncs=config.keep_checkpoints,
-        form=task.form,
+        retained_checkpoints=config.keep_checkpoints,
+        schema=task.schema,
     )
-    offline = open_offline(replay_directory.with_name(OFFLINE), config, task) if config.offline.data else None
-    policy: Policy | Broadcast
-    collector: Collector | Clock | RemoteCollectors
+    offline = open_offline_store(replay_directory.with_name(OFFLINE), config, task) if config.offline.data else None
+    policy: Policy | WeightPublisher
+    collector: Collector | OfflineCollector | RayCollector
     if connection:
         collector = _collectors(config, trials, connection, rank=ranks.rank, restarts=restarts)
-        policy = Broadcast(collector)
+        policy = WeightPublisher(collector)
     else:
         collector = _collector(config, trials, rng)
         policy = Policy(agent, num_envs=config.num_envs, generator=generator)
-    return Parts(
+    return TrainingComponents(
         learner=learner,
         policy=policy,
         collector=collector,
@@ -139,36 +139,36 @@ def build(
         sampler=Sampler(
             store,
             config=config.replay,
-            context_length=config.context,
+            context_length=config.resolved_context_length,
             rng=np.random.default_rng(sampling),
             relabel=Relabeler(config.replay.relabel),
-            prepare=Batch.pin if compute.device.type == "cuda" else None,
+            prepare=Batch.pin_memory if compute.device.type == "cuda" else None,
             offline=offline,
-            offline_windows=config.offline.windows(config.replay.batch_size),
+            offline_windows=config.offline.num_windows(config.replay.batch_size),
         ),
-        statistics=Statistics(),
+        statistics=TrialStats(),
         generator=generator,
         rng=rng,
     )
 
 
-def _collector(config: RunConfig, trials: TrialEnvironments, rng: np.random.Generator) -> Collector | Clock:
-    if config.offline.alone:
-        return Clock(trials, env_steps=config.env_steps, num_envs=config.num_envs)
+def _collector(config: RunConfig, trials: TrialVectorEnv, rng: np.random.Generator) -> Collector | OfflineCollector:
+    if config.offline.is_offline_only:
+        return OfflineCollector(trials, env_steps=config.env_steps, num_envs=config.num_envs)
     explorer = Explorer(config.exploration, trials.action_space, config.num_envs, rng)
-    return Collector(trials, config.env.task, explorer, config.faults)
+    return Collector(trials, config.env.task_name, explorer, config.fault_tolerance)
 
 
 def _collectors(
-    config: RunConfig, trials: TrialEnvironments, connection: Connection, *, rank: int, restarts: int
-) -> RemoteCollectors:
-    return RemoteCollectors(Fleet(config, connection, rank=rank, restarts=restarts), trials, config)
+    config: RunConfig, trials: TrialVectorEnv, connection: RayConnection, *, rank: int, restarts: int
+) -> RayCollector:
+    return RayCollector(CollectorPool(config, connection, rank=rank, restarts=restarts), trials, config)
 
 
-def resolve_compute(config: RunConfig, ranks: Ranks = ALONE) -> Compute:
+def resolve_run_compute(config: RunConfig, ranks: DistributedContext = SINGLE_PROCESS) -> Compute:
     """What a run, or one of its learners, learns with on this machine."""
-    compute = config.compute if ranks.alone else compute_of_rank(config.compute, ranks.local_rank, ranks.local_world)
-    return resolve(compute, width=config.agent.trajectory_encoder.state_size, updates=config.updates)
+    compute = config.compute if ranks.is_single_process else compute_for_rank(config.compute, ranks.local_rank, ranks.local_world_size)
+    return resolve_compute(compute, width=config.agent.trajectory_encoder.state_size, updates=config.total_updates)
 
 
 def _torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from yamame.environments.config import EnvironmentConfig
+from yamame.environments.config import EnvConfig
 from yamame.learning.learner import LearnerConfig
 from yamame.learning.losses.td import TDLoss
 from yamame.model.agent import AgentConfig
-from yamame.model.discounts import SHORT
+from yamame.model.discounts import SHORT_GAMMAS
 from yamame.model.heads.actor import ActorConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
-from yamame.rollout.exploration import BiLevelEpsilon
-from yamame.run.config import EvaluationConfig, RunConfig
+from yamame.rollout.exploration import BilevelEpsilonGreedy
+from yamame.run.config import EvalConfig, RunConfig
 from yamame.run.pace import PaceConfig
 from yamame.run.sizes import SIZES
 
@@ -19,8 +19,8 @@ LONGEST_CONTEXT = 256
 
 def small_agent(
     *,
-    acting_discount: float,
-    discounts: tuple[float, ...] = SHORT,
+    acting_gamma: float,
+    discounts: tuple[float, ...] = SHORT_GAMMAS,
     head_width: int = 128,
     probability_clip: tuple[float, float] = ActorConfig.probability_clip,
     token_shift: bool = False,
@@ -29,23 +29,23 @@ def small_agent(
     agent = AgentConfig(
         trajectory_encoder=TransformerConfig(token_shift=token_shift),
         actor=ActorConfig(probability_clip=probability_clip),
-        discounts=discounts,
-        acting_discount=acting_discount,
+        gammas=discounts,
+        acting_gamma=acting_gamma,
     )
-    return replace(SIZES["small"], head_hidden=(head_width, head_width)).of(agent)
+    return replace(SIZES["small"], head_hidden=(head_width, head_width)).apply_to(agent)
 
 
-def default_config(env: EnvironmentConfig, *, env_steps: int = 300_000) -> RunConfig:
+def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     """A small agent, a whole trial of memory (at most 256 steps), noise that fades over the first half of the run."""
-    context = min(env.trial_length, LONGEST_CONTEXT)
+    context = min(env.max_trial_steps, LONGEST_CONTEXT)
     return RunConfig(
         env=env,
         num_envs=24,
         env_steps=env_steps,
         context_length=context,
-        agent=small_agent(acting_discount=0.99),
-        learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, warmup_updates=100),
-        exploration=BiLevelEpsilon(anneal_steps=max(1, env_steps // 2)),
+        agent=small_agent(acting_gamma=0.99),
+        learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100),
+        exploration=BilevelEpsilonGreedy(anneal_env_steps=max(1, env_steps // 2)),
         pace=PaceConfig(updates_per_env_step=2.0 / context, round_env_steps=24 * context),
-        evaluation=EvaluationConfig(every_env_steps=max(1, env_steps // 20), trials=32),
+        eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32),
     )

@@ -65,7 +65,7 @@ def finish(figure: "Figure") -> "Figure":
 
 
 @contextlib.contextmanager
-def axes_in(path: Path, *, rows: int = 1, columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
+def figure_axes(path: Path, *, rows: int = 1, columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
     """Axes of a new figure (an array of them, row by row, if there are several), which is saved on leaving."""
     width = WIDTH if columns == 1 else 5.2 * columns
     figure, panels = new_figure(rows=rows, columns=columns, width=width, height=height)
@@ -73,7 +73,7 @@ def axes_in(path: Path, *, rows: int = 1, columns: int = 1, height: float = HEIG
     finish(figure).savefig(path, dpi=150)
 
 
-def draw_band(
+def plot_band(
     axes: "Axes",
     x: Float64[np.ndarray, "points"],
     mean: Float64[np.ndarray, "points"],
@@ -95,7 +95,7 @@ def draw_band(
         axes.plot(x[-1:], mean[-1:], "o", markersize=6, **on_top)
 
 
-def draw_random(axes: "Axes", value: float | None, label: str = RANDOM) -> None:
+def plot_random_baseline(axes: "Axes", value: float | None, label: str = RANDOM) -> None:
     """A dashed line for what there is to compare with; none where that is not known."""
     if value is not None:
         axes.axhline(value, color=RANDOM_COLOR, linestyle="--", linewidth=1.2, label=label)

@@ -6,26 +6,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from yamame.run.run_directory import ENDING
+from yamame.run.run_directory import STATUS
 
-How = Literal["stopped", "failed"]
+ExitKind = Literal["stopped", "failed"]
 
 
-def note_ending(directory: Path, how: How, why: str) -> None:
+def write_status(directory: Path, how: ExitKind, why: str) -> None:
     """Leave word in the run's folder; a disk that takes nothing more is not complained about again."""
-    aside = (directory / ENDING).with_suffix(".partial")
+    aside = (directory / STATUS).with_suffix(".partial")
     with contextlib.suppress(OSError):
-        aside.write_text(json.dumps({"how": how, "why": " ".join(why.split())}) + "\n", encoding="utf-8")
-        aside.replace(directory / ENDING)
+        aside.write_text(json.dumps({"status": how, "reason": " ".join(why.split())}) + "\n", encoding="utf-8")
+        aside.replace(directory / STATUS)
 
 
 @contextlib.contextmanager
-def telling_of_failure(directory: Path) -> Iterator[None]:
+def record_failure(directory: Path) -> Iterator[None]:
     """Forget how an earlier process ended; what goes wrong inside is noted, and raised on."""
-    (directory / ENDING).unlink(missing_ok=True)
+    (directory / STATUS).unlink(missing_ok=True)
     try:
         yield
     except Exception as problem:
         known = type(problem).__module__.startswith("yamame.")
-        note_ending(directory, "failed", str(problem) if known else f"{type(problem).__name__}: {problem}".rstrip(": "))
+        write_status(directory, "failed", str(problem) if known else f"{type(problem).__name__}: {problem}".rstrip(": "))
         raise

@@ -11,7 +11,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import RecordWriter
 
 
-class EventFile:
+class TensorBoardWriter:
     """A new event file in a folder, which may have some; every write reaches the operating system at once.
 
     `begins_at`: the step from which on TensorBoard is to hide what other files in the folder have.

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from yamame.run.drawing import COLORS, RANDOM, RANDOM_COLOR, axes_in, compact, draw_random
-from yamame.run.metrics import EVALUATION_HIGH, EVALUATION_LOW, EVALUATION_RETURN, RETURN
+from yamame.run.drawing import COLORS, RANDOM, RANDOM_COLOR, figure_axes, compact, plot_random_baseline
+from yamame.run.metrics import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, RETURN
 
 TRAINING_COLOR, EVALUATION_COLOR, SUCCESS_COLOR = COLORS[:3]
 
 
-def draw_learning_curve(
+def plot_learning_curve(
     path: Path, metrics: list[dict[str, Any]], evaluation: Mapping[str, Any], random_return: float | None
 ) -> None:
     """The return of training and of all evaluations against environment steps; `evaluation` is the final one."""
-    with axes_in(path) as axes:
+    with figure_axes(path) as axes:
         steps, returns = _series(metrics)
         if len(steps) > 10:
             axes.plot(steps, returns, color=TRAINING_COLOR, alpha=0.25, linewidth=1)
@@ -28,7 +28,7 @@ def draw_learning_curve(
         axes.errorbar(
             at, mean, whiskers, color=EVALUATION_COLOR, marker="o", markersize=5, capsize=3, label="evaluation, 95 % CI"
         )
-        draw_random(axes, random_return)
+        plot_random_baseline(axes, random_return)
         axes.set(xlabel="environment steps", ylabel="mean return of a trial", title="Learning curve")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.xaxis.set_major_formatter(compact)
@@ -36,18 +36,18 @@ def draw_learning_curve(
         axes.legend(frameon=False)
 
 
-def draw_adaptation(path: Path, evaluation: Mapping[str, Any], random_actions: Mapping[str, Any] | None) -> None:
+def plot_attempts(path: Path, evaluation: Mapping[str, Any], random_actions: Mapping[str, Any] | None) -> None:
     """What each attempt of a trial earns and how often it succeeds, with 95 % bands; both are keys of `evaluation`."""
     returns, success = evaluation["return_per_attempt"], evaluation.get("success_per_attempt")
     if len(returns) == 1:
-        with axes_in(path) as axes:
+        with figure_axes(path) as axes:
             _draw_one_attempt(axes, evaluation, random_actions["return_mean"] if random_actions else None)
         return
-    with axes_in(path, rows=1 if success is None else 2, height=4.2 if success is None else 6.6) as axes:
+    with figure_axes(path, rows=1 if success is None else 2, height=4.2 if success is None else 6.6) as axes:
         of_return = axes if success is None else axes[0]
         _draw_band(of_return, returns, evaluation["return_per_attempt_ci95"], TRAINING_COLOR)
         share = float(np.mean(random_actions["return_per_attempt"])) if random_actions else None
-        draw_random(of_return, share, "random actions, average attempt")
+        plot_random_baseline(of_return, share, "random actions, average attempt")
         of_return.set(ylabel="mean return of the attempt", title="Adaptation within a trial")
         of_return.legend(frameon=False)
         if success is not None:
@@ -92,7 +92,7 @@ def _series(metrics: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
 
 def _evaluations(metrics: list[dict[str, Any]], final: Mapping[str, Any]) -> np.ndarray:
     """Environment steps, mean, lower and upper end of every evaluation, as rows; the final one last."""
-    keys = ("env_steps", EVALUATION_RETURN, EVALUATION_LOW, EVALUATION_HIGH)
+    keys = ("env_steps", EVAL_RETURN, EVAL_LOW, EVAL_HIGH)
     earlier = [[line.get(key) for key in keys] for line in metrics if line["env_steps"] < final["env_steps"]]
     last = [final["env_steps"], final["return_mean"], *final["return_ci95"]]
     return np.array([*(point for point in earlier if None not in point), last], float).T

@@ -9,55 +9,55 @@ import numpy as np
 import torch
 from jaxtyping import Shaped
 
-from yamame.environments.goal_config import GoalEnvironmentConfig, told
-from yamame.environments.trials import Trials
+from yamame.environments.goal_config import GoalEnvConfig, apply_instruction
+from yamame.environments.trials import TrialWrapper
 from yamame.model.policy import Policy
 from yamame.records.errors import UserError
 from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF
-from yamame.records.interfaces import RenderedEnvironments
-from yamame.rollout.camera import Camera
-from yamame.rollout.evaluate import Evaluation, evaluate
-from yamame.rollout.video import check_video, recording
+from yamame.records.interfaces import RenderableVectorEnv
+from yamame.rollout.camera import VideoRecorder
+from yamame.rollout.evaluate import EvalResult, evaluate
+from yamame.rollout.video import validate_video_path, open_video
 from yamame.run.config import RunConfig
 from yamame.run.judge import EVALUATION_SEED
-from yamame.run.session import NEWEST, load_agent, read_config
+from yamame.run.session import LATEST, load_agent, read_config
 
 
-def film_run(
+def record_video(
     directory: Path,
     path: Path,
     *,
     instruction: str = "",
     trials: int = 1,
     seed: int | None = None,
-    checkpoint: str = NEWEST,
+    checkpoint: str = LATEST,
     config: RunConfig | None = None,
-) -> Evaluation:
+) -> EvalResult:
     """Film the greedy policy of a run's checkpoint: `trials` of what it is judged on, from `seed`.
 
     `instruction` is what to do, instead of what the task would draw. Raises `UserError` for a file that cannot be
     written, for a task that has no pictures, and for an instruction that nobody can follow there. `checkpoint` and
     `config` are as in `evaluate_run`. Returns how the filmed trials went.
     """
-    check_video(path)
+    validate_video_path(path)
     if trials < 1:
         raise UserError(f"cannot film {trials} trials: give at least 1")
-    env = told((config or read_config(directory)).env.for_evaluation(), instruction)
+    env = apply_instruction((config or read_config(directory)).env.eval_config(), instruction)
     agent, _ = load_agent(directory, checkpoint)
     seed = EVALUATION_SEED if seed is None else seed
-    with closing(env.build_rendered(seed)) as plain:
-        if not isinstance(plain, Trials) or not isinstance(plain.environments, RenderedEnvironments):
-            raise UserError(f"{env.task} cannot be filmed: it has no pictures")
-        with recording(path, plain.environments.frames_per_second) as video:
-            describe = partial(_describe, env) if isinstance(env, GoalEnvironmentConfig) else None
-            camera = Camera(plain.environments, video.add, trials=trials, describe=describe)
-            filmed = Trials(camera, horizon=plain.horizon, attempts=plain.attempts)
-            generator = torch.Generator(agent.discounts_G.device).manual_seed(seed)
+    with closing(env.build_for_rendering(seed)) as plain:
+        if not isinstance(plain, TrialWrapper) or not isinstance(plain.environments, RenderableVectorEnv):
+            raise UserError(f"{env.task_name} cannot be filmed: it has no pictures")
+        with open_video(path, plain.environments.render_fps) as video:
+            describe = partial(_describe, env) if isinstance(env, GoalEnvConfig) else None
+            camera = VideoRecorder(plain.environments, video.add, trials=trials, describe=describe)
+            filmed = TrialWrapper(camera, horizon=plain.horizon, attempts=plain.attempts)
+            generator = torch.Generator(agent.gammas_G.device).manual_seed(seed)
             policy = Policy(agent, num_envs=camera.num_envs, generator=generator)
             return evaluate(policy, filmed, trials=trials * camera.num_envs, deterministic=True)
 
 
-def _describe(env: GoalEnvironmentConfig, seen: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:
+def _describe(env: GoalEnvConfig, seen: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:
     """How far the instruction is followed; nothing where there is none."""
     if INSTRUCTION_LEAF not in seen:
         return ""

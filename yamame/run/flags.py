@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from yamame.records.errors import FieldError, UserError
+from yamame.records.errors import ConfigFieldError, UserError
 from yamame.run.typed_fields import Field, MisfitError, children, conform, describe, is_config, is_text_type, leaves
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def parse_flags(default: T, args: list[str], prog: str) -> T:
                 prog=prog,
                 config=(tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed),
             )
-    except FieldError as error:
+    except ConfigFieldError as error:
         raise UserError(f"{_flag_of(error, default, args)} {error.problem}") from error
     except SystemExit as exit_:
         if not exit_.code:
@@ -128,7 +128,7 @@ def _replaced(config: Any, new: Mapping[str, Any], above: str) -> Any:
         return type(config)(new.get(str(index), part) for index, part in enumerate(config))
     try:
         return dataclasses.replace(config, **new)
-    except FieldError as error:
+    except ConfigFieldError as error:
         raise UserError(f"{above}{error}") from error
     except (TypeError, ValueError) as problem:
         named = above + next(iter(new)) if len(new) == 1 else above.rstrip(".")
@@ -140,14 +140,14 @@ def _unknown_field(path: str, root: Any) -> str:
     return f"no field {path!r}: " + (f"did you mean {guess!r}?" if guess else "see --help for all of them")
 
 
-def _flag_of(error: FieldError, config: Any, args: Sequence[str]) -> str:
+def _flag_of(error: ConfigFieldError, config: Any, args: Sequence[str]) -> str:
     """The flag of the field that holds what it may not: one that was given, if several could be meant."""
     flags = [_flag(path) for path in _paths_of(error, config)]
     given = {_flag(arg[2:].partition("=")[0]) for arg in args if arg.startswith("--")}
     return next((flag for flag in flags if flag in given), flags[0] if flags else error.field)
 
 
-def _paths_of(error: FieldError, config: Any, path: str = "") -> Iterator[str]:
+def _paths_of(error: ConfigFieldError, config: Any, path: str = "") -> Iterator[str]:
     if type(config) is error.config_class:
         yield f"{path}{error.field}"
     for child in children(config):

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from yamame.ops.ranks import ALONE, LostRankError, Ranks, joined, meeting_place
+from yamame.ops.ranks import SINGLE_PROCESS, PeerLostError, DistributedContext, init_distributed, create_tcp_store
 from yamame.records.errors import RunFailedError, UserError
 from yamame.run.config import RunConfig
-from yamame.run.ending import note_ending
-from yamame.run.launched import Work, live
+from yamame.run.ending import write_status
+from yamame.run.launched import TrainFn, learner_main
 from yamame.run.run_directory import CONFIG
-from yamame.run.shares import compute_of_rank
+from yamame.run.shares import compute_for_rank
 from yamame.run.signals import StopSignal
 
 _GRACE_SECONDS = 10.0
@@ -28,40 +28,40 @@ _GRACE_SECONDS = 10.0
 _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def must_launch(config: RunConfig) -> bool:
+def should_launch(config: RunConfig) -> bool:
     """Whether this process is to begin others for a run, since torchrun has not."""
-    return config.learners > 1 and not _under_torchrun()
+    return config.num_learners > 1 and not _under_torchrun()
 
 
-def speaks() -> bool:
+def is_output_process() -> bool:
     """Whether what a run comes to is told by this process: by all but further ones of torchrun."""
     return not _under_torchrun() or os.environ["RANK"] == "0"
 
 
 @contextmanager
-def this_rank(config: RunConfig) -> Iterator[Ranks]:
+def current_context(config: RunConfig) -> Iterator[DistributedContext]:
     """What this process is: alone, or one of those that torchrun began.
 
     `UserError` where these are not as many as the run's learners, and where another one is lost.
     """
     world = int(os.environ["WORLD_SIZE"]) if _under_torchrun() else 1
-    if world != config.learners:
+    if world != config.num_learners:
         raise UserError(
-            f"torchrun began {world} processes for a run with {config.learners} learners: give as many to both"
+            f"torchrun began {world} processes for a run with {config.num_learners} learners: give as many to both"
         )
     if world == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     rank, local_rank, local_world = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-    device = torch.device(compute_of_rank(config.compute, local_rank, local_world).device).type
+    device = torch.device(compute_for_rank(config.compute, local_rank, local_world).device).type
     try:
-        with joined(rank, world, local_rank=local_rank, local_world=local_world, device=device) as ranks:
+        with init_distributed(rank, world, local_rank=local_rank, local_world_size=local_world, device=device) as ranks:
             yield ranks
-    except LostRankError as lost:
+    except PeerLostError as lost:
         raise UserError(f"{lost}: yamame resume goes on from the last checkpoint") from lost
 
 
-def launch(work: Work, config: RunConfig, directory: Path, *arguments: Any) -> dict[str, Any]:
+def launch(work: TrainFn, config: RunConfig, directory: Path, *arguments: Any) -> dict[str, Any]:
     """What `work(ranks, config, directory, *arguments)` gives on the first of `config.learners` processes.
 
     A first signal reaches all of them, once; a second one ends all at once. Raises what one process would: `UserError`
@@ -70,9 +70,9 @@ def launch(work: Work, config: RunConfig, directory: Path, *arguments: Any) -> d
     """
     crew: list[_Member] = []
     try:
-        store = meeting_place()
+        store = create_tcp_store()
         with _deaf_to_the_terminal():
-            for rank in range(config.learners):
+            for rank in range(config.num_learners):
                 crew.append(_Member(rank, store.port, work, config, (directory, *arguments)))
         with StopSignal() as stop:
             _watch(crew, stop)
@@ -88,14 +88,14 @@ def launch(work: Work, config: RunConfig, directory: Path, *arguments: Any) -> d
     if stop.requested and not isinstance(failure, UserError):
         signal.raise_signal(signal.Signals[stop.requested])
     if directory.exists():
-        note_ending(directory, "failed", str(failure))
+        write_status(directory, "failed", str(failure))
     raise failure
 
 
 class _Member:
     """One learner's process, as its parent knows it."""
 
-    def __init__(self, rank: int, port: int, work: Work, config: RunConfig, arguments: Sequence[Any]) -> None:
+    def __init__(self, rank: int, port: int, work: TrainFn, config: RunConfig, arguments: Sequence[Any]) -> None:
         self.rank = rank
         self.said = ""
         self.what: Any = None
@@ -105,7 +105,7 @@ class _Member:
         orders, self._orders = context.Pipe(duplex=False)
         self.reports, reports = context.Pipe(duplex=False)
         self.process = context.Process(
-            target=live, args=(rank, port, orders, reports, work, config, *arguments), name=f"learner {rank}"
+            target=learner_main, args=(rank, port, orders, reports, work, config, *arguments), name=f"learner {rank}"
         )
         try:
             self.process.start()

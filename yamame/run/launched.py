@@ -14,24 +14,24 @@ from typing import Any
 
 import torch
 
-from yamame.ops.ranks import LostRankError, joined, meeting_place
+from yamame.ops.ranks import PeerLostError, init_distributed, create_tcp_store
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
-from yamame.run.shares import compute_of_rank
+from yamame.run.shares import compute_for_rank
 
-Work = Callable[..., dict[str, Any]]
+TrainFn = Callable[..., dict[str, Any]]
 """Takes `Ranks`, the config, the run's directory and more."""
 
 _LAST_SECONDS = 60.0
 """Without a parent a process stops as by a signal, and ends after so long in any case."""
 
 
-def live(
+def learner_main(
     rank: int,
     port: int,
     orders: Connection,
     reports: Connection,
-    work: Work,
+    work: TrainFn,
     config: RunConfig,
     directory: Path,
     *arguments: Any,
@@ -45,18 +45,18 @@ def live(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_obey, args=(orders,), daemon=True).start()
     _report(reports, ("begun", None))
-    world = config.learners
+    world = config.num_learners
     code = 1
     try:
-        device = torch.device(compute_of_rank(config.compute, rank, world).device).type
-        place = meeting_place(port)
-        with joined(rank, world, local_rank=rank, local_world=world, device=device, store=place) as ranks:
+        device = torch.device(compute_for_rank(config.compute, rank, world).device).type
+        place = create_tcp_store(port)
+        with init_distributed(rank, world, local_rank=rank, local_world_size=world, device=device, store=place) as ranks:
             done = work(ranks, config, directory, *arguments)
-            _report(reports, ("done", done if ranks.is_first else None))
+            _report(reports, ("done", done if ranks.is_main else None))
         code = 0
     except UserError as mistake:
         _report(reports, ("mistake", str(mistake)))
-    except LostRankError as lost:
+    except PeerLostError as lost:
         _report(reports, ("lost", str(lost)))
     except KeyboardInterrupt:
         code = 130

@@ -9,30 +9,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsFloat
 
-from yamame.records.errors import explained
+from yamame.records.errors import wrap_os_errors
 
 METRICS_FILE = "metrics.jsonl"
 
-RETURN = "collect/return_mean"
-SUCCESS = "collect/success_rate"
-EVALUATION = "evaluate"
-EVALUATION_TRAINING_TASKS = "evaluate_training_tasks"
-EVALUATION_RETURN = f"{EVALUATION}/return_mean"
-EVALUATION_LOW = f"{EVALUATION}/return_ci95_low"
-EVALUATION_HIGH = f"{EVALUATION}/return_ci95_high"
-EVALUATION_SUCCESS = f"{EVALUATION}/success_rate"
-EVALUATION_RETURN_TRAINING_TASKS = f"{EVALUATION_TRAINING_TASKS}/return_mean"
-ENV_STEPS_PER_SECOND = "speed/env_steps_per_second"
-UPDATES_PER_SECOND = "speed/updates_per_second"
+RETURN = "rollout/return_mean"
+SUCCESS = "rollout/success_rate"
+EVAL = "eval"
+EVAL_TRAIN_TASKS = "eval_train_tasks"
+EVAL_RETURN = f"{EVAL}/return_mean"
+EVAL_LOW = f"{EVAL}/return_ci95_low"
+EVAL_HIGH = f"{EVAL}/return_ci95_high"
+EVAL_SUCCESS = f"{EVAL}/success_rate"
+EVAL_RETURN_TRAIN_TASKS = f"{EVAL_TRAIN_TASKS}/return_mean"
+ENV_STEPS_PER_SECOND = "time/env_steps_per_second"
+UPDATES_PER_SECOND = "time/updates_per_second"
 
-GLOSSARY: Mapping[str, str] = {
+METRIC_DESCRIPTIONS: Mapping[str, str] = {
     RETURN: "mean return of the last 100 training trials, exploration noise included",
     SUCCESS: "fraction of those trials in which the task announced success, 0 to 1",
-    EVALUATION_RETURN: "mean return of evaluation trials, without exploration noise, on test tasks where there are any",
-    EVALUATION_LOW: "lower end of the 95 % confidence interval of that mean",
-    EVALUATION_HIGH: "upper end of the 95 % confidence interval of that mean",
-    EVALUATION_SUCCESS: "fraction of the evaluation trials in which the task announced success, 0 to 1",
-    EVALUATION_RETURN_TRAINING_TASKS: "the like on the training tasks, where the benchmark keeps test tasks apart",
+    EVAL_RETURN: "mean return of evaluation trials, without exploration noise, on test tasks where there are any",
+    EVAL_LOW: "lower end of the 95 % confidence interval of that mean",
+    EVAL_HIGH: "upper end of the 95 % confidence interval of that mean",
+    EVAL_SUCCESS: "fraction of the evaluation trials in which the task announced success, 0 to 1",
+    EVAL_RETURN_TRAIN_TASKS: "the like on the training tasks, where the benchmark keeps test tasks apart",
     ENV_STEPS_PER_SECOND: "environment steps per second of wall time since the last line, all environments together",
     UPDATES_PER_SECOND: "gradient updates per second of wall time since the last line",
 }
@@ -41,7 +41,7 @@ GLOSSARY: Mapping[str, str] = {
 _KEY = re.compile(r"[a-z0-9_]+/\S+")
 
 
-class MetricWriter:
+class MetricLogger:
     """Writes `directory/metrics.jsonl` and `directory/tensorboard/`; every line reaches the operating system at once.
 
     A line has `env_steps`, `updates`, `wall_seconds` and values under `group/name`; a value that is not finite is
@@ -65,25 +65,25 @@ class MetricWriter:
                 raise ValueError(f"metric key {key!r} is not of the form group/name")
         finite = {key: number if math.isfinite(number := float(value)) else None for key, value in values.items()}
         line = {"env_steps": env_steps, "updates": updates, "wall_seconds": round(wall_seconds, 3), **finite}
-        with explained(self._path):
+        with wrap_os_errors(self._path):
             self._append(json.dumps(line, allow_nan=False).encode() + b"\n")
-        with explained(self._folder_of_events):
+        with wrap_os_errors(self._folder_of_events):
             events = self._open_events(env_steps)
             events.write(env_steps, {key: value for key, value in finite.items() if value is not None})
 
     @property
-    def length(self) -> int:
+    def num_bytes(self) -> int:
         """Bytes of the file."""
         return self._file.seek(0, os.SEEK_END)
 
     def truncate(self, length: int | None) -> None:
         """Forget what lies beyond a length, which a resumed run is about to write again; None: forget nothing."""
-        if length is not None and length < self.length:
+        if length is not None and length < self.num_bytes:
             self._file.truncate(length)
 
     def flush(self) -> None:
         """Wait until all lines are on the disk."""
-        with explained(self._path):
+        with wrap_os_errors(self._path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class MetricWriter:
             self._events.close()
             self._events = None
 
-    def __enter__(self) -> "MetricWriter":
+    def __enter__(self) -> "MetricLogger":
         return self
 
     def __exit__(
@@ -102,7 +102,7 @@ class MetricWriter:
         self.close()
 
     def _append(self, line: bytes) -> None:
-        length = self.length
+        length = self.num_bytes
         try:
             while line:
                 line = line[self._file.write(line) :]
@@ -112,9 +112,9 @@ class MetricWriter:
 
     def _open_events(self, env_steps: int) -> Any:
         if self._events is None:
-            from yamame.run.event_file import EventFile  # takes a quarter of a second to import
+            from yamame.run.event_file import TensorBoardWriter  # takes a quarter of a second to import
 
-            self._events = EventFile(self._folder_of_events, begins_at=env_steps)
+            self._events = TensorBoardWriter(self._folder_of_events, begins_at=env_steps)
         return self._events
 
 

@@ -3,13 +3,13 @@
 import torch
 from gymnasium import spaces
 
-from yamame.environments.adapters.action_masks import without_masks
+from yamame.environments.adapters.action_masks import strip_action_mask
 from yamame.model.agent import Agent
 from yamame.records.action_spaces import PolicyActionSpace
 from yamame.run.config import RunConfig
 
 
-def new_agent(
+def build_agent(
     config: RunConfig,
     observation_space: spaces.Space,
     action_space: PolicyActionSpace,
@@ -22,9 +22,9 @@ def new_agent(
         torch.manual_seed(seed)
         return Agent(
             config.agent,
-            observation_space=without_masks(observation_space, config.env.mask_key),
+            observation_space=strip_action_mask(observation_space, config.env.action_mask_key),
             action_space=action_space,
-            context_length=config.context,
+            context_length=config.resolved_context_length,
             horizon=horizon,
             world_model=config.learner.world_model.weight > 0,
         )

@@ -7,30 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialEnvironments
+from yamame.records.interfaces import TrialVectorEnv
 from yamame.records.resumable import State
 from yamame.records.trajectory import Trajectory
-from yamame.replay.examine import good_trajectories
+from yamame.replay.examine import iter_valid_trajectories
 from yamame.replay.minari.package import is_dataset
-from yamame.replay.minari.read import read
-from yamame.replay.store import LMDBStore
-from yamame.replay.task import TaskSpaces
+from yamame.replay.minari.read import read_trajectories
+from yamame.replay.store import LMDBReplayStore
+from yamame.replay.task import TaskSpec
 from yamame.rollout.faults import RESTARTS
 from yamame.run.config import RunConfig
-from yamame.run.run_directory import replays_of
+from yamame.run.run_directory import replay_dirs
 
 _TRAJECTORIES_AT_ONCE = 64
 _NO_LIMIT = 1 << 62
 
 
-class Clock:
+class OfflineCollector:
     """Stands where a collector would, and steps no environment: only the time passes that updates are paced by."""
 
-    def __init__(self, environments: TrialEnvironments, *, env_steps: int, num_envs: int) -> None:
+    def __init__(self, environments: TrialVectorEnv, *, env_steps: int, num_envs: int) -> None:
         self.environments = environments
         self.env_steps = 0
         """What the run's pace would have collected by now."""
-        self.env_steps_elsewhere = 0
+        self.remote_env_steps = 0
         """See `Collector`."""
         self._end, self._num_envs = env_steps, num_envs
 
@@ -61,32 +61,32 @@ class Clock:
         return True
 
 
-def with_length(config: RunConfig) -> RunConfig:
-    """The config with `offline.updates` said in environment steps of its pace. `UserError` where it has none."""
-    updates, pace = config.offline.updates, config.pace
+def resolve_offline_length(config: RunConfig) -> RunConfig:
+    """The config with `offline.total_updates` said in environment steps of its pace. `UserError` where it has none."""
+    updates, pace = config.offline.total_updates, config.pace
     if not updates:
         return config
     if not pace.updates_per_env_step:
-        raise UserError("--pace.updates-per-env-step is 0: a run on data alone would never learn")
+        raise UserError("--updates-per-env-step is 0: a run on data alone would never learn")
     env_steps = pace.start_env_steps + int(updates / pace.updates_per_env_step)
     while pace.updates_due(env_steps=env_steps, updates=0) < updates:
         env_steps += 1
     return replace(config, env_steps=env_steps)
 
 
-def open_offline(directory: Path, config: RunConfig, task: TaskSpaces) -> LMDBStore:
+def open_offline_store(directory: Path, config: RunConfig, task: TaskSpec) -> LMDBReplayStore:
     """The store of a run's offline data, filled when it is first opened; what is damaged there is left behind.
 
     So the run has what it learns from whatever becomes of the sources, and changes nothing in them. `UserError` for
     data that is not of the task, or that holds nothing.
     """
-    store = LMDBStore(
+    store = LMDBReplayStore(
         directory,
         capacity_trajectories=_NO_LIMIT,
         cache_bytes=config.replay.cache_bytes,
-        max_bytes=config.replay.max_bytes,
+        max_bytes=config.replay.max_disk_bytes,
         compression_level=config.replay.compression_level,
-        form=task.form,
+        schema=task.schema,
     )
     if store.total_appended:
         return store
@@ -95,7 +95,7 @@ def open_offline(directory: Path, config: RunConfig, task: TaskSpaces) -> LMDBSt
             before = len(store)
             trajectories = _trajectories(path, task)
             while some := list(islice(trajectories, _TRAJECTORIES_AT_ONCE)):
-                store.append_all(some)
+                store.extend(some)
             if len(store) == before:
                 raise UserError(f"{path} holds no trajectories to learn from")
         store.sync()
@@ -105,18 +105,18 @@ def open_offline(directory: Path, config: RunConfig, task: TaskSpaces) -> LMDBSt
     return store
 
 
-def _trajectories(path: str, task: TaskSpaces) -> Iterator[Trajectory]:
-    stores = [Path(path)] if (Path(path) / "data.mdb").is_file() else replays_of(Path(path))
+def _trajectories(path: str, task: TaskSpec) -> Iterator[Trajectory]:
+    stores = [Path(path)] if (Path(path) / "data.mdb").is_file() else replay_dirs(Path(path))
     if stores:
         return chain.from_iterable(_of_store(store, task) for store in stores)
     if is_dataset(path):
-        return read(path, task)
+        return read_trajectories(path, task)
     raise UserError(f"{path} is no run, no replay store and no Minari dataset on this machine")
 
 
-def _of_store(directory: Path, task: TaskSpaces) -> Iterator[Trajectory]:
-    form = task.form
-    for trajectory in good_trajectories(directory, None):
-        if misfit := form.misfit(trajectory):
+def _of_store(directory: Path, task: TaskSpec) -> Iterator[Trajectory]:
+    form = task.schema
+    for trajectory in iter_valid_trajectories(directory, None):
+        if misfit := form.validation_error(trajectory):
             raise UserError(f"the trajectories in {directory} do not fit this task: {misfit}")
         yield trajectory

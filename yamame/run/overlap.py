@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import torch
 
-Stopped = Callable[[], bool]
+ShouldStop = Callable[[], bool]
 """Whether to leave off: asked after every vector step or update."""
 
 _Result = TypeVar("_Result")
 
 
-class Beside:
+class BackgroundThread:
     """A thread, the same for all its work, that computes on one core; while it works, the main thread has the others.
 
     PyTorch gives each thread that computes helpers of its own, one for every core: two such crews on the same cores
@@ -26,9 +26,9 @@ class Beside:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="beside", initializer=_take_one_core)
 
     @contextmanager
-    def running(
-        self, work: Callable[[Stopped], _Result], stopped: Stopped
-    ) -> Iterator[tuple[Future[_Result], Stopped]]:
+    def run(
+        self, work: Callable[[ShouldStop], _Result], stopped: ShouldStop
+    ) -> Iterator[tuple[Future[_Result], ShouldStop]]:
         """Inside, `work` goes on in the thread; leaving waits for its end, and raises what it raised.
 
         Gives its result to come, and when the main thread is to leave off: when `stopped`, or when the work has

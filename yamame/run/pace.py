@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class PaceConfig:
     """Environment steps collected before the first update; they are not caught up on."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "updates_per_env_step", "round_env_steps", "start_env_steps", at_least=0)
+        check_range(self, "updates_per_env_step", "env_steps_per_iteration", "learning_starts", ge=0)
 
     def updates_due(self, *, env_steps: int, updates: int) -> int:
         """Updates to make now, after so many environment steps and updates in all."""

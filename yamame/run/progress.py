@@ -13,7 +13,7 @@ from yamame.run.metrics import RETURN, SUCCESS
 SPEED_WINDOW_SECONDS = 30.0
 
 
-class Progress:
+class ProgressBar:
     """Shows environment steps, updates, return, success, both speeds and the time left.
 
     Speeds are of the last half minute of this session, so a resumed run shows its own. `unit` is what environment
@@ -40,7 +40,7 @@ class Progress:
         self._last_printed = ""
         self._bar: Any = None
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressBar":
         if not self._quiet and self._stream.isatty():
             self._bar = _live(self._bar_and_line)
             self._bar.start()

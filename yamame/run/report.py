@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from yamame.run.account import ATTEMPTS, CURVE, Account, Fact, Section, account_of
-from yamame.run.figures import draw_adaptation, draw_learning_curve
+from yamame.run.account import ATTEMPTS, CURVE, ReportData, Row, Section, collect_report
+from yamame.run.figures import plot_attempts, plot_learning_curve
 from yamame.run.metrics import read_metrics
-from yamame.run.report_html import as_html
+from yamame.run.report_html import render_html
 from yamame.run.run_directory import REPORT, REPORT_HTML
 
 
@@ -25,12 +25,12 @@ def write_report(
     like of `evaluation` for random actions, where it is known; `expected` says in words what the recipe should reach.
     """
     random_return = random_actions["return_mean"] if random_actions else None
-    draw_learning_curve(directory / CURVE, read_metrics(directory), evaluation, random_return)
-    draw_adaptation(directory / ATTEMPTS, evaluation, random_actions)
-    account = account_of(
+    plot_learning_curve(directory / CURVE, read_metrics(directory), evaluation, random_return)
+    plot_attempts(directory / ATTEMPTS, evaluation, random_actions)
+    account = collect_report(
         directory, evaluation=evaluation, summary=summary, random_return=random_return, expected=expected
     )
-    for name, text in ((REPORT, "\n".join(_markdown(account)) + "\n"), (REPORT_HTML, as_html(account, directory))):
+    for name, text in ((REPORT, "\n".join(_markdown(account)) + "\n"), (REPORT_HTML, render_html(account, directory))):
         aside = directory / f".partial-{name}"
         try:
             aside.write_text(text, encoding="utf-8")
@@ -49,7 +49,7 @@ def format_attempts_table(return_per_attempt: Sequence[float], width: int = 40) 
     return "\n".join(lines)
 
 
-def _markdown(account: Account) -> Iterator[str]:
+def _markdown(account: ReportData) -> Iterator[str]:
     yield from (f"# {account.title}", "", f"Expected: {account.expected}", "")
     yield from _section(account.results)
     for file, shown in account.pictures.items():
@@ -71,7 +71,7 @@ def _section(section: Section) -> Iterator[str]:
     yield ""
 
 
-def _value(fact: Fact) -> str:
+def _value(fact: Row) -> str:
     return f"**{fact.value}**" if fact.strong else fact.value
 
 

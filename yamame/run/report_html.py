@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from yamame.run.account import Account, Fact, Section
+from yamame.run.account import ReportData, Row, Section
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """What a browser may do with the page: nothing but show it, whatever it holds."""
@@ -38,12 +38,12 @@ FOLDED = 24
 """Facts beyond which a section is folded up."""
 
 
-def as_html(account: Account, directory: Path) -> str:
+def render_html(account: ReportData, directory: Path) -> str:
     """The whole page; pictures are read from the run's directory, and left out where they are not there."""
     return "\n".join(_page(account, directory)) + "\n"
 
 
-def _page(account: Account, directory: Path) -> Iterator[str]:
+def _page(account: ReportData, directory: Path) -> Iterator[str]:
     yield "<!doctype html>"
     yield f'<html lang="en"><head><meta charset="utf-8"><title>{escape(account.title)}</title>'
     yield f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
@@ -82,7 +82,7 @@ def _table(section: Section) -> Iterator[str]:
     yield "</tbody></table>"
 
 
-def _value(fact: Fact, section: Section) -> str:
+def _value(fact: Row, section: Section) -> str:
     value = _text(fact.value, section)
     value = f"<strong>{value}</strong>" if fact.strong else value
     return f'{value} <span class="note">({escape(fact.note)})</span>' if fact.note else value

@@ -6,9 +6,9 @@ runs/<recipe>-<time>/
   checkpoints/     to go on from             report.html     results in words and pictures; report.md: in plain words
   replay/          what was experienced      result.json     the same for programs, once the run is over
   offline/         what others experienced, where the run learns from that
-  about.json       where it came from        lock            held by the process that trains here
+  metadata.json    where it came from        lock            held by the process that trains here
   replay-1/ …      what each further learner experienced
-  ending.json      how the last process stopped or failed, where the run is not over
+  status.json      how the last process stopped or failed, where the run is not over
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from pathlib import Path
 from yamame.records.errors import UserError
 from yamame.run.metrics import METRICS_FILE
 
-RUNS = Path("runs")
+DEFAULT_RUNS_DIR = Path("runs")
 """Where runs go that are not told where, below the working directory."""
 
 CONFIG = "config.json"
@@ -37,29 +37,29 @@ REPLAY = "replay"
 OFFLINE = "offline"
 REPORT, REPORT_HTML = "report.md", "report.html"
 RESULT = "result.json"
-ABOUT = "about.json"
+METADATA = "metadata.json"
 LOCK = "lock"
-ENDING = "ending.json"
+STATUS = "status.json"
 
 _TRIES, _SECONDS_BETWEEN = 10, 0.02
 
 
-class InUseError(UserError):
+class RunLockedError(UserError):
     """Another process trains in a run's folder."""
 
 
-def replay_folder(rank: int) -> str:
+def replay_dir(rank: int) -> str:
     """Where the learner of that number keeps what was experienced, in the folder of its run."""
     return f"{REPLAY}-{rank}" if rank else REPLAY
 
 
-def replays_of(run: Path) -> list[Path]:
+def replay_dirs(run: Path) -> list[Path]:
     """The stores of a run's learners that there are, in the order of their ranks."""
-    folders = (run / replay_folder(rank) for rank in count())
+    folders = (run / replay_dir(rank) for rank in count())
     return list(takewhile(lambda folder: (folder / "data.mdb").is_file(), folders))
 
 
-def create(run_dir: Path | None, recipe: str) -> Path:
+def create_run_dir(run_dir: Path | None, recipe: str) -> Path:
     """An empty folder for a new run: `run_dir`, or `runs/<recipe>-<YYYYmmdd-HHMMSS>` where that is None.
 
     Raises `UserError` where `run_dir` holds anything (nothing is ever written over) or cannot be made.
@@ -67,11 +67,11 @@ def create(run_dir: Path | None, recipe: str) -> Path:
     try:
         return _new_default(recipe) if run_dir is None else _given(run_dir)
     except OSError as problem:
-        where = run_dir or RUNS
+        where = run_dir or DEFAULT_RUNS_DIR
         raise UserError(f"cannot make {where} ({problem.strerror}): choose another place with --run-dir") from problem
 
 
-def require_run(path: Path) -> Path:
+def resolve_run_dir(path: Path) -> Path:
     """The path itself if it holds a run; otherwise `UserError`, which names the nearest run if there is one."""
     if (path / CONFIG).is_file():
         return path
@@ -81,8 +81,8 @@ def require_run(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def lock(directory: Path) -> Iterator[None]:
-    """Hold a run's folder while training in it; `InUseError` if another process does. A killed process lets go."""
+def lock_run_dir(directory: Path) -> Iterator[None]:
+    """Hold a run's folder while training in it; `RunLockedError` if another process does. A killed process lets go."""
     with (directory / LOCK).open("a") as file:
         for left in reversed(range(_TRIES)):
             try:
@@ -90,7 +90,7 @@ def lock(directory: Path) -> Iterator[None]:
                 break
             except BlockingIOError as held:
                 if not left:
-                    raise InUseError(
+                    raise RunLockedError(
                         f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
                     ) from held
                 time.sleep(_SECONDS_BETWEEN)  # `is_locked` may be looking
@@ -127,13 +127,13 @@ def _given(run_dir: Path) -> Path:
 
 def _new_default(recipe: str) -> Path:
     stem = f"{recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
-    RUNS.mkdir(parents=True, exist_ok=True)
+    DEFAULT_RUNS_DIR.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, 1000):
-        directory = RUNS / (stem if attempt == 1 else f"{stem}-{attempt}")
+        directory = DEFAULT_RUNS_DIR / (stem if attempt == 1 else f"{stem}-{attempt}")
         with contextlib.suppress(FileExistsError):
             directory.mkdir()
             return directory
-    raise UserError(f"{RUNS / stem} and its numbered siblings exist: choose a place with --run-dir")
+    raise UserError(f"{DEFAULT_RUNS_DIR / stem} and its numbered siblings exist: choose a place with --run-dir")
 
 
 def _nearest_run(path: Path) -> Path | None:
@@ -141,7 +141,7 @@ def _nearest_run(path: Path) -> Path | None:
     inside = _runs_in(path)
     if inside:
         return max(inside, key=lambda run: (run / CONFIG).stat().st_mtime)
-    candidates = {run.name: run for folder in (RUNS, path.parent) for run in _runs_in(folder)}
+    candidates = {run.name: run for folder in (DEFAULT_RUNS_DIR, path.parent) for run in _runs_in(folder)}
     alike = difflib.get_close_matches(path.name, list(candidates), n=1, cutoff=0.5)
     return candidates[alike[0]] if alike else None
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,6 @@ class RemoteConfig:
     """In a cluster that outlives the run, collectors wait so long for a learner that comes back."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "cpus_per_collector", "gpus_per_collector", at_least=0)
-        check_limits(self, "rounds_behind", at_least=1)
-        check_limits(self, "timeout_seconds", "start_seconds", "keep_seconds", above=0)
+        check_range(self, "num_cpus_per_collector", "num_gpus_per_collector", ge=0)
+        check_range(self, "max_policy_lag", ge=1)
+        check_range(self, "collect_timeout_seconds", "startup_timeout_seconds", "orphan_timeout_seconds", gt=0)

@@ -9,29 +9,29 @@ from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
 
 
-def spread(config: RunConfig) -> RunConfig:
+def resolve_parallelism(config: RunConfig) -> RunConfig:
     """The config with `num_envs` as its collectors make it. `UserError` for what cannot be shared out evenly."""
-    learners, collectors = config.learners, config.collectors
+    learners, collectors = config.num_learners, config.collectors
     if config.cluster and not collectors:
-        raise UserError(f"--cluster {config.cluster} needs collectors: give --collectors N")
+        raise UserError(f"--ray.address {config.cluster} needs collectors: give --ray.num-collectors N")
     if collectors and not config.cluster:
-        raise UserError(f"--collectors {collectors} needs a cluster: give --cluster local, or its address")
+        raise UserError(f"--ray.num-collectors {collectors} needs a cluster: give --ray.address local, or its address")
     if config.environments_per_collector and not collectors:
-        raise UserError("--environments-per-collector needs collectors: give --cluster local --collectors N")
+        raise UserError("--ray.num-envs-per-collector needs collectors: give --ray.address local --ray.num-collectors N")
     if config.offline.data and (collectors or learners > 1):
-        raise UserError("a run that learns from --offline.data is one process: give no --cluster, and one learner")
+        raise UserError("a run that learns from --offline.data is one process: give no --ray.address, and one learner")
     if config.environments_per_collector:
         config = replace(config, num_envs=collectors * config.environments_per_collector)
-    _require_multiple("--collectors", collectors, "learners", learners)
+    _require_multiple("--ray.num-collectors", collectors, "learners", learners)
     _require_multiple("--num-envs", config.num_envs, "collectors", collectors or 1)
     _require_multiple("--num-envs", config.num_envs, "learners", learners)
     _require_multiple("--replay.batch-size", config.replay.batch_size, "learners", learners)
     return config
 
 
-def share_of_learner(config: RunConfig) -> RunConfig:
+def shard_config(config: RunConfig) -> RunConfig:
     """The config of one of `config.learners` processes: its environments, its collectors, its replay, its windows."""
-    learners, replay = config.learners, config.replay
+    learners, replay = config.num_learners, config.replay
     return replace(
         config,
         num_envs=config.num_envs // learners,
@@ -46,7 +46,7 @@ def share_of_learner(config: RunConfig) -> RunConfig:
     )
 
 
-def compute_of_rank(compute: ComputeConfig, local_rank: int, local_world: int) -> ComputeConfig:
+def compute_for_rank(compute: ComputeConfig, local_rank: int, local_world: int) -> ComputeConfig:
     """What one of `local_world` learners on this machine computes with: each has a GPU, or all have the CPU.
 
     `UserError` where there are some GPUs and too few, and for a GPU given by number.

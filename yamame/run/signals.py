@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-from yamame.ops.ranks import Ranks
+from yamame.ops.ranks import DistributedContext
 
 
 class StopSignal:
@@ -36,7 +36,7 @@ class StopSignal:
             signal.signal(number, previous)
 
     @contextmanager
-    def cutting_short(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """Inside, a first signal leaves the block at once: for work that can be done again from its beginning."""
         self._cuts_short = True
         try:
@@ -46,9 +46,9 @@ class StopSignal:
         finally:
             self._cuts_short = False
 
-    def agree(self, ranks: Ranks) -> bool:
+    def sync(self, ranks: DistributedContext) -> bool:
         """Whether any rank was asked to stop, of which `requested` tells then on all; they ask this together."""
-        number = ranks.max(signal.Signals[self.requested] if self.requested else 0)
+        number = ranks.all_reduce_max(signal.Signals[self.requested] if self.requested else 0)
         if number:
             self.requested = signal.Signals(number).name
         return bool(number)

@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass
-class Standing:
+class TrainState:
     """A record that JSON can hold."""
 
     train_seconds: float = 0.0
@@ -14,13 +14,13 @@ class Standing:
     """Spent in all, evaluations and checkpoints included."""
     restarts: int = 0
     """Processes before this one."""
-    random_actions: dict[str, Any] | None = None
+    random_baseline: dict[str, Any] | None = None
     """An evaluation of uniformly random actions."""
-    next_evaluation: int = 0
+    next_eval_step: int = 0
     """Environment steps at which the next evaluation is due."""
-    solved_in_a_row: int = 0
-    """Evaluations in a row that reached the config's `solved_return`."""
-    best_return: float | None = None
+    consecutive_solved: int = 0
+    """Evaluations in a row that reached the config's `stop_return`."""
+    best_eval_return: float | None = None
     """The highest mean return of an evaluation."""
-    next_milestone: int = 0
+    next_milestone_step: int = 0
     """Environment steps at which the next checkpoint is due that is kept for good."""

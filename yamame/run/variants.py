@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from yamame.environments.goal_config import GoalEnvironmentConfig
+from yamame.environments.goal_config import GoalEnvConfig
 from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
 from yamame.model.trajectory_encoders.gru import GRUConfig
 from yamame.model.trajectory_encoders.transformer import TransformerConfig
@@ -25,20 +25,20 @@ def no_popart(config: RunConfig) -> RunConfig:
 def no_filtered_imitation(config: RunConfig) -> RunConfig:
     """Policy gradient alone."""
     learner = config.learner
-    return replace(config, learner=replace(learner, imitation=replace(learner.imitation, weight=0.0)))
+    return replace(config, learner=replace(learner, filtered_bc=replace(learner.filtered_bc, weight=0.0)))
 
 
 def no_memory(config: RunConfig) -> RunConfig:
     """A feed-forward network in place of the sequence model, as wide and as deep."""
     width, layers = _size(config)
-    encoder = FeedForwardConfig(width=width, layers=layers)
+    encoder = FeedForwardConfig(d_model=width, num_layers=layers)
     return replace(config, agent=replace(config.agent, trajectory_encoder=encoder))
 
 
 def gru(config: RunConfig) -> RunConfig:
     """A GRU in place of the Transformer, as wide and as deep."""
     width, layers = _size(config)
-    return replace(config, agent=replace(config.agent, trajectory_encoder=GRUConfig(width=width, layers=layers)))
+    return replace(config, agent=replace(config.agent, trajectory_encoder=GRUConfig(d_model=width, num_layers=layers)))
 
 
 def naive(config: RunConfig) -> RunConfig:
@@ -54,9 +54,9 @@ def naive(config: RunConfig) -> RunConfig:
         trajectory_encoder=encoder,
         timestep_encoder=replace(agent.timestep_encoder, activation="relu"),
         actor=replace(agent.actor, activation="relu"),
-        critic=replace(agent.critic, activation="relu", ensemble=2),
+        critic=replace(agent.critic, activation="relu", num_critics=2),
         multi_gamma=False,
-        acting_discount=0.99,
+        acting_gamma=0.99,
     )
     return replace(config, agent=plain)
 
@@ -101,13 +101,13 @@ def single_goal(config: RunConfig) -> RunConfig:
 
 def hidden_plan(config: RunConfig) -> RunConfig:
     """Show no sub-goal after the active one."""
-    return _instructions(config, hide_plan=True)
+    return _instructions(config, hide_future_goals=True)
 
 
 VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "no-multi-gamma": no_multi_gamma,
     "no-popart": no_popart,
-    "no-filtered-imitation": no_filtered_imitation,
+    "no-filtered-bc": no_filtered_imitation,
     "no-memory": no_memory,
     "gru": gru,
     "naive": naive,
@@ -116,9 +116,9 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "no-token-shift": no_token_shift,
     "no-relabeling": no_relabeling,
     "relabel-all": relabel_all,
-    "uniform-relabeling": uniform_relabeling,
-    "single-goal": single_goal,
-    "hidden-plan": hidden_plan,
+    "no-goal-importance-sampling": uniform_relabeling,
+    "no-multi-goal": single_goal,
+    "no-planning": hidden_plan,
 }
 
 
@@ -132,8 +132,8 @@ def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
 
 
 def _instructions(config: RunConfig, **changes: Any) -> RunConfig:
-    if not isinstance(config.env, GoalEnvironmentConfig):
-        raise UserError(f"{config.env.task} has no instructions: this variant is for tasks that have")
+    if not isinstance(config.env, GoalEnvConfig):
+        raise UserError(f"{config.env.task_name} has no instructions: this variant is for tasks that have")
     return replace(config, env=replace(config.env, **changes))
 
 
@@ -149,4 +149,4 @@ def _relabeling(config: RunConfig, **changes: Any) -> RunConfig:
 
 def _size(config: RunConfig) -> tuple[int, int]:
     encoder = config.agent.trajectory_encoder
-    return encoder.state_size, getattr(encoder, "layers", 2)
+    return encoder.state_size, getattr(encoder, "num_layers", 2)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import yamame.recipes
-from yamame.environments.config import EnvironmentConfig
+from yamame.environments.config import EnvConfig
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
 
@@ -20,7 +20,7 @@ class Recipe:
     """An experiment by name. Its config follows from its task, so that settings can grow with it."""
 
     name: str
-    environment: EnvironmentConfig
+    environment: EnvConfig
     """The task, unless told otherwise."""
     configure: Callable[[Any], RunConfig]
     """A task of the same class -> the full config."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from yamame.environments.config import EnvironmentConfig
+from yamame.environments.config import EnvConfig
 from yamame.run.config import RunConfig
 from yamame.run.flags import apply_overrides, parse_flags
 from yamame.run.sizes import apply_size
@@ -14,7 +14,7 @@ from yamame.settings.catalogue import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    env: EnvironmentConfig
+    env: EnvConfig
 
 
 def settings_from_flags(

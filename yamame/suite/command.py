@@ -12,14 +12,14 @@ def add_suite(commands: Any) -> None:
     suite = commands.add_parser(
         "suite",
         help="a whole benchmark: runs that go on where they stopped, and one table beside the published figures",
-        usage="yamame suite popgym [--names A,B | --level LEVEL | --all] [--seeds 0,1,2] [--directory DIR] "
+        usage="yamame suite popgym [--envs A,B | --difficulty DIFFICULTY | --all] [--seeds 0,1,2] [--output-dir DIR] "
         "[--report-only] [--size SIZE] [--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
         description="Every other flag is one of the recipe's: yamame train popgym --help lists them.",
         allow_abbrev=False,
     )
     suite.add_argument("suite", metavar="SUITE", help="popgym")
-    suite.add_argument("--names", metavar="A,B", help="these environments")
-    suite.add_argument("--level", metavar="LEVEL", help="the easy, medium or hard ones")
+    suite.add_argument("--envs", metavar="A,B", help="these environments")
+    suite.add_argument("--difficulty", metavar="DIFFICULTY", help="the easy, medium or hard ones")
     suite.add_argument("--all", action="store_true", help="all 39")
     suite.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
     add_many(suite, "environment", "suites/SUITE")
@@ -31,8 +31,8 @@ def _suite(options: argparse.Namespace, rest: list[str]) -> int:
 
     report = run_suite(
         options.suite,
-        names=options.names,
-        level=options.level,
+        names=options.envs,
+        level=options.difficulty,
         everything=options.all,
         variants=options.variant,
         **of_many(options, rest),

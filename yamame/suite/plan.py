@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from yamame.environments.popgym import POPGYM_NAMES, check_name
+from yamame.environments.popgym import POPGYM_NAMES, validate_name
 from yamame.many.planned_run import PlannedRun, plan_runs
 from yamame.many.words import refuse_own_flags
 from yamame.records.errors import UserError
@@ -12,19 +12,19 @@ from yamame.settings.resolve import settings_from_flags
 
 RECIPE = "popgym"
 LEVELS = ("easy", "medium", "hard")
-_OF_THE_SUITE = {"--env.name": "--names", "--seed": "--seeds"}
+_OF_THE_SUITE = {"--env.name": "--envs", "--seed": "--seeds"}
 
 
 def chosen_names(names: str | None, level: str | None, everything: bool) -> list[str]:
     """The environments that the flags choose; `UserError` for none, for several ways at once and for unknown names."""
     if sum((names is not None, level is not None, everything)) != 1:
-        raise UserError("choose the environments by one of --names A,B, --level easy|medium|hard and --all")
+        raise UserError("choose the environments by one of --envs A,B, --difficulty easy|medium|hard and --all")
     if names is not None:
         chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
         if not chosen:
-            raise UserError("--names is empty: give names such as RepeatPreviousEasy,AutoencodeEasy")
+            raise UserError("--envs is empty: give names such as RepeatPreviousEasy,AutoencodeEasy")
         for name in chosen:
-            check_name(name)
+            validate_name(name)
         return chosen
     if level is not None and level not in LEVELS:
         raise UserError(f"unknown level {level!r}: choose among {', '.join(LEVELS)}")

@@ -24,7 +24,7 @@ class Reference:
 
     @property
     def lower(self) -> float:
-        """Lower end of the standardised score: the worst baseline, or random actions where that is not known.
+        """Lower end of the standardized score: the worst baseline, or random actions where that is not known.
 
         The known worst baselines are within 0.03 of random actions.
         """
@@ -37,7 +37,7 @@ class Reference:
 
     @property
     def is_exact(self) -> bool:
-        """Whether both ends are what the paper standardised by, as far as figure 3 tells."""
+        """Whether both ends are what the paper standardized by, as far as figure 3 tells."""
         return self.worst_baseline is not None and self.paper is not None
 
     def standardised(self, mmer: float) -> float | None:

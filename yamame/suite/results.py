@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.environments.popgym import POPGYM_NAMES, PopgymConfig
-from yamame.run.metrics import EVALUATION_RETURN, read_metrics
+from yamame.run.metrics import EVAL_RETURN, read_metrics
 from yamame.run.run_directory import CONFIG
 from yamame.run.session import read_config, read_result
 from yamame.suite.reference import Reference, references
@@ -35,7 +35,7 @@ class EnvironmentResult:
 
     @property
     def standardised(self) -> float | None:
-        """Of the mean; see `Reference.standardised`."""
+        """Of the mean; see `Reference.standardized`."""
         return self.reference.standardised(self.mean)
 
     def to_json(self) -> dict[str, Any]:
@@ -47,8 +47,8 @@ class EnvironmentResult:
             "env_steps": self.env_steps,
             "mmer": [self.mmer[seed] for seed in sorted(self.mmer)],
             "mmer_mean": self.mean,
-            "standardised": self.standardised,
-            "standardised_is_exact": reference.is_exact,
+            "standardized": self.standardised,
+            "standardized_is_exact": reference.is_exact,
             "paper": reference.paper,
             "best_baseline": reference.best_baseline,
             "gru": reference.gru,
@@ -71,7 +71,7 @@ class SuiteResults:
 
     @property
     def standardised(self) -> Aggregate | None:
-        """Over their standardised scores, where there are some."""
+        """Over their standardized scores, where there are some."""
         scores = (
             [each.reference.standardised(mmer) for mmer in each.mmer.values()]
             for each in self.environments
@@ -83,9 +83,9 @@ class SuiteResults:
         """The results as `yamame suite --json` prints them."""
         return {
             "environments": [each.to_json() for each in self.environments],
-            "unfinished_runs": self.unfinished,
+            "num_unfinished": self.unfinished,
             "raw": self.raw.to_json() if self.raw else None,
-            "standardised": self.standardised.to_json() if self.standardised else None,
+            "standardized": self.standardised.to_json() if self.standardised else None,
         }
 
 
@@ -112,5 +112,5 @@ def collect_results(directory: Path) -> SuiteResults:
 
 def mmer_of(run: Path, final_return: float) -> float:
     """The maximum over training of the mean evaluation return, the final evaluation included."""
-    during = [line[EVALUATION_RETURN] for line in read_metrics(run) if line.get(EVALUATION_RETURN) is not None]
+    during = [line[EVAL_RETURN] for line in read_metrics(run) if line.get(EVAL_RETURN) is not None]
     return max([*during, final_return])

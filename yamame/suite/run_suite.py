@@ -23,7 +23,7 @@ def run_suite(
     level: str | None = None,
     everything: bool = False,
     seeds: str = "0",
-    directory: Path | None = None,
+    output_dir: Path | None = None,
     report_only: bool = False,
     flags: Sequence[str] = (),
     variants: Sequence[str] = (),
@@ -36,16 +36,16 @@ def run_suite(
     """
     if suite != RECIPE:
         raise UserError(f"unknown suite {suite!r}: there is {RECIPE}")
-    directory = SUITES / suite if directory is None else directory
+    output_dir = SUITES / suite if output_dir is None else output_dir
     if report_only:
-        require_folder(directory, flags, made_by=f"yamame suite {suite}")
+        require_folder(output_dir, flags, made_by=f"yamame suite {suite}")
         outcome = Outcome()
     else:
         chosen = chosen_names(names, level, everything)
-        runs = plan(chosen, chosen_seeds(seeds), directory, flags=flags, variants=variants, size=size)
-        make_folder(directory)
+        runs = plan(chosen, chosen_seeds(seeds), output_dir, flags=flags, variants=variants, size=size)
+        make_folder(output_dir)
         outcome = execute(runs, quiet=quiet)
-    results = collect_results(directory)
-    write_results(directory, results)
-    told = {"suite": RECIPE, "directory": str(directory), **results.to_json()}
+    results = collect_results(output_dir)
+    write_results(output_dir, results)
+    told = {"suite": RECIPE, "directory": str(output_dir), **results.to_json()}
     return Report(results=told, table=markdown(results), outcome=outcome)

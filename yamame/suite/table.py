@@ -6,13 +6,13 @@ from typing import Any
 
 from yamame.many.markdown import interval, markdown_table, number
 from yamame.many.results_files import write_results_files
-from yamame.run.drawing import RANDOM_COLOR, axes_in
+from yamame.run.drawing import RANDOM_COLOR, figure_axes
 from yamame.run.figures import EVALUATION_COLOR, SUCCESS_COLOR, TRAINING_COLOR
 from yamame.suite.reference import published_summaries
 from yamame.suite.results import EnvironmentResult, SuiteResults
 from yamame.suite.scores import Aggregate
 
-HEADER = ("environment", "seeds", "MMER", "standardised", "paper", "best baseline", "GRU", "random")
+HEADER = ("environment", "seeds", "MMER", "standardized", "paper", "best baseline", "GRU", "random")
 
 
 def write_results(directory: Path, results: SuiteResults) -> None:
@@ -50,14 +50,14 @@ def _cells(result: EnvironmentResult) -> tuple[str, ...]:
 
 def _notes(results: SuiteResults) -> Iterator[str]:
     yield _aggregate_line("MMER", results.raw)
-    yield _aggregate_line("Standardised", results.standardised)
+    yield _aggregate_line("Standardized", results.standardised)
     published = {(each.scale, each.statistic): each for each in published_summaries()}
-    for name, scale in (("MMER", "unstandardised"), ("standardised", "standardised")):
+    for name, scale in (("MMER", "unstandardized"), ("standardized", "standardized")):
         of_all = published[scale, "mean"]
         yield f"Published mean over all 39 environments, {name}: paper {of_all.paper}, GRU {of_all.gru}."
     yield ""
     yield (
-        "MMER: maximum over training of the mean evaluation return, then the mean over seeds. Standardised: 0 for the "
+        "MMER: maximum over training of the mean evaluation return, then the mean over seeds. Standardized: 0 for the "
         "worst published baseline, 1 for the best published method, the paper's agent included; ~: random actions "
         "stand for the worst baseline, or the best baseline for the paper's agent, where no figure is known."
     )
@@ -76,7 +76,7 @@ def _aggregate_line(name: str, aggregate: Aggregate | None) -> str:
 def _draw(path: Path, results: SuiteResults) -> None:
     """A bar for each environment, a dot for each seed, and marks for what others reached."""
     rows = list(enumerate(results.environments))
-    with axes_in(path, height=1.4 + 0.26 * len(rows)) as axes:
+    with figure_axes(path, height=1.4 + 0.26 * len(rows)) as axes:
         axes.barh(range(len(rows)), [each.mean for _, each in rows], color=TRAINING_COLOR, height=0.6, label="here")
         _mark(axes, [(mmer, row) for row, each in rows for mmer in each.mmer.values()], "its seeds", "o", "black", 3)
         _mark(axes, [(each.reference.paper, row) for row, each in rows], "paper", "D", EVALUATION_COLOR)

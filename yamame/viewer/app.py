@@ -16,22 +16,22 @@ from starlette.staticfiles import StaticFiles
 
 from yamame.records.errors import UserError
 from yamame.viewer import curves, rollouts, runs
-from yamame.viewer.catalogue import Catalogue, UnknownRunError
+from yamame.viewer.catalogue import RunIndex, UnknownRunError
 from yamame.viewer.files import UnreadableError
-from yamame.viewer.security import Access, Guard
+from yamame.viewer.security import Access, AccessMiddleware
 
-Topic = Callable[[Catalogue], Sequence[Route]]
+Topic = Callable[[RunIndex], Sequence[Route]]
 
 TOPICS: Sequence[Topic] = (runs.routes, curves.routes, rollouts.routes)
 STATIC = Path(__file__).parent / "static"
 
 
-def build_app(catalogue: Catalogue, access: Access) -> Starlette:
+def build_app(catalogue: RunIndex, access: Access) -> Starlette:
     """The whole server, without the network."""
     topics = [route for topic in TOPICS for route in topic(catalogue)]
     return Starlette(
         routes=[Route("/", _page), *topics, Mount("/static", StaticFiles(directory=STATIC))],
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[Middleware(AccessMiddleware, access=access)],
         exception_handlers={UserError: _cannot, UnreadableError: _cannot, UnknownRunError: _gone},
     )
 

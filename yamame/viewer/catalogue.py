@@ -11,7 +11,7 @@ from pathlib import Path
 from yamame.run.run_directory import CONFIG, METRICS
 from yamame.viewer.files import printable
 
-DEEPEST = 4
+MAX_DEPTH = 4
 """Folders between a root and a run in it."""
 MOST_FOLDERS = 20_000
 """Looked into at once; what lies beyond is not found, and the page says so."""
@@ -24,7 +24,7 @@ class UnknownRunError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class RunEntry:
     """One run that was found."""
 
     run_id: str
@@ -35,16 +35,16 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class IndexSnapshot:
     """What lies in the roots at one time."""
 
-    entries: dict[str, Entry]
+    entries: dict[str, RunEntry]
     """By `run_id`, in the order of their paths."""
-    problems: list[str]
+    warnings: list[str]
     """What was not looked into, and why; a sentence each."""
 
 
-class Catalogue:
+class RunIndex:
     """The runs in some folders, found afresh as they come and go. Safe to use from several threads.
 
     A run is a folder with a `config.json` or a `metrics.jsonl`. A client names runs by `run_id` alone, so no path that
@@ -55,10 +55,10 @@ class Catalogue:
         self.roots = [root.resolve() for root in roots]
         self._clock = clock
         self._lock = threading.Lock()
-        self._found = Found(entries={}, problems=[])
+        self._found = IndexSnapshot(entries={}, warnings=[])
         self._looked_at = float("-inf")
 
-    def found(self) -> Found:
+    def found(self) -> IndexSnapshot:
         """What there is now, or was a moment ago."""
         with self._lock:
             if self._clock() - self._looked_at >= FRESH_SECONDS:
@@ -66,7 +66,7 @@ class Catalogue:
                 self._looked_at = self._clock()
             return self._found
 
-    def entry(self, run_id: str) -> Entry:
+    def entry(self, run_id: str) -> RunEntry:
         """The run of this name. Raises `UnknownRunError`, also where its folder has gone or has become a link."""
         entry = self.found().entries.get(run_id)
         if entry is None:
@@ -83,46 +83,46 @@ class Catalogue:
         """The run's folder; raises what `entry` does."""
         return self.entry(run_id).path
 
-    def _look(self) -> Found:
-        entries: dict[str, Entry] = {}
-        problems: list[str] = []
+    def _look(self) -> IndexSnapshot:
+        entries: dict[str, RunEntry] = {}
+        warnings: list[str] = []
         for root in self.roots:
-            for path in _runs_below(root, problems):
+            for path in _runs_below(root, warnings):
                 run_id = _id_of(path)
                 name = root.name if path == root else path.relative_to(root).as_posix()
-                entries.setdefault(run_id, Entry(run_id=run_id, path=path, name=printable(name)))
-        return Found(entries=entries, problems=problems)
+                entries.setdefault(run_id, RunEntry(run_id=run_id, path=path, name=printable(name)))
+        return IndexSnapshot(entries=entries, warnings=warnings)
 
 
-def _runs_below(root: Path, problems: list[str]) -> Iterator[Path]:
+def _runs_below(root: Path, warnings: list[str]) -> Iterator[Path]:
     """Every run in a folder, or the folder itself where it is one; inside a run is none."""
     if not root.is_dir():
-        problems.append(f"{printable(root.name)} is not there any more")
+        warnings.append(f"{printable(root.name)} is not there any more")
         return
     waiting, looked_into = [(root, 0)], 0
     while waiting:
         folder, depth = waiting.pop()
         looked_into += 1
         if looked_into > MOST_FOLDERS:
-            problems.append(f"{printable(root.name)} has more than {MOST_FOLDERS:,} folders: the rest is not shown")
+            warnings.append(f"{printable(root.name)} has more than {MOST_FOLDERS:,} folders: the rest is not shown")
             return
         try:
             with os.scandir(folder) as listing:
                 inside = sorted(listing, key=lambda entry: entry.name)
         except OSError as problem:
-            problems.append(f"{printable(folder.name)} cannot be looked into ({problem.strerror})")
+            warnings.append(f"{printable(folder.name)} cannot be looked into ({problem.strerror})")
             continue
         if any(entry.name in (CONFIG, METRICS) for entry in inside):
             yield folder
             continue
-        if depth == DEEPEST:
+        if depth == MAX_DEPTH:
             continue
         folders = []
         for entry in inside:
             if entry.is_symlink():
                 target = Path(entry.path).resolve()
                 if target.is_dir() and not target.is_relative_to(root):
-                    problems.append(
+                    warnings.append(
                         f"{printable(entry.name)} is a link that leads out of {printable(root.name)}: "
                         "not followed (name the folder it leads to on the command line)"
                     )

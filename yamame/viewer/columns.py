@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Float
 
-from yamame.viewer.files import Signature, UnreadableError, open_regular, signature
+from yamame.viewer.files import Signature, UnreadableError, open_regular_file, file_signature
 from yamame.viewer.lines import AXES, parse_line
 
 MOST_NUMBERS = 8_000_000
@@ -78,7 +78,7 @@ class _Content:
         self.values = {key: column[::2] for key, column in self.values.items()}
 
 
-class Columns:
+class MetricTable:
     """The metrics of one run. Safe to use from several threads.
 
     `refresh` reads what was appended since the last time; where the file was cut or written anew, as by a resumed
@@ -111,30 +111,30 @@ class Columns:
             return sum(len(column) * column.itemsize for column in columns)
 
     @property
-    def problems(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What of the file is not shown, and why."""
         with self._lock:
-            content, problems = self._content, []
+            content, warnings = self._content, []
             if content.unread:
                 lines = "1 line was" if content.unread == 1 else f"{content.unread:,} lines were"
-                problems.append(f"{lines} passed over: damaged, or not a run's")
+                warnings.append(f"{lines} passed over: damaged, or not a run's")
             if content.stride > 1:
-                problems.append(f"of very many lines, one in {content.stride} is shown")
+                warnings.append(f"of very many lines, one in {content.stride} is shown")
             if content.further_keys:
-                problems.append(f"some metrics are not shown: more than {MOST_KEYS}, or no names to print")
-            return problems
+                warnings.append(f"some metrics are not shown: more than {MOST_KEYS}, or no names to print")
+            return warnings
 
     def refresh(self) -> None:
         """Read what is new. Raises `UnreadableError` where the file is none that can be read."""
         with self._lock:
-            now = signature(self._path)
+            now = file_signature(self._path)
             if now == self._seen:
                 return
             if now is None:
                 self._begin_again()
             else:
                 try:
-                    with open_regular(self._path) as file:
+                    with open_regular_file(self._path) as file:
                         self._follow(file)
                 except OSError as problem:
                     raise UnreadableError(f"{self._path.name} cannot be read ({problem.strerror})") from problem
@@ -189,13 +189,13 @@ class Columns:
         content.mark = file.read(content.offset - file.tell())
 
 
-class ColumnsCache:
+class MetricTableCache:
     """The columns of the runs that were looked at last, as many as fit into `max_bytes`. Safe to use from threads."""
 
     def __init__(self, max_bytes: int = 256 << 20) -> None:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._columns: OrderedDict[Path, Columns] = OrderedDict()
+        self._columns: OrderedDict[Path, MetricTable] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
@@ -203,10 +203,10 @@ class ColumnsCache:
         with self._lock:
             return sum(columns.nbytes for columns in self._columns.values())
 
-    def of(self, path: Path) -> Columns:
+    def of(self, path: Path) -> MetricTable:
         """Of a metrics file, up to date. Raises `UnreadableError`."""
         with self._lock:
-            columns = self._columns.setdefault(path, Columns(path))
+            columns = self._columns.setdefault(path, MetricTable(path))
             self._columns.move_to_end(path)
         columns.refresh()
         with self._lock:

@@ -7,7 +7,7 @@ from typing import Any
 from yamame.records.errors import UserError
 from yamame.settings.command_line import refuse
 
-USUAL = (Path("runs"), Path("suites"), Path("ablations"))
+DEFAULT_ROOTS = (Path("runs"), Path("suites"), Path("ablations"))
 """Where `train`, `suite` and `ablate` put runs that are not told where."""
 
 
@@ -57,7 +57,7 @@ def _roots(given: list[Path]) -> list[Path]:
         if not path.is_dir():
             problem = "is no folder" if path.exists() else "does not exist"
             raise UserError(f"{path} {problem}: name run directories, or folders that hold some")
-    roots = given or [path for path in USUAL if path.is_dir()]
+    roots = given or [path for path in DEFAULT_ROOTS if path.is_dir()]
     if not roots:
         raise UserError("there is no folder runs here: name run directories, or folders that hold some")
     return roots

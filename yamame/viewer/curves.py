@@ -12,13 +12,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from yamame.records.errors import UserError
-from yamame.viewer.catalogue import Catalogue
-from yamame.viewer.columns import MOST_KEYS, ColumnsCache
+from yamame.viewer.catalogue import RunIndex
+from yamame.viewer.columns import MOST_KEYS, MetricTableCache
 from yamame.viewer.lines import AXES
-from yamame.viewer.panels import interval_of, sections
-from yamame.viewer.reduce import Curve, mean_band, shorten
-from yamame.viewer.selection import Chosen, Line, Selection, select
-from yamame.viewer.summary import Summaries
+from yamame.viewer.panels import ci_keys, sections
+from yamame.viewer.reduce import Curve, mean_band, downsample
+from yamame.viewer.selection import SelectedRun, Series, Selection, select
+from yamame.viewer.summary import SummaryCache
 
 BAND_POINTS = 200
 USUAL_POINTS, LEAST_POINTS, MOST_POINTS = 400.0, 10.0, 2000.0
@@ -26,9 +26,9 @@ LARGEST_SMOOTHING = 0.5
 _DIGITS = 6
 
 
-def routes(catalogue: Catalogue) -> list[Route]:
+def routes(catalogue: RunIndex) -> list[Route]:
     """`/api/curves/panels`, `/api/curves`, `/api/curves.csv`: of `runs=ID,ID`, the latter two of each `key=METRIC`."""
-    cache, summaries = ColumnsCache(), Summaries(catalogue)
+    cache, summaries = MetricTableCache(), SummaryCache(catalogue)
 
     def chosen(request: Request) -> Selection:
         return select(catalogue, summaries, cache, _list(request, "runs"))
@@ -36,12 +36,12 @@ def routes(catalogue: Catalogue) -> list[Route]:
     def panels(request: Request) -> Response:
         selection = chosen(request)
         if request.query_params.get("known") == selection.version:
-            return JSONResponse({"version": selection.version, "problems": selection.problems})
+            return JSONResponse({"version": selection.version, "warnings": selection.warnings})
         keys = [key for run in selection.chosen for key in run.columns.keys]
         return JSONResponse(
             {
                 "version": selection.version,
-                "problems": selection.problems,
+                "warnings": selection.warnings,
                 "lines": [_about(line) for line in selection.lines(grouped=_flag(request, "grouped"))],
                 "sections": [asdict(section) for section in sections(keys)],
             }
@@ -55,7 +55,7 @@ def routes(catalogue: Catalogue) -> list[Route]:
         with np.errstate(all="ignore"):  # files may hold any numbers
             drawn = {
                 key: [
-                    {"who": line.who, **series}
+                    {"series_id": line.series_id, **series}
                     for line in lines
                     if (series := _series(line, axis, key, points, smoothing)) is not None
                 ]
@@ -71,17 +71,17 @@ def routes(catalogue: Catalogue) -> list[Route]:
     return [Route("/api/curves/panels", panels), Route("/api/curves", curves), Route("/api/curves.csv", csv)]
 
 
-def _about(line: Line) -> dict[str, Any]:
+def _about(line: Series) -> dict[str, Any]:
     states = {run.summary.state for run in line.runs}
     return {
-        "who": line.who,
+        "series_id": line.series_id,
         "label": line.label,
         "runs": [{"id": run.entry.run_id, "name": run.entry.name, "state": run.summary.state} for run in line.runs],
         "running": "running" in states,
     }
 
 
-def _series(line: Line, axis: str, key: str, points: int, smoothing: float) -> dict[str, Any] | None:
+def _series(line: Series, axis: str, key: str, points: int, smoothing: float) -> dict[str, Any] | None:
     """What is drawn of one line in one panel; None where nothing was measured.
 
     `kind` says what lies between `low` and `high`: "range" of the values at a place, 95 % "interval" of an evaluation's
@@ -97,14 +97,14 @@ def _series(line: Line, axis: str, key: str, points: int, smoothing: float) -> d
     return {"kind": "interval", **_rounded(interval)} if interval else {"kind": "range", **_rounded(curves[0])}
 
 
-def _curve(run: Chosen, axis: str, key: str, points: int, smoothing: float) -> Curve | None:
+def _curve(run: SelectedRun, axis: str, key: str, points: int, smoothing: float) -> Curve | None:
     x, y = run.columns.curve(axis, key)
-    return shorten(x, y, points=points, smoothing=smoothing) if len(x) else None
+    return downsample(x, y, points=points, smoothing=smoothing) if len(x) else None
 
 
-def _interval(run: Chosen, axis: str, key: str, curve: Curve) -> Curve | None:
+def _interval(run: SelectedRun, axis: str, key: str, curve: Curve) -> Curve | None:
     """The curve with the interval that was logged beside it, where each of its places has one."""
-    ends = interval_of(key)
+    ends = ci_keys(key)
     if ends is None:
         return None
     low, high = (run.columns.curve(axis, end) for end in ends)

@@ -22,7 +22,7 @@ class Difference:
     """As JSON, one for each config; a dash where it has no such field."""
 
 
-def differences(configs: Sequence[Mapping[str, Any]]) -> tuple[list[Difference], int]:
+def diff_configs(configs: Sequence[Mapping[str, Any]]) -> tuple[list[Difference], int]:
     """Fields that differ, in the order of the configs, and how many do not. `UserError` for more than can be told."""
     leaves = [_leaves(config) for config in configs]
     fields = list(dict.fromkeys(field for of_config in leaves for field in of_config))

@@ -17,7 +17,7 @@ class UnreadableError(Exception):
     """A file cannot be shown; the message says why, in words for the page."""
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular_file(path: Path) -> BinaryIO:
     """A plain file, for reading. FileNotFoundError where there is none; `UnreadableError` for links, pipes and so on.
 
     A link is refused because it may lead out of the run's folder; a pipe, because opening it would wait for ever.
@@ -36,7 +36,7 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(handle, "rb", buffering=0)
 
 
-def signature(path: Path | str) -> Signature | None:
+def file_signature(path: Path | str) -> Signature | None:
     """The signature of what lies at a path, links not followed; None where nothing does."""
     try:
         found = os.lstat(path)
@@ -48,7 +48,7 @@ def signature(path: Path | str) -> Signature | None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is no file. `UnreadableError` for anything that is not one."""
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             content = file.read(LARGEST_JSON + 1)
     except FileNotFoundError:
         return None

@@ -5,7 +5,7 @@ import math
 import os
 from pathlib import Path
 
-from yamame.viewer.files import open_regular
+from yamame.viewer.files import open_regular_file
 
 AXES = ("env_steps", "updates", "wall_seconds")
 """What every line counts."""
@@ -42,7 +42,7 @@ def read_tail(path: Path) -> list[dict[str, float]]:
     Looks at `TAIL_BYTES` alone, so that it takes as long for a large file as for a small one. Raises `UnreadableError`.
     """
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             begin = max(0, size - TAIL_BYTES)
             file.seek(begin)

@@ -22,7 +22,7 @@ class Curve:
     high: Numbers
 
 
-def shorten(x: Numbers, y: Numbers, *, points: int, smoothing: float) -> Curve:
+def downsample(x: Numbers, y: Numbers, *, points: int, smoothing: float) -> Curve:
     """At most `points` places of a curve (`x` in order, nothing missing).
 
     Places that lie in one of as many equal parts of the axis become one: their mean, least and greatest, so that no

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from yamame.inspection.recording import Intention, Recording
-from yamame.model.trajectory_encoders.explanation import Attention
+from yamame.inspection.recording import ActionDistributions, TrialRecording
+from yamame.model.trajectory_encoders.explanation import AttentionWeights
 
 _DIGITS = 5
 _WHOLE_WEIGHT = 65535
@@ -29,7 +29,7 @@ class Pictures:
     """The like of transitions that ended an attempt."""
 
     @staticmethod
-    def of(recording: Recording) -> "Pictures":
+    def from_recording(recording: TrialRecording) -> "Pictures":
         """Each picture once, however often it was seen."""
         different: dict[bytes, int] = {}
 
@@ -37,14 +37,14 @@ class Pictures:
             return None if frame is None else different.setdefault(frame, len(different))
 
         of_moment = [place(frame) for frame in recording.frames]
-        of_end = {step: different.setdefault(frame, len(different)) for step, frame in recording.ends.items()}
+        of_end = {step: different.setdefault(frame, len(different)) for step, frame in recording.attempt_end_frames.items()}
         return Pictures(b"".join(different), [len(frame) for frame in different], of_moment, of_end)
 
 
-def recording_json(recording: Recording, pictures: Pictures) -> dict[str, Any]:
+def recording_to_json(recording: TrialRecording, pictures: Pictures) -> dict[str, Any]:
     """Everything but the bytes of the pictures."""
     trajectory, insight = recording.trajectory, recording.insight
-    intention = insight.intention
+    intention = insight.action_distributions
     return {
         "task": recording.task,
         "checkpoint": recording.checkpoint,
@@ -52,21 +52,21 @@ def recording_json(recording: Recording, pictures: Pictures) -> dict[str, Any]:
         "seed": recording.seed,
         "instruction": recording.instruction,
         "deterministic": recording.deterministic,
-        "cut": recording.cut,
+        "truncated": recording.truncated,
         "steps": len(recording),
         "pictures": {"sizes": pictures.sizes, "of_moment": pictures.of_moment, "of_end": pictures.of_end},
-        "seen": recording.seen,
+        "seen": recording.observation_texts,
         "attempt": recording.attempt.tolist(),
         "reward": numbers(trajectory.reward),
         "success": None if trajectory.success is None else trajectory.success.tolist(),
         "sub_goals": recording.sub_goals,
-        "done": recording.done.tolist(),
+        "goals_completed": recording.goals_completed.tolist(),
         "actions": recording.action_names,
         "choices": intention.choices,
-        "taken": _taken(recording),
+        "actions_taken": _taken(recording),
         "probability": numbers(intention.probability_TA),
         **_spread(intention),
-        "discounts": numbers(insight.discounts_G),
+        "discounts": numbers(insight.gammas_G),
         "q": numbers(insight.q_TG),
         "value": numbers(insight.value_TG),
         "attention": None if insight.attention is None else _attention(insight.attention),
@@ -82,26 +82,26 @@ def numbers(array: Shaped[np.ndarray, "..."] | None) -> Any:
     return [float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None for value in array.tolist()]
 
 
-def _spread(intention: Intention) -> dict[str, Any]:
+def _spread(intention: ActionDistributions) -> dict[str, Any]:
     """A continuous action in [-1, 1]: the most likely one, and a deviation to both sides of it."""
-    mean, deviation = intention.mean_TA, intention.deviation_TA
+    mean, deviation = intention.mean_TA, intention.std_TA
     if mean is None or deviation is None:
         return {"mean": None, "low": None, "high": None}
     low, high = np.tanh(mean - deviation), np.tanh(mean + deviation)
     return {"mean": numbers(np.tanh(mean)), "low": numbers(low), "high": numbers(high)}
 
 
-def _taken(recording: Recording) -> list[list[int]] | list[list[float]]:
+def _taken(recording: TrialRecording) -> list[list[int]] | list[list[float]]:
     """For every transition the places in `actions` of the choices made, or the numbers of a continuous action."""
     action = recording.trajectory.action
     rows = action.reshape(len(action), -1)
-    sizes = recording.insight.intention.choices
+    sizes = recording.insight.action_distributions.choices
     if not sizes:
         return rows.tolist()
     return (rows + np.array([0, *accumulate(sizes)][:-1])).tolist()
 
 
-def _attention(attention: Attention) -> dict[str, Any]:
+def _attention(attention: AttentionWeights) -> dict[str, Any]:
     layers, heads, moments, kept = attention.weight_LHTS.shape
     weight = np.rint(attention.weight_LHTS * _WHOLE_WEIGHT).astype("<u2")
     return {

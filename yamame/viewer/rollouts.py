@@ -14,10 +14,10 @@ from starlette.routing import Route
 
 from yamame.records.errors import UserError
 from yamame.run.run_directory import BEST, CHECKPOINTS, MILESTONES
-from yamame.viewer.catalogue import Catalogue
+from yamame.viewer.catalogue import RunIndex
 
 if TYPE_CHECKING:
-    from yamame.environments.config import EnvironmentConfig
+    from yamame.environments.config import EnvConfig
 
 KEPT_BYTES = 128 * 2**20
 """Recordings and curves kept for pages that ask again, the oldest forgotten first."""
@@ -28,7 +28,7 @@ TRIALS = 64
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedReply:
     """What was answered once."""
 
     body: bytes
@@ -36,15 +36,15 @@ class Kept:
     pictures: bytes = b""
 
 
-class Stage:
+class TrialPlayer:
     """Where one trial at a time is played, and what the last ones gave. Safe to use from several threads."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, CachedReply] = OrderedDict()
         self._kept_bytes, self._patience_seconds = kept_bytes, patience_seconds
         self._guard, self._playing = threading.Lock(), threading.Lock()
 
-    def answer(self, key: str, play: Callable[[], Kept]) -> Kept:
+    def get_or_play(self, key: str, play: Callable[[], CachedReply]) -> CachedReply:
         """What `play` gave for this key, now or before. `UserError` where the stage stays taken."""
         found = self.find(key)
         if found is not None:
@@ -62,7 +62,7 @@ class Stage:
         self._keep(key, found)
         return found
 
-    def find(self, key: str) -> Kept | None:
+    def find(self, key: str) -> CachedReply | None:
         """What is kept under a key."""
         with self._guard:
             found = self._kept.get(key)
@@ -70,7 +70,7 @@ class Stage:
                 self._kept.move_to_end(key)
             return found
 
-    def _keep(self, key: str, one: Kept) -> None:
+    def _keep(self, key: str, one: CachedReply) -> None:
         with self._guard:
             self._kept[key] = one
             self._kept.move_to_end(key)
@@ -78,18 +78,18 @@ class Stage:
                 self._kept.popitem(last=False)
 
 
-def routes(catalogue: Catalogue) -> list[Route]:
+def routes(catalogue: RunIndex) -> list[Route]:
     """`/api/rollouts/<run>`: what can be played; below it `recording`, `pictures/<key>` and `adaptation`."""
-    stage = Stage()
+    stage = TrialPlayer()
 
     def offered(request: Request) -> Response:
         return JSONResponse(_offered(_run(catalogue, request)))
 
     def recording(request: Request) -> Response:
         directory = _run(catalogue, request)
-        wish = _Wish.of(request, directory)
+        wish = _Wish.from_request(request, directory)
         key = wish.key("recording")
-        return Response(stage.answer(key, lambda: _recording(wish, key)).body, media_type="application/json")
+        return Response(stage.get_or_play(key, lambda: _recording(wish, key)).body, media_type="application/json")
 
     def pictures(request: Request) -> Response:
         _run(catalogue, request)
@@ -99,8 +99,8 @@ def routes(catalogue: Catalogue) -> list[Route]:
         return Response(found.pictures, media_type="application/octet-stream")
 
     def adaptation(request: Request) -> Response:
-        wish = _Wish.of(request, _run(catalogue, request))
-        kept = stage.answer(wish.key("adaptation"), lambda: _adaptation(wish))
+        wish = _Wish.from_request(request, _run(catalogue, request))
+        kept = stage.get_or_play(wish.key("adaptation"), lambda: _adaptation(wish))
         return Response(kept.body, media_type="application/json")
 
     run = "/api/rollouts/{run_id}"
@@ -118,7 +118,7 @@ class _Wish:
 
     directory: Path
     which: str
-    """`newest`, `best`, or the path of a milestone."""
+    """`latest`, `best`, or the path of a milestone."""
     folder: Path
     """Where that lay when it was asked for."""
     seed: int
@@ -126,7 +126,7 @@ class _Wish:
     deterministic: bool | None
 
     @staticmethod
-    def of(request: Request, directory: Path) -> "_Wish":
+    def from_request(request: Request, directory: Path) -> "_Wish":
         """Read a query. `UserError` for what cannot be read or is not there."""
         query = request.query_params
         seed, manner = query.get("seed", ""), query.get("manner", "")
@@ -135,12 +135,12 @@ class _Wish:
         if manner not in _MANNERS:
             raise UserError(f"the manner must be one of {', '.join(filter(None, _MANNERS))}")
         checkpoints = _checkpoints(directory)
-        checkpoint = query.get("checkpoint", "newest")
+        checkpoint = query.get("checkpoint", "latest")
         if checkpoint not in checkpoints:
             raise UserError("this checkpoint is not there any more: choose another one")
         return _Wish(
             directory=directory,
-            which=checkpoint if checkpoint in ("newest", "best") else str(checkpoints[checkpoint]),
+            which=checkpoint if checkpoint in ("latest", "best") else str(checkpoints[checkpoint]),
             folder=checkpoints[checkpoint],
             seed=int(seed),
             instruction=query.get("instruction", "").strip()[:_LONGEST_INSTRUCTION],
@@ -156,7 +156,7 @@ _MANNERS = {"": None, "likely": True, "sample": False}
 _LONGEST_INSTRUCTION = 500
 
 
-def _run(catalogue: Catalogue, request: Request) -> Path:
+def _run(catalogue: RunIndex, request: Request) -> Path:
     return catalogue.path(request.path_params["run_id"])
 
 
@@ -164,7 +164,7 @@ def _checkpoints(directory: Path) -> dict[str, Path]:
     """What the page may call a checkpoint -> its folder; the newest first, the best, then milestones."""
     newest, best = _complete(directory / CHECKPOINTS), _complete(directory / BEST)
     milestones = _complete(directory / MILESTONES)
-    named = {"newest": newest[:1], "best": best[:1]}
+    named = {"latest": newest[:1], "best": best[:1]}
     named |= {f"milestone-{path.name.removeprefix('update-')}": [path] for path in milestones}
     return {name: paths[0] for name, paths in named.items() if paths}
 
@@ -181,14 +181,14 @@ def _complete(folder: Path) -> list[Path]:
 
 def _offered(directory: Path) -> dict[str, Any]:
     """What the page offers to choose from, and the adaptation curve of the run's end."""
-    from yamame.inspection.adaptation import adaptation_at_the_end
+    from yamame.inspection.adaptation import load_final_adaptation
     from yamame.run.judge import EVALUATION_SEED
     from yamame.run.session import read_config
 
     config = read_config(directory)
-    found = adaptation_at_the_end(directory)
+    found = load_final_adaptation(directory)
     return {
-        "task": config.env.for_evaluation().task,
+        "task": config.env.eval_config().task_name,
         "checkpoints": [
             {"name": name, "updates": int(path.name.removeprefix("update-"))}
             for name, path in _checkpoints(directory).items()
@@ -200,42 +200,42 @@ def _offered(directory: Path) -> dict[str, Any]:
     }
 
 
-def _takes_instructions(env: "EnvironmentConfig") -> bool:
+def _takes_instructions(env: "EnvConfig") -> bool:
     """Whether people can say what to do, in words or numbers."""
-    from yamame.environments.goal_config import GoalEnvironmentConfig
+    from yamame.environments.goal_config import GoalEnvConfig
 
-    plain = GoalEnvironmentConfig.with_instruction
-    return isinstance(env, GoalEnvironmentConfig) and type(env).with_instruction is not plain
+    plain = GoalEnvConfig.with_instruction
+    return isinstance(env, GoalEnvConfig) and type(env).with_instruction is not plain
 
 
-def _recording(wish: _Wish, key: str) -> Kept:
-    from yamame.inspection.record import record
-    from yamame.viewer.rollout_json import Pictures, recording_json
+def _recording(wish: _Wish, key: str) -> CachedReply:
+    from yamame.inspection.record import record_trial
+    from yamame.viewer.rollout_json import Pictures, recording_to_json
 
-    played = record(
+    played = record_trial(
         wish.directory,
         checkpoint=wish.which,
         seed=wish.seed,
         instruction=wish.instruction,
         deterministic=wish.deterministic,
     )
-    pictures = Pictures.of(played)
-    body = JSONResponse({"key": key, **recording_json(played, pictures)}).body
-    return Kept(bytes(body), pictures.content)
+    pictures = Pictures.from_recording(played)
+    body = JSONResponse({"key": key, **recording_to_json(played, pictures)}).body
+    return CachedReply(bytes(body), pictures.content)
 
 
-def _adaptation(wish: _Wish) -> Kept:
-    from yamame.inspection.adaptation import measured_adaptation
+def _adaptation(wish: _Wish) -> CachedReply:
+    from yamame.inspection.adaptation import measure_adaptation
 
-    found = measured_adaptation(
+    found = measure_adaptation(
         wish.directory,
         checkpoint=wish.which,
         trials=TRIALS,
         seed=wish.seed,
         instruction=wish.instruction,
     )
-    return Kept(bytes(JSONResponse(asdict(found)).body))
+    return CachedReply(bytes(JSONResponse(asdict(found)).body))
 
 
-def _size(one: Kept) -> int:
+def _size(one: CachedReply) -> int:
     return len(one.body) + len(one.pictures)

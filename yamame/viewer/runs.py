@@ -8,22 +8,22 @@ from starlette.routing import Route
 
 from yamame.records.errors import UserError
 from yamame.run.run_directory import CONFIG
-from yamame.viewer.catalogue import Catalogue
-from yamame.viewer.differences import differences
+from yamame.viewer.catalogue import RunIndex
+from yamame.viewer.differences import diff_configs
 from yamame.viewer.files import read_json
-from yamame.viewer.summary import Summaries
+from yamame.viewer.summary import SummaryCache
 
 MOST_COMPARED = 8
 
 
-def routes(catalogue: Catalogue) -> list[Route]:
+def routes(catalogue: RunIndex) -> list[Route]:
     """`/api/runs` and `/api/differences?runs=ID,ID`."""
-    summaries = Summaries(catalogue)
+    summaries = SummaryCache(catalogue)
 
     def listing(request: Request) -> Response:
         found = catalogue.found()
         rows = [summary.to_json() for summary in summaries.of(list(found.entries.values()))]
-        return JSONResponse({"runs": rows, "problems": found.problems})
+        return JSONResponse({"runs": rows, "warnings": found.warnings})
 
     def difference(request: Request) -> Response:
         run_ids = [run_id for run_id in request.query_params.get("runs", "").split(",") if run_id]
@@ -36,7 +36,7 @@ def routes(catalogue: Catalogue) -> list[Route]:
             if config is None:
                 raise UserError(f"{entry.name} has no {CONFIG}")
             configs.append(config)
-        rows, same = differences(configs)
+        rows, same = diff_configs(configs)
         return JSONResponse(
             {
                 "runs": [{"id": entry.run_id, "name": entry.name} for entry in entries],

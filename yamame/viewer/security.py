@@ -38,7 +38,7 @@ class Access:
     """Where a browser keeps the token after its first visit."""
 
 
-class Guard:
+class AccessMiddleware:
     """ASGI middleware that turns away whom `Access` does not let in, and puts `HEADERS` on every answer.
 
     Without a token the Host header must be one of this machine's own names, so that no web site can reach the server

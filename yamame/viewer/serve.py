@@ -12,7 +12,7 @@ import uvicorn
 
 from yamame.records.errors import UserError
 from yamame.viewer.app import build_app
-from yamame.viewer.catalogue import Catalogue
+from yamame.viewer.catalogue import RunIndex
 from yamame.viewer.security import LOOPBACK, Access
 
 
@@ -21,7 +21,7 @@ def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool) ->
     listener = _listen(host, port)
     port = listener.getsockname()[1]
     access = Access(token="" if host in LOOPBACK else secrets.token_urlsafe(24), cookie=f"yamame-view-{port}")
-    app = build_app(Catalogue(roots), access)
+    app = build_app(RunIndex(roots), access)
     config = uvicorn.Config(
         app, log_level="error", access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
     )

@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from yamame.run.metrics import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDATES_PER_SECOND
-from yamame.run.run_directory import ABOUT, CONFIG, ENDING, LOCK, METRICS, RESULT, is_locked
-from yamame.viewer.catalogue import Catalogue, Entry
-from yamame.viewer.files import Signature, UnreadableError, printable, read_json, signature
+from yamame.run.run_directory import METADATA, CONFIG, STATUS, LOCK, METRICS, RESULT, is_locked
+from yamame.viewer.catalogue import RunIndex, RunEntry
+from yamame.viewer.files import Signature, UnreadableError, printable, read_json, file_signature
 from yamame.viewer.lines import read_tail
 
-State = Literal["running", "finished", "stopped", "failed", "damaged"]
+State = Literal["running", "finished", "stopped", "failed", "corrupted"]
 
-WITHOUT_A_WORD = "its process ended without a word: killed, or the machine went down"
-APART_FROM = ("seed",)
+KILLED_REASON = "its process ended without a word: killed, or the machine went down"
+IGNORED_FIELDS = ("seed",)
 """Fields of a config in which runs of one group may differ."""
-_FILES = (CONFIG, ABOUT, RESULT, ENDING, METRICS, LOCK)
+_FILES = (CONFIG, METADATA, RESULT, STATUS, METRICS, LOCK)
 _LONGEST_TEXT = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class RunSummary:
     """What a row shows. None and NaN: not known."""
 
     id: str
     name: str
     state: State
-    why: str
+    reason: str
     """Of a run that stopped or failed."""
     recipe: str
     task: str
@@ -50,9 +50,9 @@ class Summary:
     wall_seconds: float
     seconds_left: float
     """Of a running run, at the speed of its last lines."""
-    changed: float
+    modified_time: float
     """When anything was written last, as a Unix time; 0 if it never was."""
-    problems: list[str]
+    warnings: list[str]
     """What of the run cannot be shown, and why."""
 
     def to_json(self) -> dict[str, Any]:
@@ -67,18 +67,18 @@ class _Read:
     signatures: tuple[Signature | None, ...]
     found: dict[str, dict[str, Any] | None]
     tail: list[dict[str, float]]
-    problems: list[str]
+    warnings: list[str]
 
 
-class Summaries:
+class SummaryCache:
     """Rows of runs; files are read again only where they have changed. Safe to use from several threads."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: RunIndex) -> None:
         self._catalogue = catalogue
         self._lock = threading.Lock()
         self._read: dict[str, _Read] = {}
 
-    def of(self, entries: Sequence[Entry]) -> list[Summary]:
+    def of(self, entries: Sequence[RunEntry]) -> list[RunSummary]:
         """A row for each."""
         with self._lock:
             known = self._catalogue.found().entries
@@ -86,34 +86,34 @@ class Summaries:
             self._read |= {entry.run_id: self._reread(entry) for entry in entries}
             return [_summary(entry, self._read[entry.run_id]) for entry in entries]
 
-    def _reread(self, entry: Entry) -> _Read:
-        signatures = tuple(signature(f"{entry.path}/{name}") for name in _FILES)
+    def _reread(self, entry: RunEntry) -> _Read:
+        signatures = tuple(file_signature(f"{entry.path}/{name}") for name in _FILES)
         before = self._read.get(entry.run_id)
         if before is not None and before.signatures == signatures:
             return before
         found: dict[str, dict[str, Any] | None] = {}
-        problems: list[str] = []
-        for name in (CONFIG, ABOUT, RESULT, ENDING):
+        warnings: list[str] = []
+        for name in (CONFIG, METADATA, RESULT, STATUS):
             try:
                 content = read_json(entry.path / name)
                 found[name] = _what_is_shown(content) if name == CONFIG and content is not None else content
             except UnreadableError as problem:
                 found[name] = None
-                problems.append(str(problem))
+                warnings.append(str(problem))
         tail: list[dict[str, float]] = []
         try:
             tail = read_tail(entry.path / METRICS)
         except UnreadableError as problem:
-            problems.append(str(problem))
+            warnings.append(str(problem))
         if signatures[0] is None:
-            problems.append(f"it has no {CONFIG}")
-        return _Read(signatures, found, _ends(tail), problems)
+            warnings.append(f"it has no {CONFIG}")
+        return _Read(signatures, found, _ends(tail), warnings)
 
 
 def _what_is_shown(config: Mapping[str, Any]) -> dict[str, Any]:
     """Little of a config, since there may be many."""
     env = config.get("env")
-    settings = {key: value for key, value in config.items() if key not in APART_FROM}
+    settings = {key: value for key, value in config.items() if key not in IGNORED_FIELDS}
     try:
         described = json.dumps(settings, sort_keys=True)
     except RecursionError as problem:
@@ -134,22 +134,22 @@ def _ends(tail: list[dict[str, float]]) -> list[dict[str, float]]:
     return [tail[0], tail[-1]] if tail else []
 
 
-def _summary(entry: Entry, read: _Read) -> Summary:
+def _summary(entry: RunEntry, read: _Read) -> RunSummary:
     config = read.found[CONFIG] or {}
-    result, ending = read.found[RESULT], read.found[ENDING]
+    result, ending = read.found[RESULT], read.found[STATUS]
     first, last = (read.tail[0], read.tail[-1]) if read.tail else ({}, {})
     state, why = _state(entry, result, ending, damaged=read.found[CONFIG] is None)
-    recipe = _text((read.found[ABOUT] or {}).get("recipe"))
+    recipe = _text((read.found[METADATA] or {}).get("recipe"))
     env_steps_per_second, updates_per_second = _speeds(first, last)
     planned = _number(config.get("env_steps"))
     shown = result if state == "finished" and result is not None else {}
     left = (planned - last.get("env_steps", math.nan)) / env_steps_per_second if env_steps_per_second else math.nan
     seed = config.get("seed")
-    return Summary(
+    return RunSummary(
         id=entry.run_id,
         name=entry.name,
         state=state,
-        why=why,
+        reason=why,
         recipe=recipe,
         task=_text(config.get("task")),
         seed=seed if isinstance(seed, int) else None,
@@ -164,22 +164,22 @@ def _summary(entry: Entry, read: _Read) -> Summary:
         updates_per_second=_either(shown.get("updates_per_second"), updates_per_second),
         wall_seconds=_either(shown.get("wall_seconds"), last.get("wall_seconds")),
         seconds_left=max(0.0, left) if state == "running" else math.nan,
-        changed=max((seen[2] for seen in read.signatures if seen is not None), default=0) / 1e9,
-        problems=read.problems,
+        modified_time=max((seen[2] for seen in read.signatures if seen is not None), default=0) / 1e9,
+        warnings=read.warnings,
     )
 
 
 def _state(
-    entry: Entry, result: dict[str, Any] | None, ending: dict[str, Any] | None, *, damaged: bool
+    entry: RunEntry, result: dict[str, Any] | None, ending: dict[str, Any] | None, *, damaged: bool
 ) -> tuple[State, str]:
     if result is not None:
         return "finished", ""
     if is_locked(entry.path):
         return "running", ""
     if ending is not None:
-        why = _text(ending.get("why"))
-        return ("failed", why) if ending.get("how") == "failed" else ("stopped", f"by {why}" if why else "")
-    return ("damaged", "") if damaged else ("stopped", WITHOUT_A_WORD)
+        why = _text(ending.get("reason"))
+        return ("failed", why) if ending.get("status") == "failed" else ("stopped", f"by {why}" if why else "")
+    return ("corrupted", "") if damaged else ("stopped", KILLED_REASON)
 
 
 def _speeds(first: Mapping[str, float], last: Mapping[str, float]) -> tuple[float, float]:

@@ -7,14 +7,14 @@ from choosing_environments import SPACES, Forbidding, forbidding
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from yamame.environments.adapters.action_masks import ActionMasks, without_masks
-from yamame.environments.adapters.placement import place
-from yamame.environments.adapters.vectorize import vectorize
-from yamame.environments.factory import FactoryConfig
-from yamame.environments.trials import Trials
-from yamame.records.action_spaces import MASK_LEAF, choices
+from yamame.environments.adapters.action_masks import ActionMaskExtractor, strip_action_mask
+from yamame.environments.adapters.placement import make_vector_env
+from yamame.environments.adapters.vectorize import make_episode_vector_env
+from yamame.environments.factory import EnvFnConfig
+from yamame.environments.trials import TrialWrapper
+from yamame.records.action_spaces import ACTION_MASK_KEY, num_choices
 from yamame.records.errors import UserError
-from yamame.records.interfaces import Environments, TrialEnvironments
+from yamame.records.interfaces import EpisodeVectorEnv, TrialVectorEnv
 from yamame.records.step import PolicyInput
 from yamame.rollout.random_policy import RandomPolicy
 
@@ -23,7 +23,7 @@ KEYS = {"info": "action_mask", "nested": "action_mask", "leaf": "legal"}
 Leaves = dict[str, np.ndarray]
 
 
-def play(trials: TrialEnvironments, steps: int) -> list[Leaves]:
+def play(trials: TrialVectorEnv, steps: int) -> list[Leaves]:
     """Random legal actions: an illegal one would raise. All that was seen, final observations included."""
     policy, rows = RandomPolicy(trials.action_space, np.random.default_rng(1)), trials.num_envs
     observation = trials.reset()
@@ -44,8 +44,8 @@ def play(trials: TrialEnvironments, steps: int) -> list[Leaves]:
 
 
 def check(seen: list[Leaves], kind: str) -> None:
-    sizes = choices(SPACES[kind])
-    masks = np.stack([leaves[MASK_LEAF] for leaves in seen])
+    sizes = num_choices(SPACES[kind])
+    masks = np.stack([leaves[ACTION_MASK_KEY] for leaves in seen])
     assert masks.shape == (len(seen), ROWS, sum(sizes)) and masks.dtype == np.bool_
     for part in np.split(masks, np.cumsum(sizes)[:-1], axis=2):
         assert part.any(axis=2).all()
@@ -57,12 +57,12 @@ def check(seen: list[Leaves], kind: str) -> None:
 @pytest.mark.parametrize("where", KEYS)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_masks_arrive_wherever_they_come_from(kind: str, where: str, workers: int) -> None:
-    environments = place(forbidding(kind, where), ROWS, 3, workers, mask_key=KEYS[where])
-    seen = play(Trials(environments, horizon=9, attempts=2), 40)
+    environments = make_vector_env(forbidding(kind, where), ROWS, 3, workers, action_mask_key=KEYS[where])
+    seen = play(TrialWrapper(environments, horizon=9, attempts=2), 40)
     check(seen, kind)
-    alone = play(Trials(place(forbidding(kind), ROWS, 3, 0), horizon=9, attempts=2), 40)
+    alone = play(TrialWrapper(make_vector_env(forbidding(kind), ROWS, 3, 0), horizon=9, attempts=2), 40)
     for one, other in zip(seen, alone, strict=True):
-        np.testing.assert_array_equal(one[MASK_LEAF], other[MASK_LEAF])
+        np.testing.assert_array_equal(one[ACTION_MASK_KEY], other[ACTION_MASK_KEY])
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -70,19 +70,19 @@ def test_masks_arrive_wherever_they_come_from(kind: str, where: str, workers: in
 @pytest.mark.parametrize("kind", ["discrete", "several"])
 def test_vector_environments_of_every_mode_give_masks(kind: str, where: str, mode: AutoresetMode) -> None:
     inner = SyncVectorEnv([forbidding(kind, where)] * ROWS, autoreset_mode=mode)
-    check(play(Trials(vectorize(inner, 3, mask_key=KEYS[where]), horizon=50, attempts=1), 60), kind)
+    check(play(TrialWrapper(make_episode_vector_env(inner, 3, action_mask_key=KEYS[where]), horizon=50, attempts=1), 60), kind)
 
 
 def test_asynchronous_vector_environments_give_masks() -> None:
     inner = AsyncVectorEnv([forbidding("bits")] * ROWS)
-    check(play(Trials(vectorize(inner, 3), horizon=4, attempts=None), 30), "bits")
+    check(play(TrialWrapper(make_episode_vector_env(inner, 3), horizon=4, attempts=None), 30), "bits")
 
 
 def test_nothing_is_added_where_there_are_no_masks_and_where_they_are_not_wanted() -> None:
     factory = forbidding("discrete")
-    for make, key in ((forbidding("discrete", "nowhere"), MASK_LEAF), (factory, "")):
+    for make, key in ((forbidding("discrete", "nowhere"), ACTION_MASK_KEY), (factory, "")):
         for workers in (0, 2):
-            trials = FactoryConfig(factory=make, horizon=5, workers=workers, mask_key=key).build(ROWS, 0)
+            trials = EnvFnConfig(env_fn=make, horizon=5, num_workers=workers, action_mask_key=key).build(ROWS, 0)
             assert list(trials.reset()) == ["observation"]
             trials.close()
 
@@ -98,9 +98,9 @@ def test_a_terminated_game_that_allows_nothing_is_not_refused_but_one_that_goes_
     refused = r"environment {} allows no action at step 2 of its episode"
     make = partial(Stuck, SPACES["several"])
     with pytest.raises(UserError, match=refused.format(0)):
-        play(Trials(place(make, ROWS, 3, 0), horizon=9, attempts=1), 10)
+        play(TrialWrapper(make_vector_env(make, ROWS, 3, 0), horizon=9, attempts=1), 10)
     make = partial(Stuck, spaces.MultiDiscrete([5, 3]))  # two of the first five are left
-    play(Trials(place(make, ROWS, 3, 0), horizon=9, attempts=1), 10)
+    play(TrialWrapper(make_vector_env(make, ROWS, 3, 0), horizon=9, attempts=1), 10)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -117,17 +117,17 @@ def test_masks_that_come_and_go_are_refused(workers: int) -> None:
 
     for moods in ((0, 1), (1, 2, 3)):
         kind = type("Kind", (Moody,), {"moods": moods})
-        environments = place(partial(kind, SPACES["discrete"]), ROWS, 3, workers)
+        environments = make_vector_env(partial(kind, SPACES["discrete"]), ROWS, 3, workers)
         with pytest.raises(UserError, match=r"info\['action_mask'\] is not given by every environment at every reset"):
             step_on(environments)
         environments.close()
 
 
-def step_on(environments: Environments) -> None:
+def step_on(environments: EpisodeVectorEnv) -> None:
     everywhere = np.ones(ROWS, np.bool_)
     observation = environments.reset(everywhere, everywhere)
     for _ in range(2):
-        mask = observation.get(MASK_LEAF, np.ones((ROWS, 5), np.bool_))
+        mask = observation.get(ACTION_MASK_KEY, np.ones((ROWS, 5), np.bool_))
         observation = environments.step(mask.argmax(axis=1)).observation
 
 
@@ -148,7 +148,7 @@ class Lenient(Forbidding):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_masks_of_some_environments_alone_are_refused(workers: int) -> None:
     Lenient.count = 0
-    environments = place(Lenient, 2, 3, workers)
+    environments = make_vector_env(Lenient, 2, 3, workers)
     with pytest.raises(UserError, match="look at environment 1, step 0"):
         environments.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
     environments.close()
@@ -156,8 +156,8 @@ def test_masks_of_some_environments_alone_are_refused(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_key_that_nobody_has_is_refused(workers: int) -> None:
-    with pytest.raises(UserError, match=r"env\.mask_key is 'legel'"):
-        place(forbidding("discrete", "info"), ROWS, 3, workers, mask_key="legel").reset(
+    with pytest.raises(UserError, match=r"env\.action_mask_key is 'legel'"):
+        make_vector_env(forbidding("discrete", "info"), ROWS, 3, workers, action_mask_key="legel").reset(
             np.ones(ROWS, np.bool_), np.ones(ROWS, np.bool_)
         )
 
@@ -171,17 +171,17 @@ def test_masks_of_another_size_are_refused() -> None:
         (spaces.Box(-1.0, 1.0, (2,)), [[1, 1]], "2 entries, .* 0 choices"),
     ]:
         with pytest.raises(UserError, match=message):
-            ActionMasks(MASK_LEAF, number, space, first_row=4).attach({}, told, step, resting)
+            ActionMaskExtractor(ACTION_MASK_KEY, number, space, first_row=4).add_to({}, told, step, resting)
     leaf = spaces.Dict(legal=spaces.MultiBinary(4), x=number)
     with pytest.raises(UserError, match="observation 'legal' has 4 entries"):
-        ActionMasks("legal", leaf, spaces.Discrete(5))
+        ActionMaskExtractor("legal", leaf, spaces.Discrete(5))
     with pytest.raises(UserError, match="has the name of action masks"):
-        ActionMasks("legal", spaces.Dict(action_mask=spaces.MultiBinary(5), x=number), spaces.Discrete(5))
+        ActionMaskExtractor("legal", spaces.Dict(action_mask=spaces.MultiBinary(5), x=number), spaces.Discrete(5))
 
 
 def test_the_network_sees_everything_but_the_mask() -> None:
     number, mask = spaces.Box(-1.0, 1.0, (2,)), spaces.MultiBinary(5)
     nested = spaces.Dict(game=spaces.Tuple([mask, number]), legal=mask)
-    assert without_masks(number, MASK_LEAF) is number
-    assert list(without_masks(nested, "game/0").spaces) == ["game/1", "legal"]
-    assert list(without_masks(nested, "legal").spaces) == ["game/0", "game/1"]
+    assert strip_action_mask(number, ACTION_MASK_KEY) is number
+    assert list(strip_action_mask(nested, "game/0").spaces) == ["game/1", "legal"]
+    assert list(strip_action_mask(nested, "legal").spaces) == ["game/0", "game/1"]

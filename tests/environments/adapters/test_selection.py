@@ -8,10 +8,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.factory import EnvFnConfig
 from yamame.environments.gymnasium_env import GymnasiumConfig
 from yamame.records.errors import UserError
-from yamame.records.spaces import flatten_observation, observation_leaves, observation_names, select_leaves
+from yamame.records.spaces import flatten_observation, flatten_space, leaf_names, select_leaves
 
 SPACE = spaces.Dict(
     {
@@ -60,13 +60,13 @@ class Plain(Rich):
 
 
 def test_names_reach_into_dicts() -> None:
-    assert observation_names(SPACE) == ["body/angle", "body/gear", "graph", "image", "pair/0", "pair/1"]
+    assert leaf_names(SPACE) == ["body/angle", "body/gear", "graph", "image", "pair/0", "pair/1"]
     chosen = select_leaves(SPACE, ["image", "body/gear"], [])
-    assert set(observation_leaves(chosen)) == {"image", "body/gear"}
+    assert set(flatten_space(chosen)) == {"image", "body/gear"}
     dropped = select_leaves(SPACE, [], ["graph", "body/angle"])
-    assert set(observation_leaves(dropped)) == {"body/gear", "image", "pair/0", "pair/1"}
+    assert set(flatten_space(dropped)) == {"body/gear", "image", "pair/0", "pair/1"}
     both = select_leaves(SPACE, ["body", "image"], ["body/gear"])
-    assert set(observation_leaves(both)) == {"body/angle", "image"}
+    assert set(flatten_space(both)) == {"body/angle", "image"}
 
 
 def test_what_is_chosen_is_found_in_whole_observations() -> None:
@@ -89,13 +89,13 @@ def test_names_that_are_not_there_are_told_what_is() -> None:
         select_leaves(SPACE, ["image"], ["image"])
     with pytest.raises(UserError, match="tuple 'pair'"):
         select_leaves(SPACE, ["pair/0"], [])
-    assert set(observation_leaves(select_leaves(SPACE, ["pair"], []))) == {"pair/0", "pair/1"}
+    assert set(flatten_space(select_leaves(SPACE, ["pair"], []))) == {"pair/0", "pair/1"}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_is_not_supported_can_be_left_out(workers: int) -> None:
     """Here and in worker processes the same."""
-    task = FactoryConfig(factory=Rich, horizon=3, workers=workers, keys=("image", "body"), drop_keys=("body/gear",))
+    task = EnvFnConfig(env_fn=Rich, horizon=3, num_workers=workers, obs_keys=("image", "body"), drop_obs_keys=("body/gear",))
     trials = task.build(3, seed=0)
     try:
         first = trials.reset()
@@ -104,19 +104,19 @@ def test_what_is_not_supported_can_be_left_out(workers: int) -> None:
         trials.close()
     assert {name: leaf.shape for name, leaf in first.items()} == {"body/angle": (3, 2), "image": (3, 9, 9, 3)}
     assert set(step.observation) == set(first)
-    assert set(observation_leaves(trials.observation_space)) == set(first)
+    assert set(flatten_space(trials.observation_space)) == set(first)
 
 
 @pytest.mark.parametrize("workers", [None, 0, 2])
 def test_a_graph_is_refused_with_the_way_out(workers: int | None) -> None:
     with pytest.raises(UserError, match=r"'graph' is a Graph.*--env\.drop-keys graph"):
-        FactoryConfig(factory=Rich, horizon=3, workers=workers).build(2, seed=0)
+        EnvFnConfig(env_fn=Rich, horizon=3, num_workers=workers).build(2, seed=0)
     with pytest.raises(UserError, match="has no 'imge': choose among body/angle"):
-        FactoryConfig(factory=Rich, horizon=3, workers=workers, keys=("imge",)).build(2, seed=0)
+        EnvFnConfig(env_fn=Rich, horizon=3, num_workers=workers, obs_keys=("imge",)).build(2, seed=0)
 
 
 def test_a_vector_environment_is_selected_from_too() -> None:
-    trials = FactoryConfig(factory=make_pair, horizon=3, rows=2, drop_keys=("b",)).build(2, seed=0)
+    trials = EnvFnConfig(env_fn=make_pair, horizon=3, vector_size=2, drop_obs_keys=("b",)).build(2, seed=0)
     assert set(trials.reset()) == {"a"}
     for _ in range(4):
         step = trials.step(np.zeros(2, np.int64))
@@ -124,14 +124,14 @@ def test_a_vector_environment_is_selected_from_too() -> None:
 
 
 def test_the_action_mask_stays_unless_it_is_dropped() -> None:
-    kept = FactoryConfig(factory=WithMask, horizon=3, workers=0, keys=("a",)).build(2, seed=0)
-    assert set(observation_leaves(kept.observation_space)) == {"a", "action_mask"}
-    dropped = FactoryConfig(factory=WithMask, horizon=3, workers=0, drop_keys=("action_mask",)).build(2, seed=0)
-    assert set(observation_leaves(dropped.observation_space)) == {"a", "b"}
+    kept = EnvFnConfig(env_fn=WithMask, horizon=3, num_workers=0, obs_keys=("a",)).build(2, seed=0)
+    assert set(flatten_space(kept.observation_space)) == {"a", "action_mask"}
+    dropped = EnvFnConfig(env_fn=WithMask, horizon=3, num_workers=0, drop_obs_keys=("action_mask",)).build(2, seed=0)
+    assert set(flatten_space(dropped.observation_space)) == {"a", "b"}
 
 
 def test_a_bare_observation_has_one_name() -> None:
-    task = GymnasiumConfig(id="CartPole-v1", horizon=5, workers=0, keys=("observation",))
+    task = GymnasiumConfig(id="CartPole-v1", horizon=5, num_workers=0, obs_keys=("observation",))
     assert set(task.build(2, seed=0).reset()) == {"observation"}
     with pytest.raises(UserError, match="choose among observation"):
-        GymnasiumConfig(id="CartPole-v1", horizon=5, workers=0, keys=("angle",)).build(2, seed=0)
+        GymnasiumConfig(id="CartPole-v1", horizon=5, num_workers=0, obs_keys=("angle",)).build(2, seed=0)

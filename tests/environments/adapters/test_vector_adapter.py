@@ -7,8 +7,8 @@ from counting_environment import CountingEnv, OpaqueVectorEnv
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from yamame.environments.adapters.vector_adapter import VectorAdapter
-from yamame.environments.trials import Trials
+from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
+from yamame.environments.trials import TrialWrapper
 from yamame.records.errors import UserError
 
 NUM_ENVS = 3
@@ -21,13 +21,13 @@ def sync(mode: AutoresetMode) -> VectorEnv:
 
 def record(environments: VectorEnv, steps: int, horizon: int = 100, attempts: int | None = 1) -> list[list[Any]]:
     """Per row the real transitions: what was seen, done, earned, ended, led to."""
-    trials = Trials(VectorAdapter(environments, seed=5), horizon=horizon, attempts=attempts)
+    trials = TrialWrapper(GymnasiumVectorAdapter(environments, seed=5), horizon=horizon, attempts=attempts)
     seen = trials.reset()["observation"]
     rows: list[list[Any]] = [[] for _ in range(NUM_ENVS)]
     for _ in range(steps):
         action = (seen.sum(axis=1) % 2).astype(np.int64)
         step = trials.step(action)
-        for row in np.flatnonzero(step.live):
+        for row in np.flatnonzero(step.is_transition):
             ends = (step.terminated[row], step.truncated[row], step.episode_start[row])
             success = False if step.success is None else bool(step.success[row])
             led_to = tuple(step.final_observation["observation"][row])
@@ -96,7 +96,7 @@ def test_horizon_that_cuts_all_rows_at_once_is_a_full_reset(mode, horizon):
 
 
 def test_same_step_environment_that_takes_masks_can_repeat_a_task_it_has_begun():
-    adapter = VectorAdapter(sync(SAME_STEP), seed=5)
+    adapter = GymnasiumVectorAdapter(sync(SAME_STEP), seed=5)
     everywhere = np.ones(NUM_ENVS, np.bool_)
     adapter.reset(everywhere, everywhere)
     ended = ~everywhere
@@ -115,19 +115,19 @@ def test_mode_is_the_environments_own_though_gymnasium_shares_metadata():
 
 
 def test_late_reset_is_not_a_transition():
-    trials = Trials(VectorAdapter(OpaqueVectorEnv(NUM_ENVS, NEXT_STEP), seed=5), horizon=100, attempts=1)
+    trials = TrialWrapper(GymnasiumVectorAdapter(OpaqueVectorEnv(NUM_ENVS, NEXT_STEP), seed=5), horizon=100, attempts=1)
     trials.reset()
     late = np.zeros(NUM_ENVS, np.bool_)
     for _ in range(30):
         step = trials.step(np.ones(NUM_ENVS, np.int64))
-        np.testing.assert_array_equal(step.live, ~late)
+        np.testing.assert_array_equal(step.is_transition, ~late)
         assert (step.reward[late] == 0).all() and not (step.terminated | step.truncated)[late].any()
         assert step.episode_start[late].all() and (step.observation["observation"][late, 2] == 0).all()
         late = step.terminated | step.truncated
 
 
 def test_full_reset_calls_off_late_ones():
-    trials = Trials(VectorAdapter(OpaqueVectorEnv(NUM_ENVS, NEXT_STEP), seed=5), horizon=100, attempts=1)
+    trials = TrialWrapper(GymnasiumVectorAdapter(OpaqueVectorEnv(NUM_ENVS, NEXT_STEP), seed=5), horizon=100, attempts=1)
     trials.reset()
     for _ in range(10):
         step = trials.step(np.zeros(NUM_ENVS, np.int64))
@@ -137,7 +137,7 @@ def test_full_reset_calls_off_late_ones():
     else:
         raise AssertionError("no row ended alone: choose another seed")
     trials.reset()
-    assert trials.step(np.zeros(NUM_ENVS, np.int64)).live.all()
+    assert trials.step(np.zeros(NUM_ENVS, np.int64)).is_transition.all()
 
 
 def test_masked_reset_hands_over_mask_and_new_task():
@@ -149,7 +149,7 @@ def test_masked_reset_hands_over_mask_and_new_task():
             return self.inner.reset(seed=seed)  # resets all, as a careless environment may
 
     environments = Masked(NUM_ENVS, DISABLED)
-    adapter = VectorAdapter(environments, seed=5)
+    adapter = GymnasiumVectorAdapter(environments, seed=5)
     everywhere = np.ones(NUM_ENVS, np.bool_)
     first = adapter.reset(everywhere, everywhere)["observation"]
     mask, new_task = np.array([True, False, True]), np.array([True, False, False])
@@ -190,7 +190,7 @@ def test_observations_do_not_share_memory_with_the_environment(dtype):
 
 
 def test_success_is_absent_until_announced_and_an_array_from_then_on():
-    adapter = VectorAdapter(sync(DISABLED), seed=5)
+    adapter = GymnasiumVectorAdapter(sync(DISABLED), seed=5)
     everywhere = np.ones(NUM_ENVS, np.bool_)
     adapter.reset(everywhere, everywhere)
     assert adapter.step(np.zeros(NUM_ENVS, np.int64)).success is None

@@ -7,9 +7,9 @@ from counting_environment import CountingEnv, OpaqueVectorEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.vector_adapter import VectorAdapter
-from yamame.environments.adapters.vectorize import vectorize
+from yamame.environments.adapters.serial import SerialVectorEnv
+from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
+from yamame.environments.adapters.vectorize import make_episode_vector_env
 from yamame.records.errors import UserError
 
 
@@ -37,26 +37,26 @@ def begin(environments):
 
 
 def test_whatever_is_given_becomes_environments():
-    assert isinstance(vectorize(CountingEnv(), 0), SerialEnvironments)
-    assert isinstance(vectorize([CountingEnv(), CountingEnv()], 0), SerialEnvironments)
-    assert isinstance(vectorize(SyncVectorEnv([CountingEnv]), 0), VectorAdapter)
+    assert isinstance(make_episode_vector_env(CountingEnv(), 0), SerialVectorEnv)
+    assert isinstance(make_episode_vector_env([CountingEnv(), CountingEnv()], 0), SerialVectorEnv)
+    assert isinstance(make_episode_vector_env(SyncVectorEnv([CountingEnv]), 0), GymnasiumVectorAdapter)
 
 
 @pytest.mark.parametrize("given", [42, [CountingEnv(), "CartPole-v1"], []])
 def test_anything_else_is_refused(given):
     with pytest.raises(UserError):
-        vectorize(given, 0)
+        make_episode_vector_env(given, 0)
 
 
 def test_serial_steps_resets_and_reports():
     singles = [CountingEnv(), CountingEnv()]
-    environments = SerialEnvironments(singles, seed=3)
+    environments = SerialVectorEnv(singles, seed=3)
     first = begin(environments)["observation"]
-    singles[0].task, singles[1].task = 4, 5  # 3 steps then terminated; 4 steps then truncated
+    singles[0].task_name, singles[1].task_name = 4, 5  # 3 steps then terminated; 4 steps then truncated
     for count in (1, 2):
         step = environments.step(np.array([0, 1]))
         assert step.reward.tolist() == [count, count + 10] and step.reward.dtype == np.float32
-        assert not step.terminated.any() and not step.truncated.any() and step.live.all() and step.success is None
+        assert not step.terminated.any() and not step.truncated.any() and step.is_transition.all() and step.success is None
     step = environments.step(np.array([1, 0]))
     assert (step.terminated.tolist(), step.truncated.tolist()) == ([True, False], [False, False])
     assert step.success is not None and step.success.tolist() == [True, False]
@@ -71,7 +71,7 @@ def test_serial_steps_resets_and_reports():
 def test_serial_seeds_the_first_reset_only_and_says_whether_the_task_is_new():
     def singles(seed):
         made = [CountingEnv() for _ in range(3)]
-        environments = SerialEnvironments(made, seed)
+        environments = SerialVectorEnv(made, seed)
         begin(environments)
         environments.reset(np.array([False, True, True]), np.array([False, True, False]))
         return made
@@ -82,7 +82,7 @@ def test_serial_seeds_the_first_reset_only_and_says_whether_the_task_is_new():
     assert seeds == [each.seeds[0] for each in same] != [each.seeds[0] for each in other]
     assert [each.seeds[1:] for each in made] == [[], [None], [None]]
     assert [each.options[-1] for each in made] == [{"new_task": True}, {"new_task": True}, {"new_task": False}]
-    assert [each.task for each in made] == [each.task for each in same]
+    assert [each.task_name for each in made] == [each.task_name for each in same]
 
 
 def test_discrete_observation_and_action_count_from_zero():
@@ -95,7 +95,7 @@ def test_discrete_observation_and_action_count_from_zero():
             assert self.action_space.contains(action)
             return super().step(action)
 
-    environments = vectorize([Shifted(), Shifted()], 0)
+    environments = make_episode_vector_env([Shifted(), Shifted()], 0)
     assert begin(environments)["n"].tolist() == [0, 0]
     assert environments.action_space == spaces.Discrete(2)
     environments.step(np.array([0, 1]))
@@ -119,7 +119,7 @@ def makers(broken):
 
 @pytest.mark.parametrize(("broken", "message"), [*NOT_FINITE, BEGUN_NOT_FINITE])
 def test_numbers_that_are_not_finite_are_refused(broken, message):
-    environments = vectorize([make() for make in makers(broken)], 0)
+    environments = make_episode_vector_env([make() for make in makers(broken)], 0)
     with pytest.raises(UserError, match=message):
         begin(environments)
         for _ in range(2):
@@ -129,16 +129,16 @@ def test_numbers_that_are_not_finite_are_refused(broken, message):
 def test_a_vector_environment_that_is_not_finite_when_it_begins_is_refused():
     broken, message = BEGUN_NOT_FINITE
     with pytest.raises(UserError, match=message):
-        begin(vectorize(SyncVectorEnv(makers(broken)), 0))
+        begin(make_episode_vector_env(SyncVectorEnv(makers(broken)), 0))
 
 
 @pytest.mark.parametrize(("broken", "message"), NOT_FINITE)
 def test_rows_of_vector_environments_that_are_not_finite_begin_anew(broken, message):
-    environments = vectorize(SyncVectorEnv(makers(broken)), 0)
+    environments = make_episode_vector_env(SyncVectorEnv(makers(broken)), 0)
     begin(environments)
     assert environments.step(np.zeros(3, np.int64)).failed is None
     step = environments.step(np.zeros(3, np.int64))
-    assert step.failed is not None and step.failed.tolist() == [False, True, False] == (~step.live).tolist()
+    assert step.failed is not None and step.failed.tolist() == [False, True, False] == (~step.is_transition).tolist()
     assert len(step.faults) == 1 and message in step.faults[0].message
     assert np.isfinite(step.observation["x"]).all() and step.reward.tolist() == [0, 0, 0]
     assert environments.step(np.zeros(3, np.int64)).failed is None
@@ -146,11 +146,11 @@ def test_rows_of_vector_environments_that_are_not_finite_begin_anew(broken, mess
 
 def test_observation_of_the_wrong_shape_is_refused():
     with pytest.raises(UserError, match="does not fit"):
-        begin(vectorize(BrokenEnv(first={"x": np.zeros(3, np.float32), "n": 1}), 0))
+        begin(make_episode_vector_env(BrokenEnv(first={"x": np.zeros(3, np.float32), "n": 1}), 0))
     opaque = OpaqueVectorEnv(2, AutoresetMode.SAME_STEP)
     opaque.single_observation_space = spaces.Box(0, 1, (4,))
     with pytest.raises(UserError, match=r"shape \(3,\)"):
-        begin(vectorize(opaque, 0))
+        begin(make_episode_vector_env(opaque, 0))
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, None])
@@ -161,7 +161,7 @@ def test_unsupported_spaces_are_refused_when_built(mode):
             vars(self).update(replaced)
 
     def build(**replaced):
-        vectorize(SyncVectorEnv([lambda: Odd(**replaced)], autoreset_mode=mode) if mode else Odd(**replaced), 0)
+        make_episode_vector_env(SyncVectorEnv([lambda: Odd(**replaced)], autoreset_mode=mode) if mode else Odd(**replaced), 0)
 
     for replaced, message in [
         ({"observation_space": spaces.Sequence(spaces.Discrete(2))}, "Sequence"),
@@ -174,11 +174,11 @@ def test_unsupported_spaces_are_refused_when_built(mode):
 
 def test_environments_with_different_spaces_are_refused():
     with pytest.raises(UserError, match="other spaces"):
-        vectorize([CountingEnv(), BrokenEnv()], 0)
+        make_episode_vector_env([CountingEnv(), BrokenEnv()], 0)
 
 
 def test_vector_environment_that_does_not_say_how_it_resets_is_refused():
     opaque = OpaqueVectorEnv(2, AutoresetMode.SAME_STEP)
     opaque.metadata = {}
     with pytest.raises(UserError, match="autoreset_mode"):
-        vectorize(opaque, 0)
+        make_episode_vector_env(opaque, 0)

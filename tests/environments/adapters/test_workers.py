@@ -14,22 +14,22 @@ from counting_environment import CountingEnv
 from gymnasium import spaces
 from worker_environments import NestedEnv, OtherSpacesEnv, SlowEnv, UnfitEnv
 
-from yamame.environments.adapters.placement import choose_workers, place, placement, spin_seconds
+from yamame.environments.adapters.placement import autotune_num_workers, make_vector_env, best_num_workers, openmp_spin_seconds
 from yamame.environments.adapters.restart import WorkerError
-from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.workers import WorkerEnvironments
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.adapters.serial import SerialVectorEnv
+from yamame.environments.adapters.workers import SubprocVectorEnv
+from yamame.environments.factory import EnvFnConfig
 from yamame.environments.gymnasium_env import GymnasiumConfig
 from yamame.records.errors import UserError
-from yamame.records.interfaces import Environments
+from yamame.records.interfaces import EpisodeVectorEnv
 
 
-def begin(environments: Environments) -> Any:
+def begin(environments: EpisodeVectorEnv) -> Any:
     everywhere = np.ones(environments.num_envs, np.bool_)
     return environments.reset(everywhere, everywhere)
 
 
-def trajectory(environments: Environments, steps: int) -> list[np.ndarray]:
+def trajectory(environments: EpisodeVectorEnv, steps: int) -> list[np.ndarray]:
     """Everything that comes back, with ended rows reset on new and old tasks in turn."""
     rng, many = np.random.default_rng(5), environments.num_envs
     space = environments.action_space
@@ -38,7 +38,7 @@ def trajectory(environments: Environments, steps: int) -> list[np.ndarray]:
         discrete = isinstance(space, spaces.Discrete)
         action = rng.integers(2, size=many) if discrete else rng.uniform(-1.5, 1.5, (many, *space.shape))
         step = environments.step(action if discrete else action.astype(np.float32))
-        seen += [step.reward, step.terminated, step.truncated, step.live, *step.observation.values()]
+        seen += [step.reward, step.terminated, step.truncated, step.is_transition, *step.observation.values()]
         seen.append(np.array("none") if step.success is None else step.success)
         ended = step.terminated | step.truncated
         if ended.any():
@@ -50,7 +50,7 @@ def trajectory(environments: Environments, steps: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("make", [CountingEnv, NestedEnv])
 def test_the_same_trajectories_whatever_the_number_of_workers(make: Any) -> None:
     def at(workers: int) -> list[np.ndarray]:
-        return trajectory(place(make, 5, 11, workers), 25)
+        return trajectory(make_vector_env(make, 5, 11, workers), 25)
 
     alone = at(0)
     for workers in (1, 3):
@@ -69,14 +69,14 @@ def test_more_workers_than_environments_and_functions_that_no_import_finds() -> 
             super().reset(**arguments)
             return np.full(3, size, np.float32), {}
 
-    environments = WorkerEnvironments(lambda: Local(), 2, 0, 8)
-    assert isinstance(environments, Environments)
+    environments = SubprocVectorEnv(lambda: Local(), 2, 0, 8)
+    assert isinstance(environments, EpisodeVectorEnv)
     np.testing.assert_array_equal(begin(environments)["observation"], np.full((2, 3), 7.0))
     environments.close()
 
 
 def test_what_comes_back_is_the_callers_to_keep() -> None:
-    environments = WorkerEnvironments(CountingEnv, 2, 0, 1)
+    environments = SubprocVectorEnv(CountingEnv, 2, 0, 1)
     first = begin(environments)["observation"]
     step = environments.step(np.array([0, 1]))
     kept = first.copy(), step.reward.copy()
@@ -86,9 +86,9 @@ def test_what_comes_back_is_the_callers_to_keep() -> None:
     environments.close()
 
 
-def unfit(fault: str, workers: int) -> Environments:
+def unfit(fault: str, workers: int) -> EpisodeVectorEnv:
     seeds = np.random.SeedSequence(4).generate_state(4)
-    return place(partial(UnfitEnv, int(seeds[2]), fault), 4, 4, workers)
+    return make_vector_env(partial(UnfitEnv, int(seeds[2]), fault), 4, 4, workers)
 
 
 @pytest.mark.parametrize("fault", ["nan", "user"])
@@ -138,31 +138,31 @@ def test_what_cannot_begin_is_told() -> None:
             return CountingEnv()
 
     with pytest.raises(UserError, match=r"set env\.workers to 0"):
-        place(locked, 2, 0, 2)
+        make_vector_env(locked, 2, 0, 2)
     with pytest.raises(UserError, match="CartPole-v1"):
-        GymnasiumConfig(id="CartPole-v7", horizon=5, workers=2).build(2, 0)
+        GymnasiumConfig(id="CartPole-v7", horizon=5, num_workers=2).build(2, 0)
     with pytest.raises(UserError, match="environment 1 has other spaces than environment 0"):
-        place(OtherSpacesEnv, 2, 0, 2)
+        make_vector_env(OtherSpacesEnv, 2, 0, 2)
     one = CountingEnv()
     with pytest.raises(UserError, match="same environment twice"):
-        FactoryConfig(factory=lambda: one, horizon=5, workers=1).build(2, 0)
+        EnvFnConfig(env_fn=lambda: one, horizon=5, num_workers=1).build(2, 0)
     with pytest.raises(UserError, match="workers must be at least 0"):
-        FactoryConfig(factory=CountingEnv, horizon=5, workers=-1)
+        EnvFnConfig(env_fn=CountingEnv, horizon=5, num_workers=-1)
 
 
 def test_chosen_workers_that_cannot_begin_cost_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = threading.Lock()
-    monkeypatch.setattr("yamame.environments.adapters.placement.choose_workers", lambda *_: 2)
-    environments = place(lambda: CountingEnv() if lock else None, 2, 0, None)
-    assert isinstance(environments, SerialEnvironments)
+    monkeypatch.setattr("yamame.environments.adapters.placement.autotune_num_workers", lambda *_: 2)
+    environments = make_vector_env(lambda: CountingEnv() if lock else None, 2, 0, None)
+    assert isinstance(environments, SerialVectorEnv)
     told = capsys.readouterr()
     assert told.out == "" and told.err.count("\n") == 1 and "not using worker processes" in told.err
 
 
 def test_an_interrupted_step_leaves_nothing_behind() -> None:
-    environments = WorkerEnvironments(partial(SlowEnv, 0.3), 2, 0, 2)
+    environments = SubprocVectorEnv(partial(SlowEnv, 0.3), 2, 0, 2)
     begin(environments)
 
     def interrupt(*_: Any) -> None:
@@ -181,7 +181,7 @@ def test_an_interrupted_step_leaves_nothing_behind() -> None:
 
 
 def test_closing_twice_and_forgetting_to_end_the_processes() -> None:
-    closed, forgotten = (WorkerEnvironments(CountingEnv, 2, 0, 2) for _ in range(2))
+    closed, forgotten = (SubprocVectorEnv(CountingEnv, 2, 0, 2) for _ in range(2))
     processes = [worker._process for each in (closed, forgotten) for worker in each._workers]
     assert all(process.poll() is None for process in processes)
     closed.close()
@@ -193,7 +193,7 @@ def test_closing_twice_and_forgetting_to_end_the_processes() -> None:
 PARENT = """
 import os, signal, sys, time
 import gymnasium, numpy as np
-from yamame.environments.adapters.workers import WorkerEnvironments
+from yamame.environments.adapters.workers import SubprocVectorEnv
 
 class Env(gymnasium.Env):  # lives in the main script, which has no guard
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
@@ -207,7 +207,7 @@ class Env(gymnasium.Env):  # lives in the main script, which has no guard
             time.sleep(0.5)
         return np.zeros(1, np.float32), 0.0, False, False, {}
 
-environments = WorkerEnvironments(Env, 4, 0, 2)
+environments = SubprocVectorEnv(Env, 4, 0, 2)
 everywhere = np.ones(4, bool)
 environments.reset(everywhere, everywhere)
 environments.step(np.zeros(4, int))
@@ -254,18 +254,18 @@ def test_workers_end_with_their_parent_however_that_ends(how: str, tmp_path: Pat
     ],
 )
 def test_placement(microseconds: float, num_envs: int, cores: int, workers: int) -> None:
-    assert placement(microseconds / 1e6, num_envs, cores) == workers
+    assert best_num_workers(microseconds / 1e6, num_envs, cores) == workers
 
 
 def test_placement_minds_threads_that_keep_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (placement(2e-4, 24, 2), placement(2e-4, 24, 2, 0.03), placement(2e-4, 24, 16, 0.03)) == (2, 0, 12)
+    assert (best_num_workers(2e-4, 24, 2), best_num_workers(2e-4, 24, 2, 0.03), best_num_workers(2e-4, 24, 16, 0.03)) == (2, 0, 12)
     for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)
-    by_default = spin_seconds()
+    by_default = openmp_spin_seconds()
     monkeypatch.setenv("GOMP_SPINCOUNT", "3000")
-    assert spin_seconds() == pytest.approx(by_default / 100)
+    assert openmp_spin_seconds() == pytest.approx(by_default / 100)
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-    assert spin_seconds() == 0.0
+    assert openmp_spin_seconds() == 0.0
 
 
 def test_choosing_leaves_the_random_streams_and_closes_its_environment() -> None:
@@ -282,7 +282,7 @@ def test_choosing_leaves_the_random_streams_and_closes_its_environment() -> None
     np.random.seed(3)
     expected = np.random.random()
     np.random.seed(3)
-    assert choose_workers(Global, 24) == 0
+    assert autotune_num_workers(Global, 24) == 0
     assert len(closed) == 1 or not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) == 1
     assert np.random.random() == expected
 
@@ -291,14 +291,14 @@ def test_choosing_leaves_errors_to_those_who_use_the_environment() -> None:
     def broken() -> gymnasium.Env[Any, Any]:
         raise UserError("no such game")
 
-    assert choose_workers(broken, 4) == 0
+    assert autotune_num_workers(broken, 4) == 0
     with pytest.raises(UserError, match="no such game"):
-        place(broken, 4, 0, None)
+        make_vector_env(broken, 4, 0, None)
 
 
 def test_slow_environments_go_to_workers_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("yamame.environments.adapters.placement.available_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    trials = FactoryConfig(factory=partial(SlowEnv, 0.005), horizon=5).build(4, seed=0)
-    assert isinstance(trials.environments, WorkerEnvironments)
+    trials = EnvFnConfig(env_fn=partial(SlowEnv, 0.005), horizon=5).build(4, seed=0)
+    assert isinstance(trials.environments, SubprocVectorEnv)
     trials.close()

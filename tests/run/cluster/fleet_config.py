@@ -15,7 +15,7 @@ TINY: dict[str, Any] = {
     "num_envs": 8,
     "replay.batch_size": 4,
     **TINY_NETWORK,
-    "evaluation": {"trials": 8, "final_trials": 8, "num_envs": 8, "every_env_steps": 0, "solved_return": None},
+    "eval": {"trials": 8, "final_trials": 8, "num_envs": 8, "interval_env_steps": 0, "stop_return": None},
 }
 
 

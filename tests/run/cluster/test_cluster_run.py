@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from processes import are_gone, descendants, named
 
-from yamame.learning.checkpoint import load_checkpoint
+from yamame.learning.checkpoint import load_latest_checkpoint
 from yamame.run.metrics import read_metrics
 from yamame.run.session import read_config
 
@@ -25,12 +25,12 @@ SMALL = {
     "num-envs": 8,
     "replay.batch-size": 4,
     "size": "tiny",
-    "evaluation.final-trials": 8,
-    "evaluation.num-envs": 8,
-    "evaluation.every-env-steps": 0,
-    "pace.round-env-steps": 80,
-    "pace.updates-per-env-step": 0.25,
-    "pace.start-env-steps": 100,
+    "eval.final-trials": 8,
+    "eval.num-envs": 8,
+    "eval.interval-env-steps": 0,
+    "env-steps-per-iteration": 80,
+    "updates-per-env-step": 0.25,
+    "learning-starts": 100,
 }
 MAIN = "import sys; from yamame.cli import main; sys.exit(main())"
 
@@ -59,7 +59,7 @@ def small_words() -> list[str]:
 
 
 def train(directory: Path, *words: str) -> "subprocess.Popen[str]":
-    of_cluster = ["--cluster", "local", "--collectors", "2", "--run-dir", str(directory), "--json"]
+    of_cluster = ["--ray.address", "local", "--ray.num-collectors", "2", "--run-dir", str(directory), "--json"]
     return yamame("train", "passive-tmaze", *small_words(), *of_cluster, *words)
 
 
@@ -80,7 +80,7 @@ def working(directory: Path) -> "tuple[subprocess.Popen[str], list[int]]":
 @pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_a_run_keeps_its_pace(tmp_path: Path, learners: int) -> None:
     """Several learners share the cluster that the first begins."""
-    run = train(tmp_path / "run", "--env-steps", "1000", "--learners", str(learners))
+    run = train(tmp_path / "run", "--env-steps", "1000", "--num-learners", str(learners))
     out, err = run.communicate(timeout=250)
     assert run.returncode == 0, err
     summary = json.loads(out.splitlines()[-1])
@@ -90,9 +90,9 @@ def test_a_run_keeps_its_pace(tmp_path: Path, learners: int) -> None:
     lines = read_metrics(tmp_path / "run")
     for line in lines:
         assert line["updates"] <= config.pace.updates_due(env_steps=int(line["env_steps"]), updates=0)
-    assert 1.0 <= max(line["cluster/collectors"] for line in lines) <= 2.0  # one may be late on a busy machine
-    assert {line["cluster/replaced"] for line in lines} == {0.0}
-    assert any(line.get("cluster/age_updates_max", 0.0) > 0 for line in lines)
+    assert 1.0 <= max(line["collectors/num_ready"] for line in lines) <= 2.0  # one may be late on a busy machine
+    assert {line["collectors/num_replaced"] for line in lines} == {0.0}
+    assert any(line.get("collectors/policy_lag_updates_max", 0.0) > 0 for line in lines)
     assert "Traceback" not in err
     assert "lost" not in err
 
@@ -108,7 +108,7 @@ def test_asked_to_stop_it_stops_at_once_and_goes_on_later(tmp_path: Path) -> Non
     assert (run.returncode, time.monotonic() - asked < 10.0) == (0, True), err
     assert "stopped by SIGTERM" in err
     wait_for(lambda: are_gone(family), 30)
-    saved = int(load_checkpoint(directory / "checkpoints").state["env_steps"])
+    saved = int(load_latest_checkpoint(directory / "checkpoints").state["env_steps"])
     assert saved >= read_metrics(directory)[-1]["env_steps"] > 0
 
     resumed = yamame("resume", str(directory), "--env-steps", str(saved + 100), "--json")
@@ -131,7 +131,7 @@ def test_a_killed_learner_takes_its_cluster_with_it(tmp_path: Path) -> None:
 
 def refused(*words: str, **environment: str) -> str:
     since = time.monotonic()
-    run = yamame("train", "passive-tmaze", *small_words(), "--collectors", "2", *words, **environment)
+    run = yamame("train", "passive-tmaze", *small_words(), "--ray.num-collectors", "2", *words, **environment)
     _, err = run.communicate(timeout=200)
     assert run.returncode == 2
     assert time.monotonic() - since < 100
@@ -143,8 +143,8 @@ def refused(*words: str, **environment: str) -> str:
 def test_without_ray_a_line_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ImportError('not here')")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    said = refused("--cluster", "local", "--run-dir", str(tmp_path / "run"), PYTHONPATH=path)
-    assert said == "yamame: --cluster local needs Ray: pip install 'yamame[ray]'"
+    said = refused("--ray.address", "local", "--run-dir", str(tmp_path / "run"), PYTHONPATH=path)
+    assert said == "yamame: --ray.address local needs Ray: pip install 'yamame[ray]'"
     assert not (tmp_path / "run").exists()
 
 
@@ -153,8 +153,8 @@ def test_where_no_cluster_answers_a_line_says_so(tmp_path: Path, address: str) -
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = address.format(port=nobody.getsockname()[1])
-        said = refused("--cluster", address, "--run-dir", str(tmp_path / "run"))
-    assert said.startswith(f"yamame: --cluster {address} ")
+        said = refused("--ray.address", address, "--run-dir", str(tmp_path / "run"))
+    assert said.startswith(f"yamame: --ray.address {address} ")
 
 
 def test_a_run_of_one_process_never_imports_ray() -> None:

@@ -14,17 +14,17 @@ from fleet_config import fleet_config
 from processes import are_gone, is_gone
 from troubled import Troubled
 
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.factory import EnvFnConfig
 from yamame.model.agent import Agent
 from yamame.records.errors import UserError
 from yamame.records.trajectory import Trajectory
-from yamame.rollout.exploration import BiLevelEpsilon
-from yamame.run.cluster.connect import Connection, connect
-from yamame.run.cluster.fleet import Fleet
-from yamame.run.cluster.member import Member
-from yamame.run.cluster.stand_in import RemoteCollectors
+from yamame.rollout.exploration import BilevelEpsilonGreedy
+from yamame.run.cluster.connect import RayConnection, connect
+from yamame.run.cluster.fleet import CollectorPool
+from yamame.run.cluster.member import CollectorHandle
+from yamame.run.cluster.stand_in import RayCollector
 from yamame.run.config import RunConfig
-from yamame.run.new_agent import new_agent
+from yamame.run.new_agent import build_agent
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 
@@ -48,22 +48,22 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def joined(cluster: Any) -> Iterator[Connection]:
+def joined(cluster: Any) -> Iterator[RayConnection]:
     connection = connect(cluster.address, cpus=2.0)
     yield connection
     connection.close()
 
 
 @pytest.fixture
-def begin(joined: Connection) -> Iterator[Callable[..., RemoteCollectors]]:
+def begin(joined: RayConnection) -> Iterator[Callable[..., RayCollector]]:
     """Begins fleets; those that are left end with the test."""
-    begun: list[RemoteCollectors] = []
+    begun: list[RayCollector] = []
 
-    def begin(config: RunConfig, *, name: str = "", restarts: int = 0) -> RemoteCollectors:
-        fleet = Fleet(config, replace(joined, ours=False), rank=0, restarts=restarts)
-        collectors = RemoteCollectors(fleet, config.env.build(1, 0), config)
+    def begin(config: RunConfig, *, name: str = "", restarts: int = 0) -> RayCollector:
+        fleet = CollectorPool(config, replace(joined, owns_cluster=False), rank=0, restarts=restarts)
+        collectors = RayCollector(fleet, config.env.build(1, 0), config)
         collectors.name = name or uuid4().hex
-        collectors.refresh(agent_of(config), version=0)
+        collectors.publish(agent_of(config), version=0)
         begun.append(collectors)
         return collectors
 
@@ -74,16 +74,16 @@ def begin(joined: Connection) -> Iterator[Callable[..., RemoteCollectors]]:
 
 def agent_of(config: RunConfig) -> Agent:
     trials = config.env.build(1, 0)
-    return new_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
+    return build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
 
 
 def config_with(**changes: Any) -> RunConfig:
-    config = fleet_config(**{"env_steps": LONG, "pace.round_env_steps": 80})
+    config = fleet_config(**{"env_steps": LONG, "env_steps_per_iteration": 80})
     remote = replace(config.remote, timeout_seconds=5.0, **changes)
-    return replace(config, cluster="a Cluster", remote=remote, exploration=BiLevelEpsilon())
+    return replace(config, cluster="a Cluster", remote=remote, exploration=BilevelEpsilonGreedy())
 
 
-def collect_until(collectors: RemoteCollectors, over: Callable[[], bool], seconds: float = 100.0) -> list[Trajectory]:
+def collect_until(collectors: RayCollector, over: Callable[[], bool], seconds: float = 100.0) -> list[Trajectory]:
     """As a run does, its rounds of 10 vector steps."""
     trajectories: list[Trajectory] = []
     began, made = time.monotonic(), 0
@@ -93,21 +93,21 @@ def collect_until(collectors: RemoteCollectors, over: Callable[[], bool], second
         trajectories += [trajectory for _, trajectory in ended or []]
         made += ended is not None
         if made % 10 == 9:
-            collectors.refresh(agent_of(collectors.config), version=made)
+            collectors.publish(agent_of(collectors.config), version=made)
     return trajectories
 
 
-def has_made(collectors: RemoteCollectors, env_steps: int) -> Callable[[], bool]:
+def has_made(collectors: RayCollector, env_steps: int) -> Callable[[], bool]:
     goal = collectors.env_steps + env_steps
     return lambda: collectors.env_steps >= goal
 
 
-def all_ready(collectors: RemoteCollectors) -> Callable[[], bool]:
-    return lambda: len(collectors.fleet.ready) == collectors.config.collectors
+def all_ready(collectors: RayCollector) -> Callable[[], bool]:
+    return lambda: len(collectors.pool.ready) == collectors.config.collectors
 
 
-def process_of(member: Member) -> int:
-    return int(member.where.split()[1])
+def process_of(member: CollectorHandle) -> int:
+    return int(member.location.split()[1])
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -119,125 +119,125 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.thorough)])
 def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
-    begin: Callable[..., RemoteCollectors], how: signal.Signals, capsys: pytest.CaptureFixture[str]
+    begin: Callable[..., RayCollector], how: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collectors = begin(config_with(rounds_behind=LONG))  # so that no harvest is dropped
     trajectories = collect_until(collectors, all_ready(collectors))
     trajectories += collect_until(collectors, has_made(collectors, 160))
-    victim = collectors.fleet.members[0]
+    victim = collectors.pool.members[0]
     process = process_of(victim)
     os.kill(process, how)
-    trajectories += collect_until(collectors, lambda: collectors.fleet.replaced == 1)
+    trajectories += collect_until(collectors, lambda: collectors.pool.num_replaced == 1)
     trajectories += collect_until(collectors, all_ready(collectors))
     trajectories += collect_until(collectors, has_made(collectors, 400))
     wait_for(lambda: is_gone(process))
     assert process_of(victim) != process
     assert "collector 0 (process" in capsys.readouterr().err
-    assert collectors.counts()["cluster/replaced"] == 1.0
+    assert collectors.counts()["collectors/num_replaced"] == 1.0
     lengths = sum(len(trajectory) for trajectory in trajectories)
     in_flight = 3 * 4 * 3  # of three collectors, 4 environments each, less than a trial of 4 steps
     assert collectors.env_steps - in_flight <= lengths <= collectors.env_steps
-    noise = [trajectory.exploration for trajectory in trajectories]  # each trial's own
+    noise = [trajectory.noise_scale for trajectory in trajectories]  # each trial's own
     assert len(set(noise)) == len(noise)
 
 
 @pytest.mark.thorough
-def test_a_slow_collector_holds_up_no_other(begin: Callable[..., RemoteCollectors], tmp_path: Path) -> None:
-    env = FactoryConfig(factory=Troubled(sleeps=0.5, marks=tmp_path), horizon=4)
+def test_a_slow_collector_holds_up_no_other(begin: Callable[..., RayCollector], tmp_path: Path) -> None:
+    env = EnvFnConfig(env_fn=Troubled(sleeps=0.5, marks=tmp_path), horizon=4)
     collectors = begin(replace(config_with(), env=env, context_length=0))
     collect_until(collectors, all_ready(collectors))
     collect_until(collectors, has_made(collectors, 2_000))
     assert (tmp_path / "slow").exists()
-    assert collectors.fleet.replaced == 0
-    assert collectors.counts()["cluster/collectors"] == 2.0
+    assert collectors.pool.num_replaced == 0
+    assert collectors.counts()["collectors/num_ready"] == 2.0
 
 
 @pytest.mark.thorough
-def test_environments_that_cannot_be_made_end_the_run_in_a_line(begin: Callable[..., RemoteCollectors]) -> None:
+def test_environments_that_cannot_be_made_end_the_run_in_a_line(begin: Callable[..., RayCollector]) -> None:
     good = config_with()
     collectors = begin(good)
-    env = FactoryConfig(factory=Troubled(cannot_be_made=True), horizon=4)
-    collectors.fleet._config_in_store = ray.put(replace(good, env=env, context_length=0))
-    collectors.fleet._lose(collectors.fleet.members[0], "for the test")
+    env = EnvFnConfig(env_fn=Troubled(cannot_be_made=True), horizon=4)
+    collectors.pool._config_in_store = ray.put(replace(good, env=env, context_length=0))
+    collectors.pool._lose(collectors.pool.members[0], "for the test")
     with pytest.raises(UserError, match="no licence"):
         collect_until(collectors, lambda: False)
 
 
 @pytest.mark.thorough
 def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
-    begin: Callable[..., RemoteCollectors], capsys: pytest.CaptureFixture[str]
+    begin: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str]
 ) -> None:
     collectors = begin(config_with())
     collect_until(collectors, has_made(collectors, 80))
-    collectors.fleet._weights = ray.put("no weights")
-    collect_until(collectors, lambda: collectors.fleet.replaced > 0)
+    collectors.pool._weights = ray.put("no weights")
+    collect_until(collectors, lambda: collectors.pool.num_replaced > 0)
     collectors._version = -1
-    collectors.refresh(agent_of(collectors.config), version=1)
+    collectors.publish(agent_of(collectors.config), version=1)
     collect_until(collectors, has_made(collectors, 400))
-    assert collectors.counts()["faults/raised"] >= 1.0
+    assert collectors.counts()["faults/exception"] >= 1.0
     assert "AttributeError: 'str' object has no attribute 'name'" in capsys.readouterr().err
 
 
 @pytest.mark.thorough
 def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
-    cluster: Any, begin: Callable[..., RemoteCollectors], capsys: pytest.CaptureFixture[str], monkeypatch: Any
+    cluster: Any, begin: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("yamame.run.cluster.fleet._ROOM_SECONDS", 1.0)
     collectors = begin(replace(config_with(), collectors=4, num_envs=16))
-    collect_until(collectors, lambda: len(collectors.fleet.ready) == 2)
+    collect_until(collectors, lambda: len(collectors.pool.ready) == 2)
     later = time.monotonic() + 2.0
     collect_until(collectors, lambda: time.monotonic() > later)
     said = capsys.readouterr().err
     assert "of 4 collectors wait for room in the cluster (1 cores each)" in said
     node = cluster.add_node(num_cpus=2)
     collect_until(collectors, all_ready(collectors))
-    assert collectors.fleet.replaced == 0
+    assert collectors.pool.num_replaced == 0
     cluster.remove_node(node, allow_graceful=False)
-    collect_until(collectors, lambda: collectors.fleet.replaced == 2)
+    collect_until(collectors, lambda: collectors.pool.num_replaced == 2)
     collect_until(collectors, has_made(collectors, 400))
     cluster.add_node(num_cpus=2)
     collect_until(collectors, all_ready(collectors))
 
 
 @pytest.mark.thorough
-def test_collectors_outlive_their_learner_and_serve_the_next(begin: Callable[..., RemoteCollectors]) -> None:
+def test_collectors_outlive_their_learner_and_serve_the_next(begin: Callable[..., RayCollector]) -> None:
     config = config_with()
     first = begin(config, name="a-run")
     collect_until(first, all_ready(first))
     collect_until(first, has_made(first, 80))
-    processes = [process_of(member) for member in first.fleet.members]
+    processes = [process_of(member) for member in first.pool.members]
     second = begin(config, name="a-run", restarts=1)  # the first gives no orders any more, as if it were dead
     collect_until(second, all_ready(second), seconds=20.0)
-    assert [process_of(member) for member in second.fleet.members] == processes
+    assert [process_of(member) for member in second.pool.members] == processes
     collect_until(second, has_made(second, 80))
     other = begin(replace(config, collectors=1, num_envs=4), name="a-run-of-another")
-    assert other.fleet.members[0].phase == "placing"
+    assert other.pool.members[0].phase == "placing"
 
 
 @pytest.mark.thorough
-def test_a_forgotten_collector_leaves(begin: Callable[..., RemoteCollectors]) -> None:
+def test_a_forgotten_collector_leaves(begin: Callable[..., RayCollector]) -> None:
     collectors = begin(config_with(keep_seconds=3.0))
     collect_until(collectors, all_ready(collectors))
-    processes = [process_of(member) for member in collectors.fleet.members]
+    processes = [process_of(member) for member in collectors.pool.members]
     time.sleep(6.0)  # no orders, but the learner lives
     assert not any(map(is_gone, processes))
-    assert collectors.fleet._keep_alive is not None
-    collectors.fleet._keep_alive.close()
+    assert collectors.pool._keep_alive is not None
+    collectors.pool._keep_alive.close()
     wait_for(lambda: are_gone(processes))
 
 
 @pytest.mark.thorough
-def test_the_end_ends_all_collectors(begin: Callable[..., RemoteCollectors]) -> None:
+def test_the_end_ends_all_collectors(begin: Callable[..., RayCollector]) -> None:
     collectors = begin(config_with())
     collect_until(collectors, all_ready(collectors))
-    processes = [process_of(member) for member in collectors.fleet.members]
+    processes = [process_of(member) for member in collectors.pool.members]
     collectors.close()
     wait_for(lambda: are_gone(processes))
 
 
 @pytest.mark.thorough
-def test_a_run_that_hears_of_nobody_ends(begin: Callable[..., RemoteCollectors], monkeypatch: Any) -> None:
-    monkeypatch.setattr("yamame.run.cluster.fleet.SILENCE_SECONDS", 2.0)
+def test_a_run_that_hears_of_nobody_ends(begin: Callable[..., RayCollector], monkeypatch: Any) -> None:
+    monkeypatch.setattr("yamame.run.cluster.fleet.NO_RESPONSE_TIMEOUT_SECONDS", 2.0)
     collectors = begin(config_with(cpus_per_collector=99.0))
     with pytest.raises(UserError, match="99 cores each"):
         collect_until(collectors, lambda: False)

@@ -8,41 +8,41 @@ import torch
 from fleet_config import fleet_config
 from troubled import Troubled
 
-from yamame.environments.factory import FactoryConfig
+from yamame.environments.factory import EnvFnConfig
 from yamame.model.agent import Agent
 from yamame.model.policy import Policy
 from yamame.records.trajectory import Trajectory
 from yamame.rollout.collect import Collector
 from yamame.rollout.exploration import EpsilonGreedy, Explorer
 from yamame.run.cluster.actor import CollectorActor
-from yamame.run.cluster.collector import RemoteCollector
-from yamame.run.cluster.orders import Failure, Harvest, Order, Weights
-from yamame.run.cluster.weights import acting_tensors, take_over
+from yamame.run.cluster.collector import CollectorWorker
+from yamame.run.cluster.orders import CollectorFailure, CollectResult, CollectRequest, PolicyWeights
+from yamame.run.cluster.weights import actor_state, load_actor_state
 from yamame.run.config import RunConfig
-from yamame.run.new_agent import new_agent
+from yamame.run.new_agent import build_agent
 
 SEED = (0, 0, 1, 2)
 
 
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
-    exploration = EpsilonGreedy(anneal_steps=400, initial=1.0, final=0.0)
+    exploration = EpsilonGreedy(anneal_env_steps=400, initial_eps=1.0, final_eps=0.0)
     return replace(fleet_config(), exploration=exploration)
 
 
 def agent_of(config: RunConfig, seed: int) -> Agent:
     trials = config.env.build(1, 0)
-    return new_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=seed)
+    return build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=seed)
 
 
-def weights(agent: Agent, version: int) -> Weights:
-    return Weights(name=f"of {version}", version=version, tensors=acting_tensors(agent))
+def weights(agent: Agent, version: int) -> PolicyWeights:
+    return PolicyWeights(name=f"of {version}", version=version, tensors=actor_state(agent))
 
 
-def order(vector_steps: int, *, env_steps: int = 0, seconds: float = 60.0) -> Order:
-    return Order(
-        number=7,
-        refresh=0,
+def order(vector_steps: int, *, env_steps: int = 0, seconds: float = 60.0) -> CollectRequest:
+    return CollectRequest(
+        request_id=7,
+        weight_sync=0,
         vector_steps=vector_steps,
         seconds=seconds,
         env_steps=env_steps,
@@ -51,14 +51,14 @@ def order(vector_steps: int, *, env_steps: int = 0, seconds: float = 60.0) -> Or
 
 
 def fingerprints(trajectories: list[Trajectory]) -> list[tuple[bytes, bytes, int, float]]:
-    return [(t.action.tobytes(), t.reward.tobytes(), t.policy_version, t.exploration) for t in trajectories]
+    return [(t.action.tobytes(), t.reward.tobytes(), t.policy_version, t.noise_scale) for t in trajectories]
 
 
-def work_through(collector: RemoteCollector, orders: list[int], by: Weights) -> list[Harvest]:
-    harvests: list[Harvest] = []
+def work_through(collector: CollectorWorker, orders: list[int], by: PolicyWeights) -> list[CollectResult]:
+    harvests: list[CollectResult] = []
     for vector_steps in orders:
         done = sum(harvest.env_steps for harvest in harvests)
-        harvests.append(collector.work(order(vector_steps, env_steps=done), by))
+        harvests.append(collector.collect(order(vector_steps, env_steps=done), by))
     return harvests
 
 
@@ -68,20 +68,20 @@ def test_it_makes_what_a_collector_of_this_process_makes(config: RunConfig) -> N
     trials = config.env.build(4, int(environments.generate_state(1)[0]))
     generator = torch.Generator().manual_seed(int(acting.generate_state(1)[0]))
     policy = Policy(agent, num_envs=4, generator=generator)
-    policy.refresh(agent, version=5)
+    policy.load_weights(agent, version=5)
     explorer = Explorer(config.exploration, trials.action_space, 4, np.random.default_rng(exploring))
-    expected = list(Collector(trials, config.env.task, explorer).collect(policy, 4 * 42, False))
+    expected = list(Collector(trials, config.env.task_name, explorer).collect(policy, 4 * 42, False))
     assert len(expected) == 4 * 10
 
-    harvests = work_through(RemoteCollector(config, seed=SEED), [42], weights(agent, 5))
+    harvests = work_through(CollectorWorker(config, seed=SEED), [42], weights(agent, 5))
     assert fingerprints(list(harvests[0].trajectories)) == fingerprints(expected)
     assert {trajectory.policy_version for trajectory in expected} == {5}
 
 
 def test_trials_go_on_from_order_to_order(config: RunConfig) -> None:
     by = weights(agent_of(config, seed=3), 5)
-    whole = work_through(RemoteCollector(config, seed=SEED), [42], by)
-    pieces = work_through(RemoteCollector(config, seed=SEED), [1, 2, 3, 30, 6], by)
+    whole = work_through(CollectorWorker(config, seed=SEED), [42], by)
+    pieces = work_through(CollectorWorker(config, seed=SEED), [1, 2, 3, 30, 6], by)
     assert [len(harvest.trajectories) for harvest in pieces] == [0, 0, 4, 32, 4]
     assert [harvest.env_steps for harvest in pieces] == [4, 8, 12, 120, 24]
     collected = [trajectory for harvest in pieces for trajectory in harvest.trajectories]
@@ -91,49 +91,49 @@ def test_trials_go_on_from_order_to_order(config: RunConfig) -> None:
 def test_for_another_learner_new_trials_begin(config: RunConfig) -> None:
     """Or it would get trials of whose steps it has counted only some."""
     by, actor = weights(agent_of(config, seed=3), 5), CollectorActor(config, SEED, keep_seconds=None)
-    actor.prepare("one")
-    actor.work(order(3), by, "one")
-    actor.prepare("other")
-    assert isinstance(actor.work(order(2), by, "one"), Failure)  # it came late
-    harvests = [actor.work(order(vector_steps), by, "other") for vector_steps in (1, 3)]
-    assert [len(harvest.trajectories) for harvest in harvests if isinstance(harvest, Harvest)] == [0, 4]
+    actor.setup("one")
+    actor.collect(order(3), by, "one")
+    actor.setup("other")
+    assert isinstance(actor.collect(order(2), by, "one"), CollectorFailure)  # it came late
+    harvests = [actor.collect(order(vector_steps), by, "other") for vector_steps in (1, 3)]
+    assert [len(harvest.trajectories) for harvest in harvests if isinstance(harvest, CollectResult)] == [0, 4]
 
 
 def test_another_seed_makes_other_trials(config: RunConfig) -> None:
     by = weights(agent_of(config, seed=3), 5)
     first, second = (
-        work_through(RemoteCollector(config, seed=seed), [42], by)[0].trajectories for seed in (SEED, (0, 0, 0, 2))
+        work_through(CollectorWorker(config, seed=seed), [42], by)[0].trajectories for seed in (SEED, (0, 0, 0, 2))
     )
     assert fingerprints(list(first)) != fingerprints(list(second))
 
 
 def test_a_trial_carries_the_version_that_began_it(config: RunConfig) -> None:
-    collector = RemoteCollector(config, seed=SEED)
+    collector = CollectorWorker(config, seed=SEED)
     agent = agent_of(config, seed=3)
-    assert collector.work(order(2), weights(agent, 10)).version == 10
-    second = collector.work(order(6), weights(agent, 20))
+    assert collector.collect(order(2), weights(agent, 10)).version == 10
+    second = collector.collect(order(6), weights(agent, 20))
     assert second.version == 20
     assert [trajectory.policy_version for trajectory in second.trajectories] == [10] * 4 + [20] * 4
 
 
 def test_weights_are_taken_over_once_by_their_name(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    collector = RemoteCollector(config, seed=SEED)
+    collector = CollectorWorker(config, seed=SEED)
     agent = agent_of(config, seed=3)
     taken: list[int] = []
-    monkeypatch.setattr(Policy, "refresh", lambda policy, agent, *, version: taken.append(version))
+    monkeypatch.setattr(Policy, "load_weights", lambda policy, agent, *, version: taken.append(version))
     for version in (0, 0, 4, 4, 9):
-        collector.work(order(1), weights(agent, version))
+        collector.collect(order(1), weights(agent, version))
     assert taken == [0, 4, 9]
     of_another_process = replace(weights(agent, 9), name="of 9, after other updates")
-    collector.work(order(1), of_another_process)
+    collector.collect(order(1), of_another_process)
     assert taken == [0, 4, 9, 9]
 
 
 def test_the_clock_of_exploration_is_the_orders(config: RunConfig) -> None:
     agent = agent_of(config, seed=3)
-    silent = replace(config, exploration=EpsilonGreedy(anneal_steps=1, initial=1.0, final=0.0))
+    silent = replace(config, exploration=EpsilonGreedy(anneal_env_steps=1, initial_eps=1.0, final_eps=0.0))
     without, late, early = (
-        RemoteCollector(either, seed=SEED).work(order(4, env_steps=env_steps), weights(agent, 0)).trajectories
+        CollectorWorker(either, seed=SEED).collect(order(4, env_steps=env_steps), weights(agent, 0)).trajectories
         for either, env_steps in ((silent, 1), (config, 400), (config, 0))
     )
     assert [t.action.tobytes() for t in late] == [t.action.tobytes() for t in without]
@@ -141,46 +141,46 @@ def test_the_clock_of_exploration_is_the_orders(config: RunConfig) -> None:
 
 
 def test_an_order_ends_early_where_it_takes_long(config: RunConfig) -> None:
-    collector = RemoteCollector(config, seed=SEED)
-    harvest = collector.work(order(1000, seconds=0.0), weights(agent_of(config, seed=3), 0))
+    collector = CollectorWorker(config, seed=SEED)
+    harvest = collector.collect(order(1000, seconds=0.0), weights(agent_of(config, seed=3), 0))
     assert harvest.vector_steps == 1
-    assert harvest.number == 7
+    assert harvest.request_id == 7
     assert harvest.seconds > 0.0
     assert harvest.idle_seconds > 0.0
 
 
 def test_faults_come_with_the_harvest_in_which_they_happened(config: RunConfig) -> None:
-    env = FactoryConfig(factory=Troubled(raises_at=6), horizon=4)
-    strict = replace(config, env=env, context_length=0, faults=replace(config.faults, max_restarts=0))
-    collector = RemoteCollector(strict, seed=SEED)
+    env = EnvFnConfig(env_fn=Troubled(raises_at=6), horizon=4)
+    strict = replace(config, env=env, context_length=0, fault_tolerance=replace(config.fault_tolerance, max_restarts=0))
+    collector = CollectorWorker(strict, seed=SEED)
     by = weights(agent_of(strict, seed=3), 0)
-    assert collector.work(order(5), by).faults == ()
-    harvest = collector.work(order(1), by)
-    assert [(fault.kind, "not today" in fault.message) for fault in harvest.faults] == [("raised", True)] * 4
+    assert collector.collect(order(5), by).faults == ()
+    harvest = collector.collect(order(1), by)
+    assert [(fault.kind, "not today" in fault.message) for fault in harvest.faults] == [("exception", True)] * 4
     assert harvest.env_steps == 0
-    after = collector.work(order(4), by)
-    assert (after.faults, after.finished, len(after.trajectories)) == ((), 4, 4)
+    after = collector.collect(order(4), by)
+    assert (after.faults, after.num_finished, len(after.trajectories)) == ((), 4, 4)
 
 
 def test_acting_needs_a_part_of_the_weights(config: RunConfig) -> None:
     one, other = agent_of(config, seed=3), agent_of(config, seed=4)
-    tensors = acting_tensors(one)
+    tensors = actor_state(one)
     assert {name.split(".")[0] for name in tensors} == {"timestep_encoder", "trajectory_encoder", "actor"}
     critic_before = other.critic.state_dict()
-    take_over(other, tensors)
-    assert all(np.array_equal(value, tensors[name]) for name, value in acting_tensors(other).items())
+    load_actor_state(other, tensors)
+    assert all(np.array_equal(value, tensors[name]) for name, value in actor_state(other).items())
     assert all(torch.equal(value, critic_before[name]) for name, value in other.critic.state_dict().items())
     tensors[min(tensors)][...] = 17.0
-    assert not np.array_equal(acting_tensors(one)[min(tensors)], tensors[min(tensors)])
+    assert not np.array_equal(actor_state(one)[min(tensors)], tensors[min(tensors)])
 
 
 def test_weights_of_another_network_are_refused(config: RunConfig) -> None:
     agent = agent_of(config, seed=3)
-    tensors = acting_tensors(agent)
+    tensors = actor_state(agent)
     first = min(tensors)
     with pytest.raises(ValueError, match=first):
-        take_over(agent, {name: value for name, value in tensors.items() if name != first})
+        load_actor_state(agent, {name: value for name, value in tensors.items() if name != first})
     with pytest.raises(ValueError, match="unknown"):
-        take_over(agent, {**tensors, "unknown": np.zeros(1)})
+        load_actor_state(agent, {**tensors, "unknown": np.zeros(1)})
     with pytest.raises(ValueError, match="size mismatch"):
-        take_over(agent, {**tensors, first: np.zeros((99, 99), np.float32)})
+        load_actor_state(agent, {**tensors, first: np.zeros((99, 99), np.float32)})

@@ -12,63 +12,63 @@ from yamame.model.agent import Agent
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault
 from yamame.records.trajectory import Trajectory
-from yamame.run.cluster.fleet import Answers, Fleet
-from yamame.run.cluster.member import Call, Member
-from yamame.run.cluster.orders import Harvest, Order, Weights
-from yamame.run.cluster.stand_in import RemoteCollectors
+from yamame.run.cluster.fleet import Results, CollectorPool
+from yamame.run.cluster.member import Call, CollectorHandle
+from yamame.run.cluster.orders import CollectResult, CollectRequest, PolicyWeights
+from yamame.run.cluster.stand_in import RayCollector
 from yamame.run.config import RunConfig
-from yamame.run.new_agent import new_agent
+from yamame.run.new_agent import build_agent
 
-FAULT = Fault(kind="raised", message="environment 3: raised", trace="Traceback")
+FAULT = Fault(kind="exception", message="environment 3: raised", traceback="Traceback")
 
 
 class ScriptedFleet:
     """Members that are ready; `do` says who works off one order now, and what comes of it."""
 
     def __init__(self, collectors: int) -> None:
-        self.members = [Member(index) for index in range(collectors)]
+        self.members = [CollectorHandle(index) for index in range(collectors)]
         for member in self.members:
             member.phase = "ready"
         self.replaced = 0
-        self.handed_out: list[Weights] = []
+        self.handed_out: list[PolicyWeights] = []
         self.begun_as: list[str] = []
-        self._answers: Answers = []
+        self._answers: Results = []
         self.polls = 0
 
     def begin(self, name: str) -> None:
         self.begun_as.append(name)
 
-    def hand_out(self, weights: Weights) -> None:
+    def hand_out(self, weights: PolicyWeights) -> None:
         self.handed_out.append(weights)
 
     @property
-    def ready(self) -> list[Member]:
+    def ready(self) -> list[CollectorHandle]:
         return sorted(self.members, key=lambda member: len(member.calls))
 
     @property
-    def orders(self) -> Iterator[Order]:
-        return (order for member in self.members for order in member.orders)
+    def orders(self) -> Iterator[CollectRequest]:
+        return (order for member in self.members for order in member.pending_requests)
 
-    def send(self, member: Member, order: Order) -> None:
-        member.call(Call(None, order))
+    def send(self, member: CollectorHandle, order: CollectRequest) -> None:
+        member.push_call(Call(None, order))
 
-    def answers(self, seconds: float) -> Answers:
+    def answers(self, seconds: float) -> Results:
         self.polls += 1
         answers, self._answers = self._answers, []
         return answers
 
-    def do(self, index: int, *, trials: int = 0, vector_steps: int | None = None, **changes: Any) -> Order:
+    def do(self, index: int, *, trials: int = 0, vector_steps: int | None = None, **changes: Any) -> CollectRequest:
         """Let a collector of 4 environments work off its first order."""
-        order = self.members[index].answered().order
+        order = self.members[index].pop_call().order
         assert order is not None
         made = order.vector_steps if vector_steps is None else vector_steps
-        harvest = Harvest(
-            number=order.number,
+        harvest = CollectResult(
+            request_id=order.request_id,
             version=self.handed_out[-1].version,
             vector_steps=made,
             env_steps=4 * made,
             trajectories=[trajectory(index) for _ in range(trials)],
-            finished=trials,
+            num_finished=trials,
             faults=(),
             seconds=3.0,
             idle_seconds=1.0,
@@ -96,36 +96,36 @@ def trajectory(index: int) -> Trajectory:
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
     """2 collectors of 4 environments, rounds of 10 vector steps, a run of 25 rounds."""
-    return fleet_config(**{"env_steps": 2_000, "pace.round_env_steps": 80})
+    return fleet_config(**{"env_steps": 2_000, "env_steps_per_iteration": 80})
 
 
 @pytest.fixture(scope="module")
 def agent(config: RunConfig) -> Agent:
     trials = config.env.build(1, 0)
-    return new_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
+    return build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
 
 
-def begun(config: RunConfig, agent: Agent) -> tuple[RemoteCollectors, ScriptedFleet]:
+def begun(config: RunConfig, agent: Agent) -> tuple[RayCollector, ScriptedFleet]:
     fleet = ScriptedFleet(config.collectors)
-    collectors = RemoteCollectors(cast(Fleet, fleet), config.env.build(1, 0), config)
-    collectors.refresh(agent, version=0)
+    collectors = RayCollector(cast(CollectorPool, fleet), config.env.build(1, 0), config)
+    collectors.publish(agent, version=0)
     return collectors, fleet
 
 
-def step(collectors: RemoteCollectors) -> list[Trajectory] | None:
+def step(collectors: RayCollector) -> list[Trajectory] | None:
     ended = collectors.step(deterministic=True)
     return None if ended is None else [trajectory for _, trajectory in ended]
 
 
 def ordered(fleet: ScriptedFleet) -> list[list[int]]:
-    return [[order.vector_steps for order in member.orders] for member in fleet.members]
+    return [[order.vector_steps for order in member.pending_requests] for member in fleet.members]
 
 
 def test_every_collector_has_an_order_and_one_more_a_round_in_all(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(config, agent)
     assert step(collectors) is None
     assert ordered(fleet) == [[5, 5], [5, 5]]
-    numbers = [order.number for order in fleet.orders]
+    numbers = [order.request_id for order in fleet.orders]
     assert len(set(numbers)) == 4
     assert all(order.deterministic for order in fleet.orders)
     assert collectors.env_steps == 0
@@ -169,7 +169,7 @@ def test_a_fast_collector_makes_up_for_a_slow_one(config: RunConfig, agent: Agen
 
 
 def test_never_more_is_ordered_than_so_many_rounds(agent: Agent) -> None:
-    config = replace(fleet_config(**{"pace.round_env_steps": 8}), env_steps=2_000)  # rounds of one vector step
+    config = replace(fleet_config(**{"env_steps_per_iteration": 8}), env_steps=2_000)  # rounds of one vector step
     for rounds_behind, expected in ((1, [[1], [1]]), (2, [[1, 1], [1, 1]]), (9, [[1, 1], [1, 1]])):
         collectors, fleet = begun(replace(config, remote=replace(config.remote, rounds_behind=rounds_behind)), agent)
         step(collectors)
@@ -195,17 +195,17 @@ def test_what_a_lost_collector_had_to_do_is_ordered_anew(config: RunConfig, agen
     fleet.lose(1)
     step(collectors)
     assert ordered(fleet) == [[5], [5]]
-    assert [order.number for order in fleet.orders] == [0, 2]
+    assert [order.request_id for order in fleet.orders] == [0, 2]
 
 
 def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(config, agent)  # at most two rounds behind
     step(collectors)
     for version in (10, 20):
-        collectors.refresh(agent, version=version)
+        collectors.publish(agent, version=version)
     fleet.do(0, trials=1)
     assert len(step(collectors) or []) == 1
-    collectors.refresh(agent, version=30)
+    collectors.publish(agent, version=30)
     late = fleet.do(0, trials=1), fleet.do(1, trials=1)
     taken_before = collectors.env_steps
     while (trials := step(collectors)) is not None:
@@ -213,9 +213,9 @@ def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) 
     made = sum(order.vector_steps for order in late) * 4
     assert collectors.env_steps == taken_before + made  # their next trials go on from there, and are not dropped
     metrics = collectors.counts() | collectors.metrics()
-    assert metrics["cluster/dropped_harvests"] == 2.0
-    assert metrics["cluster/age_updates_mean"] == 10.0  # 20 updates were made, the trial began after 10
-    assert {order.refresh for order in fleet.orders} == {1, 3, 4}
+    assert metrics["collectors/num_stale_dropped"] == 2.0
+    assert metrics["collectors/policy_lag_updates_mean"] == 10.0  # 20 updates were made, the trial began after 10
+    assert {order.weight_sync for order in fleet.orders} == {1, 3, 4}
 
 
 def test_what_waits_to_be_taken_grows_old_too(config: RunConfig, agent: Agent) -> None:
@@ -224,27 +224,27 @@ def test_what_waits_to_be_taken_grows_old_too(config: RunConfig, agent: Agent) -
     fleet.do(0, vector_steps=1, trials=1)
     assert step(collectors) is None
     for _ in range(3):
-        collectors.refresh(agent, version=0)
+        collectors.publish(agent, version=0)
     fleet.do(1, vector_steps=1, trials=1)
     assert step(collectors) == []
     assert collectors.env_steps == 8
-    assert collectors.counts()["cluster/dropped_harvests"] == 2.0
+    assert collectors.counts()["collectors/num_stale_dropped"] == 2.0
 
 
 def test_weights_are_handed_out_when_they_have_changed(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(config, agent)
     for version in (0, 0, 7, 7):
-        collectors.refresh(agent, version=version)
+        collectors.publish(agent, version=version)
     assert [weights.version for weights in fleet.handed_out] == [0, 7]
     assert len({weights.name for weights in fleet.handed_out}) == 2
     assert fleet.begun_as == [collectors.name]
     expected = sum(array.nbytes for array in fleet.handed_out[-1].tensors.values())
-    assert collectors.metrics()["cluster/broadcast_bytes"] == expected
+    assert collectors.metrics()["collectors/weight_sync_bytes"] == expected
 
 
 def test_the_clock_is_of_all_learners(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(replace(config, learners=3, env_steps=600), agent)
-    collectors.env_steps, collectors.env_steps_elsewhere = 100, 200
+    collectors, fleet = begun(replace(config, num_learners=3, env_steps=600), agent)
+    collectors.env_steps, collectors.remote_env_steps = 100, 200
     step(collectors)
     assert {order.env_steps for order in fleet.orders} == {300}
     assert sum(order.vector_steps for order in fleet.orders) * 4 == 80
@@ -255,7 +255,7 @@ def test_the_clock_is_of_all_learners(config: RunConfig, agent: Agent) -> None:
 def test_too_many_faults_of_all_collectors_together_end_the_run(
     config: RunConfig, agent: Agent, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    collectors, fleet = begun(replace(config, faults=replace(config.faults, max_restarts=3)), agent)
+    collectors, fleet = begun(replace(config, fault_tolerance=replace(config.fault_tolerance, max_restarts=3)), agent)
     step(collectors)
     fleet.do(0, faults=(FAULT, FAULT))
     fleet.do(1, faults=(FAULT,))
@@ -291,6 +291,6 @@ def test_how_idle_collectors_were_is_told(config: RunConfig, agent: Agent) -> No
     fleet.do(0)
     step(collectors)
     metrics = collectors.counts() | collectors.metrics()
-    assert metrics["cluster/idle_fraction"] == 0.25
-    assert metrics["cluster/collectors"] == 2.0
-    assert "cluster/idle_fraction" not in collectors.metrics()
+    assert metrics["collectors/idle_fraction"] == 0.25
+    assert metrics["collectors/num_ready"] == 2.0
+    assert "collectors/idle_fraction" not in collectors.metrics()

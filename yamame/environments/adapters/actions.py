@@ -4,7 +4,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Shaped
 
-from yamame.records.action_spaces import NativeActionSpace, PolicyActionSpace, choices
+from yamame.records.action_spaces import NativeActionSpace, PolicyActionSpace, num_choices
 
 
 def policy_action_space(space: NativeActionSpace) -> PolicyActionSpace:
@@ -17,10 +17,10 @@ def policy_action_space(space: NativeActionSpace) -> PolicyActionSpace:
             return spaces.Discrete(int(space.n))
         case spaces.Box():
             return spaces.Box(-1.0, 1.0, (int(np.prod(space.shape)),), np.float32)
-    return spaces.MultiDiscrete(list(choices(space)))
+    return spaces.MultiDiscrete(list(num_choices(space)))
 
 
-def native_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."]) -> Shaped[np.ndarray, "E ..."]:
+def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."]) -> Shaped[np.ndarray, "E ..."]:
     """Policy actions of E environments in the environment's own `space`, in its shape and dtype.
 
     Discrete and MultiDiscrete: shifted by their start (Discrete: always int64). Box: [-1, 1] is mapped linearly onto

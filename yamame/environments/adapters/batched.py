@@ -16,7 +16,7 @@ RENDER_MODES = ("rgb_array", "human")
 FRAMES_PER_SECOND = 10.0
 
 
-class BatchedEnv(VectorEnv, ABC):
+class NumpyVectorEnv(VectorEnv, ABC):
     """A vector environment all of whose state is in NumPy arrays that are its attributes, and in `np_random`.
 
     With `render_mode="human"` the first of its environments is shown in a window after every reset and step; otherwise
@@ -35,17 +35,17 @@ class BatchedEnv(VectorEnv, ABC):
         self._window = Window(type(self).__name__, FRAMES_PER_SECOND) if render_mode == "human" else None
 
     @abstractmethod
-    def picture(self, row: int) -> UInt8[np.ndarray, "height width 3"]:
+    def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
         """What one of the environments looks like now."""
 
     def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...] | None:
         """Pictures of all of them; with `human` None, since the window shows the first."""
         if self._window is None:
-            return tuple(self.picture(row) for row in range(self.num_envs))
-        self._window.show(self.picture(0))
+            return tuple(self.render_single(row) for row in range(self.num_envs))
+        self._window.show(self.render_single(0))
         return None
 
-    def present(self) -> None:
+    def show(self) -> None:
         """Show how things stand, where there is a window."""
         if self._window is not None:
             self.render()
@@ -66,7 +66,7 @@ class BatchedEnv(VectorEnv, ABC):
         self.np_random.bit_generator.state = state["rng"]
 
 
-def rows_to_reset(
+def parse_reset_options(
     options: Mapping[str, Any] | None, has_task: Bool[np.ndarray, "E"]
 ) -> tuple[Bool[np.ndarray, "E"], Bool[np.ndarray, "E"]]:
     """The rows that begin an episode, and those among them that draw a new task.

@@ -17,15 +17,15 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
 
-    def limit(self, seconds: float | None) -> None:
+    def set_timeout(self, seconds: float | None) -> None:
         """From now on every method raises `TimeoutError` when the other end is silent for longer; None: never."""
         self._socket.settimeout(seconds)
 
-    def signal(self, byte: bytes) -> None:
+    def send_byte(self, byte: bytes) -> None:
         """Send one byte: what a vector step costs is mostly the waking up that this causes."""
         self._socket.sendall(byte)
 
-    def wait(self) -> bytes:
+    def receive_byte(self) -> bytes:
         """The next byte that the other end sends."""
         return self._read(1)
 
@@ -54,6 +54,6 @@ class Channel:
         return bytes(parts)
 
 
-def packed(message: Any) -> bytes:
+def serialize(message: Any) -> bytes:
     """Any object as bytes, functions and classes by value where no import finds them. Raises what pickling raises."""
     return pickle.dumps(CloudpickleWrapper(message))

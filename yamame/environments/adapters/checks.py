@@ -5,19 +5,19 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped
 
-from yamame.environments.adapters.restart import UnsoundError
+from yamame.environments.adapters.restart import InvalidEnvOutputError
 from yamame.records.spaces import Leaf, stored_shape
 
 _REMEDY = "fix the environment or clean its output with a wrapper"
 
 
-def check_finite(
+def validate_finite(
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]],
     reward: Float32[np.ndarray, "E"] | None,
     step: Int64[np.ndarray, "E"],
     first_row: int = 0,
 ) -> None:
-    """Raise `UnsoundError` at the first number that is not finite, naming environment, leaf and step of its episode.
+    """Raise `InvalidEnvOutputError` at the first number that is not finite, naming environment, leaf and step of its episode.
 
     `first_row` is the number of the first of these environments.
     """
@@ -28,28 +28,28 @@ def check_finite(
         _refuse(reward, "as reward", step, first_row)
 
 
-def not_finite(
+def nonfinite_rows(
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]], reward: Float32[np.ndarray, "E"]
 ) -> Bool[np.ndarray, "E"]:
-    """The environments that `check_finite` would refuse."""
+    """The environments that `validate_finite` would refuse."""
     numbers = [reward, *(leaf for leaf in observation.values() if leaf.dtype == np.float32)]
     return ~np.logical_and.reduce([_finite_rows(values) for values in numbers])
 
 
-def check_shapes(observation: Mapping[str, Shaped[np.ndarray, "E ..."]], leaves: Mapping[str, Leaf]) -> None:
-    """Raise `UnsoundError` where a leaf does not have the shape that its space declares."""
+def validate_shapes(observation: Mapping[str, Shaped[np.ndarray, "E ..."]], leaves: Mapping[str, Leaf]) -> None:
+    """Raise `InvalidEnvOutputError` where a leaf does not have the shape that its space declares."""
     for name, leaf in leaves.items():
         found, declared = observation[name].shape[1:], stored_shape(leaf)
         if found != declared:
             message = f"observation '{name}' has shape {found}, its space says {declared}: {_REMEDY}"
-            raise UnsoundError("wrong_shape", message)
+            raise InvalidEnvOutputError("shape_mismatch", message)
 
 
 def _refuse(values: Shaped[np.ndarray, "E ..."], where: str, step: Int64[np.ndarray, "E"], first_row: int) -> None:
     row = int(np.argmin(_finite_rows(values)))
     what = "NaN" if np.isnan(values[row]).any() else "infinity"
     message = f"environment {first_row + row} returned {what} {where} at step {step[row]} of its episode: {_REMEDY}"
-    raise UnsoundError("not_finite", message)
+    raise InvalidEnvOutputError("nonfinite_rows", message)
 
 
 def _finite_rows(values: Shaped[np.ndarray, "E ..."]) -> Bool[np.ndarray, "E"]:

@@ -13,18 +13,18 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float32, Shaped
 
 from yamame.environments.adapters.actions import policy_action_space
-from yamame.records.action_spaces import MASK_LEAF, NativeActionSpace, action_shape, choices
-from yamame.records.spaces import observation_leaves, stored_dtype, stored_shape
+from yamame.records.action_spaces import ACTION_MASK_KEY, NativeActionSpace, action_shape, num_choices
+from yamame.records.spaces import flatten_space, stored_dtype, stored_shape
 
 _ALIGNMENT = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exchange:
+class SharedBuffers:
     """The arguments and results of `Environments.reset` and `step`; each worker writes its own rows."""
 
-    mask: Bool[np.ndarray, "E"]
-    new_task: Bool[np.ndarray, "E"]
+    reset_mask: Bool[np.ndarray, "E"]
+    sample_task: Bool[np.ndarray, "E"]
     action: Shaped[np.ndarray, "E ..."]
     """int64 `[E]` or `[E, C]`, or float64 `[E, A]`, which holds every float32 exactly."""
     reward: Float32[np.ndarray, "E"]
@@ -32,15 +32,15 @@ class Exchange:
     truncated: Bool[np.ndarray, "E"]
     success: Bool[np.ndarray, "E"]
     failed: Bool[np.ndarray, "E"]
-    announces_success: Bool[np.ndarray, "E"]
+    has_success: Bool[np.ndarray, "E"]
     """Whether `success` means anything in this row."""
-    masked: Bool[np.ndarray, "E"]
+    has_action_mask: Bool[np.ndarray, "E"]
     """Whether there are action masks in this row."""
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
     """What was last seen in every row; where actions are discrete, with a place for their mask."""
 
 
-def nameless_file() -> int:
+def create_memfd() -> int:
     """Descriptor of an empty file without a name, in memory where the system can: closed, nothing is left of it."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("yamame-environments")
@@ -48,9 +48,9 @@ def nameless_file() -> int:
         return os.dup(file.fileno())
 
 
-def map_exchange(
-    file: int, observation_space: spaces.Space[Any], action_space: NativeActionSpace, num_envs: int, mask_key: str
-) -> Exchange:
+def map_buffers(
+    file: int, observation_space: spaces.Space[Any], action_space: NativeActionSpace, num_envs: int, action_mask_key: str
+) -> SharedBuffers:
     """The arrays for environments of these spaces in a file: the same memory in every process that maps it."""
     action = (
         action_shape(policy_action_space(action_space)),
@@ -71,14 +71,14 @@ def map_exchange(
     blank = {name: np.zeros((num_envs, *shape), dtype) for name, (shape, dtype) in fields.items()}
     leaves = {
         name: np.zeros((num_envs, *stored_shape(leaf)), stored_dtype(leaf))
-        for name, leaf in observation_leaves(observation_space).items()
-        if name != mask_key
+        for name, leaf in flatten_space(observation_space).items()
+        if name != action_mask_key
     }
-    if sizes := choices(action_space):
-        leaves[MASK_LEAF] = np.zeros((num_envs, sum(sizes)), np.bool_)
+    if sizes := num_choices(action_space):
+        leaves[ACTION_MASK_KEY] = np.zeros((num_envs, sum(sizes)), np.bool_)
     mapped = _map(file, [*blank.values(), *leaves.values()])
     observation = dict(zip(leaves, mapped[len(blank) :], strict=True))
-    return Exchange(observation=observation, **dict(zip(blank, mapped[: len(blank)], strict=True)))
+    return SharedBuffers(observation=observation, **dict(zip(blank, mapped[: len(blank)], strict=True)))
 
 
 def _map(file: int, like: Sequence[np.ndarray]) -> list[np.ndarray]:

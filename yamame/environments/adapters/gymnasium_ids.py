@@ -32,7 +32,7 @@ def register_environments() -> None:
     )
 
 
-def make_registered(environment_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+def make_env(environment_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """`gymnasium.make`, with its errors in one line that says what to do."""
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     try:

@@ -20,7 +20,7 @@ class JaxStep(NamedTuple):
     success: Array | None
 
 
-class JaxEnvironment(ABC):
+class JaxEnv(ABC):
     """One environment as pure functions that JAX can compile, for one row.
 
     Hashable, and equal to others that do the same: they share what was compiled. Tasks, states and observations are any
@@ -38,7 +38,7 @@ class JaxEnvironment(ABC):
         """The space of one action."""
 
     @abstractmethod
-    def new_task(self, key: Array) -> Any:
+    def sample_task(self, key: Array) -> Any:
         """A task drawn at random."""
 
     @abstractmethod

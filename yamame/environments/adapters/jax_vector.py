@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from yamame.environments.adapters.actions import native_action, policy_action_space
-from yamame.environments.adapters.checks import check_finite, check_shapes
-from yamame.environments.adapters.jax_environment import JaxEnvironment, JaxStep
+from yamame.environments.adapters.actions import to_env_action, policy_action_space
+from yamame.environments.adapters.checks import validate_finite, validate_shapes
+from yamame.environments.adapters.jax_environment import JaxEnv, JaxStep
 from yamame.records.action_spaces import check_action_space
-from yamame.records.spaces import flatten_observation, observation_leaves
+from yamame.records.spaces import flatten_observation, flatten_space
 from yamame.records.step import EpisodeStep
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of a GPU's memory from PyTorch
@@ -21,63 +21,63 @@ import jax
 from jax import numpy as jnp
 
 
-class Rows(NamedTuple):
+class JaxEnvState(NamedTuple):
     """Everything about E environments, on the device."""
 
     key: jax.Array
-    task: Any
+    task_name: Any
     state: Any
     observation: Any
 
 
-class JaxEnvironments:
-    """E copies of a `JaxEnvironment` as `Environments`.
+class JaxVectorEnv:
+    """E copies of a `JaxEnv` as `Environments`.
 
     Row i draws from the key `fold_in(key(seed), i)`, which is split at each of its own steps (one part goes to the
     step) and resets (one to the task, one to the episode): what a row does depends on no other.
     """
 
-    def __init__(self, environment: JaxEnvironment, num_envs: int, seed: int) -> None:
+    def __init__(self, environment: JaxEnv, num_envs: int, seed: int) -> None:
         self.num_envs = num_envs
         self.observation_space = environment.observation_space
-        self.native_action_space = check_action_space(environment.action_space)
-        self.action_space = policy_action_space(self.native_action_space)
-        self._leaves = observation_leaves(self.observation_space)
+        self.env_action_space = check_action_space(environment.action_space)
+        self.action_space = policy_action_space(self.env_action_space)
+        self._leaves = flatten_space(self.observation_space)
         self._environment = environment
         self._keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(num_envs))
-        self._rows: Rows | None = None
+        self._rows: JaxEnvState | None = None
         self._step = np.zeros(num_envs, np.int64)
 
     def reset(
-        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+        self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`. The first call begins every environment."""
         first = self._rows is None
         if self._rows is None:
             self._rows = _begin(self._environment, self._keys)
         else:
-            self._rows = _reset(self._environment, self._rows, mask, new_task)
-        self._step[mask] = 0
+            self._rows = _reset(self._environment, self._rows, reset_mask, new_task)
+        self._step[reset_mask] = 0
         observation = self._flat(jax.device_get(self._rows.observation))
         if first:
-            check_shapes(observation, self._leaves)
-        check_finite(observation, None, self._step)
+            validate_shapes(observation, self._leaves)
+        validate_finite(observation, None, self._step)
         return observation
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         """See `Environments.step`."""
-        native = native_action(self.native_action_space, action)
+        native = to_env_action(self.env_action_space, action)
         assert self._rows is not None, "reset comes first"
         self._rows, told = _step(self._environment, self._rows, native)
         answer: JaxStep = jax.device_get(told)
         self._step += 1
         observation, reward = self._flat(answer.observation), np.asarray(answer.reward, np.float32)
-        check_finite(observation, reward, self._step)
+        validate_finite(observation, reward, self._step)
         return EpisodeStep(
             reward=reward,
             terminated=np.asarray(answer.terminated, np.bool_),
             truncated=np.asarray(answer.truncated, np.bool_),
-            live=np.ones(self.num_envs, np.bool_),
+            is_transition=np.ones(self.num_envs, np.bool_),
             observation=observation,
             success=None if answer.success is None else np.asarray(answer.success, np.bool_),
         )
@@ -91,30 +91,30 @@ class JaxEnvironments:
 
 
 @partial(jax.jit, static_argnums=0)
-def _begin(environment: JaxEnvironment, key_E: jax.Array) -> Rows:
-    def begin(key: jax.Array) -> Rows:
+def _begin(environment: JaxEnv, key_E: jax.Array) -> JaxEnvState:
+    def begin(key: jax.Array) -> JaxEnvState:
         key, of_task, of_episode = jax.random.split(key, 3)
-        task = environment.new_task(of_task)
-        return Rows(key, task, *environment.reset(of_episode, task))
+        task = environment.sample_task(of_task)
+        return JaxEnvState(key, task, *environment.reset(of_episode, task))
 
     return jax.vmap(begin)(key_E)
 
 
 @partial(jax.jit, static_argnums=0)
-def _reset(environment: JaxEnvironment, rows: Rows, mask_E: jax.Array, new_task_E: jax.Array) -> Rows:
-    def reset(row: Rows, begins: jax.Array, new_task: jax.Array) -> Rows:
+def _reset(environment: JaxEnv, rows: JaxEnvState, mask_E: jax.Array, new_task_E: jax.Array) -> JaxEnvState:
+    def reset(row: JaxEnvState, begins: jax.Array, new_task: jax.Array) -> JaxEnvState:
         key, of_task, of_episode = jax.random.split(row.key, 3)
-        task = _choose(new_task, environment.new_task(of_task), row.task)
-        return _choose(begins, Rows(key, task, *environment.reset(of_episode, task)), row)
+        task = _choose(new_task, environment.sample_task(of_task), row.task_name)
+        return _choose(begins, JaxEnvState(key, task, *environment.reset(of_episode, task)), row)
 
     return jax.vmap(reset)(rows, mask_E, new_task_E)
 
 
 @partial(jax.jit, static_argnums=0)
-def _step(environment: JaxEnvironment, rows: Rows, action_E: jax.Array) -> tuple[Rows, JaxStep]:
-    def step(row: Rows, action: jax.Array) -> tuple[Rows, JaxStep]:
+def _step(environment: JaxEnv, rows: JaxEnvState, action_E: jax.Array) -> tuple[JaxEnvState, JaxStep]:
+    def step(row: JaxEnvState, action: jax.Array) -> tuple[JaxEnvState, JaxStep]:
         key, of_step = jax.random.split(row.key)
-        answer = environment.step(of_step, row.state, action, row.task)
+        answer = environment.step(of_step, row.state, action, row.task_name)
         after = row._replace(key=key, state=answer.state, observation=answer.observation)
         return after, answer._replace(state=None)
 

@@ -13,54 +13,54 @@ import gymnasium
 import numpy as np
 
 from yamame.environments.adapters.restart import WorkerError
-from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.singles import make_singles
-from yamame.environments.adapters.workers import STEP_SECONDS, WorkerEnvironments
-from yamame.records.action_spaces import MASK_LEAF
+from yamame.environments.adapters.serial import SerialVectorEnv
+from yamame.environments.adapters.singles import make_envs
+from yamame.environments.adapters.workers import STEP_SECONDS, SubprocVectorEnv
+from yamame.records.action_spaces import ACTION_MASK_KEY
 from yamame.records.errors import UserError
-from yamame.records.interfaces import Environments
+from yamame.records.interfaces import EpisodeVectorEnv
 
 ROUND_TRIP_SECONDS = 150e-6
 """What a vector step costs beyond the environments' own time where there are workers: signals, waking up, copies."""
 WORKER_SECONDS = 20e-6
 """What each worker adds to that."""
-CLEARLY = 1.3
+MIN_SPEEDUP = 1.3
 """Workers are used where they are expected to be this many times faster."""
 _SPIN_TURNS, _TURN_SECONDS = 300_000, 80e-9
 _ROUNDS, _STEPS, _SECONDS = 3, 32, 0.25
 
 
-def place(
+def make_vector_env(
     make: Callable[[], Any],
     num_envs: int,
     seed: int,
     workers: int | None,
     *,
-    mask_key: str = MASK_LEAF,
+    action_mask_key: str = ACTION_MASK_KEY,
     step_seconds: float = STEP_SECONDS,
-) -> Environments:
+) -> EpisodeVectorEnv:
     """`num_envs` environments of one kind; what they do does not depend on where they are. Those that fail are made
     anew.
 
     `workers` is the number of processes, 0 for this one, None for what is expected to be fastest. Then workers that
     cannot begin (a function that cannot be sent to them, say) cost one line on stderr; where they were asked for, they
     raise `UserError` or `WorkerError`. So does a `make` that makes no `gymnasium.Env`, or the same one twice.
-    `mask_key` is where they say which actions they allow (see `ActionMasks`), `step_seconds` how long a worker may take
-    for a step (see `WorkerEnvironments`).
+    `action_mask_key` is where they say which actions they allow (see `ActionMaskExtractor`), `step_seconds` how long a worker may take
+    for a step (see `SubprocVectorEnv`).
     """
-    chosen = choose_workers(make, num_envs) if workers is None else workers
+    chosen = autotune_num_workers(make, num_envs) if workers is None else workers
     if chosen:
         try:
-            return WorkerEnvironments(make, num_envs, seed, chosen, mask_key=mask_key, step_seconds=step_seconds)
+            return SubprocVectorEnv(make, num_envs, seed, chosen, action_mask_key=action_mask_key, step_seconds=step_seconds)
         except (UserError, WorkerError) as problem:
             if workers is not None:
                 raise
             reason = str(problem).splitlines()[0]
             print(f"not using worker processes: {reason}; stepping environments in this one", file=sys.stderr)
-    return SerialEnvironments(make_singles(make, num_envs), seed, make=make, mask_key=mask_key)
+    return SerialVectorEnv(make_envs(make, num_envs), seed, make=make, action_mask_key=action_mask_key)
 
 
-def choose_workers(make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> int:
+def autotune_num_workers(make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> int:
     """Worker processes for `num_envs` environments that `make` makes, by timing one of its own; 0: none.
 
     Takes some milliseconds for environments that are cheap, a quarter of a second or a few steps for others. The
@@ -72,16 +72,16 @@ def choose_workers(make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -
     streams = random.getstate(), np.random.get_state()
     try:
         with closing(make()) as environment:
-            seconds = step_seconds(environment)
+            seconds = measure_step_seconds(environment)
     except Exception:  # whatever is wrong shows again, and is told properly, where the environment is used
         return 0
     finally:
         random.setstate(streams[0])
         np.random.set_state(streams[1])
-    return placement(seconds, num_envs, cores, spin_seconds())
+    return best_num_workers(seconds, num_envs, cores, openmp_spin_seconds())
 
 
-def placement(step_seconds: float, num_envs: int, cores: int, spin_seconds: float = 0.0) -> int:
+def best_num_workers(step_seconds: float, num_envs: int, cores: int, spin_seconds: float = 0.0) -> int:
     """The number of workers that steps `num_envs` environments fastest, or 0 where that is not clearly faster.
 
     `spin_seconds`: how long threads of this process go on keeping the other cores busy after the policy has acted.
@@ -93,10 +93,10 @@ def placement(step_seconds: float, num_envs: int, cores: int, spin_seconds: floa
         return alone + shared + ROUND_TRIP_SECONDS + workers * WORKER_SECONDS
 
     best = min(range(2, min(cores, num_envs) + 1), key=cost, default=0)
-    return best if best and num_envs * step_seconds > CLEARLY * cost(best) else 0
+    return best if best and num_envs * step_seconds > MIN_SPEEDUP * cost(best) else 0
 
 
-def spin_seconds() -> float:
+def openmp_spin_seconds() -> float:
     """How long idle OpenMP threads wait for more work before they sleep, as the environment variables set it.
 
     Workers on few cores gain when that is short: `GOMP_SPINCOUNT=3000` before Python starts.
@@ -107,7 +107,7 @@ def spin_seconds() -> float:
     return (int(turns) if turns.isdecimal() else _SPIN_TURNS) * _TURN_SECONDS
 
 
-def step_seconds(environment: gymnasium.Env[Any, Any]) -> float:
+def measure_step_seconds(environment: gymnasium.Env[Any, Any]) -> float:
     """Seconds of one step with random actions: the smallest of a few medians, for a busy machine only adds to them."""
     deadline = time.perf_counter() + _SECONDS
     environment.action_space.seed(0)

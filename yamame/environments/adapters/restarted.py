@@ -1,4 +1,4 @@
-"""`RestartedEnvironments`: environments that come as one whole, and are made anew as one."""
+"""`RestartingVectorEnv`: environments that come as one whole, and are made anew as one."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -7,43 +7,43 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Shaped, UInt8
 
-from yamame.environments.adapters.restart import begin_again, fault_of, is_survived, seed_after
+from yamame.environments.adapters.restart import restart_with_retries, fault_from_exception, is_recoverable, restart_seed
 from yamame.records.errors import UserError
-from yamame.records.interfaces import Environments, RenderedEnvironments
-from yamame.records.resumable import State, set_state_over, state_over
+from yamame.records.interfaces import EpisodeVectorEnv, RenderableVectorEnv
+from yamame.records.resumable import State, load_nested_state_dict, nested_state_dict
 from yamame.records.step import EpisodeStep
 
 _WHO = "the vector environment"
 _STATE = ("_seen", "_restarts", "_announces_success")
 
 
-class RestartedEnvironments:
+class RestartingVectorEnv:
     """What `make` makes from a seed, made anew from another one when it fails: then all its rows have failed.
 
     What fails in a reset has failed at the next step; until then it shows what it last did. In the first reset of all,
     and where it is a `UserError`, it is raised. Rows whose failure the environments tell themselves are passed on.
     """
 
-    def __init__(self, make: Callable[[int], Environments], seed: int) -> None:
+    def __init__(self, make: Callable[[int], EpisodeVectorEnv], seed: int) -> None:
         self._make, self._seed = make, seed
         self._environments = make(seed)
         self.num_envs = self._environments.num_envs
         self.observation_space = self._environments.observation_space
         self.action_space = self._environments.action_space
-        self.native_action_space = self._environments.native_action_space
+        self.env_action_space = self._environments.env_action_space
         self._seen: Mapping[str, Shaped[np.ndarray, "E ..."]] = {}
         self._error: Exception | None = None
         self._restarts = 0
         self._announces_success = False
 
     def reset(
-        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+        self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`."""
         try:
-            self._seen = self._environments.reset(mask, new_task)
+            self._seen = self._environments.reset(reset_mask, new_task)
         except Exception as error:
-            if not self._seen or not is_survived(error):
+            if not self._seen or not is_recoverable(error):
                 raise
             self._error = error
         return self._seen
@@ -58,12 +58,12 @@ class RestartedEnvironments:
         return step
 
     @property
-    def frames_per_second(self) -> float:
-        """See `RenderedEnvironments`."""
-        return self._rendered().frames_per_second
+    def render_fps(self) -> float:
+        """See `RenderableVectorEnv`."""
+        return self._rendered().render_fps
 
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
-        """See `RenderedEnvironments`."""
+        """See `RenderableVectorEnv`."""
         return self._rendered().render()
 
     def close(self) -> None:
@@ -72,46 +72,46 @@ class RestartedEnvironments:
 
     def state_dict(self) -> State | None:
         """See `Resumable`: where the environments are, unless they are about to be made anew."""
-        return None if self._error else state_over(self._environments, self, _STATE)
+        return None if self._error else nested_state_dict(self._environments, self, _STATE)
 
     def load_state_dict(self, state: State) -> None:
         """See `Resumable`."""
-        set_state_over(self._environments, self, state)
+        load_nested_state_dict(self._environments, self, state)
 
     def _stepped(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         try:
             return self._environments.step(action)
         except Exception as error:
-            if not is_survived(error):
+            if not is_recoverable(error):
                 raise
             return self._restarted(error)
 
     def _restarted(self, error: Exception) -> EpisodeStep:
         """The step in which all rows have failed."""
-        faults = [fault_of(error, _WHO)]
-        observation = begin_again(self._begin_again, _WHO, faults)
+        faults = [fault_from_exception(error, _WHO)]
+        observation = restart_with_retries(self._restart, _WHO, faults)
         self._error = None
         return EpisodeStep(
             reward=np.zeros(self.num_envs, np.float32),
             terminated=np.zeros(self.num_envs, np.bool_),
             truncated=np.zeros(self.num_envs, np.bool_),
-            live=np.zeros(self.num_envs, np.bool_),
+            is_transition=np.zeros(self.num_envs, np.bool_),
             observation=observation,
             failed=np.ones(self.num_envs, np.bool_),
             faults=faults,
         )
 
-    def _begin_again(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+    def _restart(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         with suppress(Exception):
             self._environments.close()
         self._restarts += 1
-        made = self._environments = self._make(seed_after(self._seed, 0, self._restarts))
+        made = self._environments = self._make(restart_seed(self._seed, 0, self._restarts))
         if (made.observation_space, made.action_space) != (self.observation_space, self.action_space):
             raise UserError(f"{_WHO} has other spaces when it is made anew: make it the same each time")
         everywhere = np.ones(self.num_envs, np.bool_)
         return made.reset(everywhere, everywhere)
 
-    def _rendered(self) -> RenderedEnvironments:
-        if not isinstance(self._environments, RenderedEnvironments):
+    def _rendered(self) -> RenderableVectorEnv:
+        if not isinstance(self._environments, RenderableVectorEnv):
             raise UserError("this environment cannot be filmed: it has no pictures")
         return self._environments

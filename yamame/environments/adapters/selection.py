@@ -8,10 +8,10 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from yamame.records.spaces import observation_names, select_leaves
+from yamame.records.spaces import leaf_names, select_leaves
 
 
-def selecting(make: Callable[[], Any], keys: Sequence[str], drop_keys: Sequence[str], always: str) -> Callable[[], Any]:
+def filter_env_fn(make: Callable[[], Any], keys: Sequence[str], drop_keys: Sequence[str], always: str) -> Callable[[], Any]:
     """`make`, of whose environments only the parts in `keys` (all if it is empty) and not in `drop_keys` are seen.
 
     What is called `always` is seen too where it is there and not in `drop_keys`. What the function makes raises
@@ -22,7 +22,7 @@ def selecting(make: Callable[[], Any], keys: Sequence[str], drop_keys: Sequence[
     return partial(_make_selected, make, tuple(keys), tuple(drop_keys), always)
 
 
-def select(environment: Any, keys: Sequence[str], drop_keys: Sequence[str], always: str) -> Any:
+def filter_observations(environment: Any, keys: Sequence[str], drop_keys: Sequence[str], always: str) -> Any:
     """An environment, single or vector, with only these parts in its space: see `selecting`."""
     if not keys and not drop_keys:
         return environment
@@ -48,9 +48,9 @@ class _SelectedVector(VectorWrapper):
 
 
 def _make_selected(make: Callable[[], Any], keys: tuple[str, ...], drop_keys: tuple[str, ...], always: str) -> Any:
-    return select(make(), keys, drop_keys, always)
+    return filter_observations(make(), keys, drop_keys, always)
 
 
 def _part(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequence[str], always: str) -> spaces.Space[Any]:
-    kept = [*keys, always] if keys and always in observation_names(space) else keys
+    kept = [*keys, always] if keys and always in leaf_names(space) else keys
     return select_leaves(space, kept, drop_keys)

@@ -10,25 +10,25 @@ import gymnasium
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
 
-from yamame.environments.adapters.action_masks import ActionMasks, told_by_infos
-from yamame.environments.adapters.actions import native_action, policy_action_space
-from yamame.environments.adapters.checks import check_finite
+from yamame.environments.adapters.action_masks import ActionMaskExtractor, masks_from_infos
+from yamame.environments.adapters.actions import to_env_action, policy_action_space
+from yamame.environments.adapters.checks import validate_finite
 from yamame.environments.adapters.observations import stack_observations, stack_rewards
-from yamame.environments.adapters.restart import UnsoundError, begin_again, fault_of, is_survived, seed_after
-from yamame.environments.adapters.singles import BrokenEnv, make_singles
-from yamame.environments.drawing import frames_per_second, render
-from yamame.records.action_spaces import MASK_LEAF, check_action_space
+from yamame.environments.adapters.restart import InvalidEnvOutputError, restart_with_retries, fault_from_exception, is_recoverable, restart_seed
+from yamame.environments.adapters.singles import FailedEnv, make_envs
+from yamame.environments.drawing import render_fps, render_frame
+from yamame.records.action_spaces import ACTION_MASK_KEY, check_action_space
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault
 from yamame.records.step import EpisodeStep
 
 
-class SerialEnvironments:
+class SerialVectorEnv:
     """E single environments as `Environments`: the fastest shape for environments under ~30 microseconds a step.
 
     Every reset passes `options={"new_task": bool}`; the first reset of each environment also passes its own seed,
     drawn from `seed`; `first_row` is the number of the first environment, for parts of a larger whole: its seeds and
-    errors are those that it has there. `mask_key` is where they say what they allow (see `ActionMasks`). Raises
+    errors are those that it has there. `action_mask_key` is where they say what they allow (see `ActionMaskExtractor`). Raises
     `UserError` for spaces that are not supported or not the same everywhere.
 
     `make` makes another environment in place of one that raises, or gives what is not finite or not of its space: the
@@ -43,7 +43,7 @@ class SerialEnvironments:
         *,
         make: Callable[[], Any] | None = None,
         first_row: int = 0,
-        mask_key: str = MASK_LEAF,
+        action_mask_key: str = ACTION_MASK_KEY,
     ) -> None:
         if not environments:
             raise UserError("no environment was given: give at least one")
@@ -53,10 +53,10 @@ class SerialEnvironments:
         self._first_row = first_row
         for row, other in enumerate(environments):
             self._check_spaces(row, other, first)
-        self.native_action_space = check_action_space(first.action_space)
-        self.action_space = policy_action_space(self.native_action_space)
-        self._masks = ActionMasks(mask_key, self.observation_space, self.native_action_space, first_row=first_row)
-        self._mask_key = mask_key
+        self.env_action_space = check_action_space(first.action_space)
+        self.action_space = policy_action_space(self.env_action_space)
+        self._masks = ActionMaskExtractor(action_mask_key, self.observation_space, self.env_action_space, first_row=first_row)
+        self._mask_key = action_mask_key
         self._environments = list(environments)
         self._make = make
         self._seed = seed
@@ -67,62 +67,62 @@ class SerialEnvironments:
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._step = np.zeros(self.num_envs, np.int64)
         self._announces_success = False
-        self._begun = False
+        self._started = False
         self._restarts = [0] * self.num_envs
         self._failed: list[int] = []
         self._faults: list[Fault] = []
 
     def reset(
-        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+        self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`."""
-        rows: list[int] = np.flatnonzero(mask).tolist()
+        rows: list[int] = np.flatnonzero(reset_mask).tolist()
         seen, infos = self._seen.copy(), self._infos.copy()
-        self._ended = self._ended & ~mask
+        self._ended = self._ended & ~reset_mask
         for row in rows:
             try:
-                self._seen[row], self._infos[row] = self._begin(row, new_task=bool(new_task[row]))
+                self._seen[row], self._infos[row] = self._start(row, new_task=bool(new_task[row]))
             except Exception as error:
                 self._break(row, error)
-        self._step[mask] = 0
+        self._step[reset_mask] = 0
         try:
             observation = self._observation(slice(0, self.num_envs))
-        except UnsoundError:
+        except InvalidEnvOutputError:
             for row in rows:
                 try:
                     self._observation(slice(row, row + 1))
-                except UnsoundError as error:
+                except InvalidEnvOutputError as error:
                     self._break(row, error)
                     self._seen[row], self._infos[row] = seen[row], infos[row]
             observation = self._observation(slice(0, self.num_envs))
-        self._begun = True
+        self._started = True
         return self._with_masks(observation)
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         """See `Environments.step`."""
-        native = native_action(self.native_action_space, action)
+        native = to_env_action(self.env_action_space, action)
         self._step += 1
         answers = self._answers(native.tolist() if native.ndim == 1 else list(native))
         try:
             return self._read(answers)
-        except UnsoundError:
+        except InvalidEnvOutputError:
             return self._read(self._mended(answers))
 
     @property
-    def frames_per_second(self) -> float:
-        """See `RenderedEnvironments`."""
-        return frames_per_second(self._environments[0])
+    def render_fps(self) -> float:
+        """See `RenderableVectorEnv`."""
+        return render_fps(self._environments[0])
 
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
-        """See `RenderedEnvironments`."""
-        return render(self._environments[0])
+        """See `RenderableVectorEnv`."""
+        return render_frame(self._environments[0])
 
     def close(self) -> None:
         """Close every environment."""
         for environment in self._environments:
             environment.close()
 
-    def _begin(self, row: int, *, new_task: bool) -> tuple[Any, Mapping[str, Any]]:
+    def _start(self, row: int, *, new_task: bool) -> tuple[Any, Mapping[str, Any]]:
         """The first observation and info of an episode."""
         seed, self._seeds[row] = self._seeds[row], None
         answer = self._environments[row].reset(seed=seed, options={"new_task": new_task})
@@ -142,7 +142,7 @@ class SerialEnvironments:
         return answers
 
     def _read(self, answers: Sequence[Any]) -> EpisodeStep:
-        """The step that all environments have answered. Raises `UnsoundError` for what nobody can use."""
+        """The step that all environments have answered. Raises `InvalidEnvOutputError` for what nobody can use."""
         try:
             observations, rewards, terminated, truncated, infos = zip(*answers, strict=True)
         except (TypeError, ValueError):
@@ -157,7 +157,7 @@ class SerialEnvironments:
             reward=reward,
             terminated=np.array(terminated, np.bool_),
             truncated=np.array(truncated, np.bool_),
-            live=np.ones(self.num_envs, np.bool_),
+            is_transition=np.ones(self.num_envs, np.bool_),
             observation=self._with_masks(observation),
             success=self._success(infos),
         )
@@ -168,7 +168,7 @@ class SerialEnvironments:
         failed = np.zeros(self.num_envs, np.bool_)
         failed[self._failed] = True
         faults, self._faults, self._failed = tuple(self._faults), [], []
-        return replace(step, live=~failed, failed=failed, faults=faults)
+        return replace(step, is_transition=~failed, failed=failed, faults=faults)
 
     def _mended(self, answers: Sequence[Any]) -> list[Any]:
         """`answers`, with what has been begun anew in place of those that nobody can use."""
@@ -176,53 +176,53 @@ class SerialEnvironments:
         for row, (observation, reward, *_) in enumerate(answers):
             try:
                 self._numbers([observation], [reward], self._step[row : row + 1], row)
-            except UnsoundError as error:
+            except InvalidEnvOutputError as error:
                 mended[row] = self._restarted(row, error)
         return mended
 
     def _numbers(
         self, observations: Sequence[Any], rewards: Sequence[Any], step: Int64[np.ndarray, "rows"], first_row: int
     ) -> tuple[dict[str, np.ndarray], Float32[np.ndarray, "rows"]]:
-        """Observation and reward of some rows. Raises `UnsoundError` for what is not finite or not of its space."""
+        """Observation and reward of some rows. Raises `InvalidEnvOutputError` for what is not finite or not of its space."""
         observation, reward = stack_observations(self.observation_space, observations), stack_rewards(rewards)
-        check_finite(observation, reward, step, self._first_row + first_row)
+        validate_finite(observation, reward, step, self._first_row + first_row)
         return observation, reward
 
     def _observation(self, rows: slice) -> dict[str, np.ndarray]:
         """What was last seen in some rows, checked as in `_numbers`."""
         observation = stack_observations(self.observation_space, self._seen[rows])
-        check_finite(observation, None, self._step[rows], self._first_row + rows.start)
+        validate_finite(observation, None, self._step[rows], self._first_row + rows.start)
         return observation
 
     def _break(self, row: int, error: Exception) -> None:
         """Let an environment that has failed in a reset fail at the next step."""
-        if self._make is None or not self._begun or not is_survived(error):
+        if self._make is None or not self._started or not is_recoverable(error):
             error.add_note(f"(environment {self._first_row + row})")
             raise error
-        self._environments[row] = BrokenEnv(self._environments[row], error)
+        self._environments[row] = FailedEnv(self._environments[row], error)
         self._ended[row] = True
 
     def _restarted(self, row: int, error: Exception) -> tuple[Any, Any, Any, Any, Any]:
         """What an environment begun in place of one that has failed answers first."""
-        if self._make is None or not is_survived(error):
+        if self._make is None or not is_recoverable(error):
             raise error
         who = f"environment {self._first_row + row}"
-        self._faults.append(fault_of(error, who))
+        self._faults.append(fault_from_exception(error, who))
         self._failed.append(row)
         self._step[row] = 0
-        observation, info = begin_again(partial(self._replace, row, self._make), who, self._faults)
+        observation, info = restart_with_retries(partial(self._replace, row, self._make), who, self._faults)
         return observation, 0.0, False, False, info
 
     def _replace(self, row: int, make: Callable[[], Any]) -> tuple[Any, Mapping[str, Any]]:
         """Begin with another environment in a row."""
         with suppress(Exception):
             self._environments[row].close()
-        (made,) = make_singles(make, 1)
+        (made,) = make_envs(make, 1)
         self._check_spaces(row, made, self._environments[row])
         self._restarts[row] += 1
         self._environments[row] = made
-        self._seeds[row] = seed_after(self._seed, self._first_row + row, self._restarts[row])
-        observation, info = self._begin(row, new_task=True)
+        self._seeds[row] = restart_seed(self._seed, self._first_row + row, self._restarts[row])
+        observation, info = self._start(row, new_task=True)
         self._numbers([observation], [0.0], self._step[row : row + 1], row)
         return observation, info
 
@@ -232,7 +232,7 @@ class SerialEnvironments:
             raise UserError(f"environment {number} has other spaces than environment {first}: make them all alike")
 
     def _with_masks(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> dict[str, np.ndarray]:
-        return self._masks.attach(observation, told_by_infos(self._infos, self._mask_key), self._step, self._ended)
+        return self._masks.add_to(observation, masks_from_infos(self._infos, self._mask_key), self._step, self._ended)
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
         announced = [info.get("success") for info in infos]

@@ -12,7 +12,7 @@ from yamame.environments.tmaze import TMazeVectorEnv
 from yamame.environments.wind import WindVectorEnv
 
 
-class SingleEnvironment(gymnasium.Env[np.ndarray, Any]):
+class SingleEnvAdapter(gymnasium.Env[np.ndarray, Any]):
     """A batched environment of one. `reset(options={"new_task": False})` repeats the task."""
 
     def __init__(self, batch_of_one: VectorEnv) -> None:
@@ -39,19 +39,19 @@ class SingleEnvironment(gymnasium.Env[np.ndarray, Any]):
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
 
 
-def make_tmaze(**settings: Any) -> SingleEnvironment:
+def make_tmaze(**settings: Any) -> SingleEnvAdapter:
     """One `TMazeVectorEnv` maze."""
-    return SingleEnvironment(TMazeVectorEnv(1, **settings))
+    return SingleEnvAdapter(TMazeVectorEnv(1, **settings))
 
 
-def make_dark_key_to_door(**settings: Any) -> SingleEnvironment:
+def make_dark_key_to_door(**settings: Any) -> SingleEnvAdapter:
     """One `DarkKeyToDoorVectorEnv` room."""
-    return SingleEnvironment(DarkKeyToDoorVectorEnv(1, **settings))
+    return SingleEnvAdapter(DarkKeyToDoorVectorEnv(1, **settings))
 
 
-def make_wind(**settings: Any) -> SingleEnvironment:
+def make_wind(**settings: Any) -> SingleEnvAdapter:
     """One `WindVectorEnv` point."""
-    return SingleEnvironment(WindVectorEnv(1, **settings))
+    return SingleEnvAdapter(WindVectorEnv(1, **settings))
 
 
 def _first(info: dict[str, Any]) -> dict[str, Any]:

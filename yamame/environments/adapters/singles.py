@@ -9,21 +9,21 @@ from gymnasium.vector import VectorEnv
 from yamame.records.errors import UserError
 
 
-def make_singles(make: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, Any]]:
+def make_envs(make: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, Any]]:
     """`count` new environments; `UserError` for anything that is no `gymnasium.Env` and for the same one twice."""
     made: list[gymnasium.Env[Any, Any]] = []
     for _ in range(count):
         one = make()
         if isinstance(one, VectorEnv):
             raise UserError(f"the factory makes a whole vector environment: set rows to {one.num_envs}")
-        check_single(one)
+        validate_env(one)
         made.append(one)
     if len({id(environment) for environment in made}) < count:
         raise UserError("the factory returns the same environment twice: make a new one at each call")
     return made
 
 
-def check_single(environment: Any) -> None:
+def validate_env(environment: Any) -> None:
     """Raise `UserError` for anything that is no `gymnasium.Env`."""
     if not isinstance(environment, gymnasium.Env):
         raise UserError(
@@ -31,7 +31,7 @@ def check_single(environment: Any) -> None:
         )
 
 
-class BrokenEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+class FailedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment that has failed in a reset: a step raises why."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], error: Exception) -> None:

@@ -7,23 +7,23 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool, Float32, Shaped, UInt8
 
-from yamame.environments.adapters.action_masks import ActionMasks, told_by_vector_info
-from yamame.environments.adapters.actions import native_action, policy_action_space
-from yamame.environments.adapters.checks import check_finite, check_shapes, not_finite
+from yamame.environments.adapters.action_masks import ActionMaskExtractor, masks_from_vector_info
+from yamame.environments.adapters.actions import to_env_action, policy_action_space
+from yamame.environments.adapters.checks import validate_finite, validate_shapes, nonfinite_rows
 from yamame.environments.adapters.observations import stack_observations
-from yamame.environments.adapters.restart import UnsoundError, fault_of
-from yamame.environments.drawing import frames_per_second, render
-from yamame.records.action_spaces import MASK_LEAF, check_action_space
+from yamame.environments.adapters.restart import InvalidEnvOutputError, fault_from_exception
+from yamame.environments.drawing import render_fps, render_frame
+from yamame.records.action_spaces import ACTION_MASK_KEY, check_action_space
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault
-from yamame.records.resumable import State, set_state_over, state_over
-from yamame.records.spaces import flatten_observation, observation_leaves
+from yamame.records.resumable import State, load_nested_state_dict, nested_state_dict
+from yamame.records.spaces import flatten_observation, flatten_space
 from yamame.records.step import EpisodeStep
 
 _STATE = ("_seed", "_observation", "_told", "_ended", "_late", "_step", "_announces_success")
 
 
-class VectorAdapter:
+class GymnasiumVectorAdapter:
     """`Environments` over a `gymnasium.vector.VectorEnv`, which may reset itself.
 
     * Reset by mask (mode DISABLED, and Gymnasium's own Sync and Async environments): the adapter passes
@@ -34,21 +34,21 @@ class VectorAdapter:
       of those rows with `live` False.
 
     An environment that resets itself draws its own next task and plays every episode out: `reset` raises `UserError`
-    when asked for anything else. The first reset passes a seed drawn from `seed`, later ones none. `mask_key` is where
-    the environments say what they allow (see `ActionMasks`).
+    when asked for anything else. The first reset passes a seed drawn from `seed`, later ones none. `action_mask_key` is where
+    the environments say what they allow (see `ActionMaskExtractor`).
 
-    Rows that are not finite after a step are reset by mask, and have `failed`. Raises `UnsoundError` where that cannot
+    Rows that are not finite after a step are reset by mask, and have `failed`. Raises `InvalidEnvOutputError` where that cannot
     be, for what is not finite after a reset, and for what is not of its space.
     """
 
-    def __init__(self, environments: VectorEnv, seed: int, *, mask_key: str = MASK_LEAF) -> None:
+    def __init__(self, environments: VectorEnv, seed: int, *, action_mask_key: str = ACTION_MASK_KEY) -> None:
         self.num_envs = environments.num_envs
         self.observation_space = environments.single_observation_space
-        self.native_action_space = check_action_space(environments.single_action_space)
-        self.action_space = policy_action_space(self.native_action_space)
-        self._leaves = observation_leaves(self.observation_space)
-        self._masks = ActionMasks(mask_key, self.observation_space, self.native_action_space)
-        self._mask_key = mask_key
+        self.env_action_space = check_action_space(environments.single_action_space)
+        self.action_space = policy_action_space(self.env_action_space)
+        self._leaves = flatten_space(self.observation_space)
+        self._masks = ActionMaskExtractor(action_mask_key, self.observation_space, self.env_action_space)
+        self._mask_key = action_mask_key
         self._told: list[Any] = [None] * self.num_envs
         self._environments = environments
         # Gymnasium seeds row i with seed + i: halved, so that the sum still fits into 32 bits.
@@ -64,31 +64,31 @@ class VectorAdapter:
         self._announces_success = False
 
     def reset(
-        self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
+        self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`. The first call begins every environment."""
-        begun_alone = mask & self._ended if self._resets_itself else np.zeros_like(mask)
+        begun_alone = reset_mask & self._ended if self._resets_itself else np.zeros_like(reset_mask)
         if (begun_alone & ~new_task).any():
             raise UserError(
                 "this vector environment resets itself and cannot repeat a task: "
                 "use attempts=1, or build it with autoreset_mode DISABLED and let it take options['new_task']"
             )
-        to_begin = mask & ~begun_alone
-        if self._seed is not None or (mask.all() and to_begin.any() and not self._takes_mask):
-            self._observation = self._begin_all(new_task)
-            to_begin = mask
+        to_begin = reset_mask & ~begun_alone
+        if self._seed is not None or (reset_mask.all() and to_begin.any() and not self._takes_mask):
+            self._observation = self._start_all(new_task)
+            to_begin = reset_mask
         elif to_begin.any():
-            self._observation = _choose(to_begin, self._begin(to_begin, new_task), self._observation)
+            self._observation = _choose(to_begin, self._start(to_begin, new_task), self._observation)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._late = (self._late | begun_alone) & ~to_begin
-        self._ended = self._ended & ~mask
-        self._step[mask] = 0
-        check_finite(self._observation, None, self._step)
-        return self._masks.attach(self._observation, self._told, self._step, self._ended | self._late)
+        self._ended = self._ended & ~reset_mask
+        self._step[reset_mask] = 0
+        validate_finite(self._observation, None, self._step)
+        return self._masks.add_to(self._observation, self._told, self._step, self._ended | self._late)
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
         """See `Environments.step`."""
-        answer = self._environments.step(native_action(self.native_action_space, action))
+        answer = self._environments.step(to_env_action(self.env_action_space, action))
         observation, reward, terminated, truncated, info = answer
         live = ~self._late
         terminated = np.asarray(terminated, np.bool_) & live
@@ -103,33 +103,33 @@ class VectorAdapter:
             led_to, final_info = self._with_final(info), info.get("final_info", {})
             told = _choose_told(self._ended, self._masks_of(final_info), told)
             success_of = {**info, "final_success": _entry(final_info, "success")}
-        check_shapes(led_to, self._leaves)
+        validate_shapes(led_to, self._leaves)
         reward = np.where(live, self._one_number(reward), 0.0).astype(np.float32)
         failed, faults = self._failed(led_to, reward)
         if failed is not None:
             sound = ~failed
             live, terminated, truncated = live & sound, terminated & sound, truncated & sound
             reward, self._ended = np.where(sound, reward, np.float32(0.0)), self._ended & sound
-            led_to, told = self._begin_failed(failed, led_to, told)
+            led_to, told = self._restart_failed(failed, led_to, told)
         return EpisodeStep(
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            live=live,
-            observation=self._masks.attach(led_to, told, self._step, self._ended),
+            is_transition=live,
+            observation=self._masks.add_to(led_to, told, self._step, self._ended),
             success=self._success(success_of, live),
             failed=failed,
             faults=faults,
         )
 
     @property
-    def frames_per_second(self) -> float:
-        """See `RenderedEnvironments`."""
-        return frames_per_second(self._environments)
+    def render_fps(self) -> float:
+        """See `RenderableVectorEnv`."""
+        return render_fps(self._environments)
 
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
-        """See `RenderedEnvironments`."""
-        return render(self._environments)
+        """See `RenderableVectorEnv`."""
+        return render_frame(self._environments)
 
     def close(self) -> None:
         """Close the vector environment."""
@@ -137,13 +137,13 @@ class VectorAdapter:
 
     def state_dict(self) -> State | None:
         """See `Resumable`: where the vector environment itself is."""
-        return state_over(self._environments, self, _STATE)
+        return nested_state_dict(self._environments, self, _STATE)
 
     def load_state_dict(self, state: State) -> None:
         """See `Resumable`."""
-        set_state_over(self._environments, self, state)
+        load_nested_state_dict(self._environments, self, state)
 
-    def _begin_all(self, new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
+    def _start_all(self, new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
         if self._seed is None and not new_task.all():
             raise UserError("this vector environment cannot repeat a task: use attempts=1")
         options: dict[str, Any] = {"new_task": True if self._hands_options_on else new_task.copy()}
@@ -151,10 +151,10 @@ class VectorAdapter:
         self._seed = None
         self._told = self._masks_of(info)
         flat = self._flat(observation)
-        check_shapes(flat, self._leaves)
+        validate_shapes(flat, self._leaves)
         return flat
 
-    def _begin(self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
+    def _start(self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
         if not self._takes_mask:
             raise UserError(
                 "this vector environment resets itself and cannot cut an episode short: give a horizon that no episode "
@@ -175,34 +175,34 @@ class VectorAdapter:
     def _failed(
         self, led_to: Mapping[str, np.ndarray], reward: Float32[np.ndarray, "E"]
     ) -> tuple[Bool[np.ndarray, "E"] | None, Sequence[Fault]]:
-        """The rows that are not finite, where these can be begun anew alone; otherwise raises `UnsoundError`."""
+        """The rows that are not finite, where these can be begun anew alone; otherwise raises `InvalidEnvOutputError`."""
         try:
-            check_finite(led_to, reward, self._step)
-        except UnsoundError as error:
+            validate_finite(led_to, reward, self._step)
+        except InvalidEnvOutputError as error:
             if not self._takes_mask:
                 raise
-            return not_finite(led_to, reward), [fault_of(error, "the vector environment")]
+            return nonfinite_rows(led_to, reward), [fault_from_exception(error, "the vector environment")]
         return None, ()
 
-    def _begin_failed(
+    def _restart_failed(
         self, failed: Bool[np.ndarray, "E"], led_to: Mapping[str, np.ndarray], told: list[Any]
     ) -> tuple[dict[str, np.ndarray], list[Any]]:
         """Begin an episode on a new task in these rows: what was seen, and told of masks, with theirs."""
-        begun = self._begin(failed, np.ones_like(failed))
+        begun = self._start(failed, np.ones_like(failed))
         self._observation = _choose(failed, begun, self._observation)
         self._step[failed] = 0
         led_to = _choose(failed, begun, led_to)
-        check_finite(led_to, None, self._step)
+        validate_finite(led_to, None, self._step)
         return led_to, _choose_told(failed, self._told, told)
 
     def _one_number(self, reward: Any) -> Shaped[np.ndarray, "E"]:
         if np.shape(reward) != (self.num_envs,):
             message = f"rewards have shape {np.shape(reward)}: make it ({self.num_envs},)"
-            raise UnsoundError("wrong_shape", message)
+            raise InvalidEnvOutputError("shape_mismatch", message)
         return np.asarray(reward)
 
     def _masks_of(self, info: Mapping[str, Any]) -> list[Any]:
-        return told_by_vector_info(info, self._mask_key, self.num_envs)
+        return masks_from_vector_info(info, self._mask_key, self.num_envs)
 
     def _flat(self, observation: Any) -> dict[str, np.ndarray]:
         """Leaves that share no memory with the environment, which may reuse its buffers."""

@@ -5,21 +5,21 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.singles import check_single
-from yamame.environments.adapters.vector_adapter import VectorAdapter
-from yamame.records.action_spaces import MASK_LEAF
+from yamame.environments.adapters.serial import SerialVectorEnv
+from yamame.environments.adapters.singles import validate_env
+from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
+from yamame.records.action_spaces import ACTION_MASK_KEY
 
 
-def vectorize(environments: Any, seed: int, *, mask_key: str = MASK_LEAF) -> SerialEnvironments | VectorAdapter:
+def make_episode_vector_env(environments: Any, seed: int, *, action_mask_key: str = ACTION_MASK_KEY) -> SerialVectorEnv | GymnasiumVectorAdapter:
     """One `gymnasium.Env`, several of them, or a `gymnasium.vector.VectorEnv`, to be stepped together in this process.
 
-    `mask_key` is where they say which actions they allow (see `ActionMasks`).
+    `action_mask_key` is where they say which actions they allow (see `ActionMaskExtractor`).
     Raises `UserError` for anything else and for spaces that are not supported.
     """
     if isinstance(environments, VectorEnv):
-        return VectorAdapter(environments, seed, mask_key=mask_key)
+        return GymnasiumVectorAdapter(environments, seed, action_mask_key=action_mask_key)
     several = environments if isinstance(environments, Sequence) else [environments]
     for each in several:
-        check_single(each)
-    return SerialEnvironments(several, seed, mask_key=mask_key)
+        validate_env(each)
+    return SerialVectorEnv(several, seed, action_mask_key=action_mask_key)

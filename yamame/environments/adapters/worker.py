@@ -14,25 +14,25 @@ from gymnasium import spaces
 
 from yamame.environments.adapters.channel import Channel
 from yamame.environments.adapters.restart import WorkerError
-from yamame.environments.adapters.worker_process import BEGINNING, FAILED, FAULTY, STEP, Failure
+from yamame.environments.adapters.worker_process import RESTARTING, ERROR, RECOVERED, STEP, RemoteError
 from yamame.records.action_spaces import NativeActionSpace
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault
 
 SECONDS_TO_CLOSE = 3.0
-BEGINNING_STEPS = 10
+STARTUP_FACTOR = 10
 """So many times as long as a step may it take to make environments, and to reset them."""
-_BEGIN = """
+_START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from yamame.environments.adapters.worker_process import serve
-serve(int(sys.argv[2]), int(sys.argv[3]))
+from yamame.environments.adapters.worker_process import worker_main
+worker_main(int(sys.argv[2]), int(sys.argv[3]))
 """
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _SOON = 1e-3
 
 
-class Worker:
+class WorkerHandle:
     """A process that holds some `rows` of the environments. What it is asked for, it has `step_seconds` to do."""
 
     def __init__(self, rows: slice, memory_file: int, step_seconds: float) -> None:
@@ -48,7 +48,7 @@ class Worker:
         files = theirs.fileno(), memory_file
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BEGIN, json.dumps([str(path) for path in sys.path]), *map(str, files)],
+                [sys.executable, "-c", _START, json.dumps([str(path) for path in sys.path]), *map(str, files)],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what environments print must not mix with results
                 env=os.environ | _ONE_THREAD,
@@ -61,41 +61,41 @@ class Worker:
         """What errors call it."""
         return f"the worker process of environments {self.rows.start} to {self.rows.stop - 1}"
 
-    def begin(self, share: bytes) -> None:
+    def start(self, share: bytes) -> None:
         """Let it make its environments."""
-        self._wants_answer_in(BEGINNING_STEPS * self._step_seconds)
+        self._wants_answer_in(STARTUP_FACTOR * self._step_seconds)
         with suppress(ConnectionError):  # `answer` tells
             self._channel.send(share)
 
-    def ask(self, command: bytes) -> None:
+    def request(self, command: bytes) -> None:
         """Let it do what the exchange says."""
         if self._asked:  # an exception from a signal handler left an earlier answer behind
-            self.answer()
-        self._wants_answer_in(self._step_seconds if command == STEP else BEGINNING_STEPS * self._step_seconds)
+            self.wait_reply()
+        self._wants_answer_in(self._step_seconds if command == STEP else STARTUP_FACTOR * self._step_seconds)
         with suppress(ConnectionError):
-            self._channel.signal(command)
+            self._channel.send_byte(command)
 
-    def answer(self) -> Failure | None:
+    def wait_reply(self) -> RemoteError | None:
         """Wait for what became of the last request; None if all is well, or if the process is `gone`."""
-        failure: Failure | None = None
+        failure: RemoteError | None = None
         try:
             said = b"" if self.gone else self._said()
-            if said == FAULTY:
+            if said == RECOVERED:
                 self._faults += self._channel.receive()
-            elif said == FAILED:
+            elif said == ERROR:
                 failure = self._channel.receive()
         except ConnectionError:
-            self.gone = Fault(kind="died", message=self._epitaph())
+            self.gone = Fault(kind="worker_died", message=self._epitaph())
         except TimeoutError:
             self.kill()
-            self.gone = Fault(kind="hung", message=f"{self.name} did not answer in time (env.step_seconds)")
+            self.gone = Fault(kind="timeout", message=f"{self.name} did not answer in time (env.step_timeout_seconds)")
         self._asked = False
         return failure
 
-    def wait_until_begun(self) -> None:
+    def wait_ready(self) -> None:
         """Wait for the last request. Raises `UserError` or `WorkerError` where it failed or the process is gone."""
-        failure = self.answer()
-        if failure and failure.for_user:
+        failure = self.wait_reply()
+        if failure and failure.is_user_error:
             raise UserError(failure.fault.message)
         if fault := failure.fault if failure else self.gone:
             raise WorkerError(fault)
@@ -104,12 +104,12 @@ class Worker:
         """What it sends when its environments are made."""
         return self._channel.receive()
 
-    def told(self) -> list[Fault]:
+    def pop_faults(self) -> list[Fault]:
         """What it has survived since this was asked last."""
         faults, self._faults = self._faults, []
         return faults
 
-    def end(self) -> None:
+    def request_shutdown(self) -> None:
         """Tell the process to end."""
         self._channel.close()
 
@@ -128,9 +128,9 @@ class Worker:
 
     def _said(self) -> bytes:
         """The next byte that is an answer."""
-        self._channel.limit(max(_SOON, self._deadline - time.monotonic()) if self._step_seconds else None)
-        while (said := self._channel.wait()) == BEGINNING:
-            self._channel.limit(BEGINNING_STEPS * self._step_seconds or None)
+        self._channel.set_timeout(max(_SOON, self._deadline - time.monotonic()) if self._step_seconds else None)
+        while (said := self._channel.receive_byte()) == RESTARTING:
+            self._channel.set_timeout(STARTUP_FACTOR * self._step_seconds or None)
         return said
 
     def _wants_answer_in(self, seconds: float) -> None:

@@ -10,24 +10,24 @@ import gymnasium
 import numpy as np
 from jaxtyping import Shaped
 
-from yamame.environments.adapters.channel import Channel, packed
-from yamame.environments.adapters.exchange import map_exchange
-from yamame.environments.adapters.restart import fault_of
-from yamame.environments.adapters.serial import SerialEnvironments
-from yamame.environments.adapters.singles import make_singles
-from yamame.records.action_spaces import MASK_LEAF
+from yamame.environments.adapters.channel import Channel, serialize
+from yamame.environments.adapters.exchange import map_buffers
+from yamame.environments.adapters.restart import fault_from_exception
+from yamame.environments.adapters.serial import SerialVectorEnv
+from yamame.environments.adapters.singles import make_envs
+from yamame.records.action_spaces import ACTION_MASK_KEY
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault
 
 RESET, STEP = b"r", b"s"
 """What a worker is asked to do with what the exchange says."""
-DONE, FAULTY, FAILED, BEGINNING = b".", b"?", b"!", b"~"
+OK, RECOVERED, ERROR, RESTARTING = b".", b"?", b"!", b"~"
 """What it answers. The second is followed by what was survived, a list of `Fault`, the third by a `Failure`; the fourth
 only says that an environment is being made anew, and that it takes longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class WorkerSpec:
     """What a worker is given first; it answers with its observation and action space."""
 
     make: Callable[[], gymnasium.Env[Any, Any]]
@@ -36,20 +36,20 @@ class Share:
     rows: slice
     """Those of this one."""
     seed: int
-    mask_key: str
-    """See `ActionMasks`."""
+    action_mask_key: str
+    """See `ActionMaskExtractor`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class RemoteError:
     """An exception on its way to another process."""
 
     fault: Fault
-    for_user: bool = False
+    is_user_error: bool = False
     """Whether it was a `UserError`."""
 
 
-def serve(socket_file: int, memory_file: int) -> None:
+def worker_main(socket_file: int, memory_file: int) -> None:
     """The whole life of a worker."""
     channel = Channel(socket.socket(fileno=socket_file))
     with suppress(ConnectionError):
@@ -58,40 +58,40 @@ def serve(socket_file: int, memory_file: int) -> None:
         except Exception as error:
             _report(error, channel)
             return
-        channel.signal(DONE)
-        channel.send(packed(rows.spaces))
+        channel.send_byte(OK)
+        channel.send(serialize(rows.spaces))
         while True:
-            command = channel.wait()
+            command = channel.receive_byte()
             try:
                 faults = rows.reset() if command == RESET else rows.step()
             except Exception as error:
                 _report(error, channel)
                 continue
-            channel.signal(FAULTY if faults else DONE)
+            channel.send_byte(RECOVERED if faults else OK)
             if faults:
-                channel.send(packed(list(faults)))
+                channel.send(serialize(list(faults)))
     rows.close()
 
 
 class _Rows:
     """The environments of one worker; arguments and results lie in the exchange."""
 
-    def __init__(self, share: Share, memory_file: int, channel: Channel) -> None:
+    def __init__(self, share: WorkerSpec, memory_file: int, channel: Channel) -> None:
         def make_again() -> gymnasium.Env[Any, Any]:
-            channel.signal(BEGINNING)
+            channel.send_byte(RESTARTING)
             return share.make()
 
-        singles = make_singles(share.make, share.rows.stop - share.rows.start)
-        self._environments = SerialEnvironments(
-            singles, share.seed, make=make_again, first_row=share.rows.start, mask_key=share.mask_key
+        singles = make_envs(share.make, share.rows.stop - share.rows.start)
+        self._environments = SerialVectorEnv(
+            singles, share.seed, make=make_again, first_row=share.rows.start, action_mask_key=share.action_mask_key
         )
-        self.spaces = self._environments.observation_space, self._environments.native_action_space
-        self._exchange = map_exchange(memory_file, *self.spaces, share.num_envs, share.mask_key)
+        self.spaces = self._environments.observation_space, self._environments.env_action_space
+        self._exchange = map_buffers(memory_file, *self.spaces, share.num_envs, share.action_mask_key)
         self._rows = share.rows
 
     def reset(self) -> Sequence[Fault]:
         exchange, rows = self._exchange, self._rows
-        self._show(self._environments.reset(exchange.mask[rows], exchange.new_task[rows]))
+        self._show(self._environments.reset(exchange.reset_mask[rows], exchange.sample_task[rows]))
         return ()
 
     def step(self) -> Sequence[Fault]:
@@ -100,10 +100,10 @@ class _Rows:
         exchange.reward[rows] = step.reward
         exchange.terminated[rows] = step.terminated
         exchange.truncated[rows] = step.truncated
-        exchange.failed[rows] = ~step.live
+        exchange.failed[rows] = ~step.is_transition
         if step.success is not None:
             exchange.success[rows] = step.success
-            exchange.announces_success[rows] = True
+            exchange.has_success[rows] = True
         self._show(step.observation)
         return step.faults
 
@@ -113,14 +113,14 @@ class _Rows:
     def _show(self, observation: Mapping[str, Shaped[np.ndarray, "rows ..."]]) -> None:
         for name, leaf in observation.items():
             self._exchange.observation[name][self._rows] = leaf
-        self._exchange.masked[self._rows] = MASK_LEAF in observation
+        self._exchange.has_action_mask[self._rows] = ACTION_MASK_KEY in observation
 
 
 def _report(error: Exception, channel: Channel) -> None:
     failure = (
-        Failure(fault=Fault(kind="raised", message=str(error)), for_user=True)
+        RemoteError(fault=Fault(kind="exception", message=str(error)), is_user_error=True)
         if isinstance(error, UserError)
-        else Failure(fault=fault_of(error, "a worker process"))
+        else RemoteError(fault=fault_from_exception(error, "a worker process"))
     )
-    channel.signal(FAILED)
-    channel.send(packed(failure))
+    channel.send_byte(ERROR)
+    channel.send(serialize(failure))

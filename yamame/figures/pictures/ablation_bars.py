@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from yamame.ablate.statistic import Mean, mean_of
-from yamame.figures.groups import Group, groups_of
+from yamame.figures.groups import Group, group_by_seed
 from yamame.records.errors import UserError
-from yamame.records.limits import check_limits
-from yamame.rollout.confidence import rate_ci95
-from yamame.run.drawing import HEIGHT, color, draw_random, finish, legend_columns, legend_height, new_figure, plain
-from yamame.run.session import evaluate_run, random_return, read_result
+from yamame.records.limits import check_range
+from yamame.rollout.confidence import wilson_ci95
+from yamame.run.drawing import HEIGHT, color, plot_random_baseline, finish, legend_columns, legend_height, new_figure, plain
+from yamame.run.session import evaluate_run, random_baseline_return, read_result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,12 +39,12 @@ class Options:
     """Of each of those evaluations."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "trials", at_least=1)
+        check_range(self, "trials", ge=1)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """A panel for each metric with a bar for each group; with instructions, one panel with a group of bars for each."""
-    groups = groups_of(paths)
+    groups = group_by_seed(paths)
     if options.instructions:
         return _of_instructions(groups, options)
     results = {run: _result(run) for group in groups for run in group.runs}
@@ -68,7 +68,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         axes.grid(axis="x", visible=False)
         axes.axhline(0, color="black", linewidth=0.8)
         if metric == "return_mean":
-            draw_random(axes, random_return(groups[0].runs[0]))
+            plot_random_baseline(axes, random_baseline_return(groups[0].runs[0]))
             _legend(axes)
     return finish(figure)
 
@@ -130,7 +130,7 @@ def _over_trials(result: Mapping[str, Any], metric: str) -> tuple[float, float] 
         return float(low), float(high)
     if metric == "success_rate":
         trials = float(result["trials"])
-        ends = rate_ci95(np.array([result[metric] * trials]), np.array([trials]))
+        ends = wilson_ci95(np.array([result[metric] * trials]), np.array([trials]))
         return float(ends[0][0]), float(ends[1][0])
     return None
 

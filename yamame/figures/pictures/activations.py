@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float32
 
-from yamame.figures.checkpoints import kept_checkpoints, updates_of
-from yamame.figures.groups import only_run
-from yamame.inspection.record import record
-from yamame.model.trajectory_encoders.explanation import PLACES
+from yamame.figures.checkpoints import list_kept_checkpoints, checkpoint_updates
+from yamame.figures.groups import single_run
+from yamame.inspection.record import record_trial
+from yamame.model.trajectory_encoders.explanation import PROBE_POINTS
 from yamame.records.errors import UserError
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.run.drawing import color, compact, finish, line_style, new_figure
 from yamame.run.run_directory import CHECKPOINTS
 
@@ -34,7 +34,7 @@ class Options:
     """Of the trial; None: that of evaluations."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "seed", at_least=0)
+        check_range(self, "seed", ge=0)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
@@ -42,14 +42,14 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
 
     Of a single checkpoint, the distribution over moments of each layer.
     """
-    run = only_run(paths)
-    checkpoints = kept_checkpoints(run)
+    run = single_run(paths)
+    checkpoints = list_kept_checkpoints(run)
     if not checkpoints:
         raise UserError(f"no checkpoint in {run / CHECKPOINTS}: the run stopped before its first one")
-    largest = [largest_numbers(run, path, options.seed) for path in checkpoints]
-    figure, panels = new_figure(columns=len(PLACES), width=2.3 * len(PLACES), height=3.6)
-    updates = np.array([updates_of(path) for path in checkpoints])
-    for number, (axes, place) in enumerate(zip(panels, PLACES, strict=True)):
+    largest = [max_activations(run, path, options.seed) for path in checkpoints]
+    figure, panels = new_figure(columns=len(PROBE_POINTS), width=2.3 * len(PROBE_POINTS), height=3.6)
+    updates = np.array([checkpoint_updates(path) for path in checkpoints])
+    for number, (axes, place) in enumerate(zip(panels, PROBE_POINTS, strict=True)):
         of_place = [each[:, number] for each in largest]
         if len(checkpoints) > 1:
             _through_training(axes, updates, of_place)
@@ -65,12 +65,12 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     return finish(figure)
 
 
-def largest_numbers(run: Path, checkpoint: Path, seed: int | None) -> Float32[np.ndarray, "L P moments"]:
+def max_activations(run: Path, checkpoint: Path, seed: int | None) -> Float32[np.ndarray, "L P moments"]:
     """Of a trial that the checkpoint plays; `UserError` where the sequence model has no blocks to look into."""
-    played = record(run, checkpoint=str(checkpoint), seed=seed, pictures=False, keep=1)
-    if played.insight.largest_LPT is None:
+    played = record_trial(run, checkpoint=str(checkpoint), seed=seed, pictures=False, keep=1)
+    if played.insight.max_abs_LPT is None:
         raise UserError(f"{run} has no Transformer: activations needs a run that has")
-    return played.insight.largest_LPT
+    return played.insight.max_abs_LPT
 
 
 def _through_training(

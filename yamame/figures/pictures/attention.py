@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from yamame.figures.groups import only_run
-from yamame.inspection.record import record
-from yamame.inspection.recording import Recording
+from yamame.figures.groups import single_run
+from yamame.inspection.record import record_trial
+from yamame.inspection.recording import TrialRecording
 from yamame.records.errors import UserError
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.run.drawing import COLORS, finish, new_figure, plain
-from yamame.run.session import NEWEST
+from yamame.run.session import LATEST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,28 +35,28 @@ class Options:
     """At which the agent acts, from 0; None: the last of the trial."""
     frames: int = 4
     """Of the steps that are looked at most, shown below where the environment has pictures."""
-    checkpoint: str = NEWEST
-    """newest, best, or its path."""
+    checkpoint: str = LATEST
+    """latest, best, or a path."""
     seed: int | None = None
     """Of the trial; None: that of evaluations."""
     instruction: str = ""
     """What to do, instead of what the task would draw."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "step", "seed", at_least=0)
-        check_limits(self, "frames", at_least=1)
+        check_range(self, "step", "seed", ge=0)
+        check_range(self, "num_frames", ge=1)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """A row for each head, a column for each step up to the one that looks; darker is more."""
-    run = only_run(paths)
-    played = record(run, checkpoint=options.checkpoint, seed=options.seed, instruction=options.instruction, keep=KEEP)
+    run = single_run(paths)
+    played = record_trial(run, checkpoint=options.checkpoint, seed=options.seed, instruction=options.instruction, keep=KEEP)
     if played.insight.attention is None:
         raise UserError(f"{run} has no attention: attention needs a run with a Transformer")
     step = len(played) - 1 if options.step is None else options.step
     if step >= len(played):
         raise UserError(f"--step {step}: the trial has steps 0 to {len(played) - 1}")
-    weight_LHT = played.insight.attention.of_query(step)
+    weight_LHT = played.insight.attention.for_query(step)
     seen = most_attended(weight_LHT, options.frames)
     pictures = {moment: picture for moment in seen if (picture := _picture(played, moment)) is not None}
 
@@ -122,7 +122,7 @@ def _frames(
         inset.set_title(title, fontsize=10)
 
 
-def _picture(played: Recording, moment: int) -> UInt8[np.ndarray, "height width 3"] | None:
+def _picture(played: TrialRecording, moment: int) -> UInt8[np.ndarray, "height width 3"] | None:
     from PIL import Image
 
     frame = played.frames[moment]

@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float64, Int64
 
-from yamame.figures.groups import only_run
+from yamame.figures.groups import single_run
 from yamame.records.errors import UserError
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.rollout.exploration import ExplorationConfig, NoExploration
 from yamame.run.drawing import compact, finish, new_figure
 from yamame.run.session import read_config, read_spaces
@@ -33,19 +33,19 @@ class Options:
     """Moments of training, evenly spread from its beginning to its end, with a line each."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "stages", at_least=2)
+        check_range(self, "num_stages", ge=2)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """Left: over a trial, at several moments of training. Right: over training, at three moments of a trial."""
     from matplotlib import colormaps
 
-    run = only_run(paths)
+    run = single_run(paths)
     config, task = read_config(run), read_spaces(run)
-    if isinstance(config.exploration, NoExploration) or config.offline.alone:
+    if isinstance(config.exploration, NoExploration) or config.offline.is_offline_only:
         raise UserError(f"{run} does not explore: exploration-schedule needs a run that does")
     horizon: int = task["horizon"]
-    multipliers = config.exploration.draw_multiplier(np.random.default_rng(0), DRAWS)
+    multipliers = config.exploration.sample_noise_scale(np.random.default_rng(0), DRAWS)
     low, high = np.quantile(multipliers, [0.1, 0.9])
     varies = bool(np.ptp(multipliers))
     scale = 1.0 if varies else float(multipliers[0])

@@ -6,31 +6,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from yamame.ablate.curves import Curve, RunCurve, mean_curve, run_curve
-from yamame.figures.groups import Group, groups_of
+from yamame.figures.groups import Group, group_by_seed
 from yamame.records.errors import UserError
 from yamame.run.drawing import (
     HEIGHT,
     RANDOM,
     compact,
-    draw_band,
-    draw_random,
+    plot_band,
+    plot_random_baseline,
     finish,
     legend_below,
     legend_height,
     new_figure,
     plain,
 )
-from yamame.run.metrics import EVALUATION_RETURN, GLOSSARY, RETURN
-from yamame.run.session import random_return, read_config, read_result
+from yamame.run.metrics import EVAL_RETURN, METRIC_DESCRIPTIONS, RETURN
+from yamame.run.session import random_baseline_return, read_config, read_result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES = {
-    EVALUATION_RETURN: "mean return of an evaluation",
+    EVAL_RETURN: "mean return of an evaluation",
     RETURN: "mean return of a training trial, exploring",
-    "evaluate/success_rate": "success rate of an evaluation",
-    "collect/success_rate": "success rate while training, exploring",
+    "eval/success_rate": "success rate of an evaluation",
+    "rollout/success_rate": "success rate while training, exploring",
 }
 """Of the commonest metrics, on an axis."""
 AXES = {"env_steps": "environment steps", "updates": "gradient updates", "wall_seconds": "wall time in seconds"}
@@ -50,14 +50,14 @@ class Options:
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """One line a group of runs that differ by their seeds alone."""
-    groups, along = groups_of(paths), options.along.replace("-", "_")
+    groups, along = group_by_seed(paths), options.along.replace("-", "_")
     metric, curves = _curves(groups, options.metric, along)
-    random = random_return(groups[0].runs[0]) if metric in (EVALUATION_RETURN, RETURN) else None
+    random = random_baseline_return(groups[0].runs[0]) if metric in (EVAL_RETURN, RETURN) else None
     labels = [plain(_label(group)) for group in groups] + [RANDOM] * (random is not None)
     figure, (axes,) = new_figure(height=HEIGHT + legend_height(labels))
     for number, (label, curve) in enumerate(zip(labels, curves, strict=False)):
-        draw_band(axes, curve.x, curve.mean, curve.ci95, label=label, number=number, ended=curve.solved)
-    draw_random(axes, random)
+        plot_band(axes, curve.x, curve.mean, curve.ci95, label=label, number=number, ended=curve.solved)
+    plot_random_baseline(axes, random)
     name = plain(NAMES.get(metric, metric))
     axes.set(xlabel=AXES[along], ylabel=name, title=plain(options.title) or "Learning curves")
     axes.set_xlim(left=0)
@@ -68,7 +68,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
 
 def _curves(groups: Sequence[Group], metric: str, along: str) -> tuple[str, list[Curve]]:
     """The first metric that all runs know, and its curve for each group."""
-    wanted = [metric] if metric else [EVALUATION_RETURN, RETURN]
+    wanted = [metric] if metric else [EVAL_RETURN, RETURN]
     for key in wanted:
         of_runs = [[_of_run(run, key, along) for run in group.runs] for group in groups]
         if all(len(curve.x) for curves in of_runs for curve in curves):
@@ -79,7 +79,7 @@ def _curves(groups: Sequence[Group], metric: str, along: str) -> tuple[str, list
         for run, curve in zip(group.runs, curves, strict=True)
         if not len(curve.x)
     )
-    known = GLOSSARY.keys() if metric else ()
+    known = METRIC_DESCRIPTIONS.keys() if metric else ()
     hint = f"name another --metric, such as {next(iter(known))}" if known else "has it begun?"
     raise UserError(f"{run} has logged no {wanted[-1]}: {hint}")
 

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Float64
 
-from yamame.data.source import Source, task_of
-from yamame.figures.checkpoints import kept_checkpoints, updates_of
-from yamame.figures.groups import only_run
-from yamame.inspection.insight import insight
-from yamame.inspection.record import record
+from yamame.data.source import DataSource, task_spec_of
+from yamame.figures.checkpoints import list_kept_checkpoints, checkpoint_updates
+from yamame.figures.groups import single_run
+from yamame.inspection.insight import analyze_trajectory
+from yamame.inspection.record import record_trial
 from yamame.records.errors import UserError
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.records.trajectory import Trajectory
-from yamame.replay.examine import good_trajectories
+from yamame.replay.examine import iter_valid_trajectories
 from yamame.run.drawing import compact, finish, new_figure
-from yamame.run.session import NEWEST, load_agent, read_config
+from yamame.run.session import LATEST, load_agent, read_config
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LONGEST = 1000
+MAX_TRIAL_LENGTH = 1000
 """Transitions that are looked at of a stored trajectory."""
 
 
@@ -40,29 +40,29 @@ class Options:
     """training: the kept checkpoints; trial: the steps of one; auto: training where there are several checkpoints."""
     trajectories: int = 16
     """Of the newest stored ones, for `training`."""
-    checkpoint: str = NEWEST
-    """newest, best, or its path, for `trial`."""
+    checkpoint: str = LATEST
+    """latest, best, or a path, for `trial`."""
     seed: int | None = None
     """Of the trial; None: that of evaluations."""
     instruction: str = ""
     """What to do in the trial, instead of what the task would draw."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "trajectories", at_least=1)
-        check_limits(self, "seed", at_least=0)
+        check_range(self, "num_trajectories", ge=1)
+        check_range(self, "seed", ge=0)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """A line for each discount, the acting one dashed and black."""
     from matplotlib import colormaps
 
-    run = only_run(paths)
-    checkpoints = kept_checkpoints(run)
+    run = single_run(paths)
+    checkpoints = list_kept_checkpoints(run)
     if options.over == "training" and len(checkpoints) < 2:
-        raise UserError(f"{run} has kept no checkpoints of its training: train with --milestone-every-env-steps N")
+        raise UserError(f"{run} has kept no checkpoints of its training: train with --checkpoint.milestone-interval-env-steps N")
     figure, (axes,) = new_figure(width=8.2)
     if options.over == "trial" or len(checkpoints) < 2:
-        played = record(
+        played = record_trial(
             run,
             checkpoint=options.checkpoint,
             seed=options.seed,
@@ -70,12 +70,12 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
             pictures=False,
             keep=1,
         )
-        x, q_XG, discounts = np.arange(len(played)), played.insight.q_TG, played.insight.discounts_G
+        x, q_XG, discounts = np.arange(len(played)), played.insight.q_TG, played.insight.gammas_G
         axes.set(xlabel="step of the trial", title=f"Values along a trial, after {played.updates:,} updates")
         ylabel = "value of the action taken"
     else:
         trajectories = newest_trajectories(run, options.trajectories)
-        x = np.array([updates_of(path) for path in checkpoints])
+        x = np.array([checkpoint_updates(path) for path in checkpoints])
         judged = [mean_values(run, path, trajectories) for path in checkpoints]
         q_XG, discounts = np.stack([values for values, _ in judged]), judged[0][1]
         axes.set(xlabel="gradient updates", title=f"Values through training, {len(trajectories)} stored trajectories")
@@ -101,9 +101,9 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
 
 def newest_trajectories(run: Path, count: int) -> list[Trajectory]:
     """Of the run's replay; `UserError` where it holds none."""
-    newest = deque(good_trajectories(Source.at(run).store, task_of(run).form), maxlen=count)
+    newest = deque(iter_valid_trajectories(DataSource.from_path(run).store, task_spec_of(run).schema), maxlen=count)
     if not newest:
-        raise UserError(f"the replay of {run} is empty: let it train longer, or give --over trial")
+        raise UserError(f"the replay of {run} is empty: let it train longer, or give --x-axis trial")
     return list(newest)
 
 
@@ -113,9 +113,9 @@ def mean_values(
     """Mean value of the actions of the first `LONGEST` steps of each trajectory, at every discount; and these."""
     agent, _ = load_agent(run, str(checkpoint))
     scale = read_config(run).learner.td.reward_scale
-    found = [insight(agent, each, reward_scale=scale, keep=1) for each in trajectories]
-    steps = np.concatenate([each.q_TG[:LONGEST] for each in found])
-    return steps.mean(axis=0).astype(np.float64), found[0].discounts_G.astype(np.float64)
+    found = [analyze_trajectory(agent, each, reward_scale=scale, keep=1) for each in trajectories]
+    steps = np.concatenate([each.q_TG[:MAX_TRIAL_LENGTH] for each in found])
+    return steps.mean(axis=0).astype(np.float64), found[0].gammas_G.astype(np.float64)
 
 
 def _label(discount: float) -> str:

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from yamame.data.source import Source, task_of
-from yamame.environments.goal_config import GoalEnvironmentConfig
-from yamame.figures.groups import only_run
-from yamame.learning.checkpoint import load_checkpoint
+from yamame.data.source import DataSource, task_spec_of
+from yamame.environments.goal_config import GoalEnvConfig
+from yamame.figures.groups import single_run
+from yamame.learning.checkpoint import load_latest_checkpoint
 from yamame.records.errors import UserError
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.records.trajectory import Trajectory
-from yamame.replay.examine import good_trajectories
+from yamame.replay.examine import iter_valid_trajectories
 from yamame.replay.goal_statistics import GoalStatistics
 from yamame.replay.relabel import Relabeler
 from yamame.run.drawing import COLORS, RANDOM_COLOR, finish, new_figure, plain
 from yamame.run.run_directory import CHECKPOINTS
 from yamame.run.session import read_config
-from yamame.run.whole_state import goal_statistics_of
+from yamame.run.whole_state import load_goal_statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,8 +41,8 @@ class Options:
     """The oldest so many of the replay are looked at."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "goals", at_least=2)
-        check_limits(self, "trajectories", at_least=1)
+        check_range(self, "num_goals", ge=2)
+        check_range(self, "num_trajectories", ge=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +60,13 @@ class Priority:
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """Left: how often each goal is achieved. Right: its chance to be chosen, by rarity and uniformly."""
-    run = only_run(paths)
+    run = single_run(paths)
     config = read_config(run)
     env = config.env
-    if not isinstance(env, GoalEnvironmentConfig):
-        raise UserError(f"{run} has no instructions ({env.task}): relabeling-priorities needs a run that has")
-    statistics = goal_statistics_of(load_checkpoint(run / CHECKPOINTS))
-    trajectories = list(islice(good_trajectories(Source.at(run).store, task_of(run).form), options.trajectories))
+    if not isinstance(env, GoalEnvConfig):
+        raise UserError(f"{run} has no instructions ({env.task_name}): relabeling-priorities needs a run that has")
+    statistics = load_goal_statistics(load_latest_checkpoint(run / CHECKPOINTS))
+    trajectories = list(islice(iter_valid_trajectories(DataSource.from_path(run).store, task_spec_of(run).schema), options.trajectories))
     relabel = replace(config.replay.relabel, importance_sampling=True)
     found = priorities(
         trajectories, statistics, Relabeler(relabel), Relabeler(replace(relabel, importance_sampling=False))
@@ -104,7 +104,7 @@ def priorities(
         if candidates is None or not len(candidates[0]):
             continue
         usable += 1
-        rare, alike = (each.chance_of_first(*candidates, statistics) for each in (by_rarity, uniform))
+        rare, alike = (each.first_choice_prob(*candidates, statistics) for each in (by_rarity, uniform))
         goals, of_candidate = np.unique(candidates[1], axis=0, return_inverse=True)
         for number, goal in enumerate(goals):
             here = of_candidate.reshape(-1) == number

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from yamame.bench.learner import LearnerBench
-from yamame.bench.machine import machine_in_words
+from yamame.bench.machine import format_machine
 from yamame.records.errors import UserError
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.run.drawing import (
     HEIGHT,
     color,
@@ -63,17 +63,17 @@ class Options:
     """Threads of PyTorch; 0: as it chooses."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "batch", "repeats", "contexts", at_least=1)
-        check_limits(self, "threads", at_least=0)
+        check_range(self, "batch", "repeats", "context_lengths", ge=1)
+        check_range(self, "threads", ge=0)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """A line for each setting but the context, both axes logarithmic; the machine stands above it."""
     if options.figure not in UNITS:
-        raise UserError(f"--figure {options.figure}: choose among {', '.join(UNITS)}")
+        raise UserError(f"--metric {options.figure}: choose among {', '.join(UNITS)}")
     answers = [answer for path in paths for answer in _in_file(path)] if paths else measure(options)
-    lines = lines_of(answers)
-    machines = sorted({machine_in_words(answer["machine"]) for answer in answers})
+    lines = series(answers)
+    machines = sorted({format_machine(answer["machine"]) for answer in answers})
     figure, (axes,) = new_figure(height=HEIGHT + 0.3 + legend_height(list(lines)))
     for number, (label, by_context) in enumerate(lines.items()):
         contexts = sorted(by_context)
@@ -115,7 +115,7 @@ def measure(options: Options) -> list[Answer]:
     ]
 
 
-def lines_of(answers: Sequence[Answer]) -> dict[str, dict[int, list[Answer]]]:
+def series(answers: Sequence[Answer]) -> dict[str, dict[int, list[Answer]]]:
     """Label -> context -> what was said of it; labels have what differs, the machine included."""
     facts = [_facts(answer) for answer in answers]
     differ = [name for name in facts[0] if len({each[name] for each in facts}) > 1]

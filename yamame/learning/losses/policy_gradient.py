@@ -5,12 +5,12 @@ from typing import Literal
 
 from yamame.ops.masked import masked_mean
 from yamame.records.batch import Batch, LossOutput, Predictions
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradientLoss:
-    """-(w min_k Q_k(s, a_pi) + b) - entropy_weight H(pi), averaged over discounts. Source: paper section 3, equation 3.
+    """-(w min_k Q_k(s, a_pi) + b) - entropy_coef H(pi), averaged over discounts. Source: paper section 3, equation 3.
 
     The minimum is over all critics; they get no gradient from here (`Predictions.q_policy_NKG`). Differs from the
     paper, where told: their mean instead (as REDQ has it), and an entropy bonus, for policies that would settle on
@@ -19,19 +19,19 @@ class PolicyGradientLoss:
 
     weight: float = 1.0
     """Weight of this loss in the sum; 0 leaves imitation alone."""
-    critics: Literal["min", "mean"] = "min"
+    critic_reduction: Literal["min", "mean"] = "min"
     """What of the critics it follows: the least, which holds back from what they do not agree on, or their mean."""
-    entropy_weight: float = 0.0
+    entropy_coef: float = 0.0
     """What a nat of entropy is worth, in normalised value; actions that differ by less are taken about equally."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "weight", "entropy_weight", at_least=0)
+        check_range(self, "weight", "entropy_coef", ge=0)
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """The loss of every token."""
         of_all_NKG = predictions.q_policy_NKG
-        raw_NG = of_all_NKG.amin(dim=1) if self.critics == "min" else of_all_NKG.mean(dim=1)
+        raw_NG = of_all_NKG.amin(dim=1) if self.critic_reduction == "min" else of_all_NKG.mean(dim=1)
         q_NG = predictions.q_scale_G * raw_NG + predictions.q_shift_G
-        entropy = masked_mean(predictions.entropy_NG[:, -1].detach(), batch.valid)
-        objective_NG = q_NG + self.entropy_weight * predictions.entropy_NG if self.entropy_weight else q_NG
-        return LossOutput(per_token=-objective_NG.mean(dim=1), metrics={"entropy": entropy})
+        entropy = masked_mean(predictions.entropy_NG[:, -1].detach(), batch.loss_mask)
+        objective_NG = q_NG + self.entropy_coef * predictions.entropy_NG if self.entropy_coef else q_NG
+        return LossOutput(per_token=-objective_NG.mean(dim=1), metrics={"actor/entropy": entropy})

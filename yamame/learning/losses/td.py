@@ -10,7 +10,7 @@ from yamame.ops.ensembles import random_subset_min
 from yamame.ops.masked import masked_mean
 from yamame.ops.returns import n_step_target
 from yamame.records.batch import Batch, LossOutput, Predictions
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class TDLoss:
     """Weight of this loss in the sum."""
     reward_scale: float = 10.0
     """Rewards are multiplied by this in the targets only; the network sees them as they are."""
-    critics_in_target: int = 2
+    num_critics_in_target: int = 2
     """The target is the minimum over this many critics, drawn anew for every token and discount."""
     n_step: int = 1
     """Rewards before the bootstrap."""
@@ -29,15 +29,15 @@ class TDLoss:
     """Treat a time limit as a terminal state, as the paper's runs did (time is an input of the network)."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "weight", at_least=0)
-        check_limits(self, "reward_scale", above=0)
-        check_limits(self, "critics_in_target", "n_step", at_least=1)
+        check_range(self, "weight", ge=0)
+        check_range(self, "reward_scale", gt=0)
+        check_range(self, "num_critics_in_target", "n_step", ge=1)
 
-    def target(
+    def td_target(
         self,
         batch: Batch,
         next_q_NKG: Float[Tensor, "N K G"],
-        discounts_G: Float[Tensor, "G"],
+        gammas_G: Float[Tensor, "G"],
         generator: torch.Generator,
     ) -> Float[Tensor, "N G"]:
         """TD targets in units of scaled reward, given the slow critics' values of the policy at each token."""
@@ -45,9 +45,9 @@ class TDLoss:
         return n_step_target(
             reward_N=batch.reward.to(next_q_NKG.dtype) * self.reward_scale,
             terminal_N=terminal,
-            valid_N=batch.valid,
-            value_NG=random_subset_min(next_q_NKG, self.critics_in_target, generator),
-            discounts_G=discounts_G,
+            valid_N=batch.loss_mask,
+            value_NG=random_subset_min(next_q_NKG, self.num_critics_in_target, generator),
+            gammas_G=gammas_G,
             n=self.n_step,
         )
 
@@ -58,8 +58,8 @@ class TDLoss:
         per_token = error_NKG.square().mean(dim=(1, 2))
         q_acting_NK = prediction_NKG[..., -1].detach()
         metrics = {
-            "td_error": masked_mean(error_NKG[..., -1].detach().abs().mean(1), batch.valid),
-            "q_normalized": masked_mean(q_acting_NK.mean(1), batch.valid),
-            "q_spread": masked_mean(q_acting_NK.std(1, correction=0), batch.valid),
+            "critic/td_error_abs": masked_mean(error_NKG[..., -1].detach().abs().mean(1), batch.loss_mask),
+            "critic/q_normalized": masked_mean(q_acting_NK.mean(1), batch.loss_mask),
+            "critic/q_ensemble_std": masked_mean(q_acting_NK.std(1, correction=0), batch.loss_mask),
         }
         return LossOutput(per_token=per_token, metrics=metrics)

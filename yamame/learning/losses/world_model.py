@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from yamame.records.batch import Batch, LossOutput, Predictions
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +21,10 @@ class WorldModelLoss:
     """Weight of this loss in the sum; 0: there is no such loss and no such network, as in all other experiments."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "weight", at_least=0)
+        check_range(self, "weight", ge=0)
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """The squared error of every token."""
-        forecast_NO, change_NO = predictions.forecast_NO, predictions.change_NO
-        assert forecast_NO is not None and change_NO is not None
-        return LossOutput(per_token=(forecast_NO - change_NO).square().mean(dim=1), metrics={})
+        predicted_delta_NO, target_delta_NO = predictions.predicted_delta_NO, predictions.target_delta_NO
+        assert predicted_delta_NO is not None and target_delta_NO is not None
+        return LossOutput(per_token=(predicted_delta_NO - target_delta_NO).square().mean(dim=1), metrics={})

@@ -18,9 +18,9 @@ class EnsembleLinear(nn.Module):
         )
         self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-scale, scale))
 
-    def forward(self, x: Float[Tensor, "K N in"], *, frozen: bool = False) -> Float[Tensor, "K N out"]:
+    def forward(self, x: Float[Tensor, "K N in"], *, detach_weights: bool = False) -> Float[Tensor, "K N out"]:
         """Member k applied to `x[k]`. `frozen`: gradients reach `x` but not the parameters."""
-        weight, bias = (self.weight.detach(), self.bias.detach()) if frozen else (self.weight, self.bias)
+        weight, bias = (self.weight.detach(), self.bias.detach()) if detach_weights else (self.weight, self.bias)
         return torch.baddbmm(bias, x, weight)
 
 

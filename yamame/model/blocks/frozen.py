@@ -12,7 +12,7 @@ from yamame.model.blocks.sigma_linear import SigmaLinear
 
 
 @torch.no_grad()
-def frozen(module: nn.Module) -> Any:
+def freeze_for_inference(module: nn.Module) -> Any:
     """What `module` computes now, for acting on batches of vectors; later updates of the module do not reach it.
 
     Layers become plain functions: sigma is folded into the weight, dropout is off. What is made of layers comes back
@@ -28,14 +28,14 @@ def frozen(module: nn.Module) -> Any:
         case nn.Dropout() | nn.Identity():
             return _nothing
         case nn.ModuleList():
-            return [frozen(part) for part in module]
+            return [freeze_for_inference(part) for part in module]
     if not list(module.children()):
         return copy.deepcopy(module).eval().requires_grad_(False)
     twin = copy.copy(module)
     own = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
     # found before the live parts, which nn.Module looks up only where an instance has no attribute of the name
     twin.__dict__.update({name: value.detach().clone() for name, value in own.items()})
-    twin.__dict__.update({name: frozen(part) for name, part in module.named_children()}, training=False)
+    twin.__dict__.update({name: freeze_for_inference(part) for name, part in module.named_children()}, training=False)
     return twin
 
 

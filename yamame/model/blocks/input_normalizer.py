@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from yamame.ops.ranks import ALONE, Ranks
+from yamame.ops.ranks import SINGLE_PROCESS, DistributedContext
 
 
 class InputNormalizer(nn.Module):
@@ -27,11 +27,11 @@ class InputNormalizer(nn.Module):
         self.register_buffer("count", torch.zeros(()))
 
     @torch.no_grad()
-    def observe(self, x_NF: Float[Tensor, "N F"], real_N: Bool[Tensor, "N"], ranks: Ranks = ALONE) -> None:
+    def update(self, x_NF: Float[Tensor, "N F"], token_mask_N: Bool[Tensor, "N"], ranks: DistributedContext = SINGLE_PROCESS) -> None:
         """Move the moments towards those of the real rows of `x` on all ranks; no change when none is real."""
-        weight = real_N.to(x_NF.dtype)
+        weight = token_mask_N.to(x_NF.dtype)
         total, mean, square = weight.sum(), weight @ x_NF, weight @ x_NF.square()
-        ranks.sum_(total, mean, square)
+        ranks.all_reduce_sum_(total, mean, square)
         mean, square = mean / total.clamp(min=1.0), square / total.clamp(min=1.0)
         self.count += (total > 0).to(self.count.dtype)
         beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count.clamp(min=1.0))

@@ -12,7 +12,7 @@ from torch.nn import functional
 Activation = Literal["leaky_relu", "relu", "gelu"]
 
 
-def activation_function(name: Activation) -> Callable[[Tensor], Tensor]:
+def get_activation(name: Activation) -> Callable[[Tensor], Tensor]:
     """The function of a name; `leaky_relu` (slope 0.01) is the method's, the others serve the naive baseline."""
     match name:
         case "leaky_relu":
@@ -36,7 +36,7 @@ class MLP(nn.Module):
         widths = (inputs, *hidden)
         self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.output = nn.Linear(widths[-1], outputs)
-        self.activation = activation_function(activation)
+        self.activation = get_activation(activation)
 
     def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         """The network's output."""

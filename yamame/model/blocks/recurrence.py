@@ -11,7 +11,7 @@ from torch.nn import functional
 from yamame.model.blocks.precision import at_least_float32
 
 
-def gru_of_rows(recurrence: nn.GRU, rows_BLD: Float[Tensor, "B L inputs"]) -> Float[Tensor, "B L D"]:
+def gru_forward(recurrence: nn.GRU, rows_BLD: Float[Tensor, "B L inputs"]) -> Float[Tensor, "B L D"]:
     """The states of an `nn.GRU` with `batch_first` that begins with zeros.
 
     `nn.GRU` itself is slow to train on a CPU: it sums the weights' gradient step by step.
@@ -24,12 +24,12 @@ def gru_of_rows(recurrence: nn.GRU, rows_BLD: Float[Tensor, "B L inputs"]) -> Fl
     for input_weight, weight, input_bias, bias in recurrence.all_weights:
         always = input_bias + functional.pad(bias[:two_gates], (0, recurrence.hidden_size))
         input_gates = at_least_float32(functional.linear(x_LBD, input_weight, always))
-        x_LBD = gru_states(input_gates, weight, bias[two_gates:])
+        x_LBD = gru_scan(input_gates, weight, bias[two_gates:])
     return x_LBD.transpose(0, 1)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiler would unroll the loop
-def gru_states(
+def gru_scan(
     input_gates_LBG: Float[Tensor, "L B G"], weight_GD: Float[Tensor, "G D"], bias_D: Float[Tensor, "D"]
 ) -> Float[Tensor, "L B D"]:
     """States after each of L steps of B rows, beginning with zeros; G = 3 D: reset, update and new gates.

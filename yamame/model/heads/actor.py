@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from yamame.model.blocks.mlp import MLP, Activation
 from yamame.model.blocks.precision import at_least_float32
 from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
-from yamame.model.heads.factored import Components, FactoredPolicy
-from yamame.records.action_spaces import PolicyActionSpace, action_size, choices
-from yamame.records.errors import FieldError
-from yamame.records.limits import check_limits
+from yamame.model.heads.factored import DiscreteComponents, FactoredPolicy
+from yamame.records.action_spaces import PolicyActionSpace, action_size, num_choices
+from yamame.records.errors import ConfigFieldError
+from yamame.records.limits import check_range
 
 PolicyDistribution = CategoricalPolicy | FactoredPolicy | TanhGaussianPolicy
 """The policies of the three kinds of action: Discrete, MultiDiscrete, Box."""
@@ -24,7 +24,7 @@ PolicyDistribution = CategoricalPolicy | FactoredPolicy | TanhGaussianPolicy
 class ActorConfig:
     """Sizes of the actor."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden_sizes: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers."""
     probability_clip: tuple[float, float] = (0.001, 0.99)
     """Smallest and largest probability of a discrete action, among the allowed ones and in each component by itself;
@@ -33,37 +33,37 @@ class ActorConfig:
     """Activation of the hidden layers."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "hidden", at_least=1)
-        check_limits(self, "probability_clip", above=0, at_most=1)
+        check_range(self, "hidden_sizes", ge=1)
+        check_range(self, "probability_clip", gt=0, le=1)
         low, high = self.probability_clip
         if low >= high:
-            raise FieldError(self, "probability_clip", f"has its largest probability {high} below its smallest, {low}")
+            raise ConfigFieldError(self, "probability_clip", f"has its largest probability {high} below its smallest, {low}")
 
 
 class Actor(nn.Module):
     """MLP from a state to the parameters of G action distributions. Source: paper appendix A."""
 
-    def __init__(self, config: ActorConfig, *, inputs: int, action_space: PolicyActionSpace, discounts: int) -> None:
+    def __init__(self, config: ActorConfig, *, inputs: int, action_space: PolicyActionSpace, gammas: int) -> None:
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
         several = isinstance(action_space, spaces.MultiDiscrete)
-        self.components = Components(choices(action_space)) if several else None
+        self.components = DiscreteComponents(num_choices(action_space)) if several else None
         self.action_size = action_size(action_space)
         self.clip = config.probability_clip
-        self.discounts = discounts
+        self.gammas = gammas
         outputs = self.action_size if self.discrete or several else 2 * self.action_size
-        self.mlp = MLP(inputs, config.hidden, discounts * outputs, config.activation)
+        self.mlp = MLP(inputs, config.hidden_sizes, gammas * outputs, config.activation)
 
     def forward(self, state_ND: Float[Tensor, "N D"], mask_NA: Bool[Tensor, "N A"] | None = None) -> PolicyDistribution:
         """The policy of every discount, over what the mask allows; None: everything."""
-        raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.discounts, -1))
+        raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.gammas, -1))
         if self.discrete:
-            return CategoricalPolicy.of(raw_NGA, self.clip, None if mask_NA is None else mask_NA[:, None])
+            return CategoricalPolicy.from_logits(raw_NGA, self.clip, None if mask_NA is None else mask_NA[:, None])
         if self.components is not None:
-            return FactoredPolicy.of(raw_NGA, self.components, self.clip, mask_NA)
-        return TanhGaussianPolicy.of(raw_NGA)
+            return FactoredPolicy.from_logits(raw_NGA, self.components, self.clip, mask_NA)
+        return TanhGaussianPolicy.from_outputs(raw_NGA)
 
-    def noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G A"] | None:
+    def sample_noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G A"] | None:
         """The chance in one action for every token and discount, for `action_vector`: normal, or Gumbel for several
         choices at once; None where values are exact expectations (discrete).
 
@@ -71,20 +71,20 @@ class Actor(nn.Module):
         """
         if self.discrete:
             return None
-        shape = (state_ND.shape[0], self.discounts, self.action_size)
+        shape = (state_ND.shape[0], self.gammas, self.action_size)
         if self.components is None:
             return torch.randn(shape, generator=generator, dtype=state_ND.dtype, device=state_ND.device)
         clocks = torch.empty(shape, dtype=state_ND.dtype, device=state_ND.device).exponential_(generator=generator)
         return -clocks.clamp(min=torch.finfo(clocks.dtype).tiny).log()
 
     @torch.no_grad()
-    def only(self, discount: int) -> "Actor":
+    def for_gamma(self, gamma_index: int) -> "Actor":
         """A copy that computes the policy of one discount alone (an index): all that acting needs."""
         single = copy.deepcopy(self)
         output = self.mlp.output
-        kept = output.weight.unflatten(0, (self.discounts, -1))[discount]
+        kept = output.weight.unflatten(0, (self.gammas, -1))[gamma_index]
         single.mlp.output = nn.Linear(output.in_features, kept.shape[0], dtype=kept.dtype, device=kept.device)
         single.mlp.output.weight.copy_(kept)
-        single.mlp.output.bias.copy_(output.bias.unflatten(0, (self.discounts, -1))[discount])
-        single.discounts = 1
+        single.mlp.output.bias.copy_(output.bias.unflatten(0, (self.gammas, -1))[gamma_index])
+        single.gammas = 1
         return single

@@ -10,47 +10,47 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from yamame.model.blocks.ensemble_linear import EnsembleLinear, shared_input_linear
-from yamame.model.blocks.mlp import Activation, activation_function
-from yamame.model.blocks.one_hots import one_hots
+from yamame.model.blocks.mlp import Activation, get_activation
+from yamame.model.blocks.one_hots import concat_one_hot
 from yamame.model.blocks.precision import at_least_float32
 from yamame.model.heads.actor import PolicyDistribution
 from yamame.model.heads.distributions import CategoricalPolicy
-from yamame.records.action_spaces import PolicyActionSpace, action_size, choices
-from yamame.records.errors import FieldError
-from yamame.records.limits import check_limits
+from yamame.records.action_spaces import PolicyActionSpace, action_size, num_choices
+from yamame.records.errors import ConfigFieldError
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
 class CriticConfig:
     """Sizes of the critics."""
 
-    ensemble: int = 4
+    num_critics: int = 4
     """Number of independent critics."""
-    hidden: tuple[int, ...] = (256, 256)
+    hidden_sizes: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers; at least one."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "ensemble", "hidden", at_least=1)
-        if not self.hidden:
-            raise FieldError(self, "hidden", "is empty: give the width of at least one hidden layer")
+        check_range(self, "num_critics", "hidden_sizes", ge=1)
+        if not self.hidden_sizes:
+            raise ConfigFieldError(self, "hidden_sizes", "is empty: give the width of at least one hidden layer")
 
-    def build(self, *, inputs: int, action_space: PolicyActionSpace, discounts_G: Float[Tensor, "G"]) -> "Critic":
+    def build(self, *, input_size: int, action_space: PolicyActionSpace, gammas_G: Float[Tensor, "G"]) -> "Critic":
         """The critics for an action space."""
         if isinstance(action_space, spaces.Discrete):
-            return DiscreteCritic(self, inputs=inputs, actions=int(action_space.n), discounts=len(discounts_G))
-        return ActionCritic(self, inputs=inputs, action_space=action_space, discounts_G=discounts_G)
+            return DiscreteCritic(self, inputs=input_size, actions=int(action_space.n), gammas=len(gammas_G))
+        return ActionInputCritic(self, inputs=input_size, action_space=action_space, gammas_G=gammas_G)
 
 
 class DiscreteCritic(nn.Module):
     """Q(s, .) of all actions in one pass; Q(s, pi) is the exact expectation. Source: paper appendix A, equation 3."""
 
-    def __init__(self, config: CriticConfig, *, inputs: int, actions: int, discounts: int) -> None:
+    def __init__(self, config: CriticConfig, *, inputs: int, actions: int, gammas: int) -> None:
         super().__init__()
-        self.discounts = discounts
-        self.layers: list[EnsembleLinear] = _layers(config, inputs, discounts * actions)  # type: ignore[assignment]
-        self.activation = activation_function(config.activation)
+        self.gammas = gammas
+        self.layers: list[EnsembleLinear] = _layers(config, inputs, gammas * actions)  # type: ignore[assignment]
+        self.activation = get_activation(config.activation)
 
     def forward(self, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N K G A"]:
         """Raw values of every action."""
@@ -58,9 +58,9 @@ class DiscreteCritic(nn.Module):
         x_KNH = shared_input_linear(state_ND, first.weight, first.bias)
         for layer in rest:
             x_KNH = layer(self.activation(x_KNH))
-        return at_least_float32(x_KNH).unflatten(2, (self.discounts, -1)).movedim(0, 1)
+        return at_least_float32(x_KNH).unflatten(2, (self.gammas, -1)).movedim(0, 1)
 
-    def values(
+    def q_values(
         self,
         state_ND: Float[Tensor, "N D"],
         action: Shaped[Tensor, "N"],
@@ -75,14 +75,14 @@ class DiscreteCritic(nn.Module):
         index = action[:, None, None, None].expand(-1, *q_NKGA.shape[1:3], 1)
         return q_NKGA.gather(3, index).squeeze(3), _expectation(q_NKGA.detach(), policy)
 
-    def policy_value(
+    def policy_q(
         self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, noise_NGA: Float[Tensor, "N G A"] | None
     ) -> Float[Tensor, "N K G"]:
         """Q(s, pi), exact."""
         return _expectation(self(state_ND), policy)
 
 
-class ActionCritic(nn.Module):
+class ActionInputCritic(nn.Module):
     """Q(s, gamma, a) of continuous actions or of several discrete choices, as vectors.
 
     The discount is an input too, so each discount's own action can be judged.
@@ -94,25 +94,25 @@ class ActionCritic(nn.Module):
     """
 
     def __init__(
-        self, config: CriticConfig, *, inputs: int, action_space: PolicyActionSpace, discounts_G: Float[Tensor, "G"]
+        self, config: CriticConfig, *, inputs: int, action_space: PolicyActionSpace, gammas_G: Float[Tensor, "G"]
     ) -> None:
         super().__init__()
-        self.choices = choices(action_space)
+        self.num_choices = num_choices(action_space)
         actions = action_size(action_space)
         self.layers: list[EnsembleLinear] = _layers(config, inputs + actions + 1, 1)  # type: ignore[assignment]
-        self.activation = activation_function(config.activation)
+        self.activation = get_activation(config.activation)
         self.split = (inputs, actions, 1)
         self.feature_G: Tensor
-        self.register_buffer("feature_G", torch.log1p(1.0 / (1.0 - discounts_G)), persistent=False)
+        self.register_buffer("feature_G", torch.log1p(1.0 / (1.0 - gammas_G)), persistent=False)
 
     def forward(
-        self, state_ND: Float[Tensor, "N D"], action_NGA: Float[Tensor, "N #G A"], *, frozen: bool = False
+        self, state_ND: Float[Tensor, "N D"], action_NGA: Float[Tensor, "N #G A"], *, detach_weights: bool = False
     ) -> Float[Tensor, "N K G"]:
         """Raw values of one action vector a discount. `frozen`: gradients reach the actions but not the critics."""
-        if not self.choices:
+        if not self.num_choices:
             action_NGA = action_NGA.clamp(-0.999, 0.999)
         first = self.layers[0]
-        weight, bias = (first.weight.detach(), first.bias.detach()) if frozen else (first.weight, first.bias)
+        weight, bias = (first.weight.detach(), first.bias.detach()) if detach_weights else (first.weight, first.bias)
         of_state, of_action, of_feature = weight.split(self.split, dim=1)
         state_KN1H = shared_input_linear(state_ND, of_state, bias)[:, :, None]
         action_KNGH = torch.einsum("nga,kah->kngh", action_NGA, of_action)
@@ -121,11 +121,11 @@ class ActionCritic(nn.Module):
         num_tokens, discounts = x_KNGH.shape[1:3]
         x_KMH = x_KNGH.flatten(1, 2)
         for layer in self.layers[1:-1]:
-            x_KMH = self.activation(layer(x_KMH, frozen=frozen))
-        q_KM = self.layers[-1](x_KMH, frozen=frozen).squeeze(2)
+            x_KMH = self.activation(layer(x_KMH, detach_weights=detach_weights))
+        q_KM = self.layers[-1](x_KMH, detach_weights=detach_weights).squeeze(2)
         return at_least_float32(q_KM).unflatten(1, (num_tokens, discounts)).movedim(0, 1)
 
-    def values(
+    def q_values(
         self,
         state_ND: Float[Tensor, "N D"],
         action: Shaped[Tensor, "N _"],
@@ -134,11 +134,11 @@ class ActionCritic(nn.Module):
     ) -> tuple[Float[Tensor, "N K G"], Float[Tensor, "N K G"]]:
         """(Q(s, a), Q(s, a_pi)) with the one action a_pi that the noise makes; the second teaches the policy alone."""
         assert not isinstance(policy, CategoricalPolicy) and noise_NGA is not None
-        action_NA = one_hots(action, self.choices).to(noise_NGA.dtype) if self.choices else action
-        q_policy = policy.expected_value(partial(self, state_ND.detach(), frozen=True), noise_NGA)
+        action_NA = concat_one_hot(action, self.num_choices).to(noise_NGA.dtype) if self.num_choices else action
+        q_policy = policy.expected_value(partial(self, state_ND.detach(), detach_weights=True), noise_NGA)
         return self(state_ND, action_NA[:, None]), q_policy
 
-    def policy_value(
+    def policy_q(
         self, state_ND: Float[Tensor, "N D"], policy: PolicyDistribution, noise_NGA: Float[Tensor, "N G A"] | None
     ) -> Float[Tensor, "N K G"]:
         """Q(s, a_pi) with the one action that the noise makes."""
@@ -146,12 +146,12 @@ class ActionCritic(nn.Module):
         return self(state_ND, policy.action_vector(noise_NGA))
 
 
-Critic = DiscreteCritic | ActionCritic
+Critic = DiscreteCritic | ActionInputCritic
 
 
 def _layers(config: CriticConfig, inputs: int, outputs: int) -> nn.ModuleList:
-    widths = (inputs, *config.hidden, outputs)
-    return nn.ModuleList(EnsembleLinear(config.ensemble, a, b) for a, b in pairwise(widths))
+    widths = (inputs, *config.hidden_sizes, outputs)
+    return nn.ModuleList(EnsembleLinear(config.num_critics, a, b) for a, b in pairwise(widths))
 
 
 def _expectation(q_NKGA: Float[Tensor, "N K G A"], policy: PolicyDistribution) -> Float[Tensor, "N K G"]:

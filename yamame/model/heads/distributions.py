@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional
 
-ActionValue = Callable[[Float[Tensor, "N G A"]], Float[Tensor, "N K G"]]
+QFunction = Callable[[Float[Tensor, "N G A"]], Float[Tensor, "N K G"]]
 """Q of one action vector a token and discount."""
 
 
@@ -32,7 +32,7 @@ class CategoricalPolicy:
     """None: all actions are."""
 
     @staticmethod
-    def of(
+    def from_logits(
         logits_NGA: Float[Tensor, "N G A"],
         clip: tuple[float, float],
         allowed_N1A: Bool[Tensor, "N 1 A"] | None = None,
@@ -90,7 +90,7 @@ class TanhGaussianPolicy:
     log_std_NGA: Float[Tensor, "N G A"]
 
     @staticmethod
-    def of(raw_NGA: Float[Tensor, "N G twoA"]) -> "TanhGaussianPolicy":
+    def from_outputs(raw_NGA: Float[Tensor, "N G twoA"]) -> "TanhGaussianPolicy":
         """The distribution of the actor's raw outputs."""
         mean, raw_log_std = raw_NGA.chunk(2, dim=-1)
         return TanhGaussianPolicy(mean_NGA=mean, log_std_NGA=-5.0 + 3.5 * (raw_log_std.tanh() + 1.0))
@@ -119,7 +119,7 @@ class TanhGaussianPolicy:
         """The action that standard normal noise makes: gradients reach mean and deviation."""
         return (self.mean_NGA + self.log_std_NGA.exp() * noise_NGA).tanh()
 
-    def expected_value(self, q: ActionValue, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N K G"]:
+    def expected_value(self, q: QFunction, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N K G"]:
         """q of the action that the noise makes; gradients reach the policy through it."""
         return q(self.action_vector(noise_NGA))
 

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from yamame.ops.masked import masked_moments
-from yamame.ops.ranks import ALONE, Ranks
+from yamame.ops.ranks import SINGLE_PROCESS, DistributedContext
 
 
 class PopArt(nn.Module):
@@ -17,7 +17,7 @@ class PopArt(nn.Module):
     With `enabled=False` everything is the identity (the ablation "w/o PopArt").
     """
 
-    def __init__(self, discounts: int, *, enabled: bool = True, beta: float = 5e-4) -> None:
+    def __init__(self, gammas: int, *, enabled: bool = True, beta: float = 5e-4) -> None:
         super().__init__()
         self.enabled, self.beta = enabled, beta
         self.mean_G: Tensor
@@ -25,37 +25,37 @@ class PopArt(nn.Module):
         self.scale_G: Tensor
         self.shift_G: Tensor
         self.count: Tensor
-        self.register_buffer("mean_G", torch.zeros(discounts))
-        self.register_buffer("square_G", torch.full((discounts,), 100.0 if enabled else 1.0))
-        self.register_buffer("scale_G", torch.ones(discounts))
-        self.register_buffer("shift_G", torch.zeros(discounts))
+        self.register_buffer("mean_G", torch.zeros(gammas))
+        self.register_buffer("square_G", torch.full((gammas,), 100.0 if enabled else 1.0))
+        self.register_buffer("scale_G", torch.ones(gammas))
+        self.register_buffer("shift_G", torch.zeros(gammas))
         self.register_buffer("count", torch.ones(()))
 
     @property
-    def deviation_G(self) -> Float[Tensor, "G"]:
+    def std_G(self) -> Float[Tensor, "G"]:
         """sigma."""
         return (self.square_G - self.mean_G.square()).clamp(min=1e-8, max=1e12).sqrt()
 
     def normalize(self, value_NG: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
         """(value - mu) / sigma."""
-        return (value_NG - self.mean_G) / self.deviation_G
+        return (value_NG - self.mean_G) / self.std_G
 
-    def value(self, raw_NKG: Float[Tensor, "N K G"]) -> Float[Tensor, "N K G"]:
+    def denormalize(self, raw_NKG: Float[Tensor, "N K G"]) -> Float[Tensor, "N K G"]:
         """What raw critic outputs mean, in units of scaled reward."""
-        return self.deviation_G * (self.scale_G * raw_NKG + self.shift_G) + self.mean_G
+        return self.std_G * (self.scale_G * raw_NKG + self.shift_G) + self.mean_G
 
     @torch.no_grad()
-    def update(self, target_NG: Float[Tensor, "N G"], valid_N: Bool[Tensor, "N"], ranks: Ranks = ALONE) -> None:
+    def update(self, target_NG: Float[Tensor, "N G"], loss_mask_N: Bool[Tensor, "N"], ranks: DistributedContext = SINGLE_PROCESS) -> None:
         """Move the statistics towards those of all ranks' valid TD targets, and w and b so that no value changes."""
         if not self.enabled:
             return
-        old_mean, old_deviation = self.mean_G.clone(), self.deviation_G
+        old_mean, old_deviation = self.mean_G.clone(), self.std_G
         self.count += 1.0
         beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count)
-        mean, square, count = masked_moments(target_NG, valid_N, ranks)
+        mean, square, count = masked_moments(target_NG, loss_mask_N, ranks)
         any_valid = (count > 0).to(beta.dtype)
         self.mean_G.lerp_(mean, beta * any_valid)
         self.square_G.lerp_(square, beta * any_valid)
-        ratio = old_deviation / self.deviation_G
+        ratio = old_deviation / self.std_G
         self.scale_G.mul_(ratio)
-        self.shift_G.copy_(self.shift_G * ratio + (old_mean - self.mean_G) / self.deviation_G)
+        self.shift_G.copy_(self.shift_G * ratio + (old_mean - self.mean_G) / self.std_G)

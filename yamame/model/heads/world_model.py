@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from yamame.model.blocks.input_normalizer import InputNormalizer
 from yamame.model.blocks.mlp import MLP
-from yamame.model.blocks.one_hots import one_hots
+from yamame.model.blocks.one_hots import concat_one_hot
 from yamame.model.blocks.precision import at_least_float32
 from yamame.model.heads.critic import CriticConfig
-from yamame.records.action_spaces import PolicyActionSpace, action_size, choices
+from yamame.records.action_spaces import PolicyActionSpace, action_size, num_choices
 
 
 class WorldModel(nn.Module):
@@ -23,15 +23,15 @@ class WorldModel(nn.Module):
 
     def __init__(self, config: CriticConfig, *, inputs: int, outputs: int, action_space: PolicyActionSpace) -> None:
         super().__init__()
-        self.choices = choices(action_space)
+        self.num_choices = num_choices(action_space)
         self.outputs = outputs
         self.normalizer = InputNormalizer(outputs)
         """Of changes of the network's own inputs."""
-        self.every_action = len(self.choices) == 1
+        self.every_action = len(self.num_choices) == 1
         """Whether the network looks at the state alone and says what each action would do, as discrete critics do."""
-        actions = self.choices[0] if self.every_action else 1
+        actions = self.num_choices[0] if self.every_action else 1
         inputs += 0 if self.every_action else action_size(action_space)
-        self.mlp = MLP(inputs, config.hidden, actions * outputs, config.activation)
+        self.mlp = MLP(inputs, config.hidden_sizes, actions * outputs, config.activation)
 
     def forward(self, state_ND: Float[Tensor, "N D"], action: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N O"]:
         """What each token's action will change. `action` is in the form of `Batch.action`."""
@@ -39,5 +39,5 @@ class WorldModel(nn.Module):
             change_NAO = self.mlp(state_ND).unflatten(1, (-1, self.outputs))
             index_N1O = action.long().reshape(-1, 1, 1).expand(-1, 1, self.outputs)
             return at_least_float32(change_NAO.gather(1, index_N1O).squeeze(1))
-        action_NA = one_hots(action, self.choices) if self.choices else action
+        action_NA = concat_one_hot(action, self.num_choices) if self.num_choices else action
         return at_least_float32(self.mlp(torch.cat([state_ND, action_NA.to(state_ND.dtype)], dim=1)))

@@ -7,9 +7,9 @@ from gymnasium import spaces
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from yamame.model.blocks.mlp import Activation, activation_function
+from yamame.model.blocks.mlp import Activation, get_activation
 from yamame.model.timestep_encoders.leaf import LeafEncoderConfig
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.records.spaces import Leaf
 
 SMALLEST_IMAGE = 8
@@ -28,21 +28,21 @@ class ImageEncoderConfig(LeafEncoderConfig):
 
     channels: tuple[int, ...] = (16, 32, 32)
     """Channels after each halving of the image; the last number holds for all further ones."""
-    residual_blocks: int = 1
+    num_residual_blocks: int = 1
     """Blocks of two convolutions behind each halving; none is the fastest, IMPALA's network has two."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "channels", at_least=1)
-        check_limits(self, "residual_blocks", at_least=0)
+        check_range(self, "channels", ge=1)
+        check_range(self, "num_residual_blocks", ge=0)
 
-    def claims(self, name: str, leaf: Leaf) -> bool:
+    def matches(self, name: str, leaf: Leaf) -> bool:
         """See the class."""
         if not (isinstance(leaf, spaces.Box) and leaf.dtype == np.uint8 and len(leaf.shape) == 3):
             return False
-        return not self.obstacle(leaf) and min(_planes(leaf.shape)[1:]) >= SMALLEST_IMAGE
+        return not self.unsupported_reason(leaf) and min(_planes(leaf.shape)[1:]) >= SMALLEST_IMAGE
 
-    def obstacle(self, leaf: Leaf) -> str:
+    def unsupported_reason(self, leaf: Leaf) -> str:
         """Anything but a bounded Box of two or three dimensions."""
         if not (isinstance(leaf, spaces.Box) and len(leaf.shape) in (2, 3)):
             return "is no Box of two or three dimensions"
@@ -68,15 +68,15 @@ class ImageEncoder(nn.Module):
         self.channels_first = _channels_first(leaf.shape)
         self.low = float(leaf.low.min())
         self.range = max(float(leaf.high.max()) - self.low, 1e-6)
-        self.activation = activation_function(activation)
+        self.activation = get_activation(activation)
         stages: list[_Stage] = []
         while not stages or max(height, width) > _LARGEST_MAP:
             channels = config.channels[min(len(stages), len(config.channels) - 1)]
-            stages.append(_Stage(depth, channels, config.residual_blocks, activation))
+            stages.append(_Stage(depth, channels, config.num_residual_blocks, activation))
             depth, height, width = channels, -(-height // 2), -(-width // 2)
         self.stages: list[_Stage] = nn.ModuleList(stages)  # type: ignore[assignment]
-        self.output = nn.Linear(depth * height * width, config.width)
-        self.norm = nn.LayerNorm(config.width)
+        self.output = nn.Linear(depth * height * width, config.output_size)
+        self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, image: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N D"]:
         """One vector an image."""
@@ -93,7 +93,7 @@ class _Stage(nn.Module):
         super().__init__()
         self.halve = nn.Conv2d(inputs, channels, 3, stride=2, padding=1)
         self.blocks = nn.ModuleList(_ResidualBlock(channels, activation) for _ in range(residual_blocks))
-        self.activation = activation_function(activation)
+        self.activation = get_activation(activation)
 
     def forward(self, x: Float[Tensor, "N c h w"]) -> Float[Tensor, "N C H W"]:
         x = self.activation(self.halve(x))
@@ -107,7 +107,7 @@ class _ResidualBlock(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(channels, channels, 3, padding=1)
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
-        self.activation = activation_function(activation)
+        self.activation = get_activation(activation)
 
     def forward(self, x: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
         return x + self.second(self.activation(self.first(self.activation(x))))

@@ -17,13 +17,13 @@ class InstructionEncoderConfig(LeafEncoderConfig):
     other leaf that happens to have the name is left to the encoders of its space.
     """
 
-    def claims(self, name: str, leaf: Leaf) -> bool:
+    def matches(self, name: str, leaf: Leaf) -> bool:
         """See the class."""
-        if name != INSTRUCTION_LEAF or self.obstacle(leaf):
+        if name != INSTRUCTION_LEAF or self.unsupported_reason(leaf):
             return False
         return isinstance(leaf, spaces.Box) and bool((leaf.low <= COMPLETED).all())
 
-    def obstacle(self, leaf: Leaf) -> str:
+    def unsupported_reason(self, leaf: Leaf) -> str:
         """Anything but rows of numbers."""
         is_table = isinstance(leaf, spaces.Box) and len(leaf.shape) == 2
         return "" if is_table else "is no Box of two dimensions, sub-goals and the numbers of each"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from yamame.model.blocks.mlp import MLP, Activation
 from yamame.model.timestep_encoders.instruction import InstructionEncoderConfig
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.records.spaces import Leaf
 
 
@@ -18,24 +18,24 @@ from yamame.records.spaces import Leaf
 class InstructionCoordinatesConfig(InstructionEncoderConfig):
     """Sizes of the network for instructions of coordinates. Source: the paper's appendix, table 3, "goal emb"."""
 
-    hidden: tuple[int, ...] = (64,)
+    hidden_sizes: tuple[int, ...] = (64,)
     """Widths of the hidden layers."""
-    width: int = 32
+    output_size: int = 32
     """Width of what is made of an instruction."""
-    scaled: bool = True
+    normalize: bool = True
     """Divide coordinates by their largest value, where the space has one; off: as they are, like in the paper."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "hidden", at_least=1)
+        check_range(self, "hidden_sizes", ge=1)
 
-    def build(self, leaf: Leaf, activation: Activation) -> "InstructionCoordinates":
+    def build(self, leaf: Leaf, activation: Activation) -> "InstructionCoordinateEncoder":
         """The network for instructions of this shape."""
         assert isinstance(leaf, spaces.Box)
-        return InstructionCoordinates(self, leaf, activation)
+        return InstructionCoordinateEncoder(self, leaf, activation)
 
 
-class InstructionCoordinates(nn.Module):
+class InstructionCoordinateEncoder(nn.Module):
     """All sub-goals side by side -> MLP -> LayerNorm.
 
     Coordinates enter between 0 and 1, rows of -1 (no sub-goal) and -3 (completed) as they are. They bypass the input
@@ -47,11 +47,11 @@ class InstructionCoordinates(nn.Module):
     def __init__(self, config: InstructionCoordinatesConfig, leaf: spaces.Box, activation: Activation) -> None:
         super().__init__()
         largest = torch.from_numpy(leaf.high).float()
-        has_largest = config.scaled & largest.isfinite() & (largest > 0)
+        has_largest = config.normalize & largest.isfinite() & (largest > 0)
         self.unit: Tensor
         self.register_buffer("unit", torch.where(has_largest, largest, 1.0), persistent=False)
-        self.mlp = MLP(math.prod(leaf.shape), config.hidden, config.width, activation)
-        self.norm = nn.LayerNorm(config.width)
+        self.mlp = MLP(math.prod(leaf.shape), config.hidden_sizes, config.output_size, activation)
+        self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
         """One vector an instruction."""

@@ -10,40 +10,40 @@ from torch.nn import functional
 from yamame.model.blocks.mlp import Activation
 from yamame.model.blocks.precision import at_least_float32
 from yamame.model.timestep_encoders.instruction import InstructionEncoderConfig
-from yamame.model.timestep_encoders.repeats import once_each
-from yamame.model.timestep_encoders.vocabulary import LARGEST_VOCABULARY, vocabulary
-from yamame.records.limits import check_limits
+from yamame.model.timestep_encoders.repeats import encode_unique_runs
+from yamame.model.timestep_encoders.vocabulary import LARGEST_VOCABULARY, infer_vocabulary
+from yamame.records.limits import check_range
 from yamame.records.spaces import Leaf
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstructionWordsConfig(InstructionEncoderConfig):
+class InstructionTokensConfig(InstructionEncoderConfig):
     """Sizes of the network for instructions of integers. Source: the paper's appendix, table 3, "goal emb"."""
 
-    embedding: int = 16
+    embedding_dim: int = 16
     """Numbers that stand for a word."""
-    hidden: int = 96
+    hidden_size: int = 96
     """Width of the recurrent network that reads them."""
-    width: int = 64
+    output_size: int = 64
     """Width of what is made of an instruction."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "embedding", "hidden", at_least=1)
+        check_range(self, "embedding_dim", "hidden_size", ge=1)
 
-    def obstacle(self, leaf: Leaf) -> str:
+    def unsupported_reason(self, leaf: Leaf) -> str:
         """Anything but rows of integers of a bounded range."""
-        known = vocabulary(leaf)
-        return super().obstacle(leaf) or (
+        known = infer_vocabulary(leaf)
+        return super().unsupported_reason(leaf) or (
             "" if known else f"does not hold integers of a range of at most {LARGEST_VOCABULARY}"
         )
 
-    def build(self, leaf: Leaf, activation: Activation) -> "InstructionWords":
+    def build(self, leaf: Leaf, activation: Activation) -> "InstructionTokenEncoder":
         """The network for such instructions."""
-        return InstructionWords(self, leaf)
+        return InstructionTokenEncoder(self, leaf)
 
 
-class InstructionWords(nn.Module):
+class InstructionTokenEncoder(nn.Module):
     """Embedding -> tanh recurrence over the words of all sub-goals in order -> linear -> LayerNorm.
 
     -1 (no sub-goal) and -3 (completed) are words like any other: the vocabulary is what the leaf's bounds allow.
@@ -52,26 +52,26 @@ class InstructionWords(nn.Module):
     about half of a word with every further one.
     """
 
-    def __init__(self, config: InstructionWordsConfig, leaf: Leaf) -> None:
+    def __init__(self, config: InstructionTokensConfig, leaf: Leaf) -> None:
         super().__init__()
-        known = vocabulary(leaf)
+        known = infer_vocabulary(leaf)
         assert known is not None
         self.vocabulary = known
-        self.embedding = nn.Embedding(known.size, config.embedding)
-        self.input = nn.Linear(config.embedding, config.hidden)
-        self.recurrence = nn.Linear(config.hidden, config.hidden, bias=False)
+        self.embedding = nn.Embedding(known.size, config.embedding_dim)
+        self.input = nn.Linear(config.embedding_dim, config.hidden_size)
+        self.recurrence = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         nn.init.orthogonal_(self.recurrence.weight)
-        self.output = nn.Linear(config.hidden, config.width)
-        self.norm = nn.LayerNorm(config.width)
+        self.output = nn.Linear(config.hidden_size, config.output_size)
+        self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
         """One vector an instruction."""
         if instruction.device.type == "cpu":
-            return once_each(self._read, instruction)
+            return encode_unique_runs(self._read, instruction)
         return self._read(instruction)
 
     def _read(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
-        token_NL = self.vocabulary.tokens(instruction).flatten(1)
+        token_NL = self.vocabulary.to_indices(instruction).flatten(1)
         word_VH = at_least_float32(self.input(self.embedding.weight))  # the same at every place: once a word
         first_NH, *rest = functional.embedding(token_NL, word_VH).unbind(1)
         state_NH = torch.tanh(first_NH)

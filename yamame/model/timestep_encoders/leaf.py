@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from yamame.model.blocks.mlp import Activation
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.records.spaces import Leaf
 
 
@@ -14,18 +14,18 @@ from yamame.records.spaces import Leaf
 class LeafEncoderConfig(ABC):
     """Base of the configs of leaf encoders. Each is a field of `TimestepEncoderConfig`, whose name is its kind."""
 
-    width: int = 128
+    output_size: int = 128
     """Width of what is made of such a leaf."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "width", at_least=1)
+        check_range(self, "output_size", ge=1)
 
     @abstractmethod
-    def claims(self, name: str, leaf: Leaf) -> bool:
+    def matches(self, name: str, leaf: Leaf) -> bool:
         """Whether a leaf of that name comes here unless the user says otherwise."""
 
     @abstractmethod
-    def obstacle(self, leaf: Leaf) -> str:
+    def unsupported_reason(self, leaf: Leaf) -> str:
         """Why such a leaf can never come here: the end of a sentence that begins with it; empty if it can."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # the number of rows follows from what is in them
-def once_each(
+def encode_unique_runs(
     encoder: Callable[[Shaped[Tensor, "M ..."]], Float[Tensor, "M D"]], leaf: Shaped[Tensor, "N ..."]
 ) -> Float[Tensor, "N D"]:
     """`encoder(leaf)`, computed for the first of each run of equal neighbours.

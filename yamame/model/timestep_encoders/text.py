@@ -8,10 +8,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from yamame.model.blocks.mlp import Activation
-from yamame.model.blocks.recurrence import gru_of_rows
+from yamame.model.blocks.recurrence import gru_forward
 from yamame.model.timestep_encoders.leaf import LeafEncoderConfig
-from yamame.model.timestep_encoders.vocabulary import vocabulary
-from yamame.records.limits import check_limits
+from yamame.model.timestep_encoders.vocabulary import infer_vocabulary
+from yamame.records.limits import check_range
 from yamame.records.spaces import Leaf, stored_shape
 
 
@@ -19,22 +19,22 @@ from yamame.records.spaces import Leaf, stored_shape
 class TextEncoderConfig(LeafEncoderConfig):
     """Sizes of the network for texts: Text leaves, and if told so any row of integers that ends in zeros."""
 
-    embedding: int = 16
+    embedding_dim: int = 16
     """Numbers that stand for a character."""
-    hidden: int = 64
+    hidden_size: int = 64
     """Width of the GRU that reads them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "embedding", "hidden", at_least=1)
+        check_range(self, "embedding_dim", "hidden_size", ge=1)
 
-    def claims(self, name: str, leaf: Leaf) -> bool:
+    def matches(self, name: str, leaf: Leaf) -> bool:
         """Every Text."""
-        return isinstance(leaf, spaces.Text) and not self.obstacle(leaf)
+        return isinstance(leaf, spaces.Text) and not self.unsupported_reason(leaf)
 
-    def obstacle(self, leaf: Leaf) -> str:
+    def unsupported_reason(self, leaf: Leaf) -> str:
         """Anything but a row of integers, 0 for the end."""
-        known = vocabulary(leaf)
+        known = infer_vocabulary(leaf)
         if known is None or known.low or len(stored_shape(leaf)) != 1:
             return "is no row of integers from 0 on"
         return ""
@@ -53,20 +53,20 @@ class TextEncoder(nn.Module):
 
     def __init__(self, config: TextEncoderConfig, leaf: Leaf) -> None:
         super().__init__()
-        known = vocabulary(leaf)
+        known = infer_vocabulary(leaf)
         assert known is not None
         self.vocabulary = known
-        self.embedding = nn.Embedding(known.size, config.embedding)
-        self.recurrence = nn.GRU(config.embedding, config.hidden, batch_first=True)
-        self.output = nn.Linear(config.hidden, config.width)
-        self.norm = nn.LayerNorm(config.width)
+        self.embedding = nn.Embedding(known.size, config.embedding_dim)
+        self.recurrence = nn.GRU(config.embedding_dim, config.hidden_size, batch_first=True)
+        self.output = nn.Linear(config.hidden_size, config.output_size)
+        self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, stored: Shaped[Tensor, "N L"]) -> Float[Tensor, "N D"]:
         """One vector a text."""
-        token_NL = self.vocabulary.tokens(stored)
+        token_NL = self.vocabulary.to_indices(stored)
         places_L = torch.arange(1, token_NL.shape[1] + 1, device=token_NL.device)
         length_N = (places_L * (token_NL > 0)).amax(1)
-        state_NLH = gru_of_rows(self.recurrence, self.embedding(token_NL))
+        state_NLH = gru_forward(self.recurrence, self.embedding(token_NL))
         last_N11 = (length_N - 1).clamp(min=0)[:, None, None]
         last_NH = state_NLH.gather(1, last_N11.expand(-1, 1, state_NLH.shape[2])).squeeze(1)
         return self.norm(self.output(torch.where(length_N[:, None] > 0, last_NH, 0.0)))

@@ -13,17 +13,17 @@ from yamame.model.blocks.input_normalizer import InputNormalizer
 from yamame.model.blocks.mlp import MLP, Activation
 from yamame.model.timestep_encoders.image import ImageEncoderConfig
 from yamame.model.timestep_encoders.instruction_coordinates import InstructionCoordinatesConfig
-from yamame.model.timestep_encoders.instruction_words import InstructionWordsConfig
+from yamame.model.timestep_encoders.instruction_words import InstructionTokensConfig
 from yamame.model.timestep_encoders.leaf import LeafEncoderConfig
 from yamame.model.timestep_encoders.text import TextEncoderConfig
 from yamame.model.timestep_encoders.tokens import TokenEncoderConfig
 from yamame.model.timestep_encoders.vector import VectorFeatures
-from yamame.records.action_spaces import MASK_LEAF, PolicyActionSpace
-from yamame.records.errors import FieldError
-from yamame.records.limits import check_limits
+from yamame.records.action_spaces import ACTION_MASK_KEY, PolicyActionSpace
+from yamame.records.errors import ConfigFieldError
+from yamame.records.limits import check_range
 from yamame.records.spaces import Leaf, stored_shape
 
-VECTOR = "vector"
+VECTOR_KIND = "vector"
 """The kind of a leaf that enters as plain numbers."""
 
 
@@ -31,60 +31,60 @@ VECTOR = "vector"
 class TimestepEncoderConfig:
     """Sizes of the timestep encoder. What becomes of each leaf of an observation follows from its space."""
 
-    hidden: tuple[int, ...] = (512, 512)
+    hidden_sizes: tuple[int, ...] = (512, 512)
     """Widths of the hidden layers."""
-    width: int = 200
+    output_size: int = 200
     """Width of the output: one vector a timestep."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
-    kinds: tuple[str, ...] = ()
+    encoder_overrides: tuple[str, ...] = ()
     """Leaves that are to be read in another way than their space suggests: LEAF=KIND, with vector, image, tokens,
-    text, instruction_words or instruction_coordinates as kind, such as `image=tokens` for MiniGrid."""
+    text, instruction_tokens or instruction_coordinates as kind, such as `image=tokens` for MiniGrid."""
     image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
     tokens: TokenEncoderConfig = field(default_factory=TokenEncoderConfig)
     text: TextEncoderConfig = field(default_factory=TextEncoderConfig)
-    instruction_words: InstructionWordsConfig = field(default_factory=InstructionWordsConfig)
+    instruction_tokens: InstructionTokensConfig = field(default_factory=InstructionTokensConfig)
     instruction_coordinates: InstructionCoordinatesConfig = field(default_factory=InstructionCoordinatesConfig)
     chunk_elements: int = 1 << 22
     """Pixels, tokens or characters of a leaf that are encoded at once while training: memory is bounded by computing
     further ones twice."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "hidden", "width", "chunk_elements", at_least=1)
-        kinds = [VECTOR, *self.leaf_encoders()]
-        for entry in self.kinds:
+        check_range(self, "hidden_sizes", "output_size", "chunk_elements", ge=1)
+        kinds = [VECTOR_KIND, *self.leaf_encoders()]
+        for entry in self.encoder_overrides:
             leaf, equals, kind = entry.rpartition("=")
             if not (leaf and equals and kind in kinds):
-                raise FieldError(self, "kinds", f"must be LEAF=KIND with {', '.join(kinds)} as kind, not {entry!r}")
+                raise ConfigFieldError(self, "encoder_overrides", f"must be LEAF=KIND with {', '.join(kinds)} as kind, not {entry!r}")
 
     def leaf_encoders(self) -> dict[str, LeafEncoderConfig]:
         """Kind -> config."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {kind: value for kind, value in values.items() if isinstance(value, LeafEncoderConfig)}
 
-    def kinds_of(self, leaves: Mapping[str, Leaf]) -> dict[str, str]:
+    def resolve_encoders(self, leaves: Mapping[str, Leaf]) -> dict[str, str]:
         """Leaf -> kind: the user's word, or the first leaf encoder that claims it, or vector.
 
-        Raises `FieldError` for a name that is no leaf's and for a kind that a leaf cannot have.
+        Raises `ConfigFieldError` for a name that is no leaf's and for a kind that a leaf cannot have.
         """
         encoders = self.leaf_encoders()
         told: dict[str, str] = {}
-        for entry in self.kinds:
+        for entry in self.encoder_overrides:
             name, _, kind = entry.rpartition("=")
             if name not in leaves:
-                raise FieldError(self, "kinds", f"names {name!r}, but the observation has {', '.join(leaves)}")
-            obstacle = encoders[kind].obstacle(leaves[name]) if kind in encoders else _no_vector(leaves[name])
+                raise ConfigFieldError(self, "encoder_overrides", f"names {name!r}, but the observation has {', '.join(leaves)}")
+            obstacle = encoders[kind].unsupported_reason(leaves[name]) if kind in encoders else _no_vector(leaves[name])
             if obstacle:
-                raise FieldError(self, "kinds", f"says {entry!r}, but {name!r} {obstacle}")
+                raise ConfigFieldError(self, "encoder_overrides", f"says {entry!r}, but {name!r} {obstacle}")
             told[name] = kind
         claimed = {
-            name: next((kind for kind, encoder in encoders.items() if encoder.claims(name, leaf)), VECTOR)
+            name: next((kind for kind, encoder in encoders.items() if encoder.matches(name, leaf)), VECTOR_KIND)
             for name, leaf in leaves.items()
         }
         return claimed | told
 
     def build(self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace) -> "TimestepEncoder":
-        """The encoder for these spaces. Raises `FieldError` where `kinds` does not fit them."""
+        """The encoder for these spaces. Raises `ConfigFieldError` where `kinds` does not fit them."""
         return TimestepEncoder(self, leaves, action_space)
 
 
@@ -98,17 +98,17 @@ class TimestepEncoder(nn.Module):
         self, config: TimestepEncoderConfig, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace
     ) -> None:
         super().__init__()
-        seen = {name: leaf for name, leaf in leaves.items() if name != MASK_LEAF and 0 not in stored_shape(leaf)}
+        seen = {name: leaf for name, leaf in leaves.items() if name != ACTION_MASK_KEY and 0 not in stored_shape(leaf)}
         encoders = config.leaf_encoders()
-        kind_of = config.kinds_of(seen)
-        encoder_of = {name: encoders[kind] for name, kind in kind_of.items() if kind != VECTOR}
+        kind_of = config.resolve_encoders(seen)
+        encoder_of = {name: encoders[kind] for name, kind in kind_of.items() if kind != VECTOR_KIND}
         self.vector = VectorFeatures(
             {name: leaf for name, leaf in seen.items() if name not in encoder_of}, action_space
         )
-        inputs = self.vector.size + sum(encoder.width for encoder in encoder_of.values())
+        inputs = self.vector.size + sum(encoder.output_size for encoder in encoder_of.values())
         self.normalizer = InputNormalizer(self.vector.size)
-        self.mlp = MLP(inputs, config.hidden, config.width, config.activation)
-        self.norm = nn.LayerNorm(config.width)
+        self.mlp = MLP(inputs, config.hidden_sizes, config.output_size, config.activation)
+        self.norm = nn.LayerNorm(config.output_size)
         self.encoded = tuple(encoder_of)
         """Names of the leaves that have an encoder, in the order of `leaf_encoders`."""
         self.leaf_encoders = nn.ModuleList(

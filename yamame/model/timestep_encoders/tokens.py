@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from yamame.model.blocks.mlp import MLP, Activation
 from yamame.model.timestep_encoders.leaf import LeafEncoderConfig
-from yamame.model.timestep_encoders.vocabulary import LARGEST_VOCABULARY, vocabulary
-from yamame.records.action_spaces import choices
-from yamame.records.limits import check_limits
+from yamame.model.timestep_encoders.vocabulary import LARGEST_VOCABULARY, infer_vocabulary
+from yamame.records.action_spaces import num_choices
+from yamame.records.limits import check_range
 from yamame.records.spaces import Leaf, stored_shape
 
 MOST_ONE_HOT = 64
@@ -26,22 +26,22 @@ class TokenEncoderConfig(LeafEncoderConfig):
     more; if told so, any integers of a bounded range (a MiniGrid view is a uint8 Box of 7 x 7 x 3).
     """
 
-    embedding: int = 8
+    embedding_dim: int = 8
     """Numbers that stand for a token."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_limits(self, "embedding", at_least=1)
+        check_range(self, "embedding_dim", ge=1)
 
-    def claims(self, name: str, leaf: Leaf) -> bool:
+    def matches(self, name: str, leaf: Leaf) -> bool:
         """See the class."""
-        if not isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) or self.obstacle(leaf):
+        if not isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) or self.unsupported_reason(leaf):
             return False
-        return len(stored_shape(leaf)) > 1 or max(choices(leaf)) > MOST_ONE_HOT
+        return len(stored_shape(leaf)) > 1 or max(num_choices(leaf)) > MOST_ONE_HOT
 
-    def obstacle(self, leaf: Leaf) -> str:
+    def unsupported_reason(self, leaf: Leaf) -> str:
         """Anything but integers of a bounded range."""
-        return "" if vocabulary(leaf) else f"does not hold integers of a range of at most {LARGEST_VOCABULARY}"
+        return "" if infer_vocabulary(leaf) else f"does not hold integers of a range of at most {LARGEST_VOCABULARY}"
 
     def build(self, leaf: Leaf, activation: Activation) -> "TokenEncoder":
         """The network for such tokens."""
@@ -56,15 +56,15 @@ class TokenEncoder(nn.Module):
 
     def __init__(self, config: TokenEncoderConfig, leaf: Leaf, activation: Activation) -> None:
         super().__init__()
-        known = vocabulary(leaf)
+        known = infer_vocabulary(leaf)
         assert known is not None
         self.vocabulary = known
         places = math.prod(stored_shape(leaf))
-        self.embedding = nn.Embedding(known.size, config.embedding)
-        self.mlp = MLP(places * config.embedding, (config.width,), config.width, activation)
-        self.norm = nn.LayerNorm(config.width)
+        self.embedding = nn.Embedding(known.size, config.embedding_dim)
+        self.mlp = MLP(places * config.embedding_dim, (config.output_size,), config.output_size, activation)
+        self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, stored: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N D"]:
         """One vector a grid."""
-        embedded = self.embedding(self.vocabulary.tokens(stored))
+        embedded = self.embedding(self.vocabulary.to_indices(stored))
         return self.norm(self.mlp(embedded.reshape(len(stored), -1)))

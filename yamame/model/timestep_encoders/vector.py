@@ -7,8 +7,8 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
-from yamame.model.blocks.one_hots import one_hots
-from yamame.records.action_spaces import PolicyActionSpace, action_size, choices
+from yamame.model.blocks.one_hots import concat_one_hot
+from yamame.records.action_spaces import PolicyActionSpace, action_size, num_choices
 from yamame.records.spaces import Leaf
 
 
@@ -22,7 +22,7 @@ class VectorFeatures:
 
     def __init__(self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace) -> None:
         self.leaves = dict(leaves)
-        self.choices = choices(action_space)
+        self.num_choices = num_choices(action_space)
         self.observation_size = sum(spaces.flatdim(leaf) for leaf in leaves.values())
         """Features of the leaves, which stand first."""
         self.size = self.observation_size + 3 + action_size(action_space)
@@ -45,11 +45,11 @@ class VectorFeatures:
         begun = time > 0
         reward = torch.where(begun, previous_reward.to(dtype), 0.0)
         side = torch.stack([episode_start.to(dtype), reward, fraction], dim=1)
-        action = one_hots(previous_action, self.choices) if self.choices else previous_action
+        action = concat_one_hot(previous_action, self.num_choices) if self.num_choices else previous_action
         return torch.cat([*parts, side, torch.where(begun[:, None], action.to(dtype), 0.0)], dim=1)
 
 
 def _flat(leaf: Leaf, value: Tensor, dtype: torch.dtype) -> Float[Tensor, "N f"]:
     if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
-        return one_hots(value, choices(leaf)).to(dtype)
+        return concat_one_hot(value, num_choices(leaf)).to(dtype)
     return value.reshape(value.shape[0], -1).to(dtype)

@@ -20,12 +20,12 @@ class Vocabulary:
     low: int
     size: int
 
-    def tokens(self, stored: Shaped[Tensor, "N ..."]) -> Int64[Tensor, "N ..."]:
+    def to_indices(self, stored: Shaped[Tensor, "N ..."]) -> Int64[Tensor, "N ..."]:
         """The same counted from 0; what lies outside (zeros of filling tokens) becomes the nearest."""
         return (stored.long() - self.low).clamp(0, self.size - 1)
 
 
-def vocabulary(leaf: Leaf) -> Vocabulary | None:
+def infer_vocabulary(leaf: Leaf) -> Vocabulary | None:
     """That of all components of a leaf together; None where they are no integers, or of too wide a range."""
     match leaf:
         case spaces.Discrete():

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
-from yamame.model.trajectory_encoders.causal import by_products, fused
-from yamame.ops.rows import RowLayout
+from yamame.model.trajectory_encoders.causal import matmul_attention, sdpa_attention
+from yamame.ops.rows import PaddedLayout
 from yamame.records.batch import Batch
 
-BackEnd = Callable[[Tensor, Tensor, Tensor, Batch, int], Tensor]
+AttentionBackend = Callable[[Tensor, Tensor, Tensor, Batch, int], Tensor]
 
-LONGEST_BY_PRODUCTS = 1024
+MAX_MATMUL_SEQLEN = 1024
 """Tokens of a window beyond which products in half precision would take more memory than a CPU should give."""
 
 
@@ -32,22 +32,22 @@ def attend(
     The filling gets finite numbers that mean nothing; whatever they are used for, it gives no gradient to others.
     Computes in the type of its arguments (autocast off); waits for no device.
     """
-    chosen = back_end(query_NHF.device, query_NHF.dtype, query_NHF.shape[2])
+    chosen = select_backend(query_NHF.device, query_NHF.dtype, query_NHF.shape[2])
     with torch.autocast(query_NHF.device.type, enabled=False):
         return chosen(query_NHF, key_NHF, value_NHF, batch, memory_length)
 
 
-def back_end(device: torch.device, dtype: torch.dtype, head_width: int) -> BackEnd:
+def select_backend(device: torch.device, dtype: torch.dtype, head_width: int) -> AttentionBackend:
     """The fastest one for heads of a width and type on a device."""
     if device.type == "cpu":
-        return attend_windows
+        return attend_per_segment
     if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and head_width % 8 == 0 and _HAS_FLASH:
         return attend_flash
-    return attend_rows
+    return attend_padded
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # lengths differ from batch to batch
-def attend_windows(
+def attend_per_segment(
     query_NHF: Float[Tensor, "N H F"],
     key_NHF: Float[Tensor, "N H F"],
     value_NHF: Float[Tensor, "N H F"],
@@ -55,7 +55,7 @@ def attend_windows(
     memory_length: int,
 ) -> Float[Tensor, "N H F"]:
     """Window by window (neighbours of equal length together), each at its own length. Reads lengths: for the CPU."""
-    groups = [(len(list(same)), length) for length, same in groupby(batch.segment_bounds.diff().tolist())]
+    groups = [(len(list(same)), length) for length, same in groupby(batch.cu_seqlens.diff().tolist())]
     sizes = [rows * length for rows, length in groups]
     filling = query_NHF.shape[0] - sum(sizes)
     parts = []
@@ -64,16 +64,16 @@ def attend_windows(
     ):
         query, key, value = (x.unflatten(0, (rows, length)) for x in inputs)
         if query.dtype.itemsize > 2:
-            out_BLHF = fused(query, key, value, memory_length)
-        elif length <= LONGEST_BY_PRODUCTS:
-            out_BLHF = by_products(query, key, value, memory_length)
+            out_BLHF = sdpa_attention(query, key, value, memory_length)
+        elif length <= MAX_MATMUL_SEQLEN:
+            out_BLHF = matmul_attention(query, key, value, memory_length)
         else:
-            out_BLHF = fused(query.float(), key.float(), value.float(), memory_length).to(query.dtype)
+            out_BLHF = sdpa_attention(query.float(), key.float(), value.float(), memory_length).to(query.dtype)
         parts.append(out_BLHF.flatten(0, 1))
     return torch.cat([*parts, torch.zeros_like(query_NHF[:filling])])
 
 
-def attend_rows(
+def attend_padded(
     query_NHF: Float[Tensor, "N H F"],
     key_NHF: Float[Tensor, "N H F"],
     value_NHF: Float[Tensor, "N H F"],
@@ -81,11 +81,11 @@ def attend_rows(
     memory_length: int,
 ) -> Float[Tensor, "N H F"]:
     """In rows padded to the length of the longest window: on any device."""
-    layout = RowLayout.of(batch.segment, batch.position, batch.num_windows, batch.longest, all_full=batch.full_rows)
+    layout = PaddedLayout.from_segments(batch.segment_ids, batch.position_ids, batch.num_segments, batch.max_seqlen, all_full=batch.equal_lengths)
     packed_ND = torch.cat([query_NHF, key_NHF, value_NHF], dim=1).flatten(1)
-    query, key, value = layout.to_rows(packed_ND).unflatten(2, (3, *query_NHF.shape[1:])).unbind(2)
-    out_BLHF = fused(query, key, value, memory_length)
-    return layout.from_rows(out_BLHF.flatten(2)).view(query_NHF.shape)
+    query, key, value = layout.pad(packed_ND).unflatten(2, (3, *query_NHF.shape[1:])).unbind(2)
+    out_BLHF = sdpa_attention(query, key, value, memory_length)
+    return layout.unpad(out_BLHF.flatten(2)).view(query_NHF.shape)
 
 
 def attend_flash(
@@ -99,9 +99,9 @@ def attend_flash(
 
     For half precision on a GPU (Ampere or newer), heads as wide as a multiple of 8.
     """
-    bounds = functional.pad(batch.segment_bounds, (0, 1), value=query_NHF.shape[0]).to(torch.int32)
-    longest = max(batch.longest, batch.filling_limit)
-    back = memory_length - 1 if batch.longest > memory_length else -1
+    bounds = functional.pad(batch.cu_seqlens, (0, 1), value=query_NHF.shape[0]).to(torch.int32)
+    longest = max(batch.max_seqlen, batch.max_padding)
+    back = memory_length - 1 if batch.max_seqlen > memory_length else -1
     found = varlen_attn(query_NHF, key_NHF, value_NHF, bounds, bounds, longest, longest, window_size=(back, 0))
     return found if isinstance(found, Tensor) else found[0]
 

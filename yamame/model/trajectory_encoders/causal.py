@@ -12,11 +12,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-Look = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+AttentionKernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Queries `[B, C, H, F]`, keys and values `[B, K, H, F]`, what may be seen `[C, K]` -> averages `[B, C, H, F]`."""
 
 
-def fused(
+def sdpa_attention(
     query_BLHF: Float[Tensor, "B L H F"],
     key_BLHF: Float[Tensor, "B L H F"],
     value_BLHF: Float[Tensor, "B L H F"],
@@ -31,12 +31,12 @@ def fused(
     piece = 192
     one_block_on_a_cpu = query_BLHF.device.type == "cpu" and 2 * piece <= length < 4 * piece
     if length > memory_length or one_block_on_a_cpu:
-        return _in_pieces(_look_fused, query_BLHF, key_BLHF, value_BLHF, memory_length, piece)
+        return _in_pieces(_sdpa_kernel, query_BLHF, key_BLHF, value_BLHF, memory_length, piece)
     query, key, value = (x.transpose(1, 2) for x in (query_BLHF, key_BLHF, value_BLHF))
     return functional.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2)
 
 
-def by_products(
+def matmul_attention(
     query_BLHF: Float[Tensor, "B L H F"],
     key_BLHF: Float[Tensor, "B L H F"],
     value_BLHF: Float[Tensor, "B L H F"],
@@ -48,10 +48,10 @@ def by_products(
     """
     length = query_BLHF.shape[1]
     piece = math.ceil(length / max(1, round(length / 128)))
-    return _in_pieces(_look_by_products, query_BLHF, key_BLHF, value_BLHF, memory_length, piece)
+    return _in_pieces(_matmul_kernel, query_BLHF, key_BLHF, value_BLHF, memory_length, piece)
 
 
-def band(queries: int, keys: int, memory_length: int, device: torch.device) -> Bool[Tensor, "C K"]:
+def sliding_window_mask(queries: int, keys: int, memory_length: int, device: torch.device) -> Bool[Tensor, "C K"]:
     """True where one of the last `queries` slots may look at one of `keys`: 0 <= distance < memory_length."""
     slot = torch.arange(keys, device=device)
     distance = slot[keys - queries :, None] - slot
@@ -59,24 +59,24 @@ def band(queries: int, keys: int, memory_length: int, device: torch.device) -> B
 
 
 def _in_pieces(
-    look: Look, query_BLHF: Tensor, key_BLHF: Tensor, value_BLHF: Tensor, memory_length: int, piece: int
+    look: AttentionKernel, query_BLHF: Tensor, key_BLHF: Tensor, value_BLHF: Tensor, memory_length: int, piece: int
 ) -> Tensor:
     """`piece` queries at a time, with the keys that at least one of them may see."""
     length, device = query_BLHF.shape[1], query_BLHF.device
     parts = []
     for begin in range(0, length, piece):
         end, first = min(begin + piece, length), max(0, begin - memory_length + 1)
-        visible = band(end - begin, end - first, memory_length, device)
+        visible = sliding_window_mask(end - begin, end - first, memory_length, device)
         parts.append(look(query_BLHF[:, begin:end], key_BLHF[:, first:end], value_BLHF[:, first:end], visible))
     return torch.cat(parts, dim=1)
 
 
-def _look_fused(query_BCHF: Tensor, key_BKHF: Tensor, value_BKHF: Tensor, visible_CK: Tensor) -> Tensor:
+def _sdpa_kernel(query_BCHF: Tensor, key_BKHF: Tensor, value_BKHF: Tensor, visible_CK: Tensor) -> Tensor:
     query, key, value = (x.transpose(1, 2) for x in (query_BCHF, key_BKHF, value_BKHF))
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=visible_CK).transpose(1, 2)
 
 
-def _look_by_products(query_BCHF: Tensor, key_BKHF: Tensor, value_BKHF: Tensor, visible_CK: Tensor) -> Tensor:
+def _matmul_kernel(query_BCHF: Tensor, key_BKHF: Tensor, value_BKHF: Tensor, visible_CK: Tensor) -> Tensor:
     query, key, value = (x.transpose(1, 2) for x in (query_BCHF, key_BKHF, value_BKHF))
     blocked = query.new_zeros(visible_CK.shape).masked_fill_(~visible_CK, -math.inf)
     score_BHCK = (query * query.shape[3] ** -0.5) @ key.transpose(2, 3) + blocked

@@ -19,7 +19,7 @@ class TrajectoryEncoderConfig(ABC):
         """Width of the states that the encoder gives."""
 
     @abstractmethod
-    def build(self, *, inputs: int, memory_length: int, max_time: int) -> nn.Module:
+    def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> nn.Module:
         """The encoder (a `TrajectoryEncoder`) for vectors of width `inputs`.
 
         It looks back over `memory_length` timesteps, the present one included; `max_time` is the largest time of any.

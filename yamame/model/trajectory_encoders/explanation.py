@@ -11,19 +11,19 @@ import torch
 from jaxtyping import Float, Float32, Int32
 from torch import Tensor
 
-from yamame.model.trajectory_encoders.causal import band
+from yamame.model.trajectory_encoders.causal import sliding_window_mask
 from yamame.records.batch import Batch
 
-PLACES = ("query", "key", "value", "after attention", "after feed-forward")
+PROBE_POINTS = ("query", "key", "value", "after attention", "after feed-forward")
 """Where a block is looked into: its three projections, and the residual stream behind each of its two halves."""
-PIECE = 128
+QUERY_CHUNK = 128
 """Queries that look at once, so that memory grows with the length and not with its square."""
 MOST_WEIGHTS = 1_000_000
 """Kept where nobody says how many of each token: all of them in short trials, a few megabytes in long ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention:
+class AttentionWeights:
     """The heaviest attention weights of every token, layer by layer and head by head."""
 
     weight_LHTS: Float32[np.ndarray, "L H T S"]
@@ -33,7 +33,7 @@ class Attention:
     memory_length: int
     """Tokens that a token may look at, itself included; all weights are kept of those that have at most S."""
 
-    def of_query(self, token: int) -> Float32[np.ndarray, "L H keys"]:
+    def for_query(self, token: int) -> Float32[np.ndarray, "L H keys"]:
         """What one token gives each one up to itself; 0 for those that were not kept."""
         return _spread(self.weight_LHTS[:, :, token], self.key_LHTS[:, :, token], token + 1)
 
@@ -43,20 +43,20 @@ class Attention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class EncoderTrace:
     """What `forward` computes of one window, and what happened on the way."""
 
     state_TD: Float[Tensor, "T D"]
-    attention: Attention
-    largest_LPT: Float32[np.ndarray, "L P T"]
+    attention: AttentionWeights
+    max_abs_LPT: Float32[np.ndarray, "L P T"]
     """The largest absolute number at each of `PLACES` (paper, figure 14)."""
 
 
 @runtime_checkable
-class ExplainedEncoder(Protocol):
+class SupportsExplain(Protocol):
     """A trajectory encoder that can tell where it looked. Others, such as recurrent ones, have no `explain`."""
 
-    def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int | None) -> Explanation:
+    def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int | None) -> EncoderTrace:
         """`forward` of a batch that is one window without filling.
 
         `keep` weights are told of each token; None: as many as `MOST_WEIGHTS` allows.
@@ -64,12 +64,12 @@ class ExplainedEncoder(Protocol):
         ...
 
 
-def affordable(tokens: int, *, heads: int) -> int:
+def max_kept_weights(tokens: int, *, heads: int) -> int:
     """Weights of each token that can be kept of so many heads in all."""
     return max(16, MOST_WEIGHTS // (tokens * heads))
 
 
-def look_and_tell(
+def attend_with_weights(
     query_THF: Float[Tensor, "T H F"],
     key_THF: Float[Tensor, "T H F"],
     value_THF: Float[Tensor, "T H F"],
@@ -84,9 +84,9 @@ def look_and_tell(
     keys = torch.zeros(heads, length, kept, dtype=torch.int32)
     found = torch.empty_like(query_THF)
     query, key, value = (x.transpose(0, 1) for x in (query_THF * width**-0.5, key_THF, value_THF))
-    for begin in range(0, length, PIECE):
-        end, first = min(begin + PIECE, length), max(0, begin - memory_length + 1)
-        visible_CK = band(end - begin, end - first, memory_length, query.device)
+    for begin in range(0, length, QUERY_CHUNK):
+        end, first = min(begin + QUERY_CHUNK, length), max(0, begin - memory_length + 1)
+        visible_CK = sliding_window_mask(end - begin, end - first, memory_length, query.device)
         score_HCK = query[:, begin:end] @ key[:, first:end].transpose(1, 2)
         weight_HCK = score_HCK.masked_fill(~visible_CK, -torch.inf).softmax(dim=2)
         found[begin:end] = (weight_HCK @ value[:, first:end]).transpose(0, 1)
@@ -96,7 +96,7 @@ def look_and_tell(
     return found, weights.numpy(), keys.numpy()
 
 
-def largest(x: Float[Tensor, "T ..."]) -> Float[Tensor, "T"]:
+def max_abs(x: Float[Tensor, "T ..."]) -> Float[Tensor, "T"]:
     """The largest absolute number of each token."""
     return x.flatten(1).abs().amax(dim=1).float().cpu()
 

@@ -9,29 +9,29 @@ from torch.nn import functional
 
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
 from yamame.records.batch import Batch
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardConfig(TrajectoryEncoderConfig):
     """Sizes of the memory-free encoder."""
 
-    width: int = 256
+    d_model: int = 256
     """Width of the residual stream and of the states."""
-    layers: int = 3
+    num_layers: int = 3
     """Number of residual blocks; the hidden layer of each is four times as wide."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "width", "layers", at_least=1)
+        check_range(self, "d_model", "num_layers", ge=1)
 
     @property
     def state_size(self) -> int:
         """Width of the states."""
-        return self.width
+        return self.d_model
 
-    def build(self, *, inputs: int, memory_length: int, max_time: int) -> "FeedForward":
+    def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> "FeedForward":
         """The encoder; the lengths do not matter to it."""
-        return FeedForward(self, inputs=inputs)
+        return FeedForward(self, inputs=input_size)
 
 
 class FeedForward(nn.Module):
@@ -39,10 +39,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: FeedForwardConfig, *, inputs: int) -> None:
         super().__init__()
-        width = config.width
+        width = config.d_model
         self.embed = nn.Linear(inputs, width)
-        self.widen = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(config.layers))
-        self.narrow = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(config.layers))
+        self.widen = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(config.num_layers))
+        self.narrow = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(config.num_layers))
         self.output = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width)
 

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from yamame.model.blocks.recurrence import gru_of_rows
+from yamame.model.blocks.recurrence import gru_forward
 from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
-from yamame.ops.rows import RowLayout
+from yamame.ops.rows import PaddedLayout
 from yamame.records.batch import Batch
-from yamame.records.limits import check_limits
+from yamame.records.limits import check_range
 from yamame.records.resumable import State
 
 
@@ -19,22 +19,22 @@ from yamame.records.resumable import State
 class GRUConfig(TrajectoryEncoderConfig):
     """Sizes of the GRU."""
 
-    width: int = 256
+    d_model: int = 256
     """Width of the hidden layers and of the states."""
-    layers: int = 2
+    num_layers: int = 2
     """Number of recurrent layers."""
 
     def __post_init__(self) -> None:
-        check_limits(self, "width", "layers", at_least=1)
+        check_range(self, "d_model", "num_layers", ge=1)
 
     @property
     def state_size(self) -> int:
         """Width of the states."""
-        return self.width
+        return self.d_model
 
-    def build(self, *, inputs: int, memory_length: int, max_time: int) -> "GRU":
+    def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> "GRU":
         """The GRU; it needs neither length: it remembers from the window's first timestep on."""
-        return GRU(self, inputs=inputs)
+        return GRU(self, inputs=input_size)
 
 
 class GRU(nn.Module):
@@ -42,45 +42,45 @@ class GRU(nn.Module):
 
     def __init__(self, config: GRUConfig, *, inputs: int) -> None:
         super().__init__()
-        self.recurrence = nn.GRU(inputs, config.width, config.layers, batch_first=True)
-        self.output = nn.Linear(config.width, config.width)
-        self.norm = nn.LayerNorm(config.width)
+        self.recurrence = nn.GRU(inputs, config.d_model, config.num_layers, batch_first=True)
+        self.output = nn.Linear(config.d_model, config.d_model)
+        self.norm = nn.LayerNorm(config.d_model)
 
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
         """States of all tokens; the recurrence starts empty at each window."""
-        layout = RowLayout.of(batch.segment, batch.position, batch.num_windows, batch.longest, all_full=batch.full_rows)
-        states_BLD = gru_of_rows(self.recurrence, layout.to_rows(timestep_ND))
-        return self.norm(self.output(layout.from_rows(states_BLD)))
+        layout = PaddedLayout.from_segments(batch.segment_ids, batch.position_ids, batch.num_segments, batch.max_seqlen, all_full=batch.equal_lengths)
+        states_BLD = gru_forward(self.recurrence, layout.pad(timestep_ND))
+        return self.norm(self.output(layout.unpad(states_BLD)))
 
-    def initial_state(self, num_envs: int) -> "GRUMemory":
+    def initial_state(self, num_envs: int) -> "GRUState":
         """Zeros."""
         shape = (self.recurrence.num_layers, num_envs, self.recurrence.hidden_size)
         weight = next(self.parameters())
-        return GRUMemory(
+        return GRUState(
             hidden=weight.new_zeros(shape),
-            before=weight.new_zeros(shape),
+            last_timestep=weight.new_zeros(shape),
             time=torch.full((num_envs,), -1, device=weight.device),
         )
 
     def step(
-        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: "GRUMemory"
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: "GRUState"
     ) -> Float[Tensor, "E S"]:
         """State of one more timestep of each environment."""
         time = torch.from_numpy(time_E).to(timestep_ED.device)
-        state.before = torch.where((time == state.time)[:, None], state.before, state.hidden)
-        state.before = torch.where((time == 0)[:, None], 0.0, state.before)
-        out_E1D, state.hidden = self.recurrence(timestep_ED[:, None], state.before)
+        state.last_timestep = torch.where((time == state.time)[:, None], state.last_timestep, state.hidden)
+        state.last_timestep = torch.where((time == 0)[:, None], 0.0, state.last_timestep)
+        out_E1D, state.hidden = self.recurrence(timestep_ED[:, None], state.last_timestep)
         state.time = time.clone()
         return self.norm(self.output(torch.squeeze(out_E1D, 1)))
 
 
 @dataclass(kw_only=True)
-class GRUMemory:
+class GRUState:
     """What acting remembers: a timestep that comes twice (nothing happened in between) replaces what it left first."""
 
     hidden: Float[Tensor, "layers E D"]
     """After the last timestep."""
-    before: Float[Tensor, "layers E D"]
+    last_timestep: Float[Tensor, "layers E D"]
     """Before it."""
     time: Int64[Tensor, "E"]
     """Of the last timestep."""

@@ -24,7 +24,7 @@ class KVCache:
         self._slot: int | Tensor = 0
         self._unseen_E1S: Tensor | None = None
 
-    def begin(self, time_E: Int64[np.ndarray, "E"]) -> None:
+    def start(self, time_E: Int64[np.ndarray, "E"]) -> None:
         """Say at which timestep each environment is. NumPy, so that nothing here waits for the device."""
         first, last = int(time_E.min()), int(time_E.max())
         self._used = min(last + 1, self.slots)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from yamame.model.blocks.precision import at_least_float32
 
-Positions = Literal["sinusoidal", "learned", "rotary"]
+PositionKind = Literal["sinusoidal", "learned", "rotary"]
 
 
 class PositionEmbedding(nn.Module):
@@ -18,10 +18,10 @@ class PositionEmbedding(nn.Module):
     Sinusoidal: sine on even, cosine on odd dimensions, base 10,000. Learned: a table of `max_time + 1` rows.
     """
 
-    def __init__(self, kind: Positions, width: int, max_time: int) -> None:
+    def __init__(self, kind: PositionKind, width: int, max_timestep: int) -> None:
         super().__init__()
         self.kind = kind
-        self.table = nn.Embedding(max_time + 1, width) if kind == "learned" else None
+        self.table = nn.Embedding(max_timestep + 1, width) if kind == "learned" else None
         if self.table is not None:
             nn.init.normal_(self.table.weight, std=0.02)
         self.turns_per_step: Tensor
@@ -37,7 +37,7 @@ class PositionEmbedding(nn.Module):
         return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
 
 
-def rotate(x: Float[Tensor, "N H F"], time_N: Int64[Tensor, "N"]) -> Float[Tensor, "N H F"]:
+def apply_rotary(x: Float[Tensor, "N H F"], time_N: Int64[Tensor, "N"]) -> Float[Tensor, "N H F"]:
     """Rotary positions (Su et al. 2021): pairs of features turned by an angle that grows with time.
 
     The product of two rotated vectors depends on their times only through the difference.

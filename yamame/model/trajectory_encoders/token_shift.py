@@ -27,21 +27,21 @@ class TokenShift(nn.Module):
         return added_NW
 
     def step(
-        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], last: "LastTimesteps"
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], last: "ShiftState"
     ) -> Float[Tensor, "E W"]:
         """The same while acting, one timestep of each environment at a time."""
-        added_EW: Tensor = self.before(last.exchange(timestep_ED, time_E))
+        added_EW: Tensor = self.before(last.swap(timestep_ED, time_E))
         return added_EW
 
 
-class LastTimesteps:
+class ShiftState:
     """What each environment saw last. A timestep that comes twice replaces what it left first."""
 
     def __init__(self, num_envs: int, width: int, *, like: Tensor) -> None:
         self.before_ED, self.now_ED = like.new_zeros(2, num_envs, width)
         self.time_E = torch.full((num_envs,), -1, device=like.device)
 
-    def exchange(self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"]) -> Float[Tensor, "E D"]:
+    def swap(self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"]) -> Float[Tensor, "E D"]:
         """Take the present timesteps; those before them, zeros where a trial begins."""
         time = torch.from_numpy(time_E).to(timestep_ED.device)
         self.before_ED = torch.where((time == self.time_E)[:, None], self.before_ED, self.now_ED)

@@ -8,18 +8,18 @@ from typing import Any
 
 from gymnasium import spaces
 
-from yamame.environments.adapters.actions import native_action
-from yamame.records.action_spaces import MASK_LEAF
-from yamame.records.spaces import observation_leaves
+from yamame.environments.adapters.actions import to_env_action
+from yamame.records.action_spaces import ACTION_MASK_KEY
+from yamame.records.spaces import flatten_space
 from yamame.records.trajectory import Trajectory
-from yamame.replay.minari.extras import infos_of
-from yamame.replay.minari.native import native_observation
-from yamame.replay.minari.package import minari, new_data_directory
-from yamame.replay.task import TaskSpaces
+from yamame.replay.minari.extras import to_infos
+from yamame.replay.minari.native import to_env_observation
+from yamame.replay.minari.package import minari, create_dataset_dir
+from yamame.replay.task import TaskSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportResult:
     """A dataset that was written."""
 
     name: str
@@ -30,12 +30,12 @@ class Exported:
     steps: int
 
 
-def export(trajectories: Iterable[Trajectory], task: TaskSpaces, name_or_directory: str) -> Exported:
+def export_trajectories(trajectories: Iterable[Trajectory], task: TaskSpec, name_or_directory: str) -> ExportResult:
     """Write a dataset, whole or not at all, without loss: raw arrays, no JPEG. `UserError` where there is one."""
     package = minari()
     from minari.dataset.minari_storage import MinariStorage
 
-    data, name = new_data_directory(name_or_directory)
+    data, name = create_dataset_dir(name_or_directory)
     partial = data.with_name(f"{data.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -54,23 +54,23 @@ def export(trajectories: Iterable[Trajectory], task: TaskSpaces, name_or_directo
     written = package.MinariDataset(partial)
     shutil.rmtree(data, ignore_errors=True)
     partial.rename(data)
-    return Exported(name=name, data=data, episodes=written.total_episodes, steps=written.total_steps)
+    return ExportResult(name=name, data=data, episodes=written.total_episodes, steps=written.total_steps)
 
 
-def _episodes(trajectories: Iterable[Trajectory], task: TaskSpaces) -> Iterator[Any]:
+def _episodes(trajectories: Iterable[Trajectory], task: TaskSpec) -> Iterator[Any]:
     from minari.data_collector import EpisodeBuffer
 
-    masks_observed = task.mask_key in observation_leaves(task.observation_space)
+    masks_observed = task.action_mask_key in flatten_space(task.observation_space)
     for trajectory in trajectories:
         yield EpisodeBuffer(
-            observations=native_observation(task.observation_space, trajectory.observation, task.mask_key),
-            actions=native_action(task.action_space, trajectory.action),
+            observations=to_env_observation(task.observation_space, trajectory.observation, task.action_mask_key),
+            actions=to_env_action(task.action_space, trajectory.action),
             rewards=trajectory.reward,
             terminations=trajectory.terminated,
             truncations=trajectory.truncated,
-            infos=infos_of(
+            infos=to_infos(
                 trajectory,
-                mask_in_infos=MASK_LEAF in trajectory.observation and not masks_observed,
+                mask_in_infos=ACTION_MASK_KEY in trajectory.observation and not masks_observed,
                 exact_action=isinstance(task.action_space, spaces.Box),
             ),
         )

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from yamame.records.action_spaces import MASK_LEAF
+from yamame.records.action_spaces import ACTION_MASK_KEY
 from yamame.records.goals import Goals
 from yamame.records.trajectory import Trajectory
 
-_FACTS = ("task", "horizon", "policy_version", "exploration")
+_FACTS = ("task", "horizon", "policy_version", "noise_scale")
 _OF_GOALS = ("instruction", "achieved_step", "achieved_goal")
-_RULES = ("tolerance", "hide_plan")
+_RULES = ("tolerance", "hide_future_goals")
 
 
-def infos_of(
+def to_infos(
     trajectory: Trajectory, *, mask_in_infos: bool, exact_action: bool
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """As Minari has infos: what belongs to a transition stands one place later, behind a first one of nothing."""
@@ -24,13 +24,13 @@ def infos_of(
     if trajectory.success is not None:
         infos["success"] = np.concatenate([[False], trajectory.success])
     if mask_in_infos:
-        infos["action_mask"] = trajectory.observation[MASK_LEAF]
+        infos["action_mask"] = trajectory.observation[ACTION_MASK_KEY]
     if exact_action:
         infos["policy_action"] = np.concatenate([np.zeros_like(trajectory.action[:1]), trajectory.action])
     return infos
 
 
-def facts_in(infos: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def from_infos(infos: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The fields of a trajectory, but its arrays, and the order of its `leaves`; None where another program wrote."""
     if not infos or "yamame" not in infos:
         return None

@@ -6,30 +6,30 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float32, Shaped
 
-from yamame.records.action_spaces import MASK_LEAF, NativeActionSpace
-from yamame.records.spaces import BARE_LEAF
+from yamame.records.action_spaces import ACTION_MASK_KEY, NativeActionSpace
+from yamame.records.spaces import DEFAULT_KEY
 from yamame.records.trajectory import Observation
 
 
-def native_observation(space: spaces.Space[Any], leaves: Observation, mask_key: str, path: tuple[str, ...] = ()) -> Any:
+def to_env_observation(space: spaces.Space[Any], leaves: Observation, action_mask_key: str, path: tuple[str, ...] = ()) -> Any:
     """What `flatten_observation` made the leaves of, in the nesting of `space`; time stays first."""
     if isinstance(space, spaces.Dict):
         return {
-            str(name): native_observation(part, leaves, mask_key, (*path, str(name)))
+            str(name): to_env_observation(part, leaves, action_mask_key, (*path, str(name)))
             for name, part in space.spaces.items()
         }
     if isinstance(space, spaces.Tuple):
         return tuple(
-            native_observation(part, leaves, mask_key, (*path, str(index))) for index, part in enumerate(space.spaces)
+            to_env_observation(part, leaves, action_mask_key, (*path, str(index))) for index, part in enumerate(space.spaces)
         )
-    name = "/".join(path) or BARE_LEAF
-    if name == mask_key and name not in leaves:
-        name = MASK_LEAF
+    name = "/".join(path) or DEFAULT_KEY
+    if name == action_mask_key and name not in leaves:
+        name = ACTION_MASK_KEY
     return _native_leaf(space, leaves[name])
 
 
-def policy_action(space: NativeActionSpace, action: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T ..."]:
-    """The inverse of `native_action`; of a Box, up to rounding, and clipped to its bounds."""
+def from_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T ..."]:
+    """The inverse of `to_env_action`; of a Box, up to rounding, and clipped to its bounds."""
     if isinstance(space, spaces.Discrete):
         return action.astype(np.int64) - int(space.start)
     if isinstance(space, spaces.Box):

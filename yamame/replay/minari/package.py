@@ -36,7 +36,7 @@ def open_dataset(name_or_directory: str) -> Any:
         raise UserError(f"the Minari dataset {name_or_directory} cannot be opened ({error})") from error
 
 
-def new_data_directory(name_or_directory: str) -> tuple[Path, str]:
+def create_dataset_dir(name_or_directory: str) -> tuple[Path, str]:
     """Where the data of a new dataset goes, and its Minari name; `UserError` where there is something already.
 
     A name such as `maze/expert-v0` goes among Minari's own datasets; what begins with `.`, `/` or `~`, or has no

@@ -4,7 +4,7 @@
 orders: act for so many vector steps with these weights. What comes back is a harvest.
 
                     weights, once a round                     Order
-    learner ────────────────────────────> Fleet ─────────────────────────────> CollectorActor (RemoteCollector)
+    learner ────────────────────────────> Fleet ─────────────────────────────> CollectorActor (CollectorWorker)
        ^                                    │ <───────────────────────────────   its environments, its policy,
        └──── trajectories, in the order ────┘                Harvest             the trials in flight
              in which they arrive

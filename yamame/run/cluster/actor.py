@@ -11,8 +11,8 @@ from typing import TypeVar
 import torch
 
 from yamame.records.errors import UserError
-from yamame.run.cluster.collector import RemoteCollector
-from yamame.run.cluster.orders import Failure, Greeting, Harvest, Order, Weights
+from yamame.run.cluster.collector import CollectorWorker
+from yamame.run.cluster.orders import CollectorFailure, CollectorInfo, CollectResult, CollectRequest, PolicyWeights
 from yamame.run.config import RunConfig
 
 _LOOKS = 8
@@ -29,18 +29,18 @@ class CollectorActor:
 
     def __init__(self, config: RunConfig, seed: tuple[int, ...], *, keep_seconds: float | None) -> None:
         self._config, self._seed = config, seed
-        self._collector: RemoteCollector | None = None
+        self._collector: CollectorWorker | None = None
         self._learner = ""
         self._asked, self._busy = time.monotonic(), False
         if keep_seconds is not None:
             threading.Thread(target=self._leave_when_forgotten, args=(keep_seconds,), daemon=True).start()
 
-    def hello(self) -> Greeting:
+    def ping(self) -> CollectorInfo:
         """Who this is; nothing else happens, but that somebody has asked."""
         self._asked = time.monotonic()
-        return Greeting(host=socket.gethostname(), pid=os.getpid())
+        return CollectorInfo(host=socket.gethostname(), pid=os.getpid())
 
-    def prepare(self, learner: str = "") -> Greeting | Failure:
+    def setup(self, learner: str = "") -> CollectorInfo | CollectorFailure:
         """Build environments and network; or, for a learner that takes it over from another one, begin new trials.
 
         Part of the trials in flight was ordered by the other one, whose count nobody has; what it has ordered besides
@@ -49,34 +49,34 @@ class CollectorActor:
         self._learner = learner
         return self._answered(self._prepare)
 
-    def work(self, order: Order, weights: Weights, learner: str = "") -> Harvest | Failure:
-        """See `RemoteCollector.work`; nothing is done for another learner than the one that it was prepared for."""
+    def collect(self, request: CollectRequest, weights: PolicyWeights, learner: str = "") -> CollectResult | CollectorFailure:
+        """See `CollectorWorker.work`; nothing is done for another learner than the one that it was prepared for."""
         if learner != self._learner:
-            return Failure(message="it works for another learner")
-        return self._answered(lambda: self._prepared().work(order, weights))
+            return CollectorFailure(message="it works for another learner")
+        return self._answered(lambda: self._prepared().collect(request, weights))
 
-    def _prepare(self) -> Greeting:
+    def _prepare(self) -> CollectorInfo:
         if self._collector is None:
             self._prepared()
         else:
-            self._collector.restart()
-        return self.hello()
+            self._collector.reset_trials()
+        return self.ping()
 
-    def _prepared(self) -> RemoteCollector:
+    def _prepared(self) -> CollectorWorker:
         if self._collector is None:
             torch.set_num_threads(max(1, int(self._config.remote.cpus_per_collector)))
-            self._collector = RemoteCollector(self._config, seed=self._seed)
+            self._collector = CollectorWorker(self._config, seed=self._seed)
         return self._collector
 
-    def _answered(self, work: Callable[[], _Answer]) -> _Answer | Failure:
+    def _answered(self, work: Callable[[], _Answer]) -> _Answer | CollectorFailure:
         self._busy = True
         try:
             return work()
         except UserError as problem:
-            return Failure(message=str(problem))
+            return CollectorFailure(message=str(problem))
         except Exception as problem:
             what = " ".join(f"{type(problem).__name__}: {problem}".split())
-            return Failure(message=what, trace=traceback.format_exc())
+            return CollectorFailure(message=what, traceback=traceback.format_exc())
         finally:
             self._asked, self._busy = time.monotonic(), False
 

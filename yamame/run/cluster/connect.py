@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from yamame.ops.ranks import Ranks
+from yamame.ops.ranks import DistributedContext
 from yamame.records.errors import UserError
 from yamame.run.config import RunConfig
 
-LOCAL, ANY = "local", "auto"
+LOCAL, AUTO = "local", "auto"
 NAMESPACE = "yamame"
 """Where the collectors' names are unique."""
 
@@ -27,14 +27,14 @@ _AUTHENTICATION = "RAY_AUTH_MODE"
 
 
 @dataclass(frozen=True)
-class Connection:
+class RayConnection:
     """A connection that lasts until it is closed."""
 
     ray: Any
     """The package."""
-    outlives_run: bool
+    is_persistent: bool
     """Whether the cluster goes on when this process ends."""
-    ours: bool
+    owns_cluster: bool
     """Whether it was made here; or else the program had one before."""
 
     @property
@@ -45,32 +45,32 @@ class Connection:
 
     def close(self) -> None:
         """Leave the cluster; one that was begun for the run ends."""
-        if self.ours:
+        if self.owns_cluster:
             self.ray.shutdown()
 
 
-def connect_all(config: RunConfig, ranks: Ranks) -> Connection:
+def connect_ranks(config: RunConfig, ranks: DistributedContext) -> RayConnection:
     """This learner's connection to the cluster of a run: a `local` one is begun by the first for all.
 
     Raises as `connect` does; all ranks call this together.
     """
     cpus = config.collectors * config.remote.cpus_per_collector
-    begins = ranks.is_first or config.cluster != LOCAL
-    connection: Connection | None = None
-    with ranks.together():
+    begins = ranks.is_main or config.cluster != LOCAL
+    connection: RayConnection | None = None
+    with ranks.propagate_failure():
         if begins:
             connection = connect(config.cluster, cpus=cpus)
-    first_address, authentication = ranks.from_first(
+    first_address, authentication = ranks.broadcast_object(
         (connection.address if connection else "", os.environ.get(_AUTHENTICATION, ""))
     )
-    with ranks.together():
+    with ranks.propagate_failure():
         if connection is None:
             os.environ[_AUTHENTICATION] = authentication
-            connection = replace(connect(first_address, cpus=cpus), outlives_run=False)
+            connection = replace(connect(first_address, cpus=cpus), is_persistent=False)
     return connection
 
 
-def connect(address: str, *, cpus: float) -> Connection:
+def connect(address: str, *, cpus: float) -> RayConnection:
     """Join the cluster at an address, or with `local` begin one that has room for so many cores' work.
 
     `UserError` where Ray is not installed, and where nobody answers at the address.
@@ -79,10 +79,10 @@ def connect(address: str, *, cpus: float) -> Connection:
     try:
         import ray
     except ImportError as missing:
-        raise UserError(f"--cluster {address} needs Ray: pip install 'yamame[ray]'") from missing
+        raise UserError(f"--ray.address {address} needs Ray: pip install 'yamame[ray]'") from missing
     if ray.is_initialized():
-        return Connection(ray, outlives_run=True, ours=False)
-    if address not in (LOCAL, ANY):
+        return RayConnection(ray, is_persistent=True, owns_cluster=False)
+    if address not in (LOCAL, AUTO):
         _knock(address)
     options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
@@ -93,10 +93,10 @@ def connect(address: str, *, cpus: float) -> Connection:
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
         why = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         raise UserError(
-            f"--cluster {address} cannot be joined ({why}): is it running? If it asks for Ray's token, set "
+            f"--ray.address {address} cannot be joined ({why}): is it running? If it asks for Ray's token, set "
             f"{_AUTHENTICATION}=token; see `ray status`"
         ) from problem
-    return Connection(ray, outlives_run=address != LOCAL, ours=True)
+    return RayConnection(ray, is_persistent=address != LOCAL, owns_cluster=True)
 
 
 def _knock(address: str) -> None:
@@ -104,12 +104,12 @@ def _knock(address: str) -> None:
     host, _, port = address.removeprefix(_CLIENT).partition(":")
     default = _CLIENT_PORT if address.startswith(_CLIENT) else _PORT
     if not host or not (port or str(default)).isdigit():
-        raise UserError(f"--cluster {address} is no address: give local, auto, HOST:PORT or ray://HOST:PORT")
+        raise UserError(f"--ray.address {address} is no address: give local, auto, HOST:PORT or ray://HOST:PORT")
     try:
         socket.create_connection((host, int(port or default)), timeout=_KNOCK_SECONDS).close()
     except (OSError, OverflowError) as problem:
         raise UserError(
-            f"--cluster {address} does not answer ({problem}): is it running, and can this machine reach it?"
+            f"--ray.address {address} does not answer ({problem}): is it running, and can this machine reach it?"
         ) from problem
 
 

@@ -8,79 +8,79 @@ from uuid import uuid4
 
 from yamame.records.errors import UserError
 from yamame.records.fault import Fault
-from yamame.rollout.lines import Lines
+from yamame.rollout.lines import RateLimitedPrinter
 from yamame.run.cluster.actor import CollectorActor
-from yamame.run.cluster.connect import NAMESPACE, Connection
-from yamame.run.cluster.keep_alive import KeepAlive
-from yamame.run.cluster.member import Call, Member
-from yamame.run.cluster.orders import Failure, Greeting, Harvest, Order, Weights
+from yamame.run.cluster.connect import NAMESPACE, RayConnection
+from yamame.run.cluster.keep_alive import Heartbeat
+from yamame.run.cluster.member import Call, CollectorHandle
+from yamame.run.cluster.orders import CollectorFailure, CollectorInfo, CollectResult, CollectRequest, PolicyWeights
 from yamame.run.config import RunConfig
 
-SILENCE_SECONDS = 600.0
+NO_RESPONSE_TIMEOUT_SECONDS = 600.0
 """A run that hears of no collector for so long ends."""
 _ROOM_SECONDS = 30.0
 """It is told of collectors that have waited so long for room."""
 
-Answers = list[tuple[Order, Harvest | Fault]]
+Results = list[tuple[CollectRequest, CollectResult | Fault]]
 """Orders and what came of them: a harvest, or what the environments of a collector did that it did not survive."""
 
 
-class Fleet:
+class CollectorPool:
     """The collectors of one learner, `config` being its share of the run. Use it from one thread at a time.
 
     In a cluster that outlives this process the collectors do so as well, under names that begin with `name`, for
-    `remote.keep_seconds`: a next process of the run with the same name takes them over, and has of their work only what
+    `ray.orphan_timeout_seconds`: a next process of the run with the same name takes them over, and has of their work only what
     it ordered itself.
     """
 
-    def __init__(self, config: RunConfig, connection: Connection, *, rank: int, restarts: int) -> None:
+    def __init__(self, config: RunConfig, connection: RayConnection, *, rank: int, restarts: int) -> None:
         self.config, self._connection, self._ray = config, connection, connection.ray
-        self.members = [Member(index) for index in range(config.collectors)]
-        self.replaced = 0
+        self.members = [CollectorHandle(index) for index in range(config.collectors)]
+        self.num_replaced = 0
         """Collectors that were lost."""
-        self._rank, self._restarts, self._begun = rank, restarts, 0
+        self._rank, self._restarts, self._started = rank, restarts, 0
         self._name, self._learner = "", uuid4().hex
         self._weights: Any = None
         self._silent_seconds = 0.0
-        self._losses, self._room = Lines(), Lines(at_once=1)
-        self._keep_alive = KeepAlive(config.remote.keep_seconds) if connection.outlives_run else None
+        self._losses, self._room = RateLimitedPrinter(), RateLimitedPrinter(at_once=1)
+        self._keep_alive = Heartbeat(config.remote.keep_seconds) if connection.is_persistent else None
         self._remote_class = self._ray.remote(CollectorActor)
         self._config_in_store: Any = None
 
     @property
-    def ready(self) -> list[Member]:
+    def ready(self) -> list[CollectorHandle]:
         """Collectors that work, those with the fewest orders first."""
         able = [member for member in self.members if member.phase == "ready"]
         return sorted(able, key=lambda member: len(member.calls))
 
     @property
-    def orders(self) -> Iterator[Order]:
+    def pending_requests(self) -> Iterator[CollectRequest]:
         """All that are not answered."""
-        return (order for member in self.members for order in member.orders)
+        return (order for member in self.members for order in member.pending_requests)
 
-    def begin(self, name: str) -> None:
+    def start(self, name: str) -> None:
         """Take over the collectors of an earlier process of the run, and begin those that are missing."""
         self._name = f"yamame-{name}-{self._rank}"
         self._config_in_store = self._ray.put(self.config)
-        if self._connection.outlives_run:
+        if self._connection.is_persistent:
             self._take_over()
         self._fill_places()
 
-    def hand_out(self, weights: Weights) -> None:
+    def publish_weights(self, weights: PolicyWeights) -> None:
         """The weights of all orders from now on."""
         self._weights = self._ray.put(weights)
 
-    def send(self, member: Member, order: Order) -> None:
+    def submit(self, member: CollectorHandle, order: CollectRequest) -> None:
         """Give a collector that is `ready` something to do."""
-        member.call(Call(member.actor.work.remote(order, self._weights, self._learner), order))
+        member.push_call(Call(member.actor.work.remote(order, self._weights, self._learner), order))
 
-    def answers(self, seconds: float) -> Answers:
+    def poll(self, seconds: float) -> Results:
         """What was done, once some of it is or so much time has passed; and look after those that do not answer.
 
         `UserError` where a collector cannot be what the user wants, and where none has answered for long.
         """
         began = time.monotonic()
-        answers: Answers = []
+        answers: Results = []
         heard, wait = False, seconds
         while ready := self._answered(wait):
             heard, wait = True, 0.0
@@ -90,7 +90,7 @@ class Fleet:
             self._look_after(member)
         self._fill_places()
         self._silent_seconds = 0.0 if heard else self._silent_seconds + time.monotonic() - began
-        if self._silent_seconds > SILENCE_SECONDS:
+        if self._silent_seconds > NO_RESPONSE_TIMEOUT_SECONDS:
             raise self._nobody_answers()
         return answers
 
@@ -99,10 +99,10 @@ class Fleet:
         if self._keep_alive:
             self._keep_alive.close()
         for member in self.members:
-            member.end(self._ray)
+            member.kill(self._ray)
         self._connection.close()
 
-    def _answered(self, seconds: float) -> list[Member]:
+    def _answered(self, seconds: float) -> list[CollectorHandle]:
         """Those whose first call has its answer, here in this process."""
         first = {member.calls[0].answer: member for member in self.members if member.calls}
         if not first:
@@ -111,74 +111,74 @@ class Fleet:
         try:
             ready, _ = self._ray.wait(list(first), num_returns=1, timeout=seconds)
         except (ConnectionError, self._ray.exceptions.RaySystemError) as problem:
-            raise UserError(f"--cluster {self.config.cluster} is gone ({' '.join(str(problem).split())})") from problem
+            raise UserError(f"--ray.address {self.config.cluster} is gone ({' '.join(str(problem).split())})") from problem
         return [first[answer] for answer in ready]
 
-    def _take(self, member: Member) -> Answers:
-        call = member.answered()
+    def _take(self, member: CollectorHandle) -> Results:
+        call = member.pop_call()
         try:
             answer = self._ray.get(call.answer, timeout=self.config.remote.timeout_seconds)
         except self._ray.exceptions.RayError as problem:
             self._lose(member, _why(problem))
             return []
         match answer:
-            case Greeting() if member.phase == "placing":
-                member.phase, member.where = "preparing", f"process {answer.pid} on {answer.host}"
-                member.call(Call(member.actor.prepare.remote(self._learner)))
-            case Greeting():
+            case CollectorInfo() if member.phase == "placing":
+                member.phase, member.location = "preparing", f"process {answer.pid} on {answer.host}"
+                member.push_call(Call(member.actor.prepare.remote(self._learner)))
+            case CollectorInfo():
                 member.phase = "ready"
-            case Failure(trace=""):
+            case CollectorFailure(traceback=""):
                 raise UserError(f"{member.name}: {answer.message}")
-            case Failure():
+            case CollectorFailure():
                 return self._give_up(member, call, answer)
-            case Harvest() if call.order and answer.number == call.order.number:
-                member.worked()
+            case CollectResult() if call.order and answer.request_id == call.order.request_id:
+                member.mark_healthy()
                 return [(call.order, answer)]
             case _:
                 self._lose(member, "it answered something else than it was asked")
         return []
 
-    def _give_up(self, member: Member, call: Call, failure: Failure) -> Answers:
+    def _give_up(self, member: CollectorHandle, call: Call, failure: CollectorFailure) -> Results:
         """Lose a collector whose own environments or policy have failed in a way that it cannot mend."""
         message = f"{member.name}: {failure.message}"
         self._lose(member, failure.message)
         if call.order is None:
-            print(failure.trace, file=sys.stderr)
+            print(failure.traceback, file=sys.stderr)
             raise UserError(f"{message} (its environments cannot be built: mend them)")
-        return [(call.order, Fault(kind="raised", message=message, trace=failure.trace))]
+        return [(call.order, Fault(kind="exception", message=message, traceback=failure.traceback))]
 
-    def _look_after(self, member: Member) -> None:
+    def _look_after(self, member: CollectorHandle) -> None:
         remote, waited = self.config.remote, member.waited
         match member.phase:
             case "ready" if waited > remote.timeout_seconds:
-                self._lose(member, f"it has not answered for {waited:.0f} s (--remote.timeout-seconds)")
+                self._lose(member, f"it has not answered for {waited:.0f} s (--ray.collect-timeout-seconds)")
             case "preparing" if waited > remote.start_seconds:
-                self._lose(member, f"it was not ready after {waited:.0f} s (--remote.start-seconds)")
+                self._lose(member, f"it was not ready after {waited:.0f} s (--ray.startup-timeout-seconds)")
             case "placing" if waited > min(_ROOM_SECONDS, remote.start_seconds):
                 if not self._has_room():
                     self._tell_of_room()
                 elif waited > remote.start_seconds:
-                    self._lose(member, f"it did not begin in {waited:.0f} s (--remote.start-seconds)")
+                    self._lose(member, f"it did not begin in {waited:.0f} s (--ray.startup-timeout-seconds)")
 
-    def _lose(self, member: Member, why: str) -> None:
-        self._losses.tell(f"{member.name} is lost, another takes its place: {why}")
-        self.replaced += 1
+    def _lose(self, member: CollectorHandle, why: str) -> None:
+        self._losses.print(f"{member.name} is lost, another takes its place: {why}")
+        self.num_replaced += 1
         if self._keep_alive:
-            self._keep_alive.without(member.actor)
-        member.lose(self._ray)
+            self._keep_alive.remove(member.actor)
+        member.fail(self._ray)
 
     def _fill_places(self) -> None:
         for member in self.members:
-            if member.is_due:
+            if member.should_start:
                 self._take_in(member, self._new_actor(member.index))
 
-    def _take_in(self, member: Member, actor: Any) -> None:
-        member.take_in(actor)
+    def _take_in(self, member: CollectorHandle, actor: Any) -> None:
+        member.attach(actor)
         if self._keep_alive:
-            self._keep_alive.and_of(actor)
+            self._keep_alive.add(actor)
 
     def _new_actor(self, index: int) -> Any:
-        number, self._begun = self._begun, self._begun + 1
+        number, self._started = self._started, self._started + 1
         remote, keep_seconds = self.config.remote, None
         options = {
             "num_cpus": remote.cpus_per_collector,
@@ -187,7 +187,7 @@ class Fleet:
             "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
         }
-        if self._connection.outlives_run:
+        if self._connection.is_persistent:
             keep_seconds = remote.keep_seconds
             name = f"{self._name}-{index}-{self._restarts}-{number}"
             options |= {"name": name, "namespace": NAMESPACE, "lifetime": "detached"}
@@ -197,7 +197,7 @@ class Fleet:
     def _take_over(self) -> None:
         """Adopt the newest actor of each place; others of the name would be in the way."""
         for place, _, number, name in sorted(self._left_behind(), reverse=True):
-            self._begun = max(self._begun, number + 1)
+            self._started = max(self._started, number + 1)
             try:
                 actor = self._ray.get_actor(name, namespace=NAMESPACE)
             except ValueError:  # it has just ended
@@ -222,7 +222,7 @@ class Fleet:
 
     def _tell_of_room(self) -> None:
         waiting = sum(member.phase == "placing" for member in self.members)
-        self._room.tell(
+        self._room.print(
             f"{waiting} of {len(self.members)} collectors wait for room in the cluster ({self._needs()} each): "
             "they join when nodes do"
         )
@@ -234,7 +234,7 @@ class Fleet:
 
     def _nobody_answers(self) -> UserError:
         return UserError(
-            f"no collector has answered for {SILENCE_SECONDS / 60:.0f} minutes: see with `ray status` whether the "
+            f"no collector has answered for {NO_RESPONSE_TIMEOUT_SECONDS / 60:.0f} minutes: see with `ray status` whether the "
             f"cluster has room for them ({self._needs()} each), and whether yamame is installed on its nodes"
         )
 

@@ -8,7 +8,7 @@ _TIMES = 4
 """So often in `keep_seconds` each is greeted."""
 
 
-class KeepAlive:
+class Heartbeat:
     """A thread that says hello to actors."""
 
     def __init__(self, keep_seconds: float) -> None:
@@ -17,11 +17,11 @@ class KeepAlive:
         self._thread = threading.Thread(target=self._greet, args=(keep_seconds / _TIMES,), daemon=True)
         self._thread.start()
 
-    def and_of(self, actor: Any) -> None:
+    def add(self, actor: Any) -> None:
         """Greet one more."""
         self._actors = [*self._actors, actor]
 
-    def without(self, actor: Any) -> None:
+    def remove(self, actor: Any) -> None:
         """Greet one less."""
         self._actors = [other for other in self._actors if other is not actor]
 

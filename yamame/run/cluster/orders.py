@@ -11,7 +11,7 @@ from yamame.records.trajectory import Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weights:
+class PolicyWeights:
     """What acting needs of an agent."""
 
     name: str
@@ -22,12 +22,12 @@ class Weights:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class CollectRequest:
     """Work for one collector."""
 
-    number: int
+    request_id: int
     """No other order of the same learner has it."""
-    refresh: int
+    weight_sync: int
     """Which refresh of the policy the weights are from, counted by the learner."""
     vector_steps: int
     """At most so many steps of all the collector's environments."""
@@ -39,10 +39,10 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Harvest:
+class CollectResult:
     """What an order gave."""
 
-    number: int
+    request_id: int
     """The order's."""
     version: int
     """Of the weights that acted."""
@@ -51,7 +51,7 @@ class Harvest:
     """Transitions that were made."""
     trajectories: Sequence[Trajectory]
     """The trials that ended, in their order; they may have begun under earlier orders."""
-    finished: int
+    num_finished: int
     """How many of them came to their end, and were not cut short by a fault."""
     faults: Sequence[Fault]
     seconds: float
@@ -61,16 +61,16 @@ class Harvest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class CollectorFailure:
     """What a collector answers that cannot do what it is told."""
 
     message: str
-    trace: str = ""
+    traceback: str = ""
     """Empty where the user can mend it (`UserError`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Greeting:
+class CollectorInfo:
     """Where a collector is."""
 
     host: str

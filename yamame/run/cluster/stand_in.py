@@ -8,17 +8,17 @@ from uuid import uuid4
 
 from yamame.model.agent import Agent
 from yamame.records.fault import Fault
-from yamame.records.interfaces import TrialEnvironments
+from yamame.records.interfaces import TrialVectorEnv
 from yamame.records.resumable import State
 from yamame.records.trajectory import Trajectory
-from yamame.rollout.faults import Faults
-from yamame.run.cluster.measures import Measures
-from yamame.run.cluster.orders import Harvest, Order, Weights
-from yamame.run.cluster.weights import acting_tensors
+from yamame.rollout.faults import FaultMonitor
+from yamame.run.cluster.measures import PoolMetrics
+from yamame.run.cluster.orders import CollectResult, CollectRequest, PolicyWeights
+from yamame.run.cluster.weights import actor_state
 from yamame.run.config import RunConfig
 
 if TYPE_CHECKING:
-    from yamame.run.cluster.fleet import Fleet
+    from yamame.run.cluster.fleet import CollectorPool
 
 _ORDERS_EACH = 2
 """One that a collector works off and one that waits, so that no collector waits for the learner."""
@@ -27,44 +27,44 @@ _ORDER_SECONDS = 1.0
 _POLL_SECONDS = 0.25
 
 
-class RemoteCollectors:
+class RayCollector:
     """A collector whose vector steps are made elsewhere: each is over when as many environment steps have come in.
 
-    Never more is ordered than `remote.rounds_behind` rounds take, and nothing beyond the end of the run. Trials that
+    Never more is ordered than `ray.max_policy_lag` rounds take, and nothing beyond the end of the run. Trials that
     came of what was ordered more refreshes ago than that are dropped, but the steps made are counted. `environments`
     are only looked at.
     """
 
-    def __init__(self, fleet: "Fleet", environments: TrialEnvironments, config: RunConfig) -> None:
+    def __init__(self, fleet: "CollectorPool", environments: TrialVectorEnv, config: RunConfig) -> None:
         self.environments = environments
         self.env_steps = 0
         """Transitions so far of this learner's collectors: all that was taken, and nothing else."""
-        self.env_steps_elsewhere = 0
+        self.remote_env_steps = 0
         """Those of other learners' collectors."""
-        self.faults = Faults(config.faults)
-        self.fleet, self.config = fleet, config
+        self.faults = FaultMonitor(config.fault_tolerance)
+        self.pool, self.config = fleet, config
         self.name = uuid4().hex[:12]
         """Of the run, in all its processes."""
-        self.measures = Measures()
+        self.pool_metrics = PoolMetrics()
         self._refreshes = 0
         self._version = -1
         self._credit = 0
         """Environment steps that were taken beyond the vector steps made, faults counted as if they had been none."""
-        self._arrived: deque[tuple[Order, Harvest]] = deque()
+        self._arrived: deque[tuple[CollectRequest, CollectResult]] = deque()
         self._numbers = itertools.count()
 
-    def refresh(self, agent: Agent, *, version: int) -> None:
+    def publish(self, agent: Agent, *, version: int) -> None:
         """Let collectors act with an agent's present weights from now on."""
         if not self._refreshes:
-            self.fleet.begin(self.name)
+            self.pool.start(self.name)
         self._refreshes += 1
         if version == self._version:
             return
         began = time.monotonic()
-        tensors = acting_tensors(agent)
-        self.fleet.hand_out(Weights(name=uuid4().hex, version=version, tensors=tensors))
+        tensors = actor_state(agent)
+        self.pool.publish_weights(PolicyWeights(name=uuid4().hex, version=version, tensors=tensors))
         self._version = version
-        self.measures.handed_out(sum(array.nbytes for array in tensors.values()), time.monotonic() - began)
+        self.pool_metrics.record_weight_sync(sum(array.nbytes for array in tensors.values()), time.monotonic() - began)
 
     def step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
         """Take what makes a vector step of all environments full, with index 0 for each trial that has ended.
@@ -75,8 +75,8 @@ class RemoteCollectors:
         if not self._is_full():
             self._give_orders(deterministic)
             began = time.monotonic()
-            answers = self.fleet.answers(_POLL_SECONDS)
-            self.measures.waited(time.monotonic() - began)
+            answers = self.pool.poll(_POLL_SECONDS)
+            self.pool_metrics.record_wait(time.monotonic() - began)
             for order, answer in answers:
                 self._sort(order, answer)
             self._give_orders(deterministic)
@@ -84,50 +84,50 @@ class RemoteCollectors:
 
     def close(self) -> None:
         """End the collectors."""
-        self.fleet.close()
+        self.pool.close()
         self.environments.close()
 
     def counts(self) -> dict[str, float]:
         """How many collectors work, and what went wrong with them, with their environments and with harvests."""
         return {
             **self.faults.metrics(),
-            "cluster/collectors": float(len(self.fleet.ready)),
-            "cluster/replaced": float(self.fleet.replaced),
-            "cluster/dropped_harvests": float(self.measures.dropped),
+            "collectors/num_ready": float(len(self.pool.ready)),
+            "collectors/num_replaced": float(self.pool.num_replaced),
+            "collectors/num_stale_dropped": float(self.pool_metrics.num_dropped),
         }
 
     def metrics(self) -> dict[str, float]:
         """What was measured since the last call."""
-        return self.measures.taken()
+        return self.pool_metrics.pop()
 
     def state_dict(self) -> State:
         """The clock; trials in flight are the collectors' own."""
         state = {"env_steps": self.env_steps, "credit": self._credit, "name": self.name}
-        return {**state, "faults": self.faults.state_dict(), "replaced": self.fleet.replaced}
+        return {**state, "faults": self.faults.state_dict(), "replaced": self.pool.num_replaced}
 
     def load_state_dict(self, state: State) -> bool:
         """Go on where `state_dict` was taken, with the same collectors if they still live."""
         self.env_steps, self._credit, self.name = state["env_steps"], state["credit"], state["name"]
         self.faults.load_state_dict(state["faults"])
-        self.fleet.replaced = state["replaced"]
+        self.pool.num_replaced = state["replaced"]
         return True
 
     def _give_orders(self, deterministic: bool) -> None:
         each = self.config.num_envs // self.config.collectors
         round_steps = -(-self.config.round_env_steps // self.config.num_envs)
         wanted = self._wanted(each, round_steps)
-        able = deque(member for member in self.fleet.ready if len(member.calls) < _ORDERS_EACH)
+        able = deque(member for member in self.pool.ready if len(member.calls) < _ORDERS_EACH)
         while able and wanted > 0:
             member = able.popleft()
-            order = Order(
-                number=next(self._numbers),
-                refresh=self._refreshes,
+            order = CollectRequest(
+                request_id=next(self._numbers),
+                weight_sync=self._refreshes,
                 vector_steps=min(-(-wanted // each), -(-round_steps // _ORDERS_EACH)),
                 seconds=_ORDER_SECONDS,
-                env_steps=self.env_steps + self.env_steps_elsewhere,
+                env_steps=self.env_steps + self.remote_env_steps,
                 deterministic=deterministic,
             )
-            self.fleet.send(member, order)
+            self.pool.submit(member, order)
             wanted -= order.vector_steps * each
             if len(member.calls) < _ORDERS_EACH:
                 able.append(member)
@@ -135,7 +135,7 @@ class RemoteCollectors:
     def _wanted(self, each: int, round_steps: int) -> int:
         """Environment steps to order now."""
         coming = each * (
-            sum(order.vector_steps for order in self.fleet.orders)
+            sum(order.vector_steps for order in self.pool.pending_requests)
             + sum(harvest.vector_steps for _, harvest in self._arrived)
         )
         ahead = self.config.remote.rounds_behind * round_steps * self.config.num_envs
@@ -144,11 +144,11 @@ class RemoteCollectors:
     @property
     def _end(self) -> int:
         """Environment steps of this learner in the whole run."""
-        return -(-self.config.env_steps // self.config.learners)
+        return -(-self.config.env_steps // self.config.num_learners)
 
-    def _sort(self, order: Order, answer: Harvest | Fault) -> None:
+    def _sort(self, order: CollectRequest, answer: CollectResult | Fault) -> None:
         if isinstance(answer, Fault):
-            self.faults.count([answer], finished=0, worked=False)
+            self.faults.record_faults([answer], finished=0, worked=False)
         else:
             self._arrived.append((order, answer))
 
@@ -166,25 +166,25 @@ class RemoteCollectors:
             order, harvest = self._arrived.popleft()
             self._credit += harvest.vector_steps * each
             self.env_steps += harvest.env_steps
-            self.faults.count(harvest.faults, finished=harvest.finished, worked=harvest.env_steps > 0)
-            if self._refreshes - order.refresh > self.config.remote.rounds_behind:
-                self.measures.dropped += 1
+            self.faults.record_faults(harvest.faults, finished=harvest.num_finished, worked=harvest.env_steps > 0)
+            if self._refreshes - order.weight_sync > self.config.remote.rounds_behind:
+                self.pool_metrics.num_dropped += 1
                 continue
-            self.measures.harvested(harvest, self._version)
+            self.pool_metrics.record_result(harvest, self._version)
             taken += [(0, trajectory) for trajectory in harvest.trajectories]
         self._credit = max(0, self._credit - num_envs)
         return taken
 
 
-class Broadcast:
+class WeightPublisher:
     """A policy that acts elsewhere: what a run does with its policy, it does with the collectors' ones."""
 
-    def __init__(self, collectors: RemoteCollectors) -> None:
+    def __init__(self, collectors: RayCollector) -> None:
         self._collectors = collectors
 
-    def refresh(self, agent: Agent, *, version: int) -> None:
+    def load_weights(self, agent: Agent, *, version: int) -> None:
         """Let collectors act with an agent's present weights from now on."""
-        self._collectors.refresh(agent, version=version)
+        self._collectors.publish(agent, version=version)
 
     def state_dict(self) -> State:
         """Nothing: memories are the collectors' own."""

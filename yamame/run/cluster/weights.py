@@ -11,7 +11,7 @@ from yamame.model.agent import Agent
 _ACTING = ("timestep_encoder.", "trajectory_encoder.", "actor.")
 
 
-def acting_tensors(agent: Agent) -> dict[str, Shaped[np.ndarray, "..."]]:
+def actor_state(agent: Agent) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Copies of encoders and actor, by name; neither critics nor slow copies."""
     return {
         name: tensor.detach().cpu().numpy().copy()
@@ -20,8 +20,8 @@ def acting_tensors(agent: Agent) -> dict[str, Shaped[np.ndarray, "..."]]:
     }
 
 
-def take_over(agent: Agent, tensors: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
-    """Let an agent act as the one whose `acting_tensors` these are. Raises `ValueError` for another network's."""
+def load_actor_state(agent: Agent, tensors: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
+    """Let an agent act as the one whose `actor_state` these are. Raises `ValueError` for another network's."""
     expected = {name for name in agent.state_dict() if name.startswith(_ACTING)}
     if expected != set(tensors):
         raise ValueError(f"not the weights of this network: {sorted(expected ^ set(tensors))}")

@@ -23,7 +23,7 @@ export async function mount(element, argument) {
 async function newest() {
   const { runs } = await ask("/api/runs");
   const running = runs.filter(({ state }) => state === "running");
-  const last = runs.reduce((best, run) => (!best || run.changed > best.changed ? run : best), null);
+  const last = runs.reduce((best, run) => (!best || run.modified_time > best.modified_time ? run : best), null);
   return (running.length ? running.slice(0, 10) : last ? [last] : []).map(({ id }) => id);
 }
 
@@ -43,11 +43,11 @@ class Curves {
 
   async begin() {
     this.legend = h("div", { class: "lines" });
-    this.problems = h("div", { class: "problems", hidden: true });
+    this.warnings = h("div", { class: "warnings", hidden: true });
     this.sections = h("div", { class: "sections" });
     this.live = h("span", { class: "live", hidden: true }, "live");
     this.element.append(
-      h("div", { class: "head" }, h("h1", {}, "Curves"), this.live, this.controls()), this.legend, this.problems, this.sections);
+      h("div", { class: "head" }, h("h1", {}, "Curves"), this.live, this.controls()), this.legend, this.warnings, this.sections);
     this.watch = new IntersectionObserver((entries) => this.seen(entries), { rootMargin: "250px" });
     this.resize = new ResizeObserver(() => this.redraw());
     this.resize.observe(this.sections);
@@ -91,26 +91,26 @@ class Curves {
   /** Ask whether there is something new, and show it. */
   async look() {
     const answer = await ask("/api/curves/panels", { runs: this.runs.join(","), grouped: +this.settings.grouped, known: this.version });
-    this.problems.hidden = !answer.problems.length;
-    this.problems.replaceChildren(...answer.problems.slice(0, 12).map((problem) => h("p", {}, problem)));
+    this.warnings.hidden = !answer.warnings.length;
+    this.warnings.replaceChildren(...answer.warnings.slice(0, 12).map((problem) => h("p", {}, problem)));
     if (!answer.lines) return;
     this.version = answer.version;
     this.lines = answer.lines;
     this.live.hidden = !answer.lines.some(({ running }) => running);
     this.showLegend();
-    const structure = JSON.stringify([answer.sections, answer.lines.map(({ who }) => who)]);
+    const structure = JSON.stringify([answer.sections, answer.lines.map(({ series_id }) => series_id)]);
     if (structure !== this.structure) { this.structure = structure; this.build(answer.sections); } else this.refill();
   }
 
   showLegend() {
     const { dark } = theme();
-    this.colours = new Map(this.lines.map(({ who }, index) => [who, colour(index, dark)]));
-    this.legend.replaceChildren(...this.lines.map(({ who, label, runs, running }) => h("span", { class: "chip" + (this.hidden.has(who) ? " off" : "") },
+    this.colours = new Map(this.lines.map(({ series_id }, index) => [series_id, colour(index, dark)]));
+    this.legend.replaceChildren(...this.lines.map(({ series_id, label, runs, running }) => h("span", { class: "chip" + (this.hidden.has(series_id) ? " off" : "") },
       h("button", { type: "button", title: `${runs.map(({ name, state }) => `${name}: ${state}`).join("\n")}\n\nshow or hide`, onclick: () => {
-        if (!this.hidden.delete(who)) this.hidden.add(who);
+        if (!this.hidden.delete(series_id)) this.hidden.add(series_id);
         this.showLegend();
         this.refill();
-      } }, swatch(this.colours.get(who)), h("span", { class: "name" }, label), running ? h("i", { class: "dot running", title: "running" }) : null),
+      } }, swatch(this.colours.get(series_id)), h("span", { class: "name" }, label), running ? h("i", { class: "dot running", title: "running" }) : null),
       this.lines.length > 1 ? h("button", { type: "button", class: "away", title: "leave out", "aria-label": `leave out ${label}`, onclick: () => {
         const gone = new Set(runs.map(({ id }) => id));
         location.hash = `#/curves/${this.runs.filter((id) => !gone.has(id)).join(",")}`;
@@ -130,8 +130,8 @@ class Curves {
   /** A card; of a family one for each line, since there its colours are its members'. */
   cardsOf(spec) {
     if (spec.keys.length === 1) return [new Panel(spec)];
-    return this.lines.slice(0, MOST_FAMILIES).map(({ who, label }) =>
-      new Panel({ ...spec, who, legend: true, about: this.lines.length > 1 ? label : spec.about }));
+    return this.lines.slice(0, MOST_FAMILIES).map(({ series_id, label }) =>
+      new Panel({ ...spec, series_id, legend: true, about: this.lines.length > 1 ? label : spec.about }));
   }
 
   seen(entries) {
@@ -172,13 +172,13 @@ class Curves {
     const { curves } = await ask("/api/curves", {
       runs: this.runs.join(","), key: keys, x: settings.axis, smoothing: SMOOTHING[settings.smoothing], grouped: +settings.grouped, points: 400 });
     const context = { axis: AXES[settings.axis], log: settings.log, runs: this.runs };
-    const labels = new Map(this.lines.map(({ who, label }) => [who, label]));
+    const labels = new Map(this.lines.map(({ series_id, label }) => [series_id, label]));
     for (const panel of panels) {
       panel.filled = state;
-      const { keys: own, who } = panel.spec;
+      const { keys: own, series_id } = panel.spec;
       const series = own.length === 1
-        ? curves[own[0]].filter((one) => !this.hidden.has(one.who)).map((one) => ({ ...one, label: labels.get(one.who), colour: this.colours.get(one.who) }))
-        : own.flatMap((key, index) => curves[key].filter((one) => one.who === who).map((one) => ({ ...one, low: null, high: null, label: memberOf(key), colour: shade(index / (own.length - 1), dark) })));
+        ? curves[own[0]].filter((one) => !this.hidden.has(one.series_id)).map((one) => ({ ...one, label: labels.get(one.series_id), colour: this.colours.get(one.series_id) }))
+        : own.flatMap((key, index) => curves[key].filter((one) => one.series_id === series_id).map((one) => ({ ...one, low: null, high: null, label: memberOf(key), colour: shade(index / (own.length - 1), dark) })));
       panel.show(series, context);
     }
   }
@@ -188,7 +188,7 @@ class Curves {
   }
 }
 
-const memberOf = (key) => key.replace(/^.*_(attempt|discount)_/, (_, kind) => (kind === "attempt" ? "attempt " : "γ "));
+const memberOf = (key) => key.replace(/^.*_(attempt|gamma)_/, (_, kind) => (kind === "attempt" ? "attempt " : "γ "));
 
 function remembered() {
   const usual = { axis: "env_steps", smoothing: 0, grouped: true, log: false };

@@ -36,7 +36,7 @@ export function mostLookedPanel(clock) {
   const { trial } = clock;
   const list = h("ol", { class: "r-tops" }), none = h("p", { class: "soft" }, "Nothing yet: the trial begins here.");
   const element = h("section", { class: "r-card r-attention" },
-    h("h2", {}, "Most looked at from here", h("small", {}, "the most that any head gives · click to keep it beside the present one")), none, list);
+    h("h2", {}, "Top attended timesteps", h("small", {}, "the most that any head gives · click to keep it beside the present one")), none, list);
   clock.onChange((moment, pinned) => {
     const looked = moment ? mostLookedSteps(trial, moment) : [];
     none.hidden = looked.length > 0;

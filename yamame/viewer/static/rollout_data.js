@@ -72,7 +72,7 @@ export class Trial {
   /** What was chosen at a step, in words. */
   choice(step) {
     if (step >= this.steps) return "";
-    const taken = this.taken[step];
+    const taken = this.actions_taken[step];
     return this.choices.length ? taken.map((place) => this.actions[place]).join(", ")
       : `(${taken.map((part) => short(part)).join(", ")})`;
   }

@@ -10,7 +10,7 @@ export function actionPanel(clock) {
     h("h2", {}, "Action", h("small", {}, trial.probability ? "probability · ● taken" : "most likely ± deviation · ● taken")),
     h("div", { class: "r-bars" }, rows.map((row) => row.element)));
   clock.onChange((moment) => {
-    const taken = moment < trial.steps ? trial.taken[moment] : [];
+    const taken = moment < trial.steps ? trial.actions_taken[moment] : [];
     for (const row of rows) row.show(moment, taken);
   });
   return { element };
@@ -60,7 +60,7 @@ export function factPanel(clock) {
   const goals = trial.sub_goals.map((text) => h("li", {}, text));
   const element = h("section", { class: "r-card r-now" }, list,
     goals.length ? h("div", { class: "r-goals" }, h("h2", {}, "Instruction"), h("ol", {}, goals)) : null,
-    trial.cut ? h("p", { class: "r-cut" }, `Only the first ${trial.steps.toLocaleString("en")} steps of the trial are shown.`) : null);
+    trial.truncated ? h("p", { class: "r-cut" }, `Only the first ${trial.steps.toLocaleString("en")} steps of the trial are shown.`) : null);
   clock.onChange((moment) => {
     const last = moment === trial.steps;
     values.choice.textContent = last ? "the trial is over" : trial.choice(moment);
@@ -71,8 +71,8 @@ export function factPanel(clock) {
     if (several) values.earned.textContent = short(trial.earned(moment));
     if (trial.success) values.success.textContent = trial.success.slice(0, moment).some(Boolean) ? "yes" : "not yet";
     goals.forEach((goal, place) => {
-      goal.classList.toggle("done", place < trial.done[moment]);
-      goal.classList.toggle("active", place === trial.done[moment]);
+      goal.classList.toggle("done", place < trial.goals_completed[moment]);
+      goal.classList.toggle("active", place === trial.goals_completed[moment]);
     });
   });
   return { element };

@@ -80,7 +80,7 @@ function lanesOf(trial) {
   }
   if (trial.sub_goals.length) {
     lanes.push({ label: "sub-goals", draw: (column) => [svg("line", { x1: 0, x2: trial.moments * column, y1: 15.5, y2: 15.5, class: "base" }),
-      trial.done.map((done, moment) => (moment && done > trial.done[moment - 1]
+      trial.goals_completed.map((done, moment) => (moment && done > trial.goals_completed[moment - 1]
         ? svg("circle", { cx: (moment + 0.5) * column, cy: 8, r: 4, class: "good" }, svg("title", {}, `sub-goal ${done} done at step ${moment}`)) : null))] });
   }
   return lanes;

@@ -3,7 +3,7 @@ import { ask, h, notice, repeat } from "./dom.js";
 import { ago, duration, number, percent, whole } from "./format.js";
 
 const EVERY_SECONDS = 4;
-const ORDER = { running: 0, failed: 1, damaged: 2, stopped: 3, finished: 4 };
+const ORDER = { running: 0, failed: 1, corrupted: 2, stopped: 3, finished: 4 };
 const COLUMNS = [
   { title: "Run", sort: (run) => run.name },
   { title: "State", sort: (run) => ORDER[run.state] },
@@ -13,7 +13,7 @@ const COLUMNS = [
   { title: "Steps/s", sort: (run) => -(run.env_steps_per_second ?? -1), numeric: true },
   { title: "Updates/s", sort: (run) => -(run.updates_per_second ?? -1), numeric: true },
   { title: "Left", sort: (run) => run.seconds_left ?? Infinity, numeric: true },
-  { title: "Changed", sort: (run) => -run.changed, numeric: true },
+  { title: "Changed", sort: (run) => -run.modified_time, numeric: true },
 ];
 const chosen = new Set(); // stays as one goes to the curves and back
 
@@ -32,7 +32,7 @@ class Runs {
     this.grouped = h("input", { type: "checkbox", id: "by-recipe", onchange: () => this.show() });
     this.count = h("span", { class: "soft", id: "count" });
     this.actions = h("div", { class: "actions", hidden: true });
-    this.problems = h("div", { class: "problems", hidden: true });
+    this.warnings = h("div", { class: "warnings", hidden: true });
     this.all = h("input", { type: "checkbox", "aria-label": "Choose all that are shown", onchange: () => this.chooseAll() });
     this.heads = COLUMNS.map((column) => h("th", { class: column.numeric ? "numeric" : null, scope: "col" },
       h("button", { type: "button", onclick: () => this.sort(column) }, column.title)));
@@ -40,7 +40,7 @@ class Runs {
     this.nothing = h("div", {});
     element.append(
       h("div", { class: "head" }, h("h1", {}, "Runs"), this.count, h("div", { class: "controls" }, this.filter, h("label", {}, this.grouped, "Group by recipe"))),
-      this.problems, this.actions, h("div", { class: "card list" }, this.table), this.nothing);
+      this.warnings, this.actions, h("div", { class: "card list" }, this.table), this.nothing);
   }
 
   async look() {
@@ -53,8 +53,8 @@ class Runs {
     }
     this.runs = answer.runs;
     for (const id of chosen) if (!answer.runs.some((run) => run.id === id)) chosen.delete(id);
-    this.problems.hidden = !answer.problems.length;
-    this.problems.replaceChildren(...answer.problems.map((problem) => h("p", {}, problem)));
+    this.warnings.hidden = !answer.warnings.length;
+    this.warnings.replaceChildren(...answer.warnings.map((problem) => h("p", {}, problem)));
     this.show();
   }
 
@@ -65,7 +65,7 @@ class Runs {
 
   shown() {
     const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const text = (run) => [run.name, run.recipe, run.task, run.state, run.why].join(" ").toLowerCase();
+    const text = (run) => [run.name, run.recipe, run.task, run.state, run.reason].join(" ").toLowerCase();
     const { column, backwards } = this.order;
     const runs = this.runs.filter((run) => words.every((word) => text(run).includes(word)));
     return runs.sort((a, b) => (backwards ? -1 : 1) * compare(column.sort(a), column.sort(b)) || compare(a.name, b.name));
@@ -106,22 +106,22 @@ class Runs {
     const looks = JSON.stringify(run), before = this.rows.get(run.id);
     if (before?.looks === looks) {
       before.tick.checked = chosen.has(run.id);
-      before.changed.textContent = ago(run.changed);
+      before.changed.textContent = ago(run.modified_time);
       return before.row;
     }
     const tick = h("input", { type: "checkbox", checked: chosen.has(run.id), "aria-label": `Choose ${run.name}`, onchange: () => {
       if (tick.checked) chosen.add(run.id); else chosen.delete(run.id);
       this.show();
     } });
-    const changed = h("td", { class: "numeric soft", "data-title": "Changed" }, ago(run.changed));
+    const changed = h("td", { class: "numeric soft", "data-title": "Changed" }, ago(run.modified_time));
     const cell = (title, text, about = null) => h("td", { class: "numeric", "data-title": title, title: about }, text);
     const row = h("tr", { "data-run": run.id },
       h("td", { class: "tick" }, tick),
       h("td", { class: "name" }, h("a", { href: `#/curves/${run.id}`, title: "Curves" }, run.name),
         h("div", { class: "soft" }, [run.recipe, plain(run.task) === plain(run.recipe) ? "" : run.task, run.seed === null ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "),
           " ", h("a", { class: "aside", href: `#/rollouts/${run.id}` }, "rollouts")),
-        run.problems.map((problem) => h("div", { class: "problem" }, problem))),
-      h("td", { class: "state" }, h("span", { class: `pill ${run.state}` }, run.state), run.why ? h("div", { class: "why", title: run.why }, run.why) : null),
+        run.warnings.map((problem) => h("div", { class: "problem" }, problem))),
+      h("td", { class: "state" }, h("span", { class: `pill ${run.state}` }, run.state), run.reason ? h("div", { class: "reason", title: run.reason }, run.reason) : null),
       h("td", { class: "steps" }, progress(run)),
       cell("Return", number(run.return_mean), run.return_mean === null ? null : run.return_from === "training" ? "mean of the last training trials" : run.return_from),
       cell("Success", percent(run.success_rate)),
