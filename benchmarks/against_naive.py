@@ -14,15 +14,12 @@ from pathlib import Path
 import torch
 from naive_update import NaiveLearner, PaddedBatch
 
-from yamame.bench.config import describe_config, run_config
-from yamame.bench.learner import LearnerBench, pack_windows
-from yamame.bench.machine import describe_machine
-from yamame.bench.measure import seconds_per_call
-from yamame.bench.options import spell_out_switches
-from yamame.bench.result import BenchResult
-from yamame.records.errors import UserError
-from yamame.run.build import build_components
-from yamame.run.flags import parse_flags
+from yamame.components import build_components
+from yamame.errors import UserError
+from yamame.flags import parse_flags
+from yamame.tools.bench.learner import LearnerBench, pack_windows
+from yamame.tools.bench.measure import BenchResult, describe_machine, seconds_per_call
+from yamame.tools.bench.options import describe_config, run_config, spell_out_switches
 
 
 def main() -> int:

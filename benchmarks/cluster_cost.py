@@ -27,22 +27,21 @@ import torch
 from ray_nodes import cluster_of
 from trajectories import TASKS, own, whole_trials
 
-from yamame.bench.machine import describe_machine, format_machine
-from yamame.bench.sizes import SIZES
-from yamame.environments.tmaze import PassiveTMazeConfig
-from yamame.model.agent import Agent
-from yamame.model.policy import Policy
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import encode
-from yamame.replay.sampler import ReplayConfig
-from yamame.replay.store import LMDBReplayStore
-from yamame.run.build import build_components
-from yamame.run.cluster.weights import actor_state, load_actor_state
-from yamame.run.config import RunConfig
-from yamame.run.defaults import small_agent
-from yamame.run.new_agent import build_agent
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_flags
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.policy import Policy
+from yamame.build_agent import build_agent
+from yamame.components import build_components
+from yamame.config import RunConfig
+from yamame.data.codec import encode
+from yamame.data.sampler import ReplayConfig
+from yamame.data.store import LMDBReplayStore
+from yamame.data.trajectory import Trajectory
+from yamame.distributed.ray.worker import actor_state, load_actor_state
+from yamame.envs.tmaze import PassiveTMazeConfig
+from yamame.presets import small_agent
+from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.tools.bench.measure import describe_machine, format_machine
+from yamame.tools.bench.options import SIZES
 
 ACTORS = (1, 2, 4)
 WAITED_FOR = (10, 100, 1000)

@@ -31,16 +31,14 @@ from cluster_simulation import HERE, work_of
 from gymnasium import spaces
 from ray_nodes import cluster_of
 
-from yamame.bench.machine import describe_machine, format_machine
-from yamame.environments.factory import EnvFnConfig
-from yamame.records.trajectory import Trajectory
-from yamame.run.build import build_components
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.defaults import default_config
-from yamame.run.metrics import read_metrics
-from yamame.run.pace import PaceConfig
-from yamame.run.session import RunMetadata, start
-from yamame.run.sizes import SIZES
+from yamame.components import build_components
+from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.data.trajectory import Trajectory
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.metrics import read_metrics
+from yamame.presets import SIZES, default_config
+from yamame.runs import RunMetadata, start
+from yamame.tools.bench.measure import describe_machine, format_machine
 
 NODES, ENVIRONMENTS, STEPS = (1, 2, 3), 4, 50
 WAIT_SECONDS = 5e-3

@@ -16,7 +16,7 @@ from typing import Any
 from cluster_model import Outcome, simulate
 from cluster_plan import Plan, Work, limits
 
-from yamame.bench.machine import format_machine
+from yamame.tools.bench.measure import format_machine
 
 HERE = Path(__file__).parent
 COLLECTORS = (1, 2, 3, 10, 100, 1000)

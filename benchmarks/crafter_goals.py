@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from yamame.environments.crafter import CrafterConfig
-from yamame.environments.crafter_goals import ACHIEVEMENTS, achievement_goal, goal_text
-from yamame.records.errors import UserError
-from yamame.rollout.confidence import wilson_ci95
-from yamame.run.drawing import figure_axes
-from yamame.run.session import evaluate_run, read_config
+from yamame.confidence import wilson_ci95
+from yamame.envs.crafter.config import CrafterConfig
+from yamame.envs.crafter.goals import ACHIEVEMENTS, achievement_goal, goal_text
+from yamame.errors import UserError
+from yamame.runs import evaluate_run, read_config
+from yamame.tools.plots import figure_axes
 
 FIGURE_9 = (
     "place table",

@@ -19,11 +19,11 @@ import torch
 from jaxtyping import Float32
 from played_trials import open_run, play, report_command
 
-from yamame.environments.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT, PackageDeliveryConfig
-from yamame.model.agent import Agent
-from yamame.records.errors import UserError
-from yamame.records.trajectory import Trajectory
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.agent import Agent
+from yamame.data.packing import Window, pack
+from yamame.data.trajectory import Trajectory
+from yamame.envs.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT, PackageDeliveryConfig
+from yamame.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,17 +16,9 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
-from yamame.environments.package_delivery import (
-    DROPS,
-    FIRST_DROP,
-    FORWARD,
-    LEFT,
-    NO_PACKAGE,
-    RIGHT,
-    PackageDeliveryConfig,
-)
-from yamame.records.errors import UserError
-from yamame.records.goals import INSTRUCTION_LEAF
+from yamame.data.goals import INSTRUCTION_LEAF
+from yamame.envs.package_delivery import DROPS, FIRST_DROP, FORWARD, LEFT, NO_PACKAGE, RIGHT, PackageDeliveryConfig
+from yamame.errors import UserError
 
 AT_ONCE = 1000
 """Trials played together."""
@@ -79,7 +71,9 @@ class Courier:
         turned = np.flatnonzero((self._action == LEFT) | (self._action == RIGHT))
         taken = self._action[turned]
         self._right_side[turned, position[turned]] = np.where(passed[turned], taken, LEFT + RIGHT - taken)
-        failed = np.flatnonzero((self._action >= FIRST_DROP) & (self._action < NO_PACKAGE) & (now[:, 1] == before[:, 1]))
+        failed = np.flatnonzero(
+            (self._action >= FIRST_DROP) & (self._action < NO_PACKAGE) & (now[:, 1] == before[:, 1])
+        )
         self._may_drop[failed, self._action[failed] - FIRST_DROP] = False
 
 

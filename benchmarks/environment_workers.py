@@ -17,15 +17,14 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
-from yamame.environments.adapters.gymnasium_ids import make_env
-from yamame.environments.adapters.placement import available_cores, best_num_workers, measure_step_seconds
-from yamame.environments.adapters.serial import SerialVectorEnv
-from yamame.environments.adapters.singles import make_envs
-from yamame.environments.adapters.vectorize import make_episode_vector_env
-from yamame.environments.adapters.workers import SubprocVectorEnv
-from yamame.environments.popgym import make_popgym
-from yamame.environments.trials import TrialWrapper
-from yamame.records.interfaces import EpisodeVectorEnv
+from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.popgym import make_popgym
+from yamame.envs.registration import make_env
+from yamame.envs.vector.autotune import available_cores, best_num_workers, measure_step_seconds
+from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
+from yamame.envs.vector.serial import SerialVectorEnv, make_envs
+from yamame.envs.vector.subproc import SubprocVectorEnv
+from yamame.envs.wrappers.trials import TrialWrapper
 
 BLOCKS, BLOCK_SECONDS = 7, 0.2
 Maker = Callable[[], gymnasium.Env[Any, Any]]

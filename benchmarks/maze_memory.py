@@ -17,11 +17,11 @@ from jaxtyping import Bool, Float
 from played_trials import open_run, play, report_command
 from torch import Tensor
 
-from yamame.environments.maze_runner import MazeRunnerConfig
-from yamame.model.agent import Agent
-from yamame.records.errors import UserError
-from yamame.records.trajectory import Trajectory
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.agent import Agent
+from yamame.data.packing import Window, pack
+from yamame.data.trajectory import Trajectory
+from yamame.envs.maze_runner import MazeRunnerConfig
+from yamame.errors import UserError
 
 ACTIONS, QUARTERS = 5, 4
 

@@ -3,7 +3,7 @@
 The same network, losses and optimizer, with the same weights, written without regard to speed: padded rows, attention
 scores materialised under a mask, one MLP for each critic in a Python loop, a second pass of the critics for the policy
 gradient, one-hot actions, AdamW and slow copies tensor by tensor. For discrete actions, one-step targets and the
-Transformer, float32, eager. Tests show that losses and weights are those of `yamame.learning.learner`.
+Transformer, float32, eager. Tests show that losses and weights are those of `yamame.algorithms.amago.learner`.
 """
 
 import math
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from yamame.learning.learner import LearnerConfig
-from yamame.model.agent import Agent
-from yamame.records.batch import Batch
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.data.batch import Batch
 
 # B rows, L slots of a row, D width, H heads, K critics, G discounts, A actions
 

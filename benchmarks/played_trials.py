@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from yamame.model.agent import Agent
-from yamame.model.policy import Policy
-from yamame.records.errors import UserError
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.run.config import RunConfig
-from yamame.run.judge import EVALUATION_SEED
-from yamame.run.session import load_agent, read_config
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.policy import Policy
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import Explorer, NoExploration
+from yamame.config import RunConfig
+from yamame.data.trajectory import Trajectory
+from yamame.errors import UserError
+from yamame.evaluate import EVALUATION_SEED
+from yamame.runs import load_agent, read_config
 
 
 def report_command(report: Callable[[Path, int], None], *, about: str | None, trials: int) -> int:

@@ -18,10 +18,10 @@ import matplotlib
 import numpy as np
 
 import yamame
-from yamame.records.errors import UserError
-from yamame.run.metrics import RETURN, read_metrics
-from yamame.run.run_directory import CONFIG
-from yamame.run.session import read_result
+from yamame.errors import UserError
+from yamame.metrics import RETURN, read_metrics
+from yamame.run_dir import CONFIG
+from yamame.runs import read_result
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

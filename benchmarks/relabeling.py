@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from yamame.environments.config import EnvConfig
-from yamame.environments.crafter import CrafterConfig
-from yamame.environments.maze_runner import MazeRunnerConfig
-from yamame.environments.package_delivery import PackageDeliveryConfig
-from yamame.records.trajectory import Trajectory
-from yamame.replay.goal_statistics import GoalStatistics
-from yamame.replay.relabel import RelabelConfig, Relabeler, RelabelMode
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.rollout.random_policy import RandomPolicy
+from yamame.algorithms.amago.goal_statistics import GoalStatistics
+from yamame.algorithms.amago.relabeling import RelabelConfig, Relabeler, RelabelMode
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import Explorer, NoExploration
+from yamame.collect.random_policy import RandomPolicy
+from yamame.data.trajectory import Trajectory
+from yamame.envs.config import EnvConfig
+from yamame.envs.crafter.config import CrafterConfig
+from yamame.envs.maze_runner import MazeRunnerConfig
+from yamame.envs.package_delivery import PackageDeliveryConfig
 
 CRAFTER_LENGTH = 500
 

@@ -31,16 +31,14 @@ import numpy as np
 from gymnasium import spaces
 from processes import age_seconds, descendants, disk_bytes, resident_bytes
 
-from yamame.environments.factory import EnvFnConfig
-from yamame.learning.learner import Learner
-from yamame.records.batch import Batch
-from yamame.records.errors import UserError
-from yamame.replay.database import Database
-from yamame.replay.tables import TABLES, Tables
-from yamame.run.config import RunConfig
-from yamame.run.session import RunMetadata, go_on, start
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_overrides
+from yamame.algorithms.amago.learner import Learner
+from yamame.config import RunConfig
+from yamame.data.batch import Batch
+from yamame.data.database import TABLES, Database, Tables
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.errors import UserError
+from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.runs import RunMetadata, go_on, start
 
 SECONDS_A_LINE, SAMPLES_A_LINE = 10.0, 5
 FAULTY_STEPS, FAULTY_BATCHES = 0.02, 0.01
@@ -90,7 +88,8 @@ def config() -> RunConfig:
         "agent.actor.hidden_sizes": (16,),
         "agent.critic.hidden_sizes": (16,),
         "replay": {"capacity_trajectories": 400, "batch_size": 8, "cache_bytes": 0},
-        "updates_per_env_step": 0.02, "env_steps_per_iteration": 400,
+        "updates_per_env_step": 0.02,
+        "env_steps_per_iteration": 400,
         "eval": {"trials": 8, "final_trials": 8, "num_envs": 4, "interval_env_steps": 10_000, "stop_return": None},
         "checkpoint.interval_seconds": 5.0,
         "checkpoint.keep_latest_k": 2,

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from yamame.learning.checkpoint import load_latest_checkpoint
-from yamame.settings.catalogue import recipe_names
+from yamame.checkpoint import load_latest_checkpoint
+from yamame.recipe_loader import recipe_names
 
 NEED_SETTINGS = {
     "gymnasium": ("--env.id", "CartPole-v1", "--env.horizon", "500"),

@@ -17,9 +17,9 @@ from typing import Protocol
 
 import numpy as np
 
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import named_arrays
-from yamame.replay.store import LMDBReplayStore
+from yamame.data.codec import named_arrays
+from yamame.data.store import LMDBReplayStore
+from yamame.data.trajectory import Trajectory
 
 SIZES = {"6 KB": (100, 12), "150 KB": (500, 72), "1.7 MB": (1000, 422)}
 """Name -> (steps, numbers in an observation)."""

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from yamame.run.config_json import to_json
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_overrides
+from yamame.config_io import to_json
+from yamame.recipe_loader import load_recipe, settings_from_overrides
 
 RECIPES = ("dark-key-to-door", "passive-tmaze", "maze-runner", "package-delivery", "half-cheetah-velocity")
 SEEDS = 4
@@ -24,7 +23,11 @@ def make_runs(folder: Path, *, runs: int, lines: int) -> None:
         seed, repeat = number % SEEDS, number // (SEEDS * len(RECIPES) * len(SIZES))
         run = folder / f"{recipe}-width-{width}{f'-{repeat}' if repeat else ''}-seed-{seed}"
         run.mkdir(parents=True)
-        overrides = {"seed": seed, "agent.trajectory_encoder.d_model": width, "checkpoint.interval_seconds": 60.0 + repeat}
+        overrides = {
+            "seed": seed,
+            "agent.trajectory_encoder.d_model": width,
+            "checkpoint.interval_seconds": 60.0 + repeat,
+        }
         config = to_json(settings_from_overrides(load_recipe(recipe), [], overrides))
         _write(run / "config.json", config)
         _write(run / "metadata.json", {"recipe": recipe, "expected": ""})

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from rows import CPU, GPU, Row
 
-from yamame.bench.machine import describe_machine, format_machine
+from yamame.tools.bench.measure import describe_machine, format_machine
 
 HERE = Path(__file__).parent
 Answers = dict[str, list[dict[str, Any]]]

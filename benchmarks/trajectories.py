@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from relabeling import end_to_end
 
-from yamame.environments.config import EnvConfig
-from yamame.environments.crafter import CrafterConfig
-from yamame.environments.package_delivery import PackageDeliveryConfig
-from yamame.environments.tmaze import PassiveTMazeConfig
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.rollout.random_policy import RandomPolicy
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import Explorer, NoExploration
+from yamame.collect.random_policy import RandomPolicy
+from yamame.data.trajectory import Trajectory
+from yamame.envs.config import EnvConfig
+from yamame.envs.crafter.config import CrafterConfig
+from yamame.envs.package_delivery import PackageDeliveryConfig
+from yamame.envs.tmaze import PassiveTMazeConfig
 
 TASKS: Mapping[str, EnvConfig] = {
     "T-Maze, 31 steps": PassiveTMazeConfig(horizon=30),

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from yamame.bench.command import BENCHES
 from yamame.cli import _parser, main
-from yamame.settings.catalogue import load_recipe, recipe_names
+from yamame.recipe_loader import load_recipe, recipe_names
+from yamame.tools.bench.command import BENCHES
 
 EXAMPLE = "passive-tmaze"
 """The recipe whose flags are listed."""

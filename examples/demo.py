@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import yamame
-from yamame.run.report import format_attempts_table
+from yamame.tools.report import format_attempts_table
 
 ROOM = {"size": 4, "horizon": 60, "attempt_length": 10}
 ENV_STEPS = 300_000

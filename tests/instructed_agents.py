@@ -8,14 +8,13 @@ import torch
 from gymnasium import spaces
 from tiny_agents import HORIZON, TINY_AGENT
 
-from yamame.model.agent import Agent
-from yamame.model.timestep_encoders.instruction_coordinates import InstructionCoordinatesConfig
-from yamame.model.timestep_encoders.instruction_words import InstructionTokensConfig
-from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
-from yamame.records.batch import Batch
-from yamame.records.goals import INSTRUCTION_LEAF, instruction_observations
-from yamame.records.trajectory import Trajectory
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.agent import Agent
+from yamame.data.batch import Batch
+from yamame.data.goals import INSTRUCTION_LEAF, instruction_observations
+from yamame.data.packing import Window, pack
+from yamame.data.trajectory import Trajectory
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
+from yamame.nets.timestep.instruction import InstructionCoordinatesConfig, InstructionTokensConfig
 
 SLOTS = 4
 COORDINATES = spaces.Box(-3.0, np.array([[9.0, 20.0]] * SLOTS, np.float32))

@@ -10,12 +10,18 @@ import torch
 from tiny_agents import DISCRETE, TINY_AGENT, ActionSpace, in_double, random_windows, tiny_agent
 from torch import Tensor
 
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.td import TDLoss
-from yamame.model.heads.actor import Actor
-from yamame.ops.ranks import SINGLE_PROCESS, PeerLostError, DistributedContext, init_distributed, create_tcp_store
-from yamame.records.batch import Batch
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.data.batch import Batch
+from yamame.data.packing import Window, pack
+from yamame.distributed_context import (
+    SINGLE_PROCESS,
+    DistributedContext,
+    PeerLostError,
+    create_tcp_store,
+    init_distributed,
+)
+from yamame.nets.heads.actor import Actor
 
 UPDATES = 20
 LENGTHS = [12] * 9 + [7, 11, 3] + [2, 1, 5, 1, 12, 2, 1, 3, 4, 1, 2, 6]

@@ -11,17 +11,17 @@ import torch
 from gymnasium import spaces
 from tiny_agents import TINY_AGENT, shake
 
-from yamame.environments.factory import EnvFnConfig
-from yamame.model.agent import Agent
-from yamame.model.policy import Policy
-from yamame.model.timestep_encoders.image import ImageEncoderConfig
-from yamame.model.timestep_encoders.text import TextEncoderConfig
-from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
-from yamame.model.timestep_encoders.tokens import TokenEncoderConfig
-from yamame.records.spaces import space_from_json, space_to_json
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import Explorer, NoExploration
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.policy import Policy
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import Explorer, NoExploration
+from yamame.data.spaces import space_from_json, space_to_json
+from yamame.data.trajectory import Trajectory
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
+from yamame.nets.timestep.image import ImageEncoderConfig
+from yamame.nets.timestep.text import TextEncoderConfig
+from yamame.nets.timestep.tokens import TokenEncoderConfig
 
 LENGTH = 4
 SHAPES = TimestepEncoderConfig(

@@ -22,7 +22,7 @@ from gymnasium.vector import SyncVectorEnv
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.records.errors import UserError
+from yamame.errors import UserError
 
 pytestmark = pytest.mark.slow
 

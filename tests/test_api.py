@@ -13,13 +13,13 @@ from gymnasium import spaces
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.environments.adapters.actions import to_env_action
-from yamame.environments.tmaze import TMazeVectorEnv
-from yamame.model.policy import Policy
-from yamame.model.trajectory_encoders.gru import GRUConfig
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.run.session import load_agent, read_config
+from yamame.algorithms.amago.policy import Policy
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import Explorer, NoExploration
+from yamame.data.actions import to_env_action
+from yamame.envs.tmaze import TMazeVectorEnv
+from yamame.nets.sequence.gru import GRUConfig
+from yamame.runs import load_agent, read_config
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def make_cart_pole() -> gymnasium.Env[Any, Any]:
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.run.course.write_report", lambda *_, **__: None)  # pictures take longer than tiny runs
+    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)  # pictures take longer than tiny runs
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,11 @@ def test_continuous_actions_and_nested_observations(dial: yamame.Run) -> None:
 def test_a_function_whose_environment_names_its_horizon() -> None:
     run = yamame.train(make_cart_pole, attempts=2, env_steps=64, context_length=16, **SMALL)
     assert run.config is not None
-    assert (run.config.env.task_name, run.config.env.max_trial_steps, run.config.resolved_context_length) == ("make-cart-pole", 1000, 16)
+    assert (run.config.env.task_name, run.config.env.max_trial_steps, run.config.resolved_context_length) == (
+        "make-cart-pole",
+        1000,
+        16,
+    )
     again = yamame.resume(run.directory, env_steps=96)
     assert again.result["env_steps"] == 96
 
@@ -357,9 +361,7 @@ def test_a_loaded_policy_acts_as_it_did_in_training(
                 episode_start=trial.episode_start[time],
                 deterministic=deterministic,
             )
-            np.testing.assert_array_equal(
-                action, to_env_action(trials.env_action_space, trial.action[time, None])[0]
-            )
+            np.testing.assert_array_equal(action, to_env_action(trials.env_action_space, trial.action[time, None])[0])
     trials.close()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from yamame.cli import main
-from yamame.run.metrics import read_metrics
+from yamame.metrics import read_metrics
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ TRAINED = EVALUATED | {"wall_seconds", "train_seconds", "env_steps_per_second", 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.run.course.write_report", lambda *_, **__: None)  # pictures take longer than tiny runs
+    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)  # pictures take longer than tiny runs
 
 
 @pytest.fixture(scope="module")
@@ -400,7 +400,7 @@ def test_bad_numbers_for_eval(args: str, message: str, finished: Path, capsys: p
     [
         ("config.json", "{"),
         ("config.json", "[]"),
-        ("config.json", '{"type": "yamame.run.config:RunConfig"}'),
+        ("config.json", '{"type": "yamame.config:RunConfig"}'),
         ("spaces.json", "{}"),
         ("spaces.json", None),
     ],
@@ -520,7 +520,7 @@ def test_a_signal_cuts_evaluations_short(monkeypatch: pytest.MonkeyPatch, capsys
         raise AssertionError("the evaluation went on")
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.run.local.evaluate_agent", interrupted)
+        patch.setattr("yamame.train.evaluate_agent", interrupted)
         assert main([*TMAZE, "--run-dir", "run", "--json", "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert err == "stopped by SIGTERM; yamame resume run goes on\n"

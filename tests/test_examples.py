@@ -13,12 +13,11 @@ from documents import ROOT, SMALL_RUN, blocks
 
 import yamame
 from yamame import api, cli
-from yamame.bench.command import parse_benchmark
-from yamame.figures import command as figures
-from yamame.figures.catalogue import load_figure
-from yamame.run.flags import parse_flags
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_flags
+from yamame.flags import parse_flags
+from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.tools import figure as figures
+from yamame.tools.bench.command import parse_benchmark
+from yamame.tools.figure import load_figure
 
 pytestmark = pytest.mark.slow
 

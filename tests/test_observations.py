@@ -14,9 +14,10 @@ from showing_environments import ALL, LENGTH, MIXED, Showing, agent_for, collect
 from tiny_agents import in_double
 
 import yamame
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.model.policy import Policy
-from yamame.records.spaces import (
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.policy import Policy
+from yamame.data.packing import Window, pack
+from yamame.data.spaces import (
     flatten_observation,
     flatten_space,
     space_from_json,
@@ -24,10 +25,9 @@ from yamame.records.spaces import (
     stored_dtype,
     stored_shape,
 )
-from yamame.records.step import PolicyInput
-from yamame.records.trajectory import Trajectory
-from yamame.replay.packing import Window, pack
-from yamame.replay.store import LMDBReplayStore
+from yamame.data.step import PolicyInput
+from yamame.data.store import LMDBReplayStore
+from yamame.data.trajectory import Trajectory
 
 pytestmark = pytest.mark.slow
 
@@ -162,13 +162,17 @@ def make_mixed() -> Showing:
 
 @pytest.fixture
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
 
 
 @pytest.mark.usefixtures("_no_pictures")
 def test_a_run_on_all_kinds_resumes_and_acts(tmp_path: Path) -> None:
     kinds = ["sight/map=vector", "level=vector"]
-    changes = {**SMALL, "agent.timestep_encoder.encoder_overrides": kinds, "env": {"num_workers": 0, "drop_obs_keys": ["sight/none"]}}
+    changes = {
+        **SMALL,
+        "agent.timestep_encoder.encoder_overrides": kinds,
+        "env": {"num_workers": 0, "drop_obs_keys": ["sight/none"]},
+    }
     run = yamame.train(make_mixed, horizon=LENGTH, env_steps=64, size="tiny", run_dir=tmp_path / "run", **changes)
     assert run.result["updates"] > 0
     assert run.config is not None and run.config.agent.trajectory_encoder.state_size == 32
@@ -187,7 +191,10 @@ def test_a_run_on_all_kinds_resumes_and_acts(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_no_pictures")
 def test_a_misspelt_leaf_is_told_before_anything_is_made(tmp_path: Path) -> None:
-    for changes in ({"agent.timestep_encoder.encoder_overrides": ["sight/mapp=tokens"]}, {"env.obs_keys": ["sight/mapp"]}):
+    for changes in (
+        {"agent.timestep_encoder.encoder_overrides": ["sight/mapp=tokens"]},
+        {"env.obs_keys": ["sight/mapp"]},
+    ):
         with pytest.raises(yamame.UserError, match=r"'sight/mapp'.*sight/map"):
             yamame.train(make_mixed, horizon=LENGTH, env_steps=64, run_dir=tmp_path / "run", **SMALL, **changes)
         assert not (tmp_path / "run").exists()

@@ -9,14 +9,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from yamame.model.agent import Agent, AgentConfig
-from yamame.model.heads.actor import ActorConfig
-from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
-from yamame.records.batch import Batch
-from yamame.records.trajectory import Trajectory
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.agent import Agent, AgentConfig
+from yamame.data.batch import Batch
+from yamame.data.packing import Window, pack
+from yamame.data.trajectory import Trajectory
+from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.critic import CriticConfig
+from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
 HORIZON = 40
 DISCRETE = spaces.Discrete(3)

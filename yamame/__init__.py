@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from yamame.environments.adapters.gymnasium_ids import register_environments
+from yamame.envs.registration import register_environments
 
 if TYPE_CHECKING:
     from yamame.api import LoadedPolicy, Run, load, resume, train
-    from yamame.records.errors import UserError
+    from yamame.errors import UserError
 
 __all__ = ["LoadedPolicy", "Run", "UserError", "load", "resume", "train"]
 
@@ -14,7 +14,7 @@ __all__ = ["LoadedPolicy", "Run", "UserError", "load", "resume", "train"]
 def __getattr__(name: str) -> Any:
     """Names are imported when they are first used, so that `import yamame` stays quick."""
     if name == "UserError":
-        from yamame.records.errors import UserError
+        from yamame.errors import UserError
 
         return UserError
     if name in __all__:

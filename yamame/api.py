@@ -10,25 +10,20 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from yamame.environments.adapters.action_masks import ActionMaskExtractor
-from yamame.environments.adapters.actions import to_env_action, policy_action_space
-from yamame.environments.factory import EnvFnConfig
-from yamame.model.policy import Policy
-from yamame.records.action_spaces import zero_action
-from yamame.records.errors import UserError
-from yamame.records.spaces import flatten_observation, flatten_space, stored_shape
-from yamame.records.step import PolicyInput
-from yamame.run import session
-from yamame.run.config import RunConfig
-from yamame.run.course import RunMetadata, RunResult
-from yamame.run.defaults import default_config
-from yamame.run.film import record_video
-from yamame.run.flags import apply_overrides
-from yamame.run.sizes import apply_size
-from yamame.run.variants import apply_variants
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.origin import about_run
-from yamame.settings.resolve import settings_from_overrides
+from yamame import runs as session
+from yamame.algorithms.amago.policy import Policy
+from yamame.config import RunConfig
+from yamame.data.actions import policy_action_space, to_env_action, zero_action
+from yamame.data.spaces import flatten_observation, flatten_space, stored_shape
+from yamame.data.step import PolicyInput
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.vector.action_masks import ActionMaskExtractor
+from yamame.errors import UserError
+from yamame.flags import apply_overrides
+from yamame.presets import apply_size, apply_variants, default_config
+from yamame.recipe_loader import about_run, load_recipe, settings_from_overrides
+from yamame.tools.video import record_video
+from yamame.train_run import RunMetadata, RunResult
 
 EnvFn = Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
 
@@ -49,7 +44,9 @@ class Run:
             self.directory, trials=trials, seed=seed, instruction=instruction, config=self.config
         )
 
-    def record_video(self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = "") -> None:
+    def record_video(
+        self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = ""
+    ) -> None:
         """Film the greedy policy of the newest checkpoint into a .gif or .mp4 file; `UserError` if that cannot be.
 
         `instruction` is what to do instead of what the task would draw, as for `yamame play`.

@@ -9,13 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from yamame.ablate.command import add_ablate
-from yamame.data.command import add_data
-from yamame.figures.command import add_figure
-from yamame.records.errors import RunFailedError, UserError
-from yamame.settings.command_line import add_output, refuse
-from yamame.suite.command import add_suite
-from yamame.viewer.command import add_view
+from yamame.errors import RunFailedError, UserError
+from yamame.tools.ablate.command import add_ablate
+from yamame.tools.data import add_data
+from yamame.tools.figure import add_figure
+from yamame.tools.options import add_output, refuse
+from yamame.tools.suite.command import add_suite
+from yamame.tools.viewer.command import add_view
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -140,7 +140,7 @@ def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from yamame.settings.catalogue import load_recipe, recipe_names
+    from yamame.recipe_loader import load_recipe, recipe_names
 
     table = Table(show_lines=True)
     for heading in ("recipe", "task", "cost", "expected"):
@@ -158,10 +158,8 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("no recipe was named: yamame recipes lists them")
-    from yamame.run.session import start
-    from yamame.settings.catalogue import load_recipe, require_recipe_first
-    from yamame.settings.origin import about_run
-    from yamame.settings.resolve import settings_from_flags
+    from yamame.recipe_loader import about_run, load_recipe, require_recipe_first, settings_from_flags
+    from yamame.runs import start
 
     require_recipe_first(options.recipe, rest, "train")
     recipe = load_recipe(options.recipe)
@@ -179,7 +177,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
-    from yamame.run.session import go_on
+    from yamame.runs import go_on
 
     _show_run(go_on(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
     return 0
@@ -187,11 +185,11 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
-    from yamame.run.session import evaluate_run
+    from yamame.runs import evaluate_run
 
     filmed = {}
     if options.video:
-        from yamame.run.film import record_video
+        from yamame.tools.video import record_video
 
         record_video(
             options.run,
@@ -215,7 +213,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _play(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
-    from yamame.run.film import record_video
+    from yamame.tools.video import record_video
 
     evaluation = record_video(
         options.run,
@@ -237,7 +235,7 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("nothing to measure was named: give learner, collector, replay or end-to-end")
-    from yamame.bench.command import parse_benchmark
+    from yamame.tools.bench.command import parse_benchmark
 
     result = parse_benchmark(options.what, [*rest, "--help"] if options.help else rest)()
     print(json.dumps(result.to_json()) if options.json else result.to_text())
@@ -245,7 +243,7 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _show_run(summary: dict[str, Any], as_json: bool) -> None:
-    from yamame.run.launch import is_output_process
+    from yamame.distributed.learners import is_output_process
 
     if is_output_process():
         _show(summary, as_json)
@@ -260,7 +258,7 @@ def _show(summary: dict[str, Any], as_json: bool) -> None:
         success = "" if summary["success_rate"] is None else f", success {summary['success_rate']:.3f}"
         print(f"return {summary['return_mean']:.3f} [{low:.3f}, {high:.3f}]{success} over {summary['trials']} trials")
         if len(summary["return_per_attempt"]) > 1:
-            from yamame.run.report import format_attempts_table
+            from yamame.tools.report import format_attempts_table
 
             print(format_attempts_table(summary["return_per_attempt"]))
     if "video" in summary:

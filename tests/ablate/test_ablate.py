@@ -9,10 +9,10 @@ import many_runs
 import pytest
 from many_runs import SMALL, interrupt_in_round, refused, snapshot
 
+from yamame.checkpoint import load_latest_checkpoint
 from yamame.cli import main
-from yamame.learning.checkpoint import load_latest_checkpoint
-from yamame.run.metrics import read_metrics
-from yamame.run.session import read_config
+from yamame.metrics import read_metrics
+from yamame.runs import read_config
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ BOTH = "no-popart+no-multi-gamma"
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
 
 
 def made(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[dict[str, Any], str]:
@@ -117,7 +117,7 @@ def test_a_failing_arm_does_not_stop_the_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.model.trajectory_encoders.feedforward.FeedForward.forward", lambda *_, **__: 1 / 0)
+        patch.setattr("yamame.nets.sequence.feedforward.FeedForward.forward", lambda *_, **__: 1 / 0)
         told, _ = made(capsys, "--variants", "no-memory,no-popart", code=1)
     assert list(told["failed"]) == ["no-memory seed 0"]
     assert [row["variant"] for row in told["variants"]] == ["full", "no-popart"]
@@ -131,7 +131,9 @@ def test_other_settings_and_other_recipes_need_another_folder(capsys: pytest.Cap
     same = ["ablate", *TASK, "--variants", "no-popart"]
     # the arm that is there is not wanted now, but its curve would stand in the same picture
     error = refused(capsys, *same, "--env.horizon", "4")
-    assert "no-memory-seed-0 was trained with other settings (env.horizon 3, not 4)" in error and "--output-dir" in error
+    assert (
+        "no-memory-seed-0 was trained with other settings (env.horizon 3, not 4)" in error and "--output-dir" in error
+    )
     assert "other settings" in refused(capsys, *same, "--learner.learning-rate", "0.5")
     here = ["--output-dir", str(RUNS)]
     assert "no-memory-seed-0 of passive-tmaze" in refused(capsys, "ablate", "wind", "--variants", "gru", *here)

@@ -8,15 +8,15 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from yamame.ablate.arms import Arm
-from yamame.ablate.curves import MOST_POINTS, RunCurve, mean_curve, run_curve
-from yamame.ablate.figure import draw_curves
-from yamame.ablate.results import AblationResults, ArmResult, FinishedRun
-from yamame.ablate.statistic import mean_of
-from yamame.environments.tmaze import PassiveTMazeConfig
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.drawing import COLORS, RANDOM_COLOR
-from yamame.run.metrics import EVAL_RETURN, RETURN, MetricLogger
+from yamame.config import EvalConfig, RunConfig
+from yamame.envs.tmaze import PassiveTMazeConfig
+from yamame.metrics import EVAL_RETURN, RETURN, MetricLogger
+from yamame.tools.ablate.arms import Arm
+from yamame.tools.ablate.curves import MOST_POINTS, RunCurve, mean_curve, run_curve
+from yamame.tools.ablate.figure import draw_curves
+from yamame.tools.ablate.results import AblationResults, ArmResult, FinishedRun
+from yamame.tools.ablate.statistic import mean_of
+from yamame.tools.plots import COLORS, RANDOM_COLOR
 
 
 def curve(env_steps: Sequence[float], returns: Sequence[float], *, solved: bool = False) -> RunCurve:

@@ -9,13 +9,13 @@ import pytest
 import torch
 from tiny_size import TINY
 
-from yamame.bench import measure, replay, sizes
-from yamame.bench.collector import CollectorBench
-from yamame.bench.learner import LearnerBench, pack_windows
-from yamame.bench.options import spell_out_switches
-from yamame.bench.sizes import SIZES
 from yamame.cli import main
-from yamame.replay.sampler import ReplayConfig
+from yamame.data.sampler import ReplayConfig
+from yamame.tools.bench import measure, replay
+from yamame.tools.bench import options as sizes
+from yamame.tools.bench.collector import CollectorBench
+from yamame.tools.bench.learner import LearnerBench, pack_windows
+from yamame.tools.bench.options import SIZES, spell_out_switches
 
 pytestmark = pytest.mark.slow
 

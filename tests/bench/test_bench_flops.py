@@ -5,11 +5,11 @@ import torch
 from tiny_size import CONTEXT, TINY, tiny_size_agent, tiny_size_batch
 from torch.utils.flop_counter import FlopCounterMode
 
-from yamame.bench.flops import update_flops
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.model.agent import Agent
-from yamame.model.blocks.input_normalizer import InputNormalizer
-from yamame.records.batch import Batch
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.data.batch import Batch
+from yamame.nets.blocks import InputNormalizer
+from yamame.tools.bench.measure import update_flops
 
 LENGTHS = (12, 3, 7)
 
@@ -22,9 +22,7 @@ def counted(agent: Agent, batch: Batch) -> int:
 
 
 def test_all_but_attention_is_what_pytorch_counts_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "yamame.model.trajectory_encoders.transformer.attend", lambda query, key, value, *_: query + key + value
-    )
+    monkeypatch.setattr("yamame.nets.sequence.transformer.attend", lambda query, key, value, *_: query + key + value)
     monkeypatch.setattr(InputNormalizer, "update", lambda *_: None)  # sums tokens by products: no part of the network
     agent = tiny_size_agent()
     pairs = sum((length + 1) * (length + 2) // 2 for length in LENGTHS)

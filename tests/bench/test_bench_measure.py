@@ -6,10 +6,15 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from yamame.bench import measure
-from yamame.bench.machine import describe_machine, format_machine
-from yamame.bench.measure import PeakMemory, matmul_peak, seconds_per_call
-from yamame.bench.result import BenchResult
+from yamame.tools.bench import measure
+from yamame.tools.bench.measure import (
+    BenchResult,
+    PeakMemory,
+    describe_machine,
+    format_machine,
+    matmul_peak,
+    seconds_per_call,
+)
 
 CPU = torch.device("cpu")
 

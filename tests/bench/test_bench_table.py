@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from yamame.bench.collector import CollectorBench
-from yamame.bench.learner import LearnerBench
-from yamame.bench.machine import format_machine
-from yamame.bench.options import BenchOptions, spell_out_switches
-from yamame.bench.replay import ReplayBench
-from yamame.run.flags import parse_flags
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_flags
+from yamame.flags import parse_flags
+from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.tools.bench.collector import CollectorBench
+from yamame.tools.bench.learner import LearnerBench
+from yamame.tools.bench.measure import format_machine
+from yamame.tools.bench.options import BenchOptions, spell_out_switches
+from yamame.tools.bench.replay import ReplayBench
 
 MACHINE = {
     "cpu": "Some CPU",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from scripts import script, train
 
-from yamame.environments.crafter_goals import ACHIEVEMENTS
+from yamame.envs.crafter.goals import ACHIEVEMENTS
 
 TINY_RUN = "--env.horizon 8 --num-envs 2 --env-steps 32 --size tiny --eval.trials 2"
 

@@ -12,9 +12,9 @@ import torch
 from tiny_agents import shake
 from tiny_size import TINY, tiny_size_agent, tiny_size_batch
 
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.td import TDLoss
-from yamame.model.agent import Agent
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.td import TDLoss
 
 LEARNER = LearnerConfig(td=TDLoss(num_critics_in_target=4), learning_rate=1e-3, lr_warmup_updates=1, tau=0.1)
 

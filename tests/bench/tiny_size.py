@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from yamame.bench.sizes import BenchNetwork
-from yamame.model.agent import Agent
-from yamame.records.batch import Batch
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.agent import Agent
+from yamame.data.batch import Batch
+from yamame.data.packing import Window, pack
+from yamame.tools.bench.options import BenchNetwork
 
 TINY = BenchNetwork(
     observation=3,

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.environments.adapters.action_masks import strip_action_mask
-from yamame.environments.adapters.gymnasium_ids import register_environments
-from yamame.environments.config import EnvConfig
-from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialVectorEnv
-from yamame.records.trajectory import Trajectory
-from yamame.replay.form import TrajectorySchema
-from yamame.settings.catalogue import load_recipe, recipe_names
+from yamame.data.schema import TrajectorySchema
+from yamame.data.trajectory import Trajectory
+from yamame.envs.base import TrialVectorEnv
+from yamame.envs.config import EnvConfig
+from yamame.envs.registration import register_environments
+from yamame.envs.vector.action_masks import strip_action_mask
+from yamame.errors import UserError
+from yamame.recipe_loader import load_recipe, recipe_names
 
 pytestmark = [
     pytest.mark.slow,  # simulators take their time to be built

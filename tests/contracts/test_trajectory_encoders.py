@@ -24,14 +24,14 @@ from tiny_agents import (
 )
 from torch import Tensor, nn
 
-from yamame.model import trajectory_encoders
-from yamame.model.blocks.frozen import freeze_for_inference
-from yamame.model.policy import Policy
-from yamame.model.trajectory_encoders.config import TrajectoryEncoderConfig
-from yamame.records.batch import Batch
-from yamame.records.step import PolicyInput
-from yamame.records.trajectory import Trajectory
-from yamame.replay.packing import Window
+from yamame.algorithms.amago.policy import Policy
+from yamame.data.batch import Batch
+from yamame.data.packing import Window
+from yamame.data.step import PolicyInput
+from yamame.data.trajectory import Trajectory
+from yamame.nets import sequence as trajectory_encoders
+from yamame.nets.blocks import freeze_for_inference
+from yamame.nets.sequence.base import TrajectoryEncoderConfig
 
 INPUTS = 6
 MEMORY = 5

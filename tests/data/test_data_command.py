@@ -11,7 +11,7 @@ import lmdb
 import pytest
 
 from yamame.cli import main
-from yamame.run.run_directory import lock_run_dir
+from yamame.run_dir import lock_run_dir
 
 _TRAIN = (
     "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
@@ -27,7 +27,7 @@ TRAIN = _TRAIN.split()
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("finished") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
         assert main([*TRAIN, "--run-dir", str(run)]) == 0
     return run
 
@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a run, and an empty working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
     return Path(shutil.copytree(finished, "run"))
 
 

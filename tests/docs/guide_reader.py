@@ -15,10 +15,10 @@ from documents import ROOT, SMALL_RUN, Block, all_blocks
 
 import yamame
 from yamame import api, cli
-from yamame.bench import command as bench_command
-from yamame.run import session
-from yamame.run.config import RunConfig
-from yamame.run.flags import apply_overrides
+from yamame import runs as session
+from yamame.config import RunConfig
+from yamame.flags import apply_overrides
+from yamame.tools.bench import command as bench_command
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
@@ -69,7 +69,7 @@ def commands(block: Block) -> Iterator[list[str]]:
 @contextmanager
 def small_runs() -> Iterator[None]:
     """Inside, whatever trains or measures does so for a second, on networks of a few units."""
-    import_module("yamame.many.execute")  # imported inside first, it would keep the patched functions for ever
+    import_module("yamame.tools.many.execute")  # imported inside first, it would keep the patched functions for ever
     with pytest.MonkeyPatch.context() as patch:
         plans = [import_module(f"yamame.{name}") for name in ("settings.resolve", "suite.plan", "ablate.plan")]
         patch.setattr(yamame, "train", _train_briefly)
@@ -78,7 +78,7 @@ def small_runs() -> Iterator[None]:
         for module in plans:
             _shrink_settings(patch, module)
         patch.setattr(bench_command, "parse_benchmark", _measure_briefly(bench_command.parse_benchmark))
-        patch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
         yield
 
 

@@ -8,9 +8,8 @@ import pytest
 from documents import all_blocks
 from guide_reader import DOCS
 
-from yamame.run.shares import shard_config, resolve_parallelism
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_flags
+from yamame.distributed.sharding import resolve_parallelism, shard_config
+from yamame.recipe_loader import load_recipe, settings_from_flags
 
 PAGE = DOCS / "cluster.md"
 

@@ -12,8 +12,8 @@ from guide_reader import DOCS
 from gymnasium import spaces
 
 import yamame
-from yamame.records.fault import FaultKind
-from yamame.run.metrics import METRIC_DESCRIPTIONS, read_metrics
+from yamame.metrics import METRIC_DESCRIPTIONS, read_metrics
+from yamame.types import FaultKind
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,13 @@ def test_all_that_is_explained_is_logged(logged: set[str]) -> None:
 
 
 def test_the_runs_have_something_of_every_kind(logged: set[str]) -> None:
-    for key in ("relabel/num_unique_goals", "faults/exception", "rollout/return_mean_attempt_<i>", "loss/world_model", *METRIC_DESCRIPTIONS):
+    for key in (
+        "relabel/num_unique_goals",
+        "faults/exception",
+        "rollout/return_mean_attempt_<i>",
+        "loss/world_model",
+        *METRIC_DESCRIPTIONS,
+    ):
         assert key in logged
 
 

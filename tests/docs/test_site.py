@@ -16,8 +16,8 @@ from documents import ROOT
 from guide_reader import DOCS, PAGES
 
 from yamame import cli
-from yamame.learning.losses.td import TDLoss
-from yamame.settings.catalogue import load_recipe, recipe_names
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.recipe_loader import load_recipe, recipe_names
 
 pytestmark = pytest.mark.slow
 
@@ -83,13 +83,13 @@ def test_the_commands_page_is_made_of_the_commands(site: Path) -> None:
 
 def test_the_interface_page_has_fields_and_what_they_mean(site: Path) -> None:
     content = (site / "api.html").read_text(encoding="utf-8")
-    for name in ("yamame.api.train", "yamame.run.config.RunConfig.num_envs", "yamame.records.interfaces.Loss"):
+    for name in ("yamame.api.train", "yamame.config.RunConfig.num_envs", "yamame.envs.base.Loss"):
         assert f'id="{name}"' in content
     assert (TDLoss.__doc__ or "").split(",")[0].split("(")[1] in content
 
 
 def test_the_page_about_figures_names_all_of_them() -> None:
-    catalogue = pytest.importorskip("yamame.figures.catalogue")
+    catalogue = pytest.importorskip("yamame.tools.figure")
     named = re.findall(r"^\| `([\w-]+)` \|", (DOCS / "figures.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(named) == sorted(catalogue.figure_names())
 

@@ -10,16 +10,16 @@ from gymnasium import spaces
 pytest.importorskip("crafter")
 
 import yamame
-from yamame.environments.crafter import CrafterConfig, make_crafter
-from yamame.environments.crafter_env import CrafterEnv
-from yamame.environments.crafter_game import ACTIONS, ITEMS
-from yamame.environments.crafter_goals import GOALS, achievement_goal, goal_text, travel_goal
-from yamame.environments.crafter_instructions import TechTreeInstructionSampler
-from yamame.environments.drawing import render_frame
-from yamame.records.errors import ConfigFieldError, UserError
-from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF
-from yamame.run.config import RunConfig
-from yamame.settings.catalogue import load_recipe
+from yamame.config import RunConfig
+from yamame.data.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF
+from yamame.envs.crafter.config import CrafterConfig, make_crafter
+from yamame.envs.crafter.env import CrafterEnv
+from yamame.envs.crafter.game import ACTIONS, ITEMS
+from yamame.envs.crafter.goals import GOALS, achievement_goal, goal_text, travel_goal
+from yamame.envs.crafter.instructions import TechTreeInstructionSampler
+from yamame.envs.rendering import render_frame
+from yamame.errors import ConfigFieldError, UserError
+from yamame.recipe_loader import load_recipe
 
 NOOP, LEFT, RIGHT, UP, DOWN, DO = range(6)
 PLACE_PLANT = ACTIONS.index("place_plant")
@@ -31,7 +31,8 @@ TINY = {
     "agent.actor.hidden_sizes": (8,),
     "agent.critic.hidden_sizes": (8,),
     "replay.batch_size": 4,
-    "updates_per_env_step": 0.02, "env_steps_per_iteration": 200,
+    "updates_per_env_step": 0.02,
+    "env_steps_per_iteration": 200,
     "eval": {"interval_env_steps": 0, "trials": 2, "final_trials": 2, "num_envs": 2},
     "env.num_workers": 0,
     "env.horizon": 60,
@@ -266,7 +267,12 @@ def test_the_recipe_reads_textures_as_tokens() -> None:
     config = recipe.configure(recipe.environment)
     assert isinstance(config, RunConfig)
     assert config.agent.timestep_encoder.encoder_overrides == ("textures=tokens",)
-    assert recipe.configure(replace(recipe.environment, observation_mode="pixels")).agent.timestep_encoder.encoder_overrides == ()
+    assert (
+        recipe.configure(
+            replace(recipe.environment, observation_mode="pixels")
+        ).agent.timestep_encoder.encoder_overrides
+        == ()
+    )
 
 
 @pytest.mark.slow

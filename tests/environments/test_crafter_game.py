@@ -10,9 +10,9 @@ pytest.importorskip("crafter")
 import crafter
 from crafter import constants, engine, objects, worldgen
 
-from yamame.environments import crafter_worldgen
-from yamame.environments.crafter_game import ACTIONS, MAP_COLUMNS, MAP_ROWS, CrafterGame, _InOrder
-from yamame.environments.crafter_worldgen import generate_world
+from yamame.envs.crafter import worldgen as crafter_worldgen
+from yamame.envs.crafter.game import ACTIONS, MAP_COLUMNS, MAP_ROWS, CrafterGame, _InOrder
+from yamame.envs.crafter.worldgen import generate_world
 
 
 def world_of(generate: Any, seed: int) -> Any:

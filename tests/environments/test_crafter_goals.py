@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from yamame.environments.crafter_goals import (
+from yamame.envs.crafter.goals import (
     ACHIEVEMENTS,
     COORDINATES,
     EXPANDED_GOALS,
@@ -15,13 +15,13 @@ from yamame.environments.crafter_goals import (
     achievement_goal,
     goal_text,
     instruction_text,
-    stand_near_goal,
+    nearest_grid_point,
     parse_instruction,
     place_goal,
-    nearest_grid_point,
+    stand_near_goal,
     travel_goal,
 )
-from yamame.records.errors import UserError
+from yamame.errors import UserError
 
 COUNTS = dict.fromkeys(ACHIEVEMENTS, 0)
 FAR_FROM_PLACES = (32, 32)

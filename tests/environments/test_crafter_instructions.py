@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from yamame.environments.crafter_goals import (
+from yamame.envs.crafter.goals import (
     ACHIEVEMENTS,
     COORDINATES,
     EXPANDED_GOALS,
@@ -14,11 +14,11 @@ from yamame.environments.crafter_goals import (
     Goal,
     achievement_goal,
     goal_text,
-    stand_near_goal,
     place_goal,
+    stand_near_goal,
     travel_goal,
 )
-from yamame.environments.crafter_instructions import (
+from yamame.envs.crafter.instructions import (
     TECH_TREE,
     FixedInstructionSampler,
     RandomInstructionSampler,

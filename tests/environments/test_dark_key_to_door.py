@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.environments.adapters.single import make_dark_key_to_door
-from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig, DarkKeyToDoorVectorEnv
-from yamame.records.errors import UserError
+from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig, DarkKeyToDoorVectorEnv
+from yamame.envs.single_env import make_dark_key_to_door
+from yamame.errors import UserError
 
 Y_DOWN, X_DOWN, Y_UP, X_UP, STAY = range(5)
 

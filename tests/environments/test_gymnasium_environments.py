@@ -5,10 +5,10 @@ from counting_environment import CountingEnv
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from yamame.environments.adapters.gymnasium_ids import register_environments
-from yamame.environments.factory import EnvFnConfig
-from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.records.errors import UserError
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.envs.registration import register_environments
+from yamame.errors import UserError
 
 IDS = ["yamame/PassiveTMaze-v0", "yamame/ActiveTMaze-v0", "yamame/DarkKeyToDoor-v0", "yamame/Wind-v0"]
 register_environments()

@@ -4,8 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from yamame.environments.half_cheetah_velocity import HalfCheetahVelocity, HalfCheetahVelocityConfig
-from yamame.records.errors import UserError
+from yamame.envs.half_cheetah_velocity import HalfCheetahVelocity, HalfCheetahVelocityConfig
+from yamame.errors import UserError
 
 pytest.importorskip("mujoco")
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.environments.adapters.batched import NumpyVectorEnv
-from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, GREY, HINT, GridCanvas, PlaneCanvas
-from yamame.environments.maze_runner import MazeRunnerVectorEnv
-from yamame.environments.package_delivery import LEFT, PackageDeliveryVectorEnv
-from yamame.environments.tmaze import TMazeVectorEnv
-from yamame.environments.wind import GOAL as GOAL_POINT
-from yamame.environments.wind import WindVectorEnv
-from yamame.records.errors import UserError
+from yamame.envs.dark_key_to_door import DarkKeyToDoorVectorEnv
+from yamame.envs.maze_runner import MazeRunnerVectorEnv
+from yamame.envs.package_delivery import LEFT, PackageDeliveryVectorEnv
+from yamame.envs.rendering import AGENT, FLOOR, GOAL, GREY, HINT, GridCanvas, PlaneCanvas
+from yamame.envs.tmaze import TMazeVectorEnv
+from yamame.envs.vector.numpy_env import NumpyVectorEnv
+from yamame.envs.wind import GOAL as GOAL_POINT
+from yamame.envs.wind import WindVectorEnv
+from yamame.errors import UserError
 
 OURS: dict[str, Any] = {
     "passive T-maze": TMazeVectorEnv,

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.environments.adapters.vectorize import make_episode_vector_env
-from yamame.environments.factory import EnvFnConfig
-from yamame.environments.instructed import InstructionWrapper, is_goal_env, make_instruction_trials
-from yamame.environments.trials import TrialWrapper
-from yamame.records.action_spaces import zero_action
-from yamame.records.errors import UserError
-from yamame.records.goals import ACHIEVED_LEAF, COMPLETED, DESIRED_LEAF, INSTRUCTION_LEAF, NO_GOAL
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import Explorer, NoExploration
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import Explorer, NoExploration
+from yamame.data.actions import zero_action
+from yamame.data.goals import ACHIEVED_LEAF, COMPLETED, DESIRED_LEAF, INSTRUCTION_LEAF, NO_GOAL
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
+from yamame.envs.wrappers.instruction import InstructionWrapper, is_goal_env, make_instruction_trials
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.errors import UserError
 
 NONE, DONE = NO_GOAL, COMPLETED
 

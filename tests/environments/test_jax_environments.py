@@ -7,16 +7,16 @@ import pytest
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.environments.gymnax import GymnaxConfig, GymnaxEnv
-from yamame.environments.xland import GOALS, RULES, XLandConfig, XLandEnv
-from yamame.records.errors import UserError
-from yamame.records.interfaces import EpisodeVectorEnv
+from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.gymnax import GymnaxConfig, GymnaxEnv
+from yamame.envs.xland import GOALS, RULES, XLandConfig, XLandEnv
+from yamame.errors import UserError
 
 jax = pytest.importorskip("jax")
 gymnax = pytest.importorskip("gymnax")
 xland = pytest.importorskip("xminigrid.envs.xland")
 
-from yamame.environments.adapters.jax_vector import JaxVectorEnv  # noqa: E402
+from yamame.envs.vector.jax_env import JaxVectorEnv
 
 ROOM = XLandEnv(size=6, view=5, objects=4, rules=1, attempt_length=15)
 TINY = {
@@ -24,7 +24,8 @@ TINY = {
     "env_steps": 1_000,
     **TINY_NETWORK,
     "replay.batch_size": 4,
-    "updates_per_env_step": 0.01, "env_steps_per_iteration": 500,
+    "updates_per_env_step": 0.01,
+    "env_steps_per_iteration": 500,
     "eval": {"interval_env_steps": 0, "trials": 4, "final_trials": 4, "num_envs": 4, "stop_return": None},
 }
 
@@ -283,7 +284,7 @@ def in_a_new_process(program, **environment):
 def test_jax_is_only_imported_where_it_is_built_and_leaves_memory_to_pytorch():
     look = "import os, sys; print('jax' in sys.modules, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))"
     recipes = f"import yamame.recipes.gymnax, yamame.recipes.xland; {look}"
-    built = f"from yamame.environments.gymnax import GymnaxConfig; GymnaxConfig(horizon=3).build(1, 0); {look}"
+    built = f"from yamame.envs.gymnax import GymnaxConfig; GymnaxConfig(horizon=3).build(1, 0); {look}"
     assert in_a_new_process(recipes) == "False None"
     assert in_a_new_process(built) == "True false"
     assert in_a_new_process(built, XLA_PYTHON_CLIENT_PREALLOCATE="true") == "True true"

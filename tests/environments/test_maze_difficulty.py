@@ -1,8 +1,7 @@
 import numpy as np
 from plain_maze import read_maze
 
-from yamame.environments.maze_difficulty import NEVER, MazeDifficulty, explorer_steps, maze_difficulty, oracle_steps
-from yamame.environments.maze_runner import MazeRunnerConfig
+from yamame.envs.maze_runner import MazeRunnerConfig
 
 DEAD_END = read_maze(
     "#######",

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_maze import PlainMazeRunner, plain_maze, read_maze
 
-from yamame.environments.maze_layout import sample_maze, max_safe_goals, free_distances, side_length, start_cell, shortest_paths
+from yamame.envs.maze_runner import free_distances, max_safe_goals, sample_maze, shortest_paths, side_length, start_cell
 
 SIDES = st.sampled_from([7, 9, 11, 15, 31])
 

@@ -4,15 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_maze import PlainMazeRunner, random_return, read_maze
 
-from yamame.environments.drawing import AGENT, GOAL, WALL
-from yamame.environments.instructed import InstructionWrapper
-from yamame.environments.maze_difficulty import oracle_steps
-from yamame.environments.maze_layout import shortest_paths
-from yamame.environments.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv
-from yamame.records.errors import UserError
-from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF
-from yamame.run.config import RunConfig
-from yamame.settings.catalogue import load_recipe
+from yamame.config import RunConfig
+from yamame.data.goals import COMPLETED, INSTRUCTION_LEAF
+from yamame.envs.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv, shortest_paths
+from yamame.envs.rendering import AGENT, GOAL, WALL
+from yamame.envs.wrappers.instruction import InstructionWrapper
+from yamame.errors import UserError
+from yamame.recipe_loader import load_recipe
 
 WEST, NORTH, EAST, SOUTH, STAY = range(5)
 MAZE = read_maze(

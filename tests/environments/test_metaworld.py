@@ -6,10 +6,10 @@ import pytest
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.environments.metaworld import MetaworldConfig, MetaworldEnv, load_tasks
-from yamame.records.errors import UserError
-from yamame.run.config import RunConfig
-from yamame.settings.catalogue import load_recipe
+from yamame.config import RunConfig
+from yamame.envs.metaworld import MetaworldConfig, MetaworldEnv, load_tasks
+from yamame.errors import UserError
+from yamame.recipe_loader import load_recipe
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,8 @@ TINY = {
     "env_steps": 2_000,
     **TINY_NETWORK,
     "replay.batch_size": 4,
-    "updates_per_env_step": 0.01, "env_steps_per_iteration": 500,
+    "updates_per_env_step": 0.01,
+    "env_steps_per_iteration": 500,
     "eval": {"interval_env_steps": 0, "trials": 2, "final_trials": 2, "num_envs": 2},
     "env.num_workers": 0,
 }

@@ -6,8 +6,8 @@ import pytest
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.environments.minigrid import VOCABULARY, MinigridConfig, make_minigrid, encode_mission
-from yamame.records.errors import UserError
+from yamame.envs.minigrid import VOCABULARY, MinigridConfig, encode_mission, make_minigrid
+from yamame.errors import UserError
 
 minigrid = pytest.importorskip("minigrid")
 
@@ -20,7 +20,8 @@ TINY = {
     "env_steps": 1_000,
     **TINY_NETWORK,
     "replay.batch_size": 4,
-    "updates_per_env_step": 0.01, "env_steps_per_iteration": 500,
+    "updates_per_env_step": 0.01,
+    "env_steps_per_iteration": 500,
     "eval": {"interval_env_steps": 0, "trials": 4, "final_trials": 4, "num_envs": 4},
 }
 

@@ -3,7 +3,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.environments.package_delivery import (
+from yamame.data.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF, NO_GOAL
+from yamame.envs.package_delivery import (
     FIRST_DROP,
     FORWARD,
     LEFT,
@@ -12,8 +13,7 @@ from yamame.environments.package_delivery import (
     PackageDeliveryConfig,
     PackageDeliveryVectorEnv,
 )
-from yamame.records.errors import ConfigFieldError
-from yamame.records.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF, NO_GOAL
+from yamame.errors import ConfigFieldError
 
 VALID, WRONG = FIRST_DROP + 2, FIRST_DROP + 1
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.environments.popgym import POPGYM_NAMES, PopgymConfig, make_popgym
-from yamame.records.errors import UserError
+from yamame.envs.popgym import POPGYM_NAMES, PopgymConfig, make_popgym
+from yamame.errors import UserError
 
 pytest.importorskip("popgym")
 

@@ -10,18 +10,18 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from yamame.environments.adapters.batched import parse_reset_options
-from yamame.environments.config import EnvConfig
-from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
-from yamame.environments.factory import EnvFnConfig
-from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.environments.maze_runner import MazeRunnerConfig
-from yamame.environments.package_delivery import PackageDeliveryConfig
-from yamame.environments.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
-from yamame.environments.wind import WindConfig
-from yamame.records.action_spaces import action_shape
-from yamame.records.interfaces import TrialVectorEnv
-from yamame.records.resumable import Stateful
+from yamame.data.actions import action_shape
+from yamame.envs.base import TrialVectorEnv
+from yamame.envs.config import EnvConfig
+from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.envs.maze_runner import MazeRunnerConfig
+from yamame.envs.package_delivery import PackageDeliveryConfig
+from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
+from yamame.envs.vector.numpy_env import parse_reset_options
+from yamame.envs.wind import WindConfig
+from yamame.types import Stateful
 
 NUM_ENVS = 6
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from yamame.environments.adapters.single import make_tmaze
-from yamame.environments.tmaze import DOWN, LEFT, RIGHT, UP, ActiveTMazeConfig, PassiveTMazeConfig, TMazeVectorEnv
-from yamame.records.errors import UserError
+from yamame.envs.single_env import make_tmaze
+from yamame.envs.tmaze import DOWN, LEFT, RIGHT, UP, ActiveTMazeConfig, PassiveTMazeConfig, TMazeVectorEnv
+from yamame.errors import UserError
 
 
 def walk(actions: list[int], *, goal: int, horizon: int, passive: bool) -> list[tuple[list[float], float, bool, bool]]:
@@ -139,4 +139,7 @@ def test_empty_corridor_is_refused():
 
 
 def test_task_names():
-    assert (PassiveTMazeConfig().task_name, ActiveTMazeConfig(horizon=5).task_name) == ("passive-tmaze-30", "active-tmaze-5")
+    assert (PassiveTMazeConfig().task_name, ActiveTMazeConfig(horizon=5).task_name) == (
+        "passive-tmaze-30",
+        "active-tmaze-5",
+    )

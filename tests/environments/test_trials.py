@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.environments.trials import TrialWrapper
-from yamame.records.errors import UserError
-from yamame.records.step import EpisodeStep
+from yamame.data.step import EpisodeStep
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.errors import UserError
 
 
 class Script:

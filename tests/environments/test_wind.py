@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from yamame.environments.adapters.single import make_wind
-from yamame.environments.wind import GOAL, GOAL_RADIUS, WindConfig, WindVectorEnv, wind_tasks
-from yamame.records.errors import UserError
+from yamame.envs.single_env import make_wind
+from yamame.envs.wind import GOAL, GOAL_RADIUS, WindConfig, WindVectorEnv, wind_tasks
+from yamame.errors import UserError
 
 
 def calm(num_envs=1, **settings):

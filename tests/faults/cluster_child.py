@@ -5,8 +5,8 @@ from pathlib import Path
 
 from killable import small_config
 
-from yamame.run.config import RunConfig
-from yamame.run.session import RunMetadata, go_on, start
+from yamame.config import RunConfig
+from yamame.runs import RunMetadata, go_on, start
 
 
 def config_of(cluster: str, *, learners: int) -> RunConfig:

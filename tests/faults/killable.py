@@ -15,12 +15,11 @@ import lmdb
 import pytest
 from tiny_network import TINY_NETWORK
 
-from yamame.learning import checkpoint
-from yamame.replay.database import Database
-from yamame.run.config import RunConfig
-from yamame.run.session import RunMetadata, go_on, start
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_overrides
+from yamame import checkpoint
+from yamame.config import RunConfig
+from yamame.data.database import Database
+from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.runs import RunMetadata, go_on, start
 
 KILLED = -signal.SIGKILL
 TOUCHES = ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink", "open", "link")

@@ -3,10 +3,10 @@
 import hashlib
 from pathlib import Path
 
-from yamame.learning.checkpoint import load_latest_checkpoint
-from yamame.replay.store import LMDBReplayStore
-from yamame.run.metrics import read_metrics
-from yamame.run.session import read_config
+from yamame.checkpoint import load_latest_checkpoint
+from yamame.data.store import LMDBReplayStore
+from yamame.metrics import read_metrics
+from yamame.runs import read_config
 
 
 def fingerprint(directory: Path) -> str:

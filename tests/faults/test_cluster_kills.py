@@ -16,10 +16,10 @@ import pytest
 from cluster_child import config_of
 from processes import descendants, named
 
+from yamame.checkpoint import load_latest_checkpoint
 from yamame.cli import main
-from yamame.learning.checkpoint import load_latest_checkpoint
-from yamame.replay.store import LMDBReplayStore
-from yamame.run.metrics import read_metrics
+from yamame.data.store import LMDBReplayStore
+from yamame.metrics import read_metrics
 
 ray = pytest.importorskip("ray")
 

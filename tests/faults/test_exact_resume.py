@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 from tiny_network import TINY_NETWORK
 
-from yamame.learning.learner import Learner
-from yamame.replay.codec import encode
-from yamame.replay.store import LMDBReplayStore
-from yamame.rollout.collect import Collector
-from yamame.run.config import RunConfig
-from yamame.run.local import Trainer
-from yamame.run.metrics import MetricLogger, read_metrics
-from yamame.run.progress import ProgressBar
-from yamame.run.whole_state import collect_state
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_overrides
+from yamame.algorithms.amago.learner import Learner
+from yamame.collect.collector import Collector
+from yamame.config import RunConfig
+from yamame.data.codec import encode
+from yamame.data.store import LMDBReplayStore
+from yamame.metrics import MetricLogger, read_metrics
+from yamame.progress import ProgressBar
+from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.train import Trainer, collect_state
 
 pytestmark = pytest.mark.slow
 

@@ -10,20 +10,20 @@ import pytest
 from failing_environments import AlwaysFailing, FailingEnv, FailingVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from yamame.environments.adapters import restart
-from yamame.environments.adapters.placement import make_vector_env
-from yamame.environments.adapters.restarted import RestartingVectorEnv
-from yamame.environments.adapters.vectorize import make_episode_vector_env
-from yamame.environments.factory import EnvFnConfig
-from yamame.environments.trials import TrialWrapper
-from yamame.records.errors import UserError
-from yamame.records.interfaces import TrialVectorEnv
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.collect import Collector
-from yamame.rollout.evaluate import evaluate
-from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.rollout.faults import FaultToleranceConfig
-from yamame.rollout.random_policy import RandomPolicy
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import Explorer, NoExploration
+from yamame.collect.faults import FaultToleranceConfig
+from yamame.collect.random_policy import RandomPolicy
+from yamame.data.trajectory import Trajectory
+from yamame.envs.base import TrialVectorEnv
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.vector import restarting as restart
+from yamame.envs.vector.autotune import make_vector_env
+from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
+from yamame.envs.vector.restarting import RestartingVectorEnv
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.errors import UserError
+from yamame.evaluate import evaluate
 
 ROWS, SEED, EPISODE, UNLUCKY = 3, 7, 4, 1
 ROW_SEEDS: list[int] = np.random.SeedSequence(SEED).generate_state(ROWS).tolist()

@@ -9,10 +9,10 @@ import pytest
 from killable import small_config
 from left_behind import fingerprint, measured, replay_of
 
-from yamame.learning.checkpoint import load_latest_checkpoint
-from yamame.records.errors import UserError
-from yamame.run.metrics import read_metrics
-from yamame.run.session import RunMetadata, RunResult, go_on, start
+from yamame.checkpoint import load_latest_checkpoint
+from yamame.errors import UserError
+from yamame.metrics import read_metrics
+from yamame.runs import RunMetadata, RunResult, go_on, start
 
 DISK_BYTES = 4 << 20
 HALF, WHOLE = 1_200, 2_400
@@ -85,7 +85,7 @@ def test_a_run_that_does_not_fit_at_all_leaves_nothing(disk: Path) -> None:
 
 @pytest.mark.faults
 def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = "yamame.run.local.Trainer.judge"
+    judge = "yamame.train.Trainer.judge"
     filled: list[Path] = []
 
     def judge_and_fill(self: object, *, trials: int) -> object:
@@ -93,7 +93,7 @@ def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch
             filled.append(fill(disk))
         return original(self, trials=trials)
 
-    from yamame.run.local import Trainer
+    from yamame.train import Trainer
 
     original = Trainer.evaluate
     monkeypatch.setattr(judge, judge_and_fill)

@@ -73,7 +73,7 @@ PAYLOADS: dict[str, Callable[[Bomb], bytes]] = {
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("finished") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
         assert main([*_TRAIN.split(), "--run-dir", str(run)]) == 0
     return run
 
@@ -83,7 +83,7 @@ def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     """A copy of a finished run, in the working directory."""
     monkeypatch.chdir(tmp_path)
     for picture in ("plot_learning_curve", "plot_attempts"):  # they take longer than tiny runs
-        monkeypatch.setattr(f"yamame.run.report.{picture}", lambda *_: None)
+        monkeypatch.setattr(f"yamame.tools.report.{picture}", lambda *_: None)
     return Path(shutil.copytree(finished, "run"))
 
 
@@ -262,7 +262,7 @@ def test_configs_that_name_what_they_should_not(
 ) -> None:
     config = json.loads((run / "config.json").read_text())
     if place == "env.env_fn":
-        config["env"] = {"type": "yamame.environments.factory:EnvFnConfig", "env_fn": {key: name}, "horizon": 3}
+        config["env"] = {"type": "yamame.envs.env_fn:EnvFnConfig", "env_fn": {key: name}, "horizon": 3}
     else:
         (config[place] if place else config)[key] = name
     (run / "config.json").write_text(json.dumps(config))

@@ -9,7 +9,7 @@ import pytest
 import yamame
 
 PACKAGE = Path(yamame.__file__).parent
-BETWEEN_OUR_OWN = {"environments/adapters/channel.py"}
+BETWEEN_OUR_OWN = {"envs/vector/worker.py"}
 """May pickle: a socket to worker processes that this process started itself. No file's bytes ever go through it."""
 
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 from tiny_network import TINY_NETWORK
 
-from yamame.run.session import start
-from yamame.run.variants import apply_variants
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.origin import about_run
-from yamame.settings.resolve import settings_from_overrides
+from yamame.presets import apply_variants
+from yamame.recipe_loader import about_run, load_recipe, settings_from_overrides
+from yamame.runs import start
 
 TINY: dict[str, Any] = {
     "env.horizon": 3,
@@ -40,7 +38,7 @@ def train(recipe: str, directory: Path, variants: list[str], settings: dict[str,
     chosen = load_recipe(recipe)
     config = apply_variants(settings_from_overrides(chosen, [], settings), variants)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
         start(config, about_run(chosen, config), run_dir=directory, quiet=True)
     return directory
 

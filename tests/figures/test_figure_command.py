@@ -7,7 +7,7 @@ import pytest
 from many_runs import refused
 
 from yamame.cli import main
-from yamame.figures.catalogue import load_figure, figure_names
+from yamame.tools.figure import figure_names, load_figure
 
 pytestmark = pytest.mark.slow
 

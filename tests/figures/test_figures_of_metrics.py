@@ -9,12 +9,12 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.container import ErrorbarContainer
 
-from yamame.ablate.statistic import mean_of
-from yamame.figures.pictures import ablation_bars, learning_curves
-from yamame.learning.checkpoint import load_latest_checkpoint
-from yamame.records.errors import UserError
-from yamame.rollout.confidence import wilson_ci95
-from yamame.run.metrics import EVAL_RETURN, read_metrics
+from yamame.checkpoint import load_latest_checkpoint
+from yamame.confidence import wilson_ci95
+from yamame.errors import UserError
+from yamame.metrics import EVAL_RETURN, read_metrics
+from yamame.tools.ablate.statistic import mean_of
+from yamame.tools.figures import ablation_bars, learning_curves
 
 pytestmark = pytest.mark.slow
 

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.data.source import task_spec_of
-from yamame.figures.checkpoints import list_kept_checkpoints, checkpoint_updates
-from yamame.figures.pictures import activations, attention, q_by_discount
-from yamame.inspection.insight import analyze_trajectory
-from yamame.inspection.record import record_trial
-from yamame.model.trajectory_encoders.explanation import PROBE_POINTS
-from yamame.records.errors import UserError
-from yamame.replay.examine import iter_valid_trajectories
-from yamame.run.session import load_agent, read_config
+from yamame.data.verify import iter_valid_trajectories
+from yamame.errors import UserError
+from yamame.nets.sequence.introspection import PROBE_POINTS
+from yamame.runs import load_agent, read_config
+from yamame.tools.data import task_spec_of
+from yamame.tools.figures import activations, attention, q_by_discount
+from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints
+from yamame.tools.trial_recording import analyze_trajectory, record_trial
 
 pytestmark = pytest.mark.slow
 

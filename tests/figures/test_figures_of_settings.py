@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.data.source import task_spec_of
-from yamame.figures.pictures import exploration_schedule, relabeling_priorities, throughput
-from yamame.learning.checkpoint import load_latest_checkpoint
-from yamame.records.errors import UserError
-from yamame.replay.examine import iter_valid_trajectories
-from yamame.replay.relabel import Relabeler
-from yamame.rollout.exploration import NoExploration
-from yamame.run.config_json import to_json
-from yamame.run.session import read_config
-from yamame.run.whole_state import load_goal_statistics
+from yamame.algorithms.amago.relabeling import Relabeler
+from yamame.checkpoint import load_latest_checkpoint
+from yamame.collect.exploration import NoExploration
+from yamame.config_io import to_json
+from yamame.data.verify import iter_valid_trajectories
+from yamame.errors import UserError
+from yamame.runs import read_config
+from yamame.tools.data import task_spec_of
+from yamame.tools.figures import exploration_schedule, relabeling_priorities, throughput
+from yamame.train import load_goal_statistics
 
 pytestmark = pytest.mark.slow
 

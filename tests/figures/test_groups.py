@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from yamame.environments.tmaze import PassiveTMazeConfig
-from yamame.figures.command import save
-from yamame.figures.groups import IGNORED_FIELDS, group_by_seed, resolve_runs
-from yamame.figures.labels import make_labels
-from yamame.figures.pictures import ablation_bars, learning_curves
-from yamame.records.errors import UserError
-from yamame.run.variants import apply_variants
-from yamame.settings.catalogue import load_recipe
+from yamame.envs.tmaze import PassiveTMazeConfig
+from yamame.errors import UserError
+from yamame.presets import apply_variants
+from yamame.recipe_loader import load_recipe
+from yamame.tools.figure import save
+from yamame.tools.figures import ablation_bars, learning_curves
+from yamame.tools.run_groups import IGNORED_FIELDS, group_by_seed, make_labels, resolve_runs
 
 pytestmark = pytest.mark.slow
 

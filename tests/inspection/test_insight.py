@@ -8,15 +8,15 @@ import pytest
 import torch
 from tiny_agents import TINY_AGENT, ActionSpace, every_action_space, random_trajectory, shake, tiny_agent
 
-from yamame.inspection.insight import analyze_trajectory
-from yamame.model.agent import Agent
-from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
-from yamame.model.policy import Policy
-from yamame.model.trajectory_encoders.gru import GRUConfig
-from yamame.records.action_spaces import zero_action, num_choices
-from yamame.records.step import PolicyInput
-from yamame.records.trajectory import Trajectory
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.policy import Policy
+from yamame.data.actions import num_choices, zero_action
+from yamame.data.packing import Window, pack
+from yamame.data.step import PolicyInput
+from yamame.data.trajectory import Trajectory
+from yamame.nets.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
+from yamame.nets.sequence.gru import GRUConfig
+from yamame.tools.trial_recording import analyze_trajectory
 
 pytestmark = pytest.mark.slow
 

@@ -11,16 +11,13 @@ import pytest
 from PIL import Image
 from tiny_network import TINY_NETWORK
 
-from yamame.environments.adapters.serial import SerialVectorEnv
-from yamame.environments.drawing import AGENT
-from yamame.environments.trials import TrialWrapper
-from yamame.inspection.pictures import FrameRecorder, encode_png
-from yamame.inspection.record import record_trial
-from yamame.inspection.seeing import describe_observation
-from yamame.records.errors import UserError
-from yamame.run.session import RunMetadata, evaluate_run, start
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_overrides
+from yamame.envs.rendering import AGENT
+from yamame.envs.vector.serial import SerialVectorEnv
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.errors import UserError
+from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.runs import RunMetadata, evaluate_run, start
+from yamame.tools.trial_recording import FrameRecorder, describe_observation, encode_png, record_trial
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from solved_tmaze import JUNCTION, solved_tmaze
 
-from yamame.inspection.adaptation import load_final_adaptation, measure_adaptation
-from yamame.inspection.record import record_trial
-from yamame.inspection.recording import TrialRecording
+from yamame.tools.trial_recording import TrialRecording, record_trial
+from yamame.tools.viewer.rollouts import load_final_adaptation, measure_adaptation
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from yamame.learning import checkpoint as module
-from yamame.learning.checkpoint import flatten_tensors, load_latest_checkpoint, save_checkpoint, unflatten_tensors
-from yamame.records.errors import UserError
+from yamame import checkpoint as module
+from yamame.checkpoint import flatten_tensors, load_latest_checkpoint, save_checkpoint, unflatten_tensors
+from yamame.errors import UserError
 
 FILES = ("tensors.safetensors", "state.json", "manifest.json")
 

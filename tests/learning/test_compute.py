@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from yamame.learning import compute
-from yamame.learning.compute import FEWEST_COMPILED_UPDATES, ComputeConfig, compiler_works, resolve_compute
-from yamame.records.errors import ConfigFieldError
+from yamame.errors import ConfigFieldError
+from yamame.nets import compute
+from yamame.nets.compute import FEWEST_COMPILED_UPDATES, ComputeConfig, compiler_works, resolve_compute
 
 LONG, SHORT = FEWEST_COMPILED_UPDATES, FEWEST_COMPILED_UPDATES - 1
 

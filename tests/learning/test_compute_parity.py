@@ -20,15 +20,15 @@ from tiny_agents import (
 )
 from torch import Tensor
 
-from yamame.learning.compute import CPU_FLOAT32, Compute
-from yamame.learning.cuda_graph import WARMUP_CALLS, shape_key
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.model.agent import AgentConfig
-from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
-from yamame.model.trajectory_encoders.gru import GRUConfig
-from yamame.records.batch import Batch
-from yamame.replay.packing import pack
+from yamame.algorithms.amago.agent import AgentConfig
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.data.batch import Batch
+from yamame.data.packing import pack
+from yamame.nets.compute import CPU_FLOAT32, Compute
+from yamame.nets.cuda_graph import WARMUP_CALLS, shape_key
+from yamame.nets.sequence.feedforward import FeedForwardConfig
+from yamame.nets.sequence.gru import GRUConfig
 
 both_action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 

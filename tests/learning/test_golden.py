@@ -17,16 +17,16 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.td import TDLoss
-from yamame.model.agent import Agent, AgentConfig
-from yamame.model.heads.actor import ActorConfig
-from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
-from yamame.records.batch import Batch
-from yamame.records.trajectory import Trajectory
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.agent import Agent, AgentConfig
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.data.batch import Batch
+from yamame.data.packing import Window, pack
+from yamame.data.trajectory import Trajectory
+from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.critic import CriticConfig
+from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
 GOLDEN = Path(__file__).with_name("golden.json")
 OBSERVATION = spaces.Box(-1.0, 1.0, (3,), np.float32)

@@ -17,18 +17,18 @@ from tiny_agents import (
 )
 from torch import Tensor
 
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.learning.losses.policy_gradient import PolicyGradientLoss
-from yamame.learning.losses.td import TDLoss
-from yamame.learning.values import value_metrics_by_gamma
-from yamame.model.agent import AgentConfig
-from yamame.model.heads.actor import ActorConfig
-from yamame.model.heads.critic import CriticConfig
-from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
-from yamame.model.trajectory_encoders.gru import GRUConfig
-from yamame.records.batch import Batch
-from yamame.records.errors import UserError
+from yamame.algorithms.amago.agent import AgentConfig
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.algorithms.amago.value_metrics import value_metrics_by_gamma
+from yamame.data.batch import Batch
+from yamame.errors import UserError
+from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.critic import CriticConfig
+from yamame.nets.sequence.feedforward import FeedForwardConfig
+from yamame.nets.sequence.gru import GRUConfig
 
 ENCODERS = {"timestep_encoder", "trajectory_encoder"}
 NAIVE = replace(

@@ -7,11 +7,11 @@ import torch
 from tiny_agents import double_batch, random_windows
 from torch import Tensor
 
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.learning.losses.policy_gradient import PolicyGradientLoss
-from yamame.learning.losses.td import TDLoss
-from yamame.records.batch import Predictions
-from yamame.records.errors import UserError
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.data.batch import Predictions
+from yamame.errors import UserError
 
 BATCH = double_batch(random_windows(0, (1,)))
 """One transition, so two tokens, of which the first is valid."""
@@ -83,9 +83,7 @@ def test_imitation_compares_the_means_of_the_critics() -> None:
 
 def test_imitation_looks_at_raw_critic_outputs() -> None:
     flipped = predictions(q_scale_G=torch.tensor([-2.0, -3.0]), q_shift_G=torch.tensor([9.0, 9.0]))
-    assert torch.equal(
-        FilteredBCLoss()(BATCH, flipped).per_token, FilteredBCLoss()(BATCH, predictions()).per_token
-    )
+    assert torch.equal(FilteredBCLoss()(BATCH, flipped).per_token, FilteredBCLoss()(BATCH, predictions()).per_token)
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [(0.74, 1.5), (0.76, 1.0), (1.01, 0.0)])

@@ -8,11 +8,11 @@ import pytest
 import torch
 from showing_environments import LENGTH, MIXED, agent_for, collected
 
-from yamame.learning.compute import CPU_FLOAT32, Compute
-from yamame.learning.cuda_graph import WARMUP_CALLS
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.records.batch import Batch
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.data.batch import Batch
+from yamame.data.packing import Window, pack
+from yamame.nets.compute import CPU_FLOAT32, Compute
+from yamame.nets.cuda_graph import WARMUP_CALLS
 
 
 def learner_on_all_kinds(compute: Compute, chunk_elements: int = 500) -> Learner:
@@ -24,7 +24,9 @@ def learner_on_all_kinds(compute: Compute, chunk_elements: int = 500) -> Learner
 
 def batch_of_all_kinds(trials: int) -> Batch:
     trajectories = collected(agent_for(MIXED), MIXED, trials)
-    return pack([Window(trajectory=each, start=0, length=LENGTH) for each in trajectories], pad_tokens_to_multiple_of=16)
+    return pack(
+        [Window(trajectory=each, start=0, length=LENGTH) for each in trajectories], pad_tokens_to_multiple_of=16
+    )
 
 
 def check_the_same_updates(plain: Learner, other: Learner, tolerance: float) -> None:

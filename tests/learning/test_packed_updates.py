@@ -17,12 +17,12 @@ from tiny_agents import (
 )
 from torch import Tensor
 
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.td import TDLoss
-from yamame.model.blocks.sigma_linear import power_iteration
-from yamame.model.heads.actor import Actor
-from yamame.records.batch import Batch
-from yamame.replay.packing import Window
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.data.batch import Batch
+from yamame.data.packing import Window
+from yamame.nets.blocks import power_iteration
+from yamame.nets.heads.actor import Actor
 
 LOSSES = ("loss/td", "loss/policy_gradient", "loss/filtered_bc")
 action_spaces = pytest.mark.parametrize("action_space", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])

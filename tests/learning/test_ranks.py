@@ -7,8 +7,8 @@ import torch
 from learning_in_ranks import Outcome, Updates, exchanged, in_processes, left_alone, made
 from tiny_agents import CONTINUOUS, DISCRETE, ActionSpace
 
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.ops.ranks import SINGLE_PROCESS
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.distributed_context import SINGLE_PROCESS
 
 pytestmark = pytest.mark.slow
 

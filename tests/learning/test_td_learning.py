@@ -13,18 +13,18 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.learning.losses.policy_gradient import PolicyGradientLoss
-from yamame.learning.losses.td import TDLoss
-from yamame.model.agent import Agent, AgentConfig
-from yamame.model.heads.actor import ActorConfig
-from yamame.model.heads.critic import CriticConfig
-from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
-from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
-from yamame.records.batch import Batch
-from yamame.records.trajectory import Trajectory
-from yamame.replay.packing import Window, pack
+from yamame.algorithms.amago.agent import Agent, AgentConfig
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.data.batch import Batch
+from yamame.data.packing import Window, pack
+from yamame.data.trajectory import Trajectory
+from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.critic import CriticConfig
+from yamame.nets.sequence.feedforward import FeedForwardConfig
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
 Ending = Literal["terminated", "truncated"]
 TRANSITIONS = ((0, 0, 0.0, 0), (0, 1, 1.0, 1), (1, 0, 2.0, 0), (1, 1, 0.5, 0))

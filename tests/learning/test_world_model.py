@@ -25,17 +25,17 @@ from tiny_agents import (
 )
 from torch import Tensor, nn
 
-from yamame.learning.compute import CPU_FLOAT32, Compute
-from yamame.learning.cuda_graph import WARMUP_CALLS
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.learning.losses.policy_gradient import PolicyGradientLoss
-from yamame.learning.losses.td import TDLoss
-from yamame.learning.losses.world_model import WorldModelLoss
-from yamame.model.agent import Agent
-from yamame.model.blocks.input_normalizer import InputNormalizer
-from yamame.records.batch import Batch
-from yamame.records.errors import ConfigFieldError, UserError
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.algorithms.amago.losses.world_model import WorldModelLoss
+from yamame.data.batch import Batch
+from yamame.errors import ConfigFieldError, UserError
+from yamame.nets.blocks import InputNormalizer
+from yamame.nets.compute import CPU_FLOAT32, Compute
+from yamame.nets.cuda_graph import WARMUP_CALLS
 
 NUM_SEEN = 3 + 4
 """Numbers of an observation of `OBSERVATIONS`."""
@@ -102,7 +102,10 @@ def test_the_loss_is_zero_where_all_is_foreseen() -> None:
     changes_NO = agent.observation_deltas(features_NF)
     assert changes_NO is not None
     torch.testing.assert_close(
-        changes_NO[batch.loss_mask].square().mean(0), torch.tensor([0, 0, 0, 0, 1.0, 1.0, 0]).double(), rtol=0.01, atol=0
+        changes_NO[batch.loss_mask].square().mean(0),
+        torch.tensor([0, 0, 0, 0, 1.0, 1.0, 0]).double(),
+        rtol=0.01,
+        atol=0,
     )
     did = [int(((batch.action == action) & batch.loss_mask).nonzero()[0]) for action in range(3)]
     agent.world_model = oracle = Oracle(agent.world_model.normalizer, changes_NO[did])
@@ -135,7 +138,9 @@ def test_no_window_looks_into_another(action_space: ActionSpace) -> None:
     batch = double_batch(windows, token_multiple=8)
     packed = errors(agent, batch)[batch.loss_mask]
     alone = [double_batch([window]) for window in windows]
-    torch.testing.assert_close(packed, torch.cat([errors(agent, one)[one.loss_mask] for one in alone]), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        packed, torch.cat([errors(agent, one)[one.loss_mask] for one in alone]), rtol=0, atol=1e-9
+    )
 
 
 @every_action_space

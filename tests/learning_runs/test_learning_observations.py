@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.learning, pytest.mark.timeout(900)]
 SETTINGS: dict[str, Any] = {
     "num_envs": 24,
     "env.num_workers": 0,
-    "updates_per_env_step": 0.04, "env_steps_per_iteration": 960,
+    "updates_per_env_step": 0.04,
+    "env_steps_per_iteration": 960,
     "learner": {"learning_rate": 1e-3, "lr_warmup_updates": 50},
     "eval": {"interval_env_steps": 4800, "trials": 96, "num_envs": 24, "stop_return": 0.99},
 }

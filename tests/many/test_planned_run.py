@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from yamame.many.planned_run import name_of_folder, plan_runs, require_same_settings
-from yamame.records.errors import UserError
-from yamame.run.config import RunConfig
-from yamame.run.difference import settings_difference
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_flags
+from yamame.config import RunConfig
+from yamame.config_io import settings_difference
+from yamame.errors import UserError
+from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.tools.many.planned_run import name_of_folder, plan_runs, require_same_settings
 
 HERE = Path("runs/full-seed-0")
 

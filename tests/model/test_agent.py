@@ -17,15 +17,14 @@ from tiny_agents import (
     tiny_agent,
 )
 
-from yamame.model.agent import AgentConfig
-from yamame.model.discounts import PAPER_CONTINUOUS, PAPER_DISCRETE
-from yamame.model.heads.actor import PolicyDistribution
-from yamame.model.heads.factored import FactoredPolicy
-from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
-from yamame.model.trajectory_encoders.gru import GRUConfig
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
-from yamame.records.batch import Predictions
-from yamame.records.errors import UserError
+from yamame.algorithms.amago.agent import PAPER_CONTINUOUS, PAPER_DISCRETE, AgentConfig
+from yamame.data.batch import Predictions
+from yamame.errors import UserError
+from yamame.nets.heads.actor import PolicyDistribution
+from yamame.nets.heads.distributions import FactoredPolicy
+from yamame.nets.sequence.feedforward import FeedForwardConfig
+from yamame.nets.sequence.gru import GRUConfig
+from yamame.nets.sequence.transformer import TransformerConfig
 
 TOKENS, MEMBERS, DISCOUNTS = 13, 4, 3
 

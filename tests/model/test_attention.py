@@ -8,17 +8,19 @@ from hypothesis import strategies as st
 from tiny_agents import random_windows
 from torch import Tensor
 
-from yamame.model.trajectory_encoders.attention import (
+from yamame.data.batch import Batch
+from yamame.data.packing import pack
+from yamame.nets.sequence.attention import (
     AttentionBackend,
     attend,
     attend_flash,
     attend_padded,
     attend_per_segment,
+    matmul_attention,
+    sdpa_attention,
     select_backend,
+    sliding_window_mask,
 )
-from yamame.model.trajectory_encoders.causal import sliding_window_mask, matmul_attention, sdpa_attention
-from yamame.records.batch import Batch
-from yamame.replay.packing import pack
 
 HEADS, WIDTH = 2, 8
 BACK_ENDS: list[AttentionBackend] = [attend, attend_per_segment, attend_padded]
@@ -68,7 +70,9 @@ def check(look: Callable[..., Tensor], batch: Batch, memory: int, dtype: torch.d
 @every_back_end
 @pytest.mark.parametrize("memory_length", [1, 3, 7, 20])
 @pytest.mark.parametrize("row_multiple", [1, 8])
-def test_each_token_averages_what_it_may_remember(look: AttentionBackend, memory_length: int, row_multiple: int) -> None:
+def test_each_token_averages_what_it_may_remember(
+    look: AttentionBackend, memory_length: int, row_multiple: int
+) -> None:
     check(look, batch_of((4, 7, 1), row_multiple=row_multiple), memory_length, torch.float64, 1e-12)
 
 
@@ -133,7 +137,7 @@ def test_half_precision_is_close(tokens: tuple[int, ...]) -> None:
 
 
 def test_half_precision_of_long_windows_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.model.trajectory_encoders.attention.MAX_MATMUL_SEQLEN", 10)
+    monkeypatch.setattr("yamame.nets.sequence.attention.MAX_MATMUL_SEQLEN", 10)
     check(attend, batch_of((40, 3, 17)), 1000, torch.bfloat16, 0.05)
 
 

@@ -3,10 +3,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from yamame.model.blocks.ensemble_linear import EnsembleLinear
-from yamame.model.heads.critic import ActionInputCritic, CriticConfig, DiscreteCritic
-from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
-from yamame.model.heads.factored import DiscreteComponents, FactoredPolicy
+from yamame.nets.blocks import EnsembleLinear
+from yamame.nets.heads.critic import ActionInputCritic, CriticConfig, DiscreteCritic
+from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponents, FactoredPolicy, TanhGaussianPolicy
 
 STATE, ACTIONS, MEMBERS = 5, 2, 3
 DISCOUNTS = torch.tensor([0.1, 0.9, 0.99], dtype=torch.float64)

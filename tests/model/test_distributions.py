@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.distributions import Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
-from yamame.model.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
+from yamame.nets.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
 
 
 def categorical(*logits: float, clip: tuple[float, float] = (0.001, 0.99)) -> CategoricalPolicy:
@@ -75,7 +75,9 @@ def test_modes_are_the_most_likely_actions() -> None:
 
 def test_log_std_lies_within_its_bounds() -> None:
     raw = torch.tensor([[[0.0, -100.0], [0.0, 100.0], [0.0, 0.0]]])
-    torch.testing.assert_close(TanhGaussianPolicy.from_outputs(raw).log_std_NGA[0, :, 0], torch.tensor([-5.0, 2.0, -1.5]))
+    torch.testing.assert_close(
+        TanhGaussianPolicy.from_outputs(raw).log_std_NGA[0, :, 0], torch.tensor([-5.0, 2.0, -1.5])
+    )
 
 
 def test_tanh_gaussian_log_prob_is_that_of_torch() -> None:

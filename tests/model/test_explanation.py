@@ -6,12 +6,12 @@ import torch
 from tiny_agents import double_batch, random_windows, shake
 from torch import Tensor
 
-from yamame.model.trajectory_encoders import explanation
-from yamame.model.trajectory_encoders.attention import attend
-from yamame.model.trajectory_encoders.explanation import PROBE_POINTS, SupportsExplain, attend_with_weights
-from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
-from yamame.model.trajectory_encoders.gru import GRUConfig
-from yamame.model.trajectory_encoders.transformer import Transformer, TransformerConfig
+from yamame.nets.sequence import introspection as explanation
+from yamame.nets.sequence.attention import attend
+from yamame.nets.sequence.feedforward import FeedForwardConfig
+from yamame.nets.sequence.gru import GRUConfig
+from yamame.nets.sequence.introspection import PROBE_POINTS, SupportsExplain, attend_with_weights
+from yamame.nets.sequence.transformer import Transformer, TransformerConfig
 
 HEADS, WIDTH, LENGTH = 2, 4, 300
 every_memory = pytest.mark.parametrize("memory_length", [1, 5, 150, 1000])
@@ -57,7 +57,9 @@ def test_the_heaviest_are_kept() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("token_shift", [False, True])
 def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: bool) -> None:
-    config = TransformerConfig(d_model=16, num_layers=2, num_heads=2, d_ff=32, position_embedding="rotary", token_shift=token_shift)
+    config = TransformerConfig(
+        d_model=16, num_layers=2, num_heads=2, d_ff=32, position_embedding="rotary", token_shift=token_shift
+    )
     encoder = config.build(input_size=6, attention_window=9, max_timestep=40)
     assert isinstance(encoder, Transformer)
     shake(encoder)

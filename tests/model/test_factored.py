@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from yamame.model.heads.distributions import CategoricalPolicy
-from yamame.model.heads.factored import DiscreteComponents, FactoredPolicy
+from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponents, FactoredPolicy
 
 SIZES = (3, 1, 4, 2)
 CLIP = (0.001, 0.99)

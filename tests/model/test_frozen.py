@@ -3,9 +3,7 @@ import torch
 from tiny_agents import shake
 from torch import Tensor, nn
 
-from yamame.model.blocks.frozen import freeze_for_inference
-from yamame.model.blocks.mlp import MLP
-from yamame.model.blocks.sigma_linear import SigmaLinear
+from yamame.nets.blocks import MLP, SigmaLinear, freeze_for_inference
 
 
 class Scaled(nn.Module):

@@ -4,7 +4,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from yamame.model.timestep_encoders.image import ImageEncoder, ImageEncoderConfig
+from yamame.nets.timestep.image import ImageEncoder, ImageEncoderConfig
 
 
 def image_box(*shape: int) -> spaces.Box:

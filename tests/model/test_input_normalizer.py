@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from yamame.model.blocks.input_normalizer import InputNormalizer
+from yamame.nets.blocks import InputNormalizer
 
 BETA = 1e-4
 

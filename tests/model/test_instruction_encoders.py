@@ -20,18 +20,22 @@ from instructed_agents import (
 from tiny_agents import gradients, in_double
 from torch import Tensor, nn
 
-from yamame.learning.learner import Learner, LearnerConfig
-from yamame.model.blocks.frozen import freeze_for_inference
-from yamame.model.policy import Policy
-from yamame.model.timestep_encoders.instruction_coordinates import InstructionCoordinateEncoder, InstructionCoordinatesConfig
-from yamame.model.timestep_encoders.instruction_words import InstructionTokenEncoder, InstructionTokensConfig
-from yamame.model.timestep_encoders.repeats import encode_unique_runs
-from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
-from yamame.records.errors import ConfigFieldError
-from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL, instruction_observations
-from yamame.records.step import PolicyInput
-from yamame.replay.packing import Window, pack
-from yamame.run.config_json import from_json, to_json
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.policy import Policy
+from yamame.config_io import from_json, to_json
+from yamame.data.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL, instruction_observations
+from yamame.data.packing import Window, pack
+from yamame.data.step import PolicyInput
+from yamame.errors import ConfigFieldError
+from yamame.nets.blocks import freeze_for_inference
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
+from yamame.nets.timestep.instruction import (
+    InstructionCoordinateEncoder,
+    InstructionCoordinatesConfig,
+    InstructionTokenEncoder,
+    InstructionTokensConfig,
+    encode_unique_runs,
+)
 
 SUB_GOALS = np.array([[1.0, 7.0], [3.0, 2.0], [8.0, 8.0]])
 
@@ -45,7 +49,9 @@ def encoder_of(leaf: spaces.Box, **changes: Any) -> InstructionCoordinateEncoder
 
 def shown(sub_goals: np.ndarray, completed: int = 0, *, hide_future_goals: bool = False, slots: int = SLOTS) -> Tensor:
     """The leaf as it is stored, of one timestep."""
-    return torch.from_numpy(instruction_observations(sub_goals, slots=slots, hide_future_goals=hide_future_goals)[completed])
+    return torch.from_numpy(
+        instruction_observations(sub_goals, slots=slots, hide_future_goals=hide_future_goals)[completed]
+    )
 
 
 def test_the_default_sizes_are_the_papers() -> None:
@@ -62,7 +68,10 @@ def test_the_default_sizes_are_the_papers() -> None:
 
 def test_the_leaf_of_instructions_is_claimed_by_its_name_and_form() -> None:
     for leaf, kind in ((COORDINATES, "instruction_coordinates"), (WORDS, "instruction_tokens")):
-        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: leaf, "other": leaf}) == {INSTRUCTION_LEAF: kind, "other": "vector"}
+        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: leaf, "other": leaf}) == {
+            INSTRUCTION_LEAF: kind,
+            "other": "vector",
+        }
     unbounded = spaces.Box(-np.inf, np.inf, (SLOTS, 2))
     wide = spaces.Box(-3, 10**6, (SLOTS, 2), np.int64)
     for leaf in (unbounded, wide):
@@ -72,7 +81,9 @@ def test_the_leaf_of_instructions_is_claimed_by_its_name_and_form() -> None:
         (spaces.Box(-3.0, 9.0, (SLOTS,)), "vector"),
         (spaces.Text(5), "text"),
     ):
-        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: other}) == {INSTRUCTION_LEAF: kind}, "a name alone is not enough"
+        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: other}) == {INSTRUCTION_LEAF: kind}, (
+            "a name alone is not enough"
+        )
 
 
 def test_a_kind_that_does_not_fit_is_refused() -> None:

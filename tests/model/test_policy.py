@@ -10,9 +10,9 @@ from tiny_agents import (
     tiny_agent,
 )
 
-from yamame.model.blocks.sigma_linear import SigmaLinear
-from yamame.model.policy import Policy
-from yamame.records.step import PolicyInput
+from yamame.algorithms.amago.policy import Policy
+from yamame.data.step import PolicyInput
+from yamame.nets.blocks import SigmaLinear
 
 ENVS = 5
 

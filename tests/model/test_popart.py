@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from yamame.model.heads.popart import PopArt
+from yamame.nets.heads.popart import PopArt
 
 BETA = 5e-4
 

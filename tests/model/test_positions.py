@@ -4,8 +4,7 @@ import pytest
 import torch
 from tiny_agents import double_batch, random_windows, shake
 
-from yamame.model.trajectory_encoders.positions import PositionEmbedding, PositionKind, apply_rotary
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
+from yamame.nets.sequence.transformer import PositionEmbedding, PositionKind, TransformerConfig, apply_rotary
 
 
 def test_sinusoidal_positions_are_the_formula() -> None:

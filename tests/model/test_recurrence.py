@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from yamame.model.blocks.recurrence import gru_forward, gru_scan
+from yamame.nets.sequence.gru import gru_forward, gru_scan
 
 
 def test_gradcheck() -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from yamame.model.blocks.sigma_linear import SigmaLinear, power_iteration
+from yamame.nets.blocks import SigmaLinear, power_iteration
 
 
 def spectral_norm(weight: torch.Tensor) -> float:

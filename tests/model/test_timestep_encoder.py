@@ -9,13 +9,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from yamame.model.blocks.frozen import freeze_for_inference
-from yamame.model.timestep_encoders.image import ImageEncoder, ImageEncoderConfig
-from yamame.model.timestep_encoders.text import TextEncoder, TextEncoderConfig
-from yamame.model.timestep_encoders.timestep import TimestepEncoder, TimestepEncoderConfig
-from yamame.model.timestep_encoders.tokens import TokenEncoder, TokenEncoderConfig
-from yamame.records.errors import ConfigFieldError
-from yamame.records.spaces import flatten_observation, flatten_space
+from yamame.data.spaces import flatten_observation, flatten_space
+from yamame.errors import ConfigFieldError
+from yamame.nets.blocks import freeze_for_inference
+from yamame.nets.timestep.encoder import TimestepEncoder, TimestepEncoderConfig
+from yamame.nets.timestep.image import ImageEncoder, ImageEncoderConfig
+from yamame.nets.timestep.text import TextEncoder, TextEncoderConfig
+from yamame.nets.timestep.tokens import TokenEncoder, TokenEncoderConfig
 
 SPACE = spaces.Dict(
     {
@@ -66,7 +66,9 @@ def test_the_space_decides_unless_the_user_does() -> None:
     kinds = CONFIG.resolve_encoders(leaves)
     expected = {"keys": "image", "vector.0": "vector", "level": "tokens", "suit": "vector", "say": "text"}
     assert kinds == expected | {"view": "vector"}
-    told = replace(CONFIG, encoder_overrides=("view=tokens", "keys=vector", "level=vector", "say=tokens")).resolve_encoders(leaves)
+    told = replace(
+        CONFIG, encoder_overrides=("view=tokens", "keys=vector", "level=vector", "say=tokens")
+    ).resolve_encoders(leaves)
     assert told == expected | {"view": "tokens", "keys": "vector", "level": "vector", "say": "tokens"}
 
 

@@ -8,11 +8,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from yamame.model.timestep_encoders.text import TextEncoder, TextEncoderConfig
-from yamame.model.timestep_encoders.tokens import TokenEncoder, TokenEncoderConfig
-from yamame.model.timestep_encoders.vocabulary import infer_vocabulary
-from yamame.records.spaces import Leaf, flatten_observation
-from yamame.records.text import encode_text
+from yamame.data.spaces import Leaf, encode_text, flatten_observation
+from yamame.nets.timestep.text import TextEncoder, TextEncoderConfig
+from yamame.nets.timestep.tokens import TokenEncoder, TokenEncoderConfig, infer_vocabulary
 
 WORDS = spaces.Text(8, min_length=0, charset="abcdehnort ")
 

@@ -4,8 +4,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from yamame.model.timestep_encoders.timestep import TimestepEncoder, TimestepEncoderConfig
-from yamame.records.spaces import flatten_observation, flatten_space
+from yamame.data.spaces import flatten_observation, flatten_space
+from yamame.nets.timestep.encoder import TimestepEncoder, TimestepEncoderConfig
 
 SPACE = spaces.Dict(
     {

@@ -3,7 +3,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from yamame.ops.ensembles import random_subset_min
+from yamame.nets.ops import random_subset_min
 
 
 def test_every_pair_without_replacement_is_equally_likely() -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from yamame.ops.generator import load_generator_state
+from yamame.nets.ops import load_generator_state
 
 
 def test_a_random_stream_goes_on_and_one_of_another_device_begins_anew_but_repeatably() -> None:

@@ -1,6 +1,6 @@
 import torch
 
-from yamame.ops.masked import masked_mean
+from yamame.nets.ops import masked_mean
 
 
 def test_mean_of_what_the_mask_keeps() -> None:

@@ -2,7 +2,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.ops.returns import n_step_target
+from yamame.nets.ops import n_step_target
 
 DISCOUNTS = torch.tensor([0.0, 0.5, 0.9, 1.0], dtype=torch.float64)
 

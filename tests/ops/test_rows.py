@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from yamame.ops.rows import PaddedLayout
+from yamame.nets.ops import PaddedLayout
 
 LENGTHS = [(3, 1, 4), (4, 4), (1,), (2, 4), (4, 2)]
 

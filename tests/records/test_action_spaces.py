@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.records.action_spaces import action_size, zero_action, check_action_space, num_choices, has_allowed_action
-from yamame.records.errors import UserError
+from yamame.data.actions import action_size, check_action_space, has_allowed_action, num_choices, zero_action
+from yamame.errors import UserError
 
 NUMBER = spaces.Discrete(2)
 

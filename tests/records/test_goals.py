@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from yamame.records.goals import COMPLETED, NO_GOAL, Goals, instruction_observations, is_goal, num_sub_goals, is_reached
+from yamame.data.goals import COMPLETED, NO_GOAL, Goals, instruction_observations, is_goal, is_reached, num_sub_goals
 
 A, B, C = [1.0, 2.0], [3.0, 4.0], [5.0, 6.0]
 

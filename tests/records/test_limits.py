@@ -2,8 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from yamame.records.errors import ConfigFieldError, UserError
-from yamame.records.limits import check_range
+from yamame.errors import ConfigFieldError, UserError, check_range
 
 
 @dataclass(frozen=True, kw_only=True)

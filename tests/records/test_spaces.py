@@ -5,13 +5,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.records.errors import UserError
-from yamame.records.spaces import (
-    flatten_observation,
-    flatten_space,
-    space_from_json,
-    space_to_json,
-)
+from yamame.data.spaces import flatten_observation, flatten_space, space_from_json, space_to_json
+from yamame.errors import UserError
 
 NESTED = spaces.Dict(
     {

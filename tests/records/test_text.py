@@ -4,9 +4,15 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yamame.records.errors import UserError
-from yamame.records.spaces import flatten_observation, flatten_space, stored_dtype, stored_shape
-from yamame.records.text import encode_text, vocabulary_size
+from yamame.data.spaces import (
+    encode_text,
+    flatten_observation,
+    flatten_space,
+    stored_dtype,
+    stored_shape,
+    vocabulary_size,
+)
+from yamame.errors import UserError
 
 SPACE = spaces.Text(12, min_length=0, charset="zyx ñ日")
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import numpy as np
 
-from yamame.records.trajectory import Trajectory
+from yamame.data.trajectory import Trajectory
 
 
 def trajectory(**changes: Any) -> Trajectory:

@@ -4,12 +4,12 @@ from functools import cache
 
 import numpy as np
 
-from yamame.environments.config import EnvConfig
-from yamame.records.goals import INSTRUCTION_LEAF, Goals, instruction_observations
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import Explorer, NoExploration
-from yamame.rollout.random_policy import RandomPolicy
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import Explorer, NoExploration
+from yamame.collect.random_policy import RandomPolicy
+from yamame.data.goals import INSTRUCTION_LEAF, Goals, instruction_observations
+from yamame.data.trajectory import Trajectory
+from yamame.envs.config import EnvConfig
 
 
 @cache

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from yamame.records.goals import Goals
-from yamame.records.trajectory import Trajectory
+from yamame.data.goals import Goals
+from yamame.data.trajectory import Trajectory
 
 
 def numbered(length: int, *, tag: int = 0, discrete: bool = True) -> Trajectory:

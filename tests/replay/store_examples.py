@@ -9,9 +9,9 @@ import lmdb
 import numpy as np
 from replay_examples import numbered
 
-from yamame.records.trajectory import Trajectory
-from yamame.replay.store import LMDBReplayStore
-from yamame.replay.tables import TABLES, key_of
+from yamame.data.database import TABLES, key_of
+from yamame.data.store import LMDBReplayStore
+from yamame.data.trajectory import Trajectory
 
 
 def opened(directory: Path, capacity: int = 5, **settings: Any) -> LMDBReplayStore:

@@ -1,7 +1,7 @@
 from replay_examples import numbered
 
-from yamame.replay.cache import TrajectoryCache
-from yamame.replay.codec import named_arrays
+from yamame.data.codec import named_arrays
+from yamame.data.store import TrajectoryCache
 
 
 def size_of_one() -> int:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_examples import assert_same, numbered, trajectories
 
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import MAGIC, SCHEMA_VERSION, CorruptedRecordError, named_arrays, decode, encode, frozen_copy
+from yamame.data.codec import MAGIC, SCHEMA_VERSION, CorruptedRecordError, decode, encode, frozen_copy, named_arrays
+from yamame.data.trajectory import Trajectory
 
 
 @settings(max_examples=30, deadline=None)

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.records.action_spaces import ACTION_MASK_KEY
-from yamame.records.errors import UserError
-from yamame.records.goals import Goals
-from yamame.records.spaces import flatten_observation
-from yamame.records.trajectory import Trajectory
-from yamame.replay.minari.export import export_trajectories
-from yamame.replay.minari.read import read_trajectories
-from yamame.replay.task import TaskSpec
+from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.goals import Goals
+from yamame.data.minari import export_trajectories, read_trajectories
+from yamame.data.schema import TaskSpec
+from yamame.data.spaces import flatten_observation
+from yamame.data.trajectory import Trajectory
+from yamame.errors import UserError
 
 minari = pytest.importorskip("minari")
 
@@ -44,8 +43,12 @@ def _own_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def task(action_space: Any = ACTIONS[0], observation_space: Any = OBSERVATION, action_mask_key: str = ACTION_MASK_KEY) -> TaskSpec:
-    return TaskSpec(observation_space=observation_space, action_space=action_space, horizon=50, action_mask_key=action_mask_key)
+def task(
+    action_space: Any = ACTIONS[0], observation_space: Any = OBSERVATION, action_mask_key: str = ACTION_MASK_KEY
+) -> TaskSpec:
+    return TaskSpec(
+        observation_space=observation_space, action_space=action_space, horizon=50, action_mask_key=action_mask_key
+    )
 
 
 def example(of: TaskSpec, seed: int) -> Trajectory:
@@ -130,11 +133,15 @@ def test_a_bare_observation_and_masks_of_either_kind() -> None:
     told = task(observation_space=bare)
     trajectory = example(told, 1)
     mask = np.random.default_rng(0).random((len(trajectory) + 1, 4)) < 0.5
-    export_trajectories([replace(trajectory, observation={**trajectory.observation, ACTION_MASK_KEY: mask})], told, "./told")
+    export_trajectories(
+        [replace(trajectory, observation={**trajectory.observation, ACTION_MASK_KEY: mask})], told, "./told"
+    )
     assert minari.MinariDataset("told")[0].observations.shape == (len(trajectory) + 1, 2)
     assert_same(next(read_trajectories("./told", told)).observation[ACTION_MASK_KEY], mask)
 
-    observed = task(observation_space=spaces.Dict({"legal": spaces.MultiBinary((2, 2)), "x": bare}), action_mask_key="legal")
+    observed = task(
+        observation_space=spaces.Dict({"legal": spaces.MultiBinary((2, 2)), "x": bare}), action_mask_key="legal"
+    )
     x = trajectory.observation["observation"]
     export_trajectories([replace(trajectory, observation={"x": x, ACTION_MASK_KEY: mask})], observed, "./observed")
     assert minari.MinariDataset("observed")[0].observations["legal"].shape == (len(trajectory) + 1, 2, 2)

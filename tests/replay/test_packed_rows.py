@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 from replay_examples import assert_same, numbered
 from store_examples import opened
 
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import CorruptedRecordError, decode, encode
-from yamame.replay.form import TrajectorySchema
-from yamame.replay.packed_rows import CHUNK_FRAMES, CompressedFrames, compress_chunks, should_compress
-from yamame.replay.packing import Window, pack
-from yamame.replay.sampler import ReplayConfig, Sampler
+from yamame.data.codec import (
+    CHUNK_FRAMES,
+    CompressedFrames,
+    CorruptedRecordError,
+    compress_chunks,
+    decode,
+    encode,
+    should_compress,
+)
+from yamame.data.packing import Window, pack
+from yamame.data.sampler import ReplayConfig, Sampler
+from yamame.data.schema import TrajectorySchema
+from yamame.data.trajectory import Trajectory
 
 LENGTH = 200
 FRAME = (32, 32, 3)
@@ -77,7 +84,7 @@ def test_only_the_chunks_of_a_window_are_decompressed(monkeypatch: pytest.Monkey
             chunks.append(len(frame))
             return original().decompress(frame)
 
-    monkeypatch.setattr("yamame.replay.packed_rows.zstandard.ZstdDecompressor", Counting)
+    monkeypatch.setattr("yamame.data.codec.zstandard.ZstdDecompressor", Counting)
     packed.read_observation("image", CHUNK_FRAMES + 3, 2 * CHUNK_FRAMES - 1)
     assert len(chunks) == 1
     packed.read_observation("image", CHUNK_FRAMES - 1, 2 * CHUNK_FRAMES)

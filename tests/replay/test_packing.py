@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_examples import numbered, trajectories
 
-from yamame.records.batch import Batch
-from yamame.replay.packing import Window, pack
+from yamame.data.batch import Batch
+from yamame.data.packing import Window, pack
 
 
 @st.composite
@@ -119,7 +119,9 @@ def test_the_longest_window_there_can_be_bounds_the_rounding() -> None:
 def test_rows_are_full_where_every_window_has_the_tokens_of_a_row() -> None:
     def full_rows(lengths: list[int], token_multiple: int = 1, row_multiple: int = 1) -> bool:
         windows = [Window(trajectory=numbered(9), start=0, length=length) for length in lengths]
-        return pack(windows, pad_tokens_to_multiple_of=token_multiple, pad_seqlen_to_multiple_of=row_multiple).equal_lengths
+        return pack(
+            windows, pad_tokens_to_multiple_of=token_multiple, pad_seqlen_to_multiple_of=row_multiple
+        ).equal_lengths
 
     assert full_rows([4, 4, 4])
     assert full_rows([4, 4, 4], token_multiple=64), "the filling is no row"

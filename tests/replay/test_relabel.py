@@ -10,21 +10,23 @@ from hypothesis import strategies as st
 from replay_examples import assert_same, numbered
 from scipy import stats
 
-from yamame.environments.crafter import CrafterConfig
-from yamame.environments.maze_runner import MazeRunnerConfig
-from yamame.environments.package_delivery import PackageDeliveryConfig
-from yamame.records.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import decode, encode, frozen_copy
-from yamame.replay.goal_statistics import GoalStatistics
-from yamame.replay.relabel import RelabelConfig, Relabeler, relabel_trajectory
+from yamame.algorithms.amago.goal_statistics import GoalStatistics
+from yamame.algorithms.amago.relabeling import RelabelConfig, Relabeler, relabel_trajectory
+from yamame.data.codec import decode, encode, frozen_copy
+from yamame.data.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL
+from yamame.data.trajectory import Trajectory
+from yamame.envs.crafter.config import CrafterConfig
+from yamame.envs.maze_runner import MazeRunnerConfig
+from yamame.envs.package_delivery import PackageDeliveryConfig
 
 ENVIRONMENTS = {
     "package-delivery": PackageDeliveryConfig(),
     "package-delivery, hidden": PackageDeliveryConfig(hide_future_goals=True, horizon=60),
     "maze-runner": MazeRunnerConfig(),
     "crafter": CrafterConfig(horizon=60, num_workers=0),
-    "crafter, expanded tech tree": CrafterConfig(instruction_source="tech-tree", expanded=True, horizon=60, num_workers=0),
+    "crafter, expanded tech tree": CrafterConfig(
+        instruction_source="tech-tree", expanded=True, horizon=60, num_workers=0
+    ),
     "maze-runner, rewired and continuous": MazeRunnerConfig(actions="continuous", rewired=True, horizon=50),
 }
 

@@ -7,11 +7,10 @@ import pytest
 from replay_examples import assert_same, numbered
 from store_examples import corrupt, large, opened
 
-from yamame.records.errors import UserError
-from yamame.records.trajectory import Trajectory
-from yamame.replay.examine import verify_store
-from yamame.replay.repair import finish_interrupted_repair, repair_store
-from yamame.replay.tables import RecordTag
+from yamame.data.database import RecordTag
+from yamame.data.trajectory import Trajectory
+from yamame.data.verify import finish_interrupted_repair, repair_store, verify_store
+from yamame.errors import UserError
 
 
 def example(tag: int) -> Trajectory:

@@ -12,13 +12,13 @@ import pytest
 import torch
 from replay_examples import numbered
 
-from yamame.records.batch import Batch
-from yamame.records.errors import UserError
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import CorruptedRecordError
-from yamame.replay.goal_statistics import GoalStatistics
-from yamame.replay.sampler import ReplayConfig, Sampler
-from yamame.replay.store import LMDBReplayStore
+from yamame.algorithms.amago.goal_statistics import GoalStatistics
+from yamame.data.batch import Batch
+from yamame.data.codec import CorruptedRecordError
+from yamame.data.sampler import ReplayConfig, Sampler
+from yamame.data.store import LMDBReplayStore
+from yamame.data.trajectory import Trajectory
+from yamame.errors import UserError
 
 
 class ListStore:
@@ -85,7 +85,9 @@ def test_rewarded_windows_are_drawn_more_often_by_the_chance_that_others_are_kep
     reward[3] = -1.0  # in the windows that start at 0 .. 3 of 0 .. 4
     store = ListStore([replace(plain, reward=np.zeros(8, np.float32)), replace(plain, reward=reward)])
     batch = sampler_of(store, batch_size=6000, unrewarded_keep_prob=keep).sample()
-    of_window = batch.reward.new_zeros(6000).scatter_add(0, batch.segment_ids[batch.loss_mask], batch.reward[batch.loss_mask])
+    of_window = batch.reward.new_zeros(6000).scatter_add(
+        0, batch.segment_ids[batch.loss_mask], batch.reward[batch.loss_mask]
+    )
     share = (of_window != 0).double().mean().item()
     expected = 4 / (4 + 6 * keep)
     assert abs(share - expected) < 4 * (expected * (1 - expected) / 6000) ** 0.5

@@ -10,10 +10,10 @@ import pytest
 from replay_examples import assert_same, numbered
 from store_examples import corrupt, large, on_disk, opened
 
-from yamame.records.errors import UserError
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import CorruptedRecordError
-from yamame.replay.store import LMDBReplayStore
+from yamame.data.codec import CorruptedRecordError
+from yamame.data.store import LMDBReplayStore
+from yamame.data.trajectory import Trajectory
+from yamame.errors import UserError
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ import resource, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from store_examples import large, opened
-from yamame.records.errors import UserError
+from yamame.errors import UserError
 resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, 3 << 20))
 store = opened(Path({str(tmp_path)!r}), capacity=100, cache_bytes=0)
 try:
@@ -290,7 +290,7 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from replay_examples import numbered
-from yamame.replay.store import LMDBReplayStore
+from yamame.data.store import LMDBReplayStore
 store = LMDBReplayStore(Path(sys.argv[1]), capacity_trajectories=100_000, cache_bytes=0)
 while True:
     tag = store.total_appended

@@ -13,14 +13,14 @@ from gymnasium import spaces
 from replay_examples import numbered
 from store_examples import editing, opened
 
-from yamame.records.action_spaces import ACTION_MASK_KEY
-from yamame.records.goals import Goals
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import SCHEMA_VERSION, CorruptedRecordError, encode
-from yamame.replay.examine import verify_store
-from yamame.replay.form import TrajectorySchema
-from yamame.replay.sampler import ReplayConfig, Sampler
-from yamame.replay.tables import key_of
+from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.codec import SCHEMA_VERSION, CorruptedRecordError, encode
+from yamame.data.database import key_of
+from yamame.data.goals import Goals
+from yamame.data.sampler import ReplayConfig, Sampler
+from yamame.data.schema import TrajectorySchema
+from yamame.data.trajectory import Trajectory
+from yamame.data.verify import verify_store
 
 FORM = TrajectorySchema.from_spaces(spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(10_000))
 
@@ -151,7 +151,9 @@ def test_categories_texts_masks_and_bounds_of_another_task() -> None:
         }
     )
     assert form.validation_error(fits) == ""
-    assert "beyond Discrete(3)" in form.validation_error(replace(fits, observation={**fits.observation, "room": np.full(5, 3)}))
+    assert "beyond Discrete(3)" in form.validation_error(
+        replace(fits, observation={**fits.observation, "room": np.full(5, 3)})
+    )
     words = np.full((5, 2), 3, np.uint8)
     assert "'says'" in form.validation_error(replace(fits, observation={**fits.observation, "says": words}))
     assert "beyond [-1, 1]" in form.validation_error(replace(fits, action=np.full((4, 2), 1.5, np.float32)))

@@ -8,12 +8,12 @@ import pytest
 from replay_examples import assert_same, numbered
 from store_examples import large, on_disk, opened
 
-from yamame.records.errors import UserError
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import encode
-from yamame.replay.fifo import EvictionPolicy
-from yamame.replay.store import LMDBReplayStore
-from yamame.replay.tables import RecordTag
+from yamame.data.codec import encode
+from yamame.data.database import RecordTag
+from yamame.data.eviction import EvictionPolicy
+from yamame.data.store import LMDBReplayStore
+from yamame.data.trajectory import Trajectory
+from yamame.errors import UserError
 
 MEGABYTE = 1 << 20
 LARGE_BYTES = len(encode(large(0)))

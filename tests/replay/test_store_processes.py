@@ -10,9 +10,9 @@ import pytest
 from replay_examples import assert_same, numbered
 from store_examples import corrupt, large, opened
 
-from yamame.replay.codec import CorruptedRecordError
-from yamame.replay.examine import verify_store
-from yamame.replay.tables import RecordTag
+from yamame.data.codec import CorruptedRecordError
+from yamame.data.database import RecordTag
+from yamame.data.verify import verify_store
 
 PREAMBLE = f"""
 import sys
@@ -20,8 +20,8 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from replay_examples import assert_same, numbered
 from store_examples import large, opened
-from yamame.replay.codec import CorruptedRecordError
-from yamame.replay.tables import RecordTag
+from yamame.data.codec import CorruptedRecordError
+from yamame.data.database import RecordTag
 directory = Path(sys.argv[1])
 """
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from yamame.records.step import PolicyInput, TrialStep
-from yamame.records.trajectory import Trajectory
+from yamame.data.step import PolicyInput, TrialStep
+from yamame.data.trajectory import Trajectory
 
 NUM_ACTIONS = 5
 

@@ -15,9 +15,9 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import BilevelEpsilonGreedy, EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import BilevelEpsilonGreedy, EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
+from yamame.data.trajectory import Trajectory
 
 
 def collector_of(

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from fake_rollout import ScriptedEnvironments, WatchingPolicy, announces
 
-from yamame.records.errors import UserError
-from yamame.rollout.evaluate import EvalResult, _evaluation, evaluate
-from yamame.rollout.statistics import TrialSummary
+from yamame.collect.statistics import TrialSummary
+from yamame.errors import UserError
+from yamame.evaluate import EvalResult, _evaluation, evaluate
 
 
 def short_then_long(env: int, trial: int) -> list[int]:

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.records.errors import UserError
-from yamame.rollout.exploration import (
+from yamame.collect.exploration import (
     BilevelEpsilonGreedy,
     EpsilonGreedy,
     ExplorationConfig,
@@ -11,6 +10,7 @@ from yamame.rollout.exploration import (
     NoExploration,
     TMazeEpsilonGreedy,
 )
+from yamame.errors import UserError
 
 
 def levels(config: ExplorationConfig, times: list[int], horizon: int, env_steps: int, u: float = 1.0) -> np.ndarray:

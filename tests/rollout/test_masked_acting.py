@@ -6,20 +6,19 @@ import torch
 from choosing_environments import SPACES, forbidding
 from tiny_agents import TINY_AGENT
 
-from yamame.environments.adapters.action_masks import strip_action_mask
-from yamame.environments.factory import EnvFnConfig
-from yamame.model.agent import Agent
-from yamame.model.policy import Policy
-from yamame.records.action_spaces import ACTION_MASK_KEY, split_mask, num_choices
-from yamame.records.batch import Batch
-from yamame.records.interfaces import TrialVectorEnv
-from yamame.records.step import PolicyInput
-from yamame.records.trajectory import Trajectory
-from yamame.replay.codec import decode, encode
-from yamame.replay.packing import Window, pack
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
-from yamame.rollout.uniform import sample_uniform_actions
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.policy import Policy
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
+from yamame.data.actions import ACTION_MASK_KEY, num_choices, sample_uniform_actions, split_mask
+from yamame.data.batch import Batch
+from yamame.data.codec import decode, encode
+from yamame.data.packing import Window, pack
+from yamame.data.step import PolicyInput
+from yamame.data.trajectory import Trajectory
+from yamame.envs.base import TrialVectorEnv
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.vector.action_masks import strip_action_mask
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +30,9 @@ every_kind = pytest.mark.parametrize("kind", SPACES)
 def trials_of(kind: str, *, attempts: int | None = 2) -> TrialVectorEnv:
     key = "legal" if WHERE[kind] == "leaf" else ACTION_MASK_KEY
     factory = forbidding(kind, WHERE[kind])
-    return EnvFnConfig(env_fn=factory, horizon=HORIZON, attempts=attempts, num_workers=0, action_mask_key=key).build(ROWS, 2)
+    return EnvFnConfig(env_fn=factory, horizon=HORIZON, attempts=attempts, num_workers=0, action_mask_key=key).build(
+        ROWS, 2
+    )
 
 
 def agent_of(trials: TrialVectorEnv) -> Agent:
@@ -91,7 +92,8 @@ def test_exploration_reaches_all_that_is_allowed_alike(kind: str) -> None:
         frequency = np.bincount(column, minlength=part.shape[1]) / rows
         np.testing.assert_allclose(frequency, part[0] / part.sum(), atol=0.02)
     np.testing.assert_array_equal(
-        sample_uniform_actions(chance, sizes, None), sample_uniform_actions(chance, sizes, np.ones_like(mask).repeat(rows, axis=0))
+        sample_uniform_actions(chance, sizes, None),
+        sample_uniform_actions(chance, sizes, np.ones_like(mask).repeat(rows, axis=0)),
     )
 
 
@@ -116,7 +118,9 @@ def test_stored_trajectories_and_batches_keep_actions_and_masks(kind: str) -> No
         ]:
             np.testing.assert_array_equal(one, other)
             assert one.dtype == other.dtype
-    batch = pack([Window(trajectory=trajectory, start=1, length=2) for trajectory in finished[:3]], pad_tokens_to_multiple_of=16)
+    batch = pack(
+        [Window(trajectory=trajectory, start=1, length=2) for trajectory in finished[:3]], pad_tokens_to_multiple_of=16
+    )
     assert batch.action.dtype == torch.int64 and batch.action_mask is not None
     for index, trajectory in enumerate(finished[:3]):
         np.testing.assert_array_equal(batch.action[3 * index], trajectory.action[1])

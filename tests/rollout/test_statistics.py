@@ -2,8 +2,8 @@ import json
 
 import numpy as np
 
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.statistics import TrialStats, mean_per_attempt, summarize_trial
+from yamame.collect.statistics import TrialStats, mean_per_attempt, summarize_trial
+from yamame.data.trajectory import Trajectory
 
 
 def trial(*attempts: list[float], success: list[bool] | None = None) -> Trajectory:

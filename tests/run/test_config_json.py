@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
-from yamame.records.errors import UserError
-from yamame.run.config_json import from_json, to_json
+from yamame.config_io import from_json, to_json
+from yamame.errors import UserError
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
 HERE = __name__
 
@@ -216,7 +216,9 @@ def test_a_broken_module_is_a_user_error(tmp_path, monkeypatch):
 
 def test_a_config_of_version_0_1_is_read():
     """Its timestep encoder was a class of another name, with fewer fields."""
-    old = "yamame.model.timestep_encoders.vector:VectorEncoderConfig"
-    config = from_json(TimestepEncoderConfig, {"type": old, "hidden_sizes": [8], "output_size": 4, "activation": "relu"})
+    old = "yamame.nets.timestep.vector:VectorEncoderConfig"
+    config = from_json(
+        TimestepEncoderConfig, {"type": old, "hidden_sizes": [8], "output_size": 4, "activation": "relu"}
+    )
     assert config == TimestepEncoderConfig(hidden_sizes=(8,), output_size=4, activation="relu")
     assert to_json(config)["type"] != old

@@ -10,8 +10,8 @@ import pytest
 from many_runs import SMALL, interrupt_in_round
 
 from yamame.cli import main
-from yamame.run.round import TrainingIteration
-from yamame.run.run_directory import STATUS, LOCK, is_locked, lock_run_dir
+from yamame.iteration import TrainingIteration
+from yamame.run_dir import LOCK, STATUS, is_locked, lock_run_dir
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def test_looking_at_the_lock(tmp_path: Path) -> None:
 def test_looking_at_the_lock_keeps_nobody_from_training(tmp_path: Path) -> None:
     """Another process looks all the time; whoever wants to train always can."""
     (tmp_path / LOCK).touch()
-    look = "import sys; from pathlib import Path; from yamame.run.run_directory import is_locked\nprint(flush=True)\n"
+    look = "import sys; from pathlib import Path; from yamame.run_dir import is_locked\nprint(flush=True)\n"
     looking = subprocess.Popen(
         [sys.executable, "-c", look + "while True: is_locked(Path(sys.argv[1]))", str(tmp_path)],
         stdout=subprocess.PIPE,

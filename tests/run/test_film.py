@@ -12,21 +12,19 @@ from PIL import Image, ImageSequence
 from tiny_network import TINY_NETWORK
 
 from yamame.cli import main
-from yamame.environments.adapters.serial import SerialVectorEnv
-from yamame.environments.dark_key_to_door import DarkKeyToDoorVectorEnv
-from yamame.environments.drawing import AGENT, FLOOR, GOAL, HINT
-from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.environments.tmaze import TMazeVectorEnv
-from yamame.environments.trials import TrialWrapper
-from yamame.records.errors import UserError
-from yamame.rollout.camera import VideoRecorder, add_caption
-from yamame.rollout.evaluate import evaluate
-from yamame.rollout.random_policy import RandomPolicy
-from yamame.rollout.video import validate_video_path, open_video
-from yamame.run.film import record_video
-from yamame.run.session import RunMetadata, evaluate_run, start
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_overrides
+from yamame.collect.random_policy import RandomPolicy
+from yamame.envs.dark_key_to_door import DarkKeyToDoorVectorEnv
+from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.envs.rendering import AGENT, FLOOR, GOAL, HINT
+from yamame.envs.tmaze import TMazeVectorEnv
+from yamame.envs.vector.serial import SerialVectorEnv
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.envs.wrappers.video_recorder import VideoRecorder, add_caption
+from yamame.errors import UserError
+from yamame.evaluate import evaluate
+from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.runs import RunMetadata, evaluate_run, start
+from yamame.tools.video import open_video, record_video, validate_video_path
 
 pytestmark = pytest.mark.slow
 
@@ -221,7 +219,7 @@ def test_the_caption_says_how_far_an_instruction_is_followed(tmp_path: Path, mon
         said.append(lines[2])
         return picture
 
-    monkeypatch.setattr("yamame.rollout.camera.add_caption", heard)
+    monkeypatch.setattr("yamame.envs.wrappers.video_recorder.add_caption", heard)
     evaluation = record_video(run, tmp_path / "film.gif")
     assert evaluation.trials == 1 and len(said) == 9
     assert re.fullmatch(r"0 done; now \(\d+\)(, then \(\d+\))+", said[0])

@@ -5,9 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from yamame.records.errors import ConfigFieldError, UserError
-from yamame.records.limits import check_range
-from yamame.run.flags import apply_overrides, flags_of, nearest, parse_flags
+from yamame.errors import ConfigFieldError, UserError, check_range
+from yamame.flags import apply_overrides, flags_of, nearest, parse_flags
 
 
 @dataclass(frozen=True, kw_only=True)

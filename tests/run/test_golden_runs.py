@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.data.source import task_spec_of
-from yamame.records.trajectory import Trajectory
-from yamame.replay.examine import verify_store, iter_valid_trajectories
-from yamame.run.session import evaluate_run, go_on, load_agent, read_config
+from yamame.data.trajectory import Trajectory
+from yamame.data.verify import iter_valid_trajectories, verify_store
+from yamame.runs import evaluate_run, go_on, load_agent, read_config
+from yamame.tools.data import task_spec_of
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ FACTS_OF_GOALS = ("tolerance", "hide_future_goals")
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a golden run, of the same name."""
     for picture in ("plot_learning_curve", "plot_attempts"):  # they take longer than tiny runs
-        monkeypatch.setattr(f"yamame.run.report.{picture}", lambda *_: None)
+        monkeypatch.setattr(f"yamame.tools.report.{picture}", lambda *_: None)
     return Path(shutil.copytree(GOLDEN / request.param, tmp_path / request.param))
 
 

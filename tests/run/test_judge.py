@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from tiny import tiny_config
 
-from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
-from yamame.environments.tmaze import PassiveTMazeConfig, TMazeVectorEnv
-from yamame.environments.trials import TrialWrapper
-from yamame.records.interfaces import TrialVectorEnv
-from yamame.run.metrics import read_metrics
-from yamame.run.session import RunMetadata, evaluate_run, go_on, read_result, start
+from yamame.envs.base import TrialVectorEnv
+from yamame.envs.tmaze import PassiveTMazeConfig, TMazeVectorEnv
+from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.metrics import read_metrics
+from yamame.runs import RunMetadata, evaluate_run, go_on, read_result, start
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, mo
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.run.local.evaluate_agent", die)
+        patch.setattr("yamame.train.evaluate_agent", die)
         with pytest.raises(RuntimeError):
             go_on(run, env_steps=800, quiet=True)
     assert read_result(run) is None

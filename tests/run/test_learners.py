@@ -17,13 +17,13 @@ from processes import are_gone, descendants, named
 from tiny import tiny_config
 
 import yamame
+from yamame.checkpoint import load_latest_checkpoint
 from yamame.cli import main
-from yamame.learning.checkpoint import load_latest_checkpoint
-from yamame.records.errors import UserError
-from yamame.replay.store import LMDBReplayStore
-from yamame.run.metrics import read_metrics
-from yamame.run.run_directory import CHECKPOINTS
-from yamame.run.session import RunMetadata, go_on, read_config, start
+from yamame.data.store import LMDBReplayStore
+from yamame.errors import UserError
+from yamame.metrics import read_metrics
+from yamame.run_dir import CHECKPOINTS
+from yamame.runs import RunMetadata, go_on, read_config, start
 
 pytestmark = pytest.mark.slow
 

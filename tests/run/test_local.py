@@ -13,19 +13,18 @@ import pytest
 import torch
 from tiny import TINY, tiny_config
 
-from yamame.model.policy import Policy
-from yamame.records.batch import Batch
-from yamame.records.errors import UserError
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.collect import Collector
-from yamame.run.local import Trainer
-from yamame.run.metrics import read_metrics
-from yamame.run.pace import PaceConfig
-from yamame.run.progress import ProgressBar
-from yamame.run.session import RunMetadata, go_on, start
-from yamame.run.signals import StopSignal
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_overrides
+from yamame.algorithms.amago.policy import Policy
+from yamame.collect.collector import Collector
+from yamame.config import PaceConfig
+from yamame.data.batch import Batch
+from yamame.data.trajectory import Trajectory
+from yamame.errors import UserError
+from yamame.metrics import read_metrics
+from yamame.progress import ProgressBar
+from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.runs import RunMetadata, go_on, start
+from yamame.signals import StopSignal
+from yamame.train import Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +52,9 @@ def test_same_seed_same_run_to_the_bit(tmp_path: Path, overlap: bool) -> None:
 
     def measured(run: Trainer) -> list[dict[str, object]]:
         lines = read_metrics(run.directory)
-        return [{k: v for k, v in line.items() if "second" not in k and k != "time/learner_wait_fraction"} for line in lines]
+        return [
+            {k: v for k, v in line.items() if "second" not in k and k != "time/learner_wait_fraction"} for line in lines
+        ]
 
     assert measured(first) == measured(second)
     assert len(measured(first)) > 5
@@ -234,7 +235,10 @@ def test_resumed_state_is_what_was_saved(tmp_path: Path) -> None:
     assert torch.equal(second.components.generator.get_state(), first.components.generator.get_state())
     assert second.components.statistics.metrics() == first.components.statistics.metrics()
     assert second.train_state.restarts == first.train_state.restarts + 1
-    batch, other = next(iter(second.components.sampler.iter_batches(1))), next(iter(second.components.sampler.iter_batches(1)))
+    batch, other = (
+        next(iter(second.components.sampler.iter_batches(1))),
+        next(iter(second.components.sampler.iter_batches(1))),
+    )
     assert not torch.equal(batch.reward, other.reward) or not torch.equal(batch.action, other.action)
     second.close()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from yamame.run.metrics import METRIC_DESCRIPTIONS, RETURN, MetricLogger, read_metrics
+from yamame.metrics import METRIC_DESCRIPTIONS, RETURN, MetricLogger, read_metrics
 
 
 def write(writer, updates, **values):

@@ -9,14 +9,14 @@ import pytest
 import torch
 from tiny import tiny_config
 
-from yamame.environments.trials import TrialWrapper
-from yamame.records.errors import UserError
-from yamame.replay.sampler import Sampler
-from yamame.run.local import Trainer
-from yamame.run.metrics import read_metrics
-from yamame.run.offline import resolve_offline_length
-from yamame.run.progress import ProgressBar
-from yamame.run.session import RunMetadata, evaluate_run, go_on, start
+from yamame.data.offline import resolve_offline_length
+from yamame.data.sampler import Sampler
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.errors import UserError
+from yamame.metrics import read_metrics
+from yamame.progress import ProgressBar
+from yamame.runs import RunMetadata, evaluate_run, go_on, start
+from yamame.train import Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ ABOUT = RunMetadata(recipe="passive-tmaze")
 
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that another one learns from. Nothing may change it."""
     directory = tmp_path_factory.mktemp("source") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
         start(tiny_config(), ABOUT, run_dir=directory, quiet=True)
     return directory
 
@@ -117,7 +117,7 @@ def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path)
 
 def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> None:
     pytest.importorskip("minari")
-    from yamame.data.exchange import export_run
+    from yamame.tools.data import export_run
 
     exported = export_run(source, str(tmp_path / "dataset"))
     of_both = trained(
@@ -147,8 +147,7 @@ def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
 
 
 def test_data_of_another_task_is_refused(tmp_path: Path, source: Path) -> None:
-    from yamame.settings.catalogue import load_recipe
-    from yamame.settings.resolve import settings_from_overrides
+    from yamame.recipe_loader import load_recipe, settings_from_overrides
 
     config = settings_from_overrides(load_recipe("dark-key-to-door"), [], {"offline.data": (str(source),)})
     with pytest.raises(UserError, match=r"do not fit this task: its observation"):

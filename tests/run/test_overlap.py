@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from yamame.run.overlap import BackgroundThread, ShouldStop
+from yamame.collect.background import BackgroundThread, ShouldStop
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from yamame.run.progress import SPEED_WINDOW_SECONDS, ProgressBar
+from yamame.progress import SPEED_WINDOW_SECONDS, ProgressBar
 
 
 class Clock:

@@ -4,8 +4,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from yamame.run.metrics import MetricLogger
-from yamame.run.report import format_attempts_table, write_report
+from yamame.metrics import MetricLogger
+from yamame.tools.report import format_attempts_table, write_report
 
 
 def evaluation(returns, env_steps=5000):

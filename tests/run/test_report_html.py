@@ -12,8 +12,8 @@ from PIL import Image
 from test_report import evaluation, write_metrics
 from tiny import tiny_config
 
-from yamame.run.report import write_report
-from yamame.run.session import RunMetadata, go_on, read_metadata, start
+from yamame.runs import RunMetadata, go_on, read_metadata, start
+from yamame.tools.report import write_report
 
 HOSTILE = "<script>alert('x')</script>\"&|`"
 VOID = {"meta", "img", "br"}
@@ -152,11 +152,11 @@ def test_a_report_that_cannot_be_written_fails_no_run(
         raise OSError(28, "No space left on device")
 
     for picture in ("plot_learning_curve", "plot_attempts"):  # they take longer than a tiny run
-        monkeypatch.setattr(f"yamame.run.report.{picture}", lambda *_: None)
+        monkeypatch.setattr(f"yamame.tools.report.{picture}", lambda *_: None)
     config = tiny_config(env_steps=64, eval={"final_trials": 8, "num_envs": 8, "interval_env_steps": 0})
     about = RunMetadata(recipe="x", command="yamame train x", overrides={"seed": (0, 1)})
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.run.report.render_html", full)
+        patch.setattr("yamame.tools.report.render_html", full)
         summary = start(config, about, run_dir=tmp_path / "run", quiet=True)
     told = capsys.readouterr().err
     assert "the report is not written (OSError: [Errno 28] No space left" in told and "tries again" in told

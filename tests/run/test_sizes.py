@@ -9,17 +9,16 @@ from gymnasium import spaces
 from torch import nn
 
 import yamame
+from yamame.build_agent import build_agent
 from yamame.cli import main
-from yamame.model.timestep_encoders.timestep import TimestepEncoderConfig
-from yamame.model.trajectory_encoders.gru import GRUConfig
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
-from yamame.records.errors import UserError
-from yamame.run.config import RunConfig
-from yamame.run.config_json import from_json, to_json
-from yamame.run.new_agent import build_agent
-from yamame.run.sizes import SIZES, apply_size
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_flags, settings_from_overrides
+from yamame.config import RunConfig
+from yamame.config_io import from_json, to_json
+from yamame.errors import UserError
+from yamame.nets.sequence.gru import GRUConfig
+from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.nets.timestep.encoder import TimestepEncoderConfig
+from yamame.presets import SIZES, apply_size
+from yamame.recipe_loader import load_recipe, settings_from_flags, settings_from_overrides
 
 TMAZE = load_recipe("passive-tmaze")
 PIXELS = spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 3), np.uint8), "cell": spaces.Discrete(100)})

@@ -1,8 +1,6 @@
 """What a run's report says of where its config came from."""
 
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.origin import about_run
-from yamame.settings.resolve import settings_from_flags
+from yamame.recipe_loader import about_run, load_recipe, settings_from_flags
 
 
 def test_what_follows_from_the_task_is_no_difference() -> None:

@@ -2,17 +2,16 @@
 
 import pytest
 
-from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
-from yamame.environments.package_delivery import PackageDeliveryConfig
-from yamame.model.trajectory_encoders.feedforward import FeedForwardConfig
-from yamame.model.trajectory_encoders.gru import GRUConfig
-from yamame.model.trajectory_encoders.transformer import TransformerConfig
-from yamame.records.errors import UserError
-from yamame.run.config import RunConfig
-from yamame.run.config_json import from_json, to_json
-from yamame.run.variants import VARIANTS, apply_variants
-from yamame.settings.catalogue import load_recipe, recipe_names
-from yamame.settings.resolve import settings_from_flags, settings_from_overrides
+from yamame.config import RunConfig
+from yamame.config_io import from_json, to_json
+from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.envs.package_delivery import PackageDeliveryConfig
+from yamame.errors import UserError
+from yamame.nets.sequence.feedforward import FeedForwardConfig
+from yamame.nets.sequence.gru import GRUConfig
+from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.presets import VARIANTS, apply_variants
+from yamame.recipe_loader import load_recipe, recipe_names, settings_from_flags, settings_from_overrides
 
 TMAZE = "passive-tmaze"
 
@@ -99,8 +98,12 @@ def test_variants_of_tasks_with_instructions() -> None:
     assert changed["no-relabeling"].replay.relabel.mode == "none"
     assert changed["relabel-all"].replay.relabel.mode == "all"
     assert not changed["no-goal-importance-sampling"].replay.relabel.importance_sampling
-    assert isinstance(changed["no-multi-goal"].env, PackageDeliveryConfig) and changed["no-multi-goal"].env.max_goals == 1
-    assert isinstance(changed["no-planning"].env, PackageDeliveryConfig) and changed["no-planning"].env.hide_future_goals
+    assert (
+        isinstance(changed["no-multi-goal"].env, PackageDeliveryConfig) and changed["no-multi-goal"].env.max_goals == 1
+    )
+    assert (
+        isinstance(changed["no-planning"].env, PackageDeliveryConfig) and changed["no-planning"].env.hide_future_goals
+    )
     for name in OF_INSTRUCTIONS:
         with pytest.raises(UserError, match="no instructions"):
             apply_variants(load_recipe("wind").configure(load_recipe("wind").environment), [name])

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from yamame.environments.popgym import POPGYM_NAMES
-from yamame.suite.reference import Reference, published_summaries, references
-from yamame.suite.scores import aggregate
+from yamame.envs.popgym import POPGYM_NAMES
+from yamame.tools.suite.reference import Reference, published_summaries, references
+from yamame.tools.suite.scores import aggregate
 
 AMAGO_STANDARDISED = {"AutoencodeEasy": 0.1395, "RepeatPreviousMedium": 0.1179, "RepeatPreviousHard": 0.0418}
 """The GRU's standardized scores in figure 3, where the published bounds are pinned well."""

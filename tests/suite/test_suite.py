@@ -14,9 +14,9 @@ import pytest
 from many_runs import SMALL, interrupt_in_round, refused, snapshot
 
 from yamame.cli import main
-from yamame.run.metrics import read_metrics
-from yamame.run.run_directory import lock_run_dir
-from yamame.suite.results import collect_results
+from yamame.metrics import read_metrics
+from yamame.run_dir import lock_run_dir
+from yamame.tools.suite.results import collect_results
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ RESULTS = {"results.csv", "results.md", "results.png"}
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
 
 
 def made(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[dict[str, Any], str]:

@@ -13,9 +13,9 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from yamame.viewer.app import build_app
-from yamame.viewer.catalogue import RunIndex
-from yamame.viewer.security import Access
+from yamame.tools.viewer.app import build_app
+from yamame.tools.viewer.run_index import RunIndex
+from yamame.tools.viewer.security import Access
 
 DRIVER = Path("/usr/bin/chromedriver")
 FLAGS = [

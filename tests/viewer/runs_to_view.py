@@ -12,9 +12,9 @@ import pytest
 from many_runs import SMALL
 
 from yamame.cli import main
-from yamame.viewer.app import build_app
-from yamame.viewer.catalogue import RunIndex
-from yamame.viewer.security import Access
+from yamame.tools.viewer.app import build_app
+from yamame.tools.viewer.run_index import RunIndex
+from yamame.tools.viewer.security import Access
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it would rather have a younger sister of httpx
@@ -25,7 +25,7 @@ def train(run: Path, *flags: str) -> Path:
     """A real run in its own folder, a second of training; without its report."""
     steps = () if "--env-steps" in flags else ("--env-steps", "256")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.run.course.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
         command = ["train", "passive-tmaze", "--env.horizon", "3", *steps, *SMALL, *flags]
         assert main([*command, "--run-dir", str(run), "--quiet"]) == 0
     return run
@@ -34,7 +34,7 @@ def train(run: Path, *flags: str) -> Path:
 def write_run(run: Path, lines: Sequence[dict[str, Any]] = (), **config: Any) -> Path:
     """A folder that looks like a run's."""
     run.mkdir(parents=True)
-    config = {"type": "yamame.run.config:RunConfig", "env_steps": 1000, "seed": 0, **config}
+    config = {"type": "yamame.config:RunConfig", "env_steps": 1000, "seed": 0, **config}
     (run / "config.json").write_text(json.dumps(config))
     (run / "metadata.json").write_text(json.dumps({"recipe": "made-up", "expected": ""}))
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

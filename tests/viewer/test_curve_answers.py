@@ -12,8 +12,8 @@ import pytest
 from runs_to_view import client, ids, line, same, train, write_run
 from starlette.testclient import TestClient
 
-from yamame.run.metrics import read_metrics
-from yamame.run.run_directory import lock_run_dir
+from yamame.metrics import read_metrics
+from yamame.run_dir import lock_run_dir
 
 
 def curves(asking: TestClient, runs: str, *keys: str, **parameters: Any) -> dict[str, Any]:
@@ -56,7 +56,12 @@ def test_every_number_that_a_real_run_logged_is_there(tmp_path: Path) -> None:
 
 
 def test_unknown_metrics_are_shown_below(tmp_path: Path) -> None:
-    values = {"mine/thing": 1.0, "rollout/return_mean_attempt_10": 1.0, "rollout/return_mean_attempt_9": 2.0, "faults/hang": 1.0}
+    values = {
+        "mine/thing": 1.0,
+        "rollout/return_mean_attempt_10": 1.0,
+        "rollout/return_mean_attempt_9": 2.0,
+        "faults/hang": 1.0,
+    }
     write_run(tmp_path / "one", [line(1) | values])
     with client(tmp_path) as asking:
         (one,) = ids(asking).values()
@@ -106,7 +111,7 @@ def test_long_curves_keep_their_peaks(tmp_path: Path) -> None:
 
 
 def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from yamame.viewer import columns
+    from yamame.tools.viewer import metric_table as columns
 
     taken: list[bytes] = []
     original = columns.parse_line
@@ -196,7 +201,7 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from yamame.viewer import columns
+    from yamame.tools.viewer import metric_table as columns
 
     monkeypatch.setattr(columns, "MOST_NUMBERS", 800)
     monkeypatch.setattr(columns, "MOST_KEYS", 3)

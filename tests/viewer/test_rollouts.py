@@ -17,10 +17,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 from solved_tmaze import JUNCTION, solved_tmaze
 
-from yamame.inspection.record import record_trial
-from yamame.records.errors import UserError
-from yamame.viewer.rollout_json import Pictures, numbers, recording_to_json
-from yamame.viewer.rollouts import CachedReply, TrialPlayer
+from yamame.errors import UserError
+from yamame.tools.trial_recording import record_trial
+from yamame.tools.viewer.rollouts import CachedReply, Pictures, TrialPlayer, numbers, recording_to_json
 
 pytestmark = pytest.mark.slow
 

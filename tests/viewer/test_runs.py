@@ -8,10 +8,10 @@ import pytest
 from many_runs import interrupt_in_round, snapshot
 from runs_to_view import client, ids, line, row, train, write_run
 
-from yamame.run.round import TrainingIteration
-from yamame.run.run_directory import lock_run_dir
-from yamame.viewer.catalogue import MAX_DEPTH
-from yamame.viewer.summary import KILLED_REASON
+from yamame.iteration import TrainingIteration
+from yamame.run_dir import lock_run_dir
+from yamame.tools.viewer.run_index import MAX_DEPTH
+from yamame.tools.viewer.summary import KILLED_REASON
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ def test_runs_come_and_go(tmp_path: Path) -> None:
 
 
 def test_a_run_that_vanishes_while_it_is_looked_at(tmp_path: Path) -> None:
-    from yamame.viewer.catalogue import RunIndex, UnknownRunError
+    from yamame.tools.viewer.run_index import RunIndex, UnknownRunError
 
     run = write_run(tmp_path / "runs" / "one")
     catalogue = RunIndex([tmp_path / "runs"], clock=lambda: 0.0)  # never looks again

@@ -97,7 +97,9 @@ def test_mistakes_are_one_line(
 def test_without_its_libraries_it_says_how_to_get_them(
     missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in [name for name in sys.modules if name.startswith("yamame.viewer.") and not name.endswith("command")]:
+    for module in [
+        name for name in sys.modules if name.startswith("yamame.tools.viewer.") and not name.endswith("command")
+    ]:
         monkeypatch.delitem(sys.modules, module)
     for module in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, module)
@@ -117,7 +119,7 @@ def test_the_page_s_files_are_in_the_package() -> None:
     """A built package has what `package-data` names."""
     import tomllib
 
-    from yamame.viewer.app import STATIC
+    from yamame.tools.viewer.app import STATIC
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert "viewer/static/*" in project["tool"]["setuptools"]["package-data"]["yamame"]

@@ -1,1 +1,1 @@
-"""What runs have experienced, as data: looked at, mended, taken out and brought in."""
+"""Trajectories: their records, spaces, storage on disk, sampling and packing into batches."""

@@ -1,1 +1,1 @@
-"""One file an experiment: `config(env)` returns a full config; the docstring says what it costs and what to expect."""
+"""Recipes: one file an experiment, a function from an environment config to a full run config."""

@@ -8,9 +8,9 @@ Expected: half of the trials succeed until the agent discovers the cue, which it
 Source: paper appendix C.2; the settings are those of `passive-tmaze`.
 """
 
-from yamame.environments.tmaze import ActiveTMazeConfig
+from yamame.config import RunConfig
+from yamame.envs.tmaze import ActiveTMazeConfig
 from yamame.recipes.passive_tmaze import tmaze
-from yamame.run.config import RunConfig
 
 
 def config(env: ActiveTMazeConfig = ActiveTMazeConfig(horizon=10)) -> RunConfig:  # noqa: B008

@@ -20,15 +20,14 @@ batches and a larger step size, so that it learns on a CPU. The paper's scale:
 
 from dataclasses import replace
 
-from yamame.environments.crafter import CrafterConfig
-from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.td import TDLoss
-from yamame.model.agent import AgentConfig
-from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import BilevelEpsilonGreedy
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.defaults import small_agent
-from yamame.run.pace import PaceConfig
+from yamame.algorithms.amago.agent import AgentConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.collect.exploration import BilevelEpsilonGreedy
+from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.data.sampler import ReplayConfig
+from yamame.envs.crafter.config import CrafterConfig
+from yamame.presets import small_agent
 
 TASK = CrafterConfig(horizon=500)
 ENV_STEPS = 400_000
@@ -42,7 +41,9 @@ def config(env: CrafterConfig = TASK) -> RunConfig:
         num_envs=24,
         env_steps=ENV_STEPS,
         agent=_agent(env),
-        learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100, weight_decay=1e-4),
+        learner=LearnerConfig(
+            td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100, weight_decay=1e-4
+        ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=ENV_STEPS // 2),
         replay=ReplayConfig(batch_size=12),
         pace=PaceConfig(updates_per_env_step=0.02, round_env_steps=24 * min(env.horizon, 200)),

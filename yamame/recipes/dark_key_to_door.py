@@ -13,14 +13,13 @@ is the paper's task. That of its comparison with algorithm distillation (appendi
 One who knows where key and door are earns 127.6 in those 500 steps, random actions 3.5.
 """
 
-from yamame.environments.dark_key_to_door import DarkKeyToDoorConfig
-from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.td import TDLoss
-from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import BilevelEpsilonGreedy
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.defaults import small_agent
-from yamame.run.pace import PaceConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.collect.exploration import BilevelEpsilonGreedy
+from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.data.sampler import ReplayConfig
+from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.presets import small_agent
 
 TASK = DarkKeyToDoorConfig(size=5, horizon=100, attempt_length=25)
 TRIALS, UPDATES_PER_TRIAL = 7200, 0.5

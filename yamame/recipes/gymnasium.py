@@ -5,9 +5,9 @@ Cost: depends on the environment
 Expected: depends on the environment; random actions earn 22 on CartPole-v1, the most is 500
 """
 
-from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.run.config import RunConfig
-from yamame.run.defaults import default_config
+from yamame.config import RunConfig
+from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.presets import default_config
 
 
 def config(env: GymnasiumConfig = GymnasiumConfig(id="CartPole-v1", horizon=500)) -> RunConfig:  # noqa: B008

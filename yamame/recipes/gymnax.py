@@ -7,9 +7,9 @@ Expected: return 1.0 (random actions 0)
 Any other name works too, with its own step limit as --env.horizon and more --env-steps.
 """
 
-from yamame.environments.gymnax import GymnaxConfig
-from yamame.run.config import RunConfig
-from yamame.run.defaults import default_config
+from yamame.config import RunConfig
+from yamame.envs.gymnax import GymnaxConfig
+from yamame.presets import default_config
 
 
 def config(env: GymnaxConfig = GymnaxConfig(name="MemoryChain-bsuite", horizon=8)) -> RunConfig:  # noqa: B008

@@ -12,16 +12,15 @@ an action, and so is what imitation repeats; with neither, the policy soon takes
 follows the mean of the critics, not the least of them. The paper does not give its reward scale for this task.
 """
 
-from yamame.environments.half_cheetah_velocity import HalfCheetahVelocityConfig
-from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.learning.losses.policy_gradient import PolicyGradientLoss
-from yamame.learning.losses.td import TDLoss
-from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import EpsilonGreedy
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.defaults import small_agent
-from yamame.run.pace import PaceConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.collect.exploration import EpsilonGreedy
+from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.data.sampler import ReplayConfig
+from yamame.envs.half_cheetah_velocity import HalfCheetahVelocityConfig
+from yamame.presets import small_agent
 
 
 def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunConfig:  # noqa: B008

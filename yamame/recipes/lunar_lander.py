@@ -13,10 +13,10 @@ larger step size, so that it learns on a CPU; trials of at most 500 steps, as in
 
 from dataclasses import replace
 
-from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.learning.losses.td import TDLoss
-from yamame.run.config import RunConfig
-from yamame.run.defaults import default_config
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.config import RunConfig
+from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.presets import default_config
 
 CONTEXT_LENGTH = 128
 """Transitions, of the paper's figure."""

@@ -21,17 +21,16 @@ one who has to look 136):
     yamame train maze-runner --env.no-position
 """
 
-from yamame.environments.maze_runner import MazeRunnerConfig
-from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.learning.losses.policy_gradient import PolicyGradientLoss
-from yamame.learning.losses.td import TDLoss
-from yamame.learning.losses.world_model import WorldModelLoss
-from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import BilevelEpsilonGreedy
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.defaults import small_agent
-from yamame.run.pace import PaceConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.algorithms.amago.losses.world_model import WorldModelLoss
+from yamame.collect.exploration import BilevelEpsilonGreedy
+from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.data.sampler import ReplayConfig
+from yamame.envs.maze_runner import MazeRunnerConfig
+from yamame.presets import small_agent
 
 TRIALS, UPDATES_PER_TRIAL = 5_000, 2.0
 """Length and pace of a run, in trials that last to the horizon."""

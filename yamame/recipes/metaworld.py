@@ -11,13 +11,12 @@ narrower network of 2 layers instead of 3, fewer discounts, and a larger step si
 --env.attempt-length 500 --size base --env-steps 10000000 is the paper's scale.
 """
 
-from yamame.environments.metaworld import MetaworldConfig
-from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.td import TDLoss
-from yamame.rollout.exploration import EpsilonGreedy
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.defaults import LONGEST_CONTEXT, small_agent
-from yamame.run.pace import PaceConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.collect.exploration import EpsilonGreedy
+from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.envs.metaworld import MetaworldConfig
+from yamame.presets import LONGEST_CONTEXT, small_agent
 
 TASK = MetaworldConfig(name="reach-v3", attempts=3, attempt_length=100)
 

@@ -7,9 +7,9 @@ Expected: not known yet; random actions earn 0.21, going straight to the right o
 Any other id works too: give its own step limit as --env.horizon, and --env.mission-words where missions are long.
 """
 
-from yamame.environments.minigrid import MinigridConfig
-from yamame.run.config import RunConfig
-from yamame.run.defaults import default_config
+from yamame.config import RunConfig
+from yamame.envs.minigrid import MinigridConfig
+from yamame.presets import default_config
 
 
 def config(env: MinigridConfig = MinigridConfig()) -> RunConfig:  # noqa: B008

@@ -13,14 +13,13 @@ the junction stays at 0.3, in the last step alone (the paper's is 0.01, in the l
 the other way again.
 """
 
-from yamame.environments.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
-from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.td import TDLoss
-from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import TMazeEpsilonGreedy
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.defaults import small_agent
-from yamame.run.pace import PaceConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.collect.exploration import TMazeEpsilonGreedy
+from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.data.sampler import ReplayConfig
+from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
+from yamame.presets import small_agent
 
 
 def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:  # noqa: B008

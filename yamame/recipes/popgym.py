@@ -14,15 +14,14 @@ script. Differs from the paper: a narrower network, fewer discounts and a larger
 
 from dataclasses import replace
 
-from yamame.environments.popgym import PopgymConfig
-from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.learning.losses.td import TDLoss
-from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import EpsilonGreedy
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.defaults import small_agent
-from yamame.run.pace import PaceConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.collect.exploration import EpsilonGreedy
+from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.data.sampler import ReplayConfig
+from yamame.envs.popgym import PopgymConfig
+from yamame.presets import small_agent
 
 
 def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:  # noqa: B008

@@ -12,15 +12,14 @@ them for each update: from a quarter as many the critics of one seed in three le
 goal, and nothing else.
 """
 
-from yamame.environments.wind import WindConfig
-from yamame.learning.learner import LearnerConfig
-from yamame.learning.losses.filtered_imitation import FilteredBCLoss
-from yamame.learning.losses.td import TDLoss
-from yamame.replay.sampler import ReplayConfig
-from yamame.rollout.exploration import EpsilonGreedy
-from yamame.run.config import EvalConfig, RunConfig
-from yamame.run.defaults import small_agent
-from yamame.run.pace import PaceConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
+from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.collect.exploration import EpsilonGreedy
+from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.data.sampler import ReplayConfig
+from yamame.envs.wind import WindConfig
+from yamame.presets import small_agent
 
 RANDOM_ENV_STEPS = 1_728_000
 """Collected before the first update."""

@@ -7,9 +7,9 @@ Expected: not known yet; random actions earn 0.38 in 200 steps
 Rulesets are drawn here, for those of the package are a download. --env.rules 0 is easier; more of both is harder.
 """
 
-from yamame.environments.xland import XLandConfig
-from yamame.run.config import RunConfig
-from yamame.run.defaults import default_config
+from yamame.config import RunConfig
+from yamame.envs.xland import XLandConfig
+from yamame.presets import default_config
 
 
 def config(env: XLandConfig = XLandConfig()) -> RunConfig:  # noqa: B008

@@ -7,16 +7,16 @@ from choosing_environments import SPACES, Forbidding, forbidding
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from yamame.environments.adapters.action_masks import ActionMaskExtractor, strip_action_mask
-from yamame.environments.adapters.placement import make_vector_env
-from yamame.environments.adapters.vectorize import make_episode_vector_env
-from yamame.environments.factory import EnvFnConfig
-from yamame.environments.trials import TrialWrapper
-from yamame.records.action_spaces import ACTION_MASK_KEY, num_choices
-from yamame.records.errors import UserError
-from yamame.records.interfaces import EpisodeVectorEnv, TrialVectorEnv
-from yamame.records.step import PolicyInput
-from yamame.rollout.random_policy import RandomPolicy
+from yamame.collect.random_policy import RandomPolicy
+from yamame.data.actions import ACTION_MASK_KEY, num_choices
+from yamame.data.step import PolicyInput
+from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.vector.action_masks import ActionMaskExtractor, strip_action_mask
+from yamame.envs.vector.autotune import make_vector_env
+from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.errors import UserError
 
 ROWS = 3
 KEYS = {"info": "action_mask", "nested": "action_mask", "leaf": "legal"}
@@ -70,7 +70,10 @@ def test_masks_arrive_wherever_they_come_from(kind: str, where: str, workers: in
 @pytest.mark.parametrize("kind", ["discrete", "several"])
 def test_vector_environments_of_every_mode_give_masks(kind: str, where: str, mode: AutoresetMode) -> None:
     inner = SyncVectorEnv([forbidding(kind, where)] * ROWS, autoreset_mode=mode)
-    check(play(TrialWrapper(make_episode_vector_env(inner, 3, action_mask_key=KEYS[where]), horizon=50, attempts=1), 60), kind)
+    check(
+        play(TrialWrapper(make_episode_vector_env(inner, 3, action_mask_key=KEYS[where]), horizon=50, attempts=1), 60),
+        kind,
+    )
 
 
 def test_asynchronous_vector_environments_give_masks() -> None:

@@ -4,7 +4,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.environments.adapters.actions import to_env_action, policy_action_space
+from yamame.data.actions import policy_action_space, to_env_action
 
 
 def test_discrete_is_shifted_by_its_start():

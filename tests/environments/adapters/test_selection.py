@@ -8,10 +8,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from yamame.environments.factory import EnvFnConfig
-from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.records.errors import UserError
-from yamame.records.spaces import flatten_observation, flatten_space, leaf_names, select_leaves
+from yamame.data.spaces import flatten_observation, flatten_space, leaf_names, select_leaves
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.errors import UserError
 
 SPACE = spaces.Dict(
     {
@@ -95,7 +95,9 @@ def test_names_that_are_not_there_are_told_what_is() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_is_not_supported_can_be_left_out(workers: int) -> None:
     """Here and in worker processes the same."""
-    task = EnvFnConfig(env_fn=Rich, horizon=3, num_workers=workers, obs_keys=("image", "body"), drop_obs_keys=("body/gear",))
+    task = EnvFnConfig(
+        env_fn=Rich, horizon=3, num_workers=workers, obs_keys=("image", "body"), drop_obs_keys=("body/gear",)
+    )
     trials = task.build(3, seed=0)
     try:
         first = trials.reset()

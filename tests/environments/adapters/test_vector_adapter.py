@@ -7,9 +7,9 @@ from counting_environment import CountingEnv, OpaqueVectorEnv
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
-from yamame.environments.trials import TrialWrapper
-from yamame.records.errors import UserError
+from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.errors import UserError
 
 NUM_ENVS = 3
 DISABLED, SAME_STEP, NEXT_STEP = AutoresetMode.DISABLED, AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP

@@ -7,10 +7,9 @@ from counting_environment import CountingEnv, OpaqueVectorEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from yamame.environments.adapters.serial import SerialVectorEnv
-from yamame.environments.adapters.vector_adapter import GymnasiumVectorAdapter
-from yamame.environments.adapters.vectorize import make_episode_vector_env
-from yamame.records.errors import UserError
+from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter, make_episode_vector_env
+from yamame.envs.vector.serial import SerialVectorEnv
+from yamame.errors import UserError
 
 
 class BrokenEnv(gymnasium.Env[Any, Any]):
@@ -56,7 +55,9 @@ def test_serial_steps_resets_and_reports():
     for count in (1, 2):
         step = environments.step(np.array([0, 1]))
         assert step.reward.tolist() == [count, count + 10] and step.reward.dtype == np.float32
-        assert not step.terminated.any() and not step.truncated.any() and step.is_transition.all() and step.success is None
+        assert (
+            not step.terminated.any() and not step.truncated.any() and step.is_transition.all() and step.success is None
+        )
     step = environments.step(np.array([1, 0]))
     assert (step.terminated.tolist(), step.truncated.tolist()) == ([True, False], [False, False])
     assert step.success is not None and step.success.tolist() == [True, False]
@@ -161,7 +162,9 @@ def test_unsupported_spaces_are_refused_when_built(mode):
             vars(self).update(replaced)
 
     def build(**replaced):
-        make_episode_vector_env(SyncVectorEnv([lambda: Odd(**replaced)], autoreset_mode=mode) if mode else Odd(**replaced), 0)
+        make_episode_vector_env(
+            SyncVectorEnv([lambda: Odd(**replaced)], autoreset_mode=mode) if mode else Odd(**replaced), 0
+        )
 
     for replaced, message in [
         ({"observation_space": spaces.Sequence(spaces.Discrete(2))}, "Sequence"),

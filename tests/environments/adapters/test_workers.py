@@ -14,14 +14,14 @@ from counting_environment import CountingEnv
 from gymnasium import spaces
 from worker_environments import NestedEnv, OtherSpacesEnv, SlowEnv, UnfitEnv
 
-from yamame.environments.adapters.placement import autotune_num_workers, make_vector_env, best_num_workers, openmp_spin_seconds
-from yamame.environments.adapters.restart import WorkerError
-from yamame.environments.adapters.serial import SerialVectorEnv
-from yamame.environments.adapters.workers import SubprocVectorEnv
-from yamame.environments.factory import EnvFnConfig
-from yamame.environments.gymnasium_env import GymnasiumConfig
-from yamame.records.errors import UserError
-from yamame.records.interfaces import EpisodeVectorEnv
+from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.envs.vector.autotune import autotune_num_workers, best_num_workers, make_vector_env, openmp_spin_seconds
+from yamame.envs.vector.restarting import WorkerError
+from yamame.envs.vector.serial import SerialVectorEnv
+from yamame.envs.vector.subproc import SubprocVectorEnv
+from yamame.errors import UserError
 
 
 def begin(environments: EpisodeVectorEnv) -> Any:
@@ -154,7 +154,7 @@ def test_chosen_workers_that_cannot_begin_cost_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = threading.Lock()
-    monkeypatch.setattr("yamame.environments.adapters.placement.autotune_num_workers", lambda *_: 2)
+    monkeypatch.setattr("yamame.envs.vector.autotune.autotune_num_workers", lambda *_: 2)
     environments = make_vector_env(lambda: CountingEnv() if lock else None, 2, 0, None)
     assert isinstance(environments, SerialVectorEnv)
     told = capsys.readouterr()
@@ -193,7 +193,7 @@ def test_closing_twice_and_forgetting_to_end_the_processes() -> None:
 PARENT = """
 import os, signal, sys, time
 import gymnasium, numpy as np
-from yamame.environments.adapters.workers import SubprocVectorEnv
+from yamame.envs.vector.subproc import SubprocVectorEnv
 
 class Env(gymnasium.Env):  # lives in the main script, which has no guard
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
@@ -258,7 +258,11 @@ def test_placement(microseconds: float, num_envs: int, cores: int, workers: int)
 
 
 def test_placement_minds_threads_that_keep_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (best_num_workers(2e-4, 24, 2), best_num_workers(2e-4, 24, 2, 0.03), best_num_workers(2e-4, 24, 16, 0.03)) == (2, 0, 12)
+    assert (
+        best_num_workers(2e-4, 24, 2),
+        best_num_workers(2e-4, 24, 2, 0.03),
+        best_num_workers(2e-4, 24, 16, 0.03),
+    ) == (2, 0, 12)
     for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)
     by_default = openmp_spin_seconds()
@@ -297,7 +301,7 @@ def test_choosing_leaves_errors_to_those_who_use_the_environment() -> None:
 
 
 def test_slow_environments_go_to_workers_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.environments.adapters.placement.available_cores", lambda: 2)
+    monkeypatch.setattr("yamame.envs.vector.autotune.available_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     trials = EnvFnConfig(env_fn=partial(SlowEnv, 0.005), horizon=5).build(4, seed=0)
     assert isinstance(trials.environments, SubprocVectorEnv)

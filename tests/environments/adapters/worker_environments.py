@@ -9,7 +9,7 @@ import numpy as np
 from counting_environment import CountingEnv
 from gymnasium import spaces
 
-from yamame.records.errors import UserError
+from yamame.errors import UserError
 
 
 class NestedEnv(CountingEnv):

@@ -5,9 +5,8 @@ from typing import Any
 
 from tiny_network import TINY_NETWORK
 
-from yamame.run.config import RunConfig
-from yamame.settings.catalogue import load_recipe
-from yamame.settings.resolve import settings_from_overrides
+from yamame.config import RunConfig
+from yamame.recipe_loader import load_recipe, settings_from_overrides
 
 TINY: dict[str, Any] = {
     "env.horizon": 3,

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from processes import are_gone, descendants, named
 
-from yamame.learning.checkpoint import load_latest_checkpoint
-from yamame.run.metrics import read_metrics
-from yamame.run.session import read_config
+from yamame.checkpoint import load_latest_checkpoint
+from yamame.metrics import read_metrics
+from yamame.runs import read_config
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray")
@@ -158,5 +158,5 @@ def test_where_no_cluster_answers_a_line_says_so(tmp_path: Path, address: str) -
 
 
 def test_a_run_of_one_process_never_imports_ray() -> None:
-    script = "import sys, yamame.cli, yamame.api, yamame.run.local; sys.exit('ray' in sys.modules)"
+    script = "import sys, yamame.cli, yamame.api, yamame.train; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

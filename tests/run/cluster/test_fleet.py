@@ -14,17 +14,16 @@ from fleet_config import fleet_config
 from processes import are_gone, is_gone
 from troubled import Troubled
 
-from yamame.environments.factory import EnvFnConfig
-from yamame.model.agent import Agent
-from yamame.records.errors import UserError
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.exploration import BilevelEpsilonGreedy
-from yamame.run.cluster.connect import RayConnection, connect
-from yamame.run.cluster.fleet import CollectorPool
-from yamame.run.cluster.member import CollectorHandle
-from yamame.run.cluster.stand_in import RayCollector
-from yamame.run.config import RunConfig
-from yamame.run.new_agent import build_agent
+from yamame.algorithms.amago.agent import Agent
+from yamame.build_agent import build_agent
+from yamame.collect.exploration import BilevelEpsilonGreedy
+from yamame.config import RunConfig
+from yamame.data.trajectory import Trajectory
+from yamame.distributed.ray.collector import RayCollector
+from yamame.distributed.ray.connection import RayConnection, connect
+from yamame.distributed.ray.pool import CollectorHandle, CollectorPool
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.errors import UserError
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 
@@ -182,7 +181,7 @@ def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
 def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
     cluster: Any, begin: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("yamame.run.cluster.fleet._ROOM_SECONDS", 1.0)
+    monkeypatch.setattr("yamame.distributed.ray.pool._ROOM_SECONDS", 1.0)
     collectors = begin(replace(config_with(), collectors=4, num_envs=16))
     collect_until(collectors, lambda: len(collectors.pool.ready) == 2)
     later = time.monotonic() + 2.0
@@ -237,7 +236,7 @@ def test_the_end_ends_all_collectors(begin: Callable[..., RayCollector]) -> None
 
 @pytest.mark.thorough
 def test_a_run_that_hears_of_nobody_ends(begin: Callable[..., RayCollector], monkeypatch: Any) -> None:
-    monkeypatch.setattr("yamame.run.cluster.fleet.NO_RESPONSE_TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr("yamame.distributed.ray.pool.NO_RESPONSE_TIMEOUT_SECONDS", 2.0)
     collectors = begin(config_with(cpus_per_collector=99.0))
     with pytest.raises(UserError, match="99 cores each"):
         collect_until(collectors, lambda: False)

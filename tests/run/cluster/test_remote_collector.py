@@ -8,18 +8,16 @@ import torch
 from fleet_config import fleet_config
 from troubled import Troubled
 
-from yamame.environments.factory import EnvFnConfig
-from yamame.model.agent import Agent
-from yamame.model.policy import Policy
-from yamame.records.trajectory import Trajectory
-from yamame.rollout.collect import Collector
-from yamame.rollout.exploration import EpsilonGreedy, Explorer
-from yamame.run.cluster.actor import CollectorActor
-from yamame.run.cluster.collector import CollectorWorker
-from yamame.run.cluster.orders import CollectorFailure, CollectResult, CollectRequest, PolicyWeights
-from yamame.run.cluster.weights import actor_state, load_actor_state
-from yamame.run.config import RunConfig
-from yamame.run.new_agent import build_agent
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.policy import Policy
+from yamame.build_agent import build_agent
+from yamame.collect.collector import Collector
+from yamame.collect.exploration import EpsilonGreedy, Explorer
+from yamame.config import RunConfig
+from yamame.data.trajectory import Trajectory
+from yamame.distributed.ray.messages import CollectorFailure, CollectRequest, CollectResult, PolicyWeights
+from yamame.distributed.ray.worker import CollectorActor, CollectorWorker, actor_state, load_actor_state
+from yamame.envs.env_fn import EnvFnConfig
 
 SEED = (0, 0, 1, 2)
 

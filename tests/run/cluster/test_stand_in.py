@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from fleet_config import fleet_config
 
-from yamame.model.agent import Agent
-from yamame.records.errors import UserError
-from yamame.records.fault import Fault
-from yamame.records.trajectory import Trajectory
-from yamame.run.cluster.fleet import Results, CollectorPool
-from yamame.run.cluster.member import Call, CollectorHandle
-from yamame.run.cluster.orders import CollectResult, CollectRequest, PolicyWeights
-from yamame.run.cluster.stand_in import RayCollector
-from yamame.run.config import RunConfig
-from yamame.run.new_agent import build_agent
+from yamame.algorithms.amago.agent import Agent
+from yamame.build_agent import build_agent
+from yamame.config import RunConfig
+from yamame.data.trajectory import Trajectory
+from yamame.distributed.ray.collector import RayCollector
+from yamame.distributed.ray.messages import CollectRequest, CollectResult, PolicyWeights
+from yamame.distributed.ray.pool import Call, CollectorHandle, CollectorPool, Results
+from yamame.errors import UserError
+from yamame.types import Fault
 
 FAULT = Fault(kind="exception", message="environment 3: raised", traceback="Traceback")
 

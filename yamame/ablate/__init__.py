@@ -1,1 +1,0 @@
-"""Ablations: a recipe beside its variants, as learning curves and a table."""

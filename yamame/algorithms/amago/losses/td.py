@@ -1,0 +1,63 @@
+"""Temporal-difference loss of the critics."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from yamame.data.batch import Batch, LossOutput, Predictions
+from yamame.errors import check_range
+from yamame.nets.ops import masked_mean, n_step_target, random_subset_min
+
+
+@dataclass(frozen=True, kw_only=True)
+class TDLoss:
+    """(w Q(s, a) + b - y)^2, averaged over critics and discounts. Source: paper section 3, equation 2."""
+
+    weight: float = 10.0
+    """Weight of this loss in the sum."""
+    reward_scale: float = 10.0
+    """Rewards are multiplied by this in the targets only; the network sees them as they are."""
+    num_critics_in_target: int = 2
+    """The target is the minimum over this many critics, drawn anew for every token and discount."""
+    n_step: int = 1
+    """Rewards before the bootstrap."""
+    truncation_is_terminal: bool = False
+    """Treat a time limit as a terminal state, as the paper's runs did (time is an input of the network)."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "weight", ge=0)
+        check_range(self, "reward_scale", gt=0)
+        check_range(self, "num_critics_in_target", "n_step", ge=1)
+
+    def td_target(
+        self,
+        batch: Batch,
+        next_q_NKG: Float[Tensor, "N K G"],
+        gammas_G: Float[Tensor, "G"],
+        generator: torch.Generator,
+    ) -> Float[Tensor, "N G"]:
+        """TD targets in units of scaled reward, given the slow critics' values of the policy at each token."""
+        terminal = batch.terminated | batch.truncated if self.truncation_is_terminal else batch.terminated
+        return n_step_target(
+            reward_N=batch.reward.to(next_q_NKG.dtype) * self.reward_scale,
+            terminal_N=terminal,
+            valid_N=batch.loss_mask,
+            value_NG=random_subset_min(next_q_NKG, self.num_critics_in_target, generator),
+            gammas_G=gammas_G,
+            n=self.n_step,
+        )
+
+    def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
+        """The squared error of every token."""
+        prediction_NKG = predictions.q_scale_G * predictions.q_data_NKG + predictions.q_shift_G
+        error_NKG = prediction_NKG - predictions.td_target_NG[:, None]
+        per_token = error_NKG.square().mean(dim=(1, 2))
+        q_acting_NK = prediction_NKG[..., -1].detach()
+        metrics = {
+            "critic/td_error_abs": masked_mean(error_NKG[..., -1].detach().abs().mean(1), batch.loss_mask),
+            "critic/q_normalized": masked_mean(q_acting_NK.mean(1), batch.loss_mask),
+            "critic/q_ensemble_std": masked_mean(q_acting_NK.std(1, correction=0), batch.loss_mask),
+        }
+        return LossOutput(per_token=per_token, metrics=metrics)

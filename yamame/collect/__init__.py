@@ -1,0 +1,1 @@
+"""Collection of trajectories: acting loop, exploration, statistics, faults."""

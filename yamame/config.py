@@ -1,0 +1,178 @@
+"""`RunConfig`: everything that a run depends on, in one typed record."""
+
+from dataclasses import dataclass, field
+
+from yamame.algorithms.amago.agent import AgentConfig
+from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.collect.exploration import BilevelEpsilonGreedy, ExplorationConfig
+from yamame.collect.faults import FaultToleranceConfig
+from yamame.data.sampler import ReplayConfig
+from yamame.envs.config import EnvConfig
+from yamame.errors import ConfigFieldError, UserError, check_range
+from yamame.nets.compute import ComputeConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaceConfig:
+    """Rounds of collecting, then updating."""
+
+    updates_per_env_step: float = 0.05
+    """Gradient updates for each environment step (summed over environments)."""
+    round_env_steps: int = 0
+    """Environment steps collected between updates; 0: the length of one trial in every environment."""
+    start_env_steps: int = 0
+    """Environment steps collected before the first update; they are not caught up on."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "updates_per_env_step", "env_steps_per_iteration", "learning_starts", ge=0)
+
+    def updates_due(self, *, env_steps: int, updates: int) -> int:
+        """Updates to make now, after so many environment steps and updates in all."""
+        return max(0, int((env_steps - self.start_env_steps) * self.updates_per_env_step) - updates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteConfig:
+    """Collectors that are Ray actors: what each gets, and when one counts as lost."""
+
+    cpus_per_collector: float = 1.0
+    """Cores that Ray sets aside for a collector."""
+    gpus_per_collector: float = 0.0
+    """Share of a GPU that Ray sets aside for a collector, which then acts on it."""
+    rounds_behind: int = 2
+    """A policy that acts is at most so many rounds older than the learner's; work that takes longer is lost."""
+    timeout_seconds: float = 60.0
+    """A collector that has not answered for so long is replaced."""
+    start_seconds: float = 300.0
+    """A collector that has room in the cluster and is not ready after so long is replaced."""
+    keep_seconds: float = 120.0
+    """In a cluster that outlives the run, collectors wait so long for a learner that comes back."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "num_cpus_per_collector", "num_gpus_per_collector", ge=0)
+        check_range(self, "max_policy_lag", ge=1)
+        check_range(self, "collect_timeout_seconds", "startup_timeout_seconds", "orphan_timeout_seconds", gt=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """When and on how many trials the policy is judged."""
+
+    interval_env_steps: int = 0
+    """Environment steps between evaluations during training; 0: only at the end."""
+    trials: int = 64
+    """Trials of an evaluation during training."""
+    final_trials: int = 256
+    """Trials of the evaluation at the end."""
+    num_envs: int = 64
+    """Environments stepped together while evaluating."""
+    stop_return: float | None = None
+    """End the run as soon as two evaluations in a row reach this mean return."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "interval_env_steps", ge=0)
+        check_range(self, "trials", "final_trials", "num_envs", ge=1)
+        check_range(self, "stop_return")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineConfig:
+    """Learning from what was experienced before."""
+
+    data: tuple[str, ...] = ()
+    """Where it lies: run directories, replay stores, names or directories of Minari datasets. It is copied into the
+    run. With data and the whole `fraction`, no environment is stepped but for evaluations."""
+    batch_fraction: float = 1.0
+    """Share of each batch's windows that comes from the data; the rest comes from what the run collects itself."""
+    total_updates: int = 0
+    """Length of a run that steps no environment, in gradient updates; 0: as many as `env_steps` would have given."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "batch_fraction", gt=0, le=1)
+        check_range(self, "total_updates", ge=0)
+        if self.total_updates and not self.is_offline_only:
+            raise ConfigFieldError(
+                self, "total_updates", "is for runs on data alone: give env_steps, or data and no fraction"
+            )
+
+    @property
+    def is_offline_only(self) -> bool:
+        """Whether nothing is learned from but the data."""
+        return bool(self.data) and self.batch_fraction == 1.0
+
+    def num_windows(self, batch_size: int) -> int:
+        """Windows of a batch that come from the data: at least one, where there is any."""
+        return max(1, round(self.batch_fraction * batch_size)) if self.data else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A whole experiment. A recipe is a function that returns one."""
+
+    env: EnvConfig
+    num_envs: int = 24
+    """Environments stepped together while collecting."""
+    env_steps: int = 1_000_000
+    """Length of the run in environment steps, summed over all environments."""
+    context_length: int = 0
+    """Transitions in a training window and in the memory of the policy; 0: a whole trial."""
+    seed: int = 0
+    """Seed of everything random; on one process and CPU the same seed gives the same run to the bit."""
+    deterministic_actions: bool = False
+    """Act with the mode of the policy instead of a sample, while collecting and evaluating (the paper: T-Maze only)."""
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    exploration: ExplorationConfig = field(default_factory=BilevelEpsilonGreedy)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    offline: OfflineConfig = field(default_factory=OfflineConfig)
+    pace: PaceConfig = field(default_factory=PaceConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    fault_tolerance: FaultToleranceConfig = field(default_factory=FaultToleranceConfig)
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+    async_collection: bool = False
+    """Collect and learn at once, in two threads, at the same pace: what acts is then a round older. For environments
+    that wait (simulators, games) and for learning on a GPU; on a CPU alone cheap environments lose by it."""
+    cluster: str = ""
+    """Collect in processes of a Ray cluster: `local` begins one on this machine for the run; `ray://HOST:PORT`,
+    `HOST:PORT` or `auto` joins one. Empty: this process collects."""
+    collectors: int = 0
+    """Processes that collect, in all; only with a cluster."""
+    environments_per_collector: int = 0
+    """Environments that each of them steps; 0: `num_envs` divided among them."""
+    num_learners: int = 1
+    """Processes that learn together, one a GPU where there are any. Each has its share of the environments or
+    collectors, of the replay and of each batch."""
+    remote: RemoteConfig = field(default_factory=RemoteConfig)
+    checkpoint_every_seconds: float = 60.0
+    """Longest time between checkpoints."""
+    keep_checkpoints: int = 2
+    """The newest so many are kept, to go on from; and beside them the best by evaluation."""
+    milestone_every_env_steps: int = 0
+    """Environment steps between checkpoints that are kept for good; 0: none."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "num_envs", "env_steps", "keep_latest_k", ge=1)
+        check_range(self, "context_length", "seed", "interval_seconds", ge=0)
+        check_range(self, "milestone_interval_env_steps", "num_collectors", "num_envs_per_collector", ge=0)
+        check_range(self, "num_learners", ge=1)
+
+    @property
+    def resolved_context_length(self) -> int:
+        """`context_length` with 0 resolved. Raises `UserError` if it is longer than a trial can be."""
+        trial_length = self.env.max_trial_steps
+        if self.context_length > trial_length:
+            raise UserError(
+                f"--context-length {self.context_length} is longer than a trial of {self.env.task_name}, "
+                f"{trial_length} steps: give at most that (0 means a whole trial)"
+            )
+        return self.context_length or trial_length
+
+    @property
+    def total_updates(self) -> int:
+        """Updates of a whole run."""
+        return self.pace.updates_due(env_steps=self.env_steps, updates=0)
+
+    @property
+    def round_env_steps(self) -> int:
+        """`env_steps_per_iteration` with 0 resolved."""
+        return self.pace.round_env_steps or self.num_envs * self.env.max_trial_steps

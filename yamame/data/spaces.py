@@ -1,0 +1,238 @@
+"""Gymnasium spaces as flat dicts of leaves, and the refusal of what we do not support."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Int, Shaped, UInt8
+from numpy.typing import DTypeLike
+
+from yamame.errors import UserError
+
+Tokens = UInt8[np.ndarray, "... L"] | Int[np.ndarray, "... L"]
+
+
+def encode_text(space: spaces.Text, texts: Any) -> Tokens:
+    """The tokens of a text, or of any nesting of sequences and arrays of texts, L = `max_length`; nothing is lost.
+
+    Raises `UserError` for a text that is too long or has a character that the space lacks.
+    """
+    array = np.asarray(texts)
+    rows = [_tokens(space, str(text)) for text in array.flatten()]
+    return np.array(rows, text_dtype(space)).reshape(*array.shape, space.max_length)
+
+
+def vocabulary_size(space: spaces.Text) -> int:
+    """Number of different tokens, the zero behind the end included."""
+    return len(space.character_set) + 1
+
+
+def text_dtype(space: spaces.Text) -> DTypeLike:
+    """What tokens are stored as: bytes where they fit."""
+    return np.uint8 if vocabulary_size(space) <= 256 else np.int32
+
+
+def _tokens(space: spaces.Text, text: str) -> list[int]:
+    if len(text) > space.max_length:
+        raise UserError(
+            f"a text of the observation has {len(text)} characters, its space allows {space.max_length}: "
+            "give the Text space a larger max_length"
+        )
+    numbers = _numbers(space.characters)
+    unknown = [character for character in text if character not in numbers]
+    if unknown:
+        raise UserError(
+            f"a text of the observation has the character {unknown[0]!r}, which its space lacks: "
+            "add it to the charset of the Text space"
+        )
+    return [numbers[character] for character in text] + [0] * (space.max_length - len(text))
+
+
+@cache
+def _numbers(characters: str) -> Mapping[str, int]:
+    return {character: number for number, character in enumerate(sorted(characters), start=1)}
+
+
+DEFAULT_KEY = "observation"
+"""Name of the one leaf of an observation that is not a dict or tuple."""
+
+Leaf = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Text
+
+
+def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
+    """Leaf name -> space, for any nesting of Dict and Tuple over Box, Discrete, MultiDiscrete, MultiBinary and Text.
+
+    Raises `UserError` for any other space, and where two leaves have the same name.
+    """
+    leaves: dict[str, Leaf] = {}
+    for path, leaf in _walk(space):
+        name = "/".join(path) or DEFAULT_KEY
+        if not isinstance(leaf, Leaf):
+            raise UserError(
+                f"observation {name!r} is a {type(leaf).__name__}, which is not supported: leave it out with "
+                f"--env.drop-obs-keys {name}, or wrap the environment so that it gives Box, Discrete, MultiDiscrete, "
+                "MultiBinary or Text, or nests them"
+            )
+        if name in leaves:
+            raise UserError(f"the observation has two leaves called {name!r}: rename one of them")
+        leaves[name] = leaf
+    return leaves
+
+
+def stored_shape(leaf: Leaf) -> tuple[int, ...]:
+    """Shape of one observation of a leaf as `flatten_observation` gives it."""
+    return (leaf.max_length,) if isinstance(leaf, spaces.Text) else leaf.shape or ()
+
+
+def stored_dtype(leaf: Leaf) -> DTypeLike:
+    """Its type: Text int32 or uint8, categories int64, Boxes of bytes and bits as they are, all else float32."""
+    match leaf:
+        case spaces.Text():
+            return text_dtype(leaf)
+        case spaces.Discrete() | spaces.MultiDiscrete():
+            return np.int64
+        case spaces.Box() if leaf.dtype in (np.uint8, np.bool_):
+            return leaf.dtype
+    return np.float32
+
+
+def leaf_names(space: spaces.Space[Any]) -> list[str]:
+    """The names of all leaves, those of spaces that are not supported included."""
+    return ["/".join(path) or DEFAULT_KEY for path, _ in _walk(space)]
+
+
+def select_leaves(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequence[str]) -> spaces.Space[Any]:
+    """The part of a Dict space, or of Dicts in it, that is in `keys` (if there are any) and not in `drop_keys`.
+
+    A name is a leaf's, such as `body/angle`, or that of a part with all its leaves, such as `body`. What belongs to
+    the space that comes back is found in an observation of the whole one at the same place. Raises `UserError` for
+    unknown names, for a part of a Tuple, and where nothing is left.
+    """
+    names = leaf_names(space)
+    for key in (*keys, *drop_keys):
+        if not any(_is_in(name, (key,)) for name in names):
+            raise UserError(f"the observation has no {key!r}: choose among {', '.join(names)}")
+    kept = {name for name in names if (not keys or _is_in(name, keys)) and not _is_in(name, drop_keys)}
+    if not kept:
+        raise UserError(f"nothing of the observation is left: choose among {', '.join(names)}")
+    return _pruned(space, kept)
+
+
+def flatten_observation(space: spaces.Space[Any], observation: Any) -> dict[str, np.ndarray]:
+    """The leaves of one observation or of a batch of them (`[E, ...]` arrays in the nesting of `space`).
+
+    Categories become zero-based int64, texts their tokens, all else float32 but Boxes of bytes and bits, which stay.
+    """
+    return {
+        "/".join(path) or DEFAULT_KEY: _canonical(leaf, value) for path, leaf, value in _walk_with(space, observation)
+    }
+
+
+def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
+    """A JSON description from which `space_from_json` makes an equal space."""
+    if isinstance(space, spaces.Dict):
+        return {"kind": "Dict", "spaces": {name: space_to_json(part) for name, part in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
+    if isinstance(space, spaces.Box):
+        bounds = {"low": _shortest(space.low), "high": _shortest(space.high)}
+        return {"kind": "Box", "shape": list(space.shape), "dtype": np.dtype(space.dtype).name, **bounds}
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        dtype = np.dtype(space.dtype).name
+        return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": dtype}
+    if isinstance(space, spaces.Text):
+        lengths = {"min_length": space.min_length, "max_length": space.max_length}
+        return {"kind": "Text", **lengths, "characters": space.characters}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.n)}
+    raise UserError(f"space {type(space).__name__} is not supported")
+
+
+def space_from_json(described: Mapping[str, Any]) -> spaces.Space[Any]:
+    """The space that `space_to_json` described."""
+    match described["kind"]:
+        case "Dict":
+            return spaces.Dict({name: space_from_json(part) for name, part in described["spaces"].items()})
+        case "Tuple":
+            return spaces.Tuple([space_from_json(part) for part in described["spaces"]])
+        case "Box":
+            dtype = np.dtype(described["dtype"])
+            low, high = (np.full(described["shape"], described[side], dtype) for side in ("low", "high"))
+            return spaces.Box(low, high, tuple(described["shape"]), dtype.type)
+        case "Discrete":
+            return spaces.Discrete(described["n"], start=described["start"])
+        case "MultiDiscrete":
+            nvec, start = np.asarray(described["nvec"]), np.asarray(described["start"])
+            return spaces.MultiDiscrete(nvec, np.dtype(described.get("dtype", "int64")).type, start=start)
+        case "Text":
+            lengths = {name: described[name] for name in ("min_length", "max_length")}
+            return spaces.Text(**lengths, charset=described["characters"])
+        case "MultiBinary":
+            return spaces.MultiBinary(described["n"])
+        case kind:
+            raise UserError(f"unknown space kind {kind!r} in a run directory: was it written by a newer version?")
+
+
+def _shortest(bound: Shaped[np.ndarray, "..."]) -> Any:
+    """One number where all are equal: an image has tens of thousands."""
+    values = np.unique(bound).tolist()
+    return bound.tolist() if len(values) > 1 else next(iter(values), 0)
+
+
+def _children(space: spaces.Space[Any]) -> list[tuple[str, Any, spaces.Space[Any]]] | None:
+    if isinstance(space, spaces.Dict):
+        return [(str(key), key, part) for key, part in space.spaces.items()]
+    if isinstance(space, spaces.Tuple):
+        return [(str(index), index, part) for index, part in enumerate(space.spaces)]
+    return None
+
+
+def _walk(space: spaces.Space[Any], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], spaces.Space[Any]]]:
+    children = _children(space)
+    if children is None:
+        return [(path, space)]
+    return [found for name, _, part in children for found in _walk(part, (*path, name))]
+
+
+def _walk_with(
+    space: spaces.Space[Any], value: Any, path: tuple[str, ...] = ()
+) -> list[tuple[tuple[str, ...], spaces.Space[Any], Any]]:
+    children = _children(space)
+    if children is None:
+        return [(path, space, value)]
+    return [found for name, key, part in children for found in _walk_with(part, value[key], (*path, name))]
+
+
+def _is_in(name: str, keys: Sequence[str]) -> bool:
+    return any(name == key or name.startswith(f"{key}/") for key in keys)
+
+
+def _pruned(space: spaces.Space[Any], kept: set[str], path: tuple[str, ...] = ()) -> spaces.Space[Any]:
+    inside = {"/".join(whole) or DEFAULT_KEY for whole, _ in _walk(space, path)}
+    if inside <= kept:
+        return space
+    if not isinstance(space, spaces.Dict):
+        raise UserError(f"a part of the tuple {'/'.join(path)!r} cannot be left out: choose it whole")
+    parts = {key: (part, (*path, name)) for name, key, part in _children(space) or []}
+    return spaces.Dict(
+        {key: _pruned(part, kept, deeper) for key, (part, deeper) in parts.items() if _holds(part, kept, deeper)}
+    )
+
+
+def _holds(space: spaces.Space[Any], kept: set[str], path: tuple[str, ...]) -> bool:
+    return any("/".join(whole) in kept for whole, _ in _walk(space, path))
+
+
+def _canonical(leaf: Any, value: Any) -> np.ndarray:
+    if isinstance(leaf, spaces.Text):
+        return encode_text(leaf, value)
+    array = np.asarray(value)
+    if isinstance(leaf, spaces.Discrete):
+        return np.asarray(array.astype(np.int64) - int(leaf.start))
+    if isinstance(leaf, spaces.MultiDiscrete):
+        return array.astype(np.int64) - leaf.start.astype(np.int64)
+    return array.astype(stored_dtype(leaf), copy=array.dtype not in (np.uint8, np.bool_))

@@ -1,0 +1,1 @@
+"""Collection in the processes of a Ray cluster."""

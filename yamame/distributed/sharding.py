@@ -1,0 +1,68 @@
+"""What each of several processes has of a run."""
+
+from dataclasses import replace
+
+import torch
+
+from yamame.config import RunConfig
+from yamame.errors import UserError
+from yamame.nets.compute import ComputeConfig
+
+
+def resolve_parallelism(config: RunConfig) -> RunConfig:
+    """The config with `num_envs` as its collectors make it. `UserError` for what cannot be shared out evenly."""
+    learners, collectors = config.num_learners, config.collectors
+    if config.cluster and not collectors:
+        raise UserError(f"--ray.address {config.cluster} needs collectors: give --ray.num-collectors N")
+    if collectors and not config.cluster:
+        raise UserError(f"--ray.num-collectors {collectors} needs a cluster: give --ray.address local, or its address")
+    if config.environments_per_collector and not collectors:
+        raise UserError(
+            "--ray.num-envs-per-collector needs collectors: give --ray.address local --ray.num-collectors N"
+        )
+    if config.offline.data and (collectors or learners > 1):
+        raise UserError("a run that learns from --offline.data is one process: give no --ray.address, and one learner")
+    if config.environments_per_collector:
+        config = replace(config, num_envs=collectors * config.environments_per_collector)
+    _require_multiple("--ray.num-collectors", collectors, "learners", learners)
+    _require_multiple("--num-envs", config.num_envs, "collectors", collectors or 1)
+    _require_multiple("--num-envs", config.num_envs, "learners", learners)
+    _require_multiple("--replay.batch-size", config.replay.batch_size, "learners", learners)
+    return config
+
+
+def shard_config(config: RunConfig) -> RunConfig:
+    """The config of one of `config.learners` processes: its environments, its collectors, its replay, its windows."""
+    learners, replay = config.num_learners, config.replay
+    return replace(
+        config,
+        num_envs=config.num_envs // learners,
+        collectors=config.collectors // learners,
+        replay=replace(
+            replay,
+            batch_size=replay.batch_size // learners,
+            capacity_trajectories=max(1, replay.capacity_trajectories // learners),
+            capacity_bytes=-(-replay.capacity_bytes // learners),
+            cache_bytes=replay.cache_bytes // learners,
+        ),
+    )
+
+
+def compute_for_rank(compute: ComputeConfig, local_rank: int, local_world: int) -> ComputeConfig:
+    """What one of `local_world` learners on this machine computes with: each has a GPU, or all have the CPU.
+
+    `UserError` where there are some GPUs and too few, and for a GPU given by number.
+    """
+    device, gpus = compute.device, torch.cuda.device_count()
+    if device == "cpu" or (device == "auto" and not gpus):
+        return replace(compute, device="cpu")
+    if device not in ("auto", "cuda"):
+        raise UserError(f"--compute.device {device} cannot be that of {local_world} learners: give cuda or cpu")
+    if gpus < local_world:
+        raise UserError(f"{local_world} learners need a GPU each and PyTorch sees {gpus}: give --compute.device cpu")
+    return replace(compute, device=f"cuda:{local_rank}")
+
+
+def _require_multiple(flag: str, value: int, parts: str, count: int) -> None:
+    if value % count:
+        raise UserError(f"{flag} {value} cannot be shared out evenly among {count} {parts}: give a multiple of {count}")

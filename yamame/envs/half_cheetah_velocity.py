@@ -1,0 +1,101 @@
+"""Half-Cheetah-Velocity: run as fast as a target that only shows in the reward (Finn et al. 2017; paper, Figure 5)."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from jaxtyping import Float32, Float64
+
+from yamame.envs.base import TrialVectorEnv
+from yamame.envs.config import SingleEnvConfig
+from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.errors import UserError, check_range
+
+FASTEST_TARGET = 3.0
+"""Metres per second; targets are uniform in [0, this]."""
+CONTROL_COST = 0.05
+
+_Observation = Float64[np.ndarray, "17"]
+_Action = Float32[np.ndarray, "6"]
+
+
+class HalfCheetahVelocity(gymnasium.Wrapper[_Observation, _Action, _Observation, _Action]):
+    """Gymnasium's HalfCheetah-v5 (MuJoCo) with the reward `-|v - v*| - 0.05 |a|^2` and no sight of `v*`.
+
+    v is the simulator's mean velocity over the step, `info["x_velocity"]`, in metres per second. An episode is
+    truncated after `attempt_length` steps; nothing terminates it. `reset` draws `v*` anew unless `options["new_task"]`
+    is false. Raises `UserError` where MuJoCo is not installed.
+    """
+
+    def __init__(self, *, attempt_length: int = 200) -> None:
+        super().__init__(_half_cheetah())
+        if attempt_length < 1:
+            raise UserError(f"attempt_length is {attempt_length}: give at least 1")
+        self.target_velocity = math.nan
+        """v* of the task in metres per second; NaN before the first reset."""
+        self._attempt_length = attempt_length
+        self._time = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[_Observation, dict[str, Any]]:
+        """Stand still, but for the simulator's small noise."""
+        observation, _ = self.env.reset(seed=seed)
+        if math.isnan(self.target_velocity) or (options or {}).get("new_task", True):
+            self.target_velocity = float(self.np_random.uniform(0.0, FASTEST_TARGET))
+        self._time = 0
+        return observation, {}
+
+    def step(self, action: _Action) -> tuple[_Observation, float, bool, bool, dict[str, Any]]:
+        """One step of the simulator, a twentieth of a second."""
+        observation, _, _, _, info = self.env.step(action)
+        self._time += 1
+        too_fast = info["x_velocity"] - self.target_velocity
+        reward = -abs(too_fast) - CONTROL_COST * float(np.square(action, dtype=np.float64).sum())
+        out_of_time = self._time >= self._attempt_length
+        return observation, float(reward), False, out_of_time, {"x_velocity": info["x_velocity"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfCheetahVelocityConfig(SingleEnvConfig):
+    """A few attempts at one unknown velocity.
+
+    Every trial draws its own. The paper does not say whether its tasks are a fixed set.
+    """
+
+    attempts: int = 3
+    """Episodes at one target velocity that make a trial, through which memory is kept."""
+    attempt_length: int = 200
+    """Steps of an attempt."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "attempts", "attempt_length", ge=1)
+
+    @property
+    def task_name(self) -> str:
+        """`half-cheetah-velocity`."""
+        return "half-cheetah-velocity"
+
+    @property
+    def max_trial_steps(self) -> int:
+        """All attempts together."""
+        return self.attempts * self.attempt_length
+
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        """See `EnvConfig.build`; `UserError` where MuJoCo is not installed."""
+        make = partial(HalfCheetahVelocity, attempt_length=self.attempt_length)
+        return TrialWrapper(
+            self.make_vector_env(make, num_envs, seed), horizon=self.max_trial_steps, attempts=self.attempts
+        )
+
+
+def _half_cheetah() -> gymnasium.Env[_Observation, _Action]:
+    try:
+        from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        raise UserError("half-cheetah-velocity needs the package mujoco: pip install 'yamame[mujoco]'") from error
+    return HalfCheetahEnv()

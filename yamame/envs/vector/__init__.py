@@ -1,0 +1,1 @@
+"""Adapters from Gymnasium and JAX environments to vector environments."""

@@ -1,1 +1,0 @@
-"""Predictions -> losses -> one gradient step."""

@@ -1,1 +1,0 @@
-"""One file a loss; each gives a number for every token."""

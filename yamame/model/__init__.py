@@ -1,1 +1,0 @@
-"""What acts: timestep encoder -> trajectory encoder -> actor and critic heads."""

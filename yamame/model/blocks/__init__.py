@@ -1,1 +1,0 @@
-"""Layers that several parts of the model share."""

@@ -1,1 +1,0 @@
-"""States -> actions and values, for every discount at once."""

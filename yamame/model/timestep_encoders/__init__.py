@@ -1,1 +1,0 @@
-"""One timestep -> one vector; one file an encoder."""

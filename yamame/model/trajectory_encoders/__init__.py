@@ -1,1 +1,0 @@
-"""Vectors over time -> states; one file a sequence model."""

@@ -1,0 +1,1 @@
+"""Networks: timestep encoders, sequence models, heads, and the operations that they share."""

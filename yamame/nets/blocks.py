@@ -1,0 +1,220 @@
+"""Plain multilayer perceptron and the activations of the method."""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+
+Activation = Literal["leaky_relu", "relu", "gelu"]
+
+
+def get_activation(name: Activation) -> Callable[[Tensor], Tensor]:
+    """The function of a name; `leaky_relu` (slope 0.01) is the method's, the others serve the naive baseline."""
+    match name:
+        case "leaky_relu":
+            return _leaky_relu
+        case "relu":
+            return functional.relu
+        case "gelu":
+            return functional.gelu
+
+
+def _leaky_relu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    # a compiler makes vector code of a maximum, not of a comparison; uncompiled, the maximum costs one pass more
+    return torch.maximum(x, 0.01 * x) if torch.compiler.is_compiling() else functional.leaky_relu(x)
+
+
+class MLP(nn.Module):
+    """Hidden layers with an activation after each, then a linear output without one."""
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, activation: Activation = "leaky_relu") -> None:
+        super().__init__()
+        widths = (inputs, *hidden)
+        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.output = nn.Linear(widths[-1], outputs)
+        self.activation = get_activation(activation)
+
+    def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
+        """The network's output."""
+        for layer in self.hidden:
+            x = self.activation(layer(x))
+        return self.output(x)
+
+
+class EnsembleLinear(nn.Module):
+    """K layers side by side. Weight `[K, in, out]`, uniform +-sqrt(3 / in); bias uniform +-sqrt(1 / in)."""
+
+    def __init__(self, members: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        scale = math.sqrt(1.0 / inputs)
+        self.weight = nn.Parameter(
+            torch.empty(members, inputs, outputs).uniform_(-math.sqrt(3) * scale, math.sqrt(3) * scale)
+        )
+        self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-scale, scale))
+
+    def forward(self, x: Float[Tensor, "K N in"], *, detach_weights: bool = False) -> Float[Tensor, "K N out"]:
+        """Member k applied to `x[k]`. `frozen`: gradients reach `x` but not the parameters."""
+        weight, bias = (self.weight.detach(), self.bias.detach()) if detach_weights else (self.weight, self.bias)
+        return torch.baddbmm(bias, x, weight)
+
+
+def shared_input_linear(
+    x_ND: Float[Tensor, "N D"], weight_KDH: Float[Tensor, "K D H"], bias_K1H: Float[Tensor, "K 1 H"]
+) -> Float[Tensor, "K N H"]:
+    """`x @ weight[k] + bias[k]` for every k as one product, so that no copy of `x`, nor of its gradient, is made."""
+    members, inputs, outputs = weight_KDH.shape
+    side_by_side = torch.addmm(bias_K1H.flatten(), x_ND, weight_KDH.movedim(0, 1).reshape(inputs, members * outputs))
+    return side_by_side.unflatten(1, (members, outputs)).movedim(1, 0)
+
+
+class SigmaLinear(nn.Module):
+    """y = x W_hat^T + bias with W_hat = (gamma / sigma(W)) W: the spectral norm is learned apart from the direction.
+
+    sigma = u^T W v with u, v from power iteration; the gradient flows through W only. The iteration is a step of its
+    own (`power_iteration`, once per update), never a side effect of a forward pass. Source: paper section 3 and
+    appendix A (sigmaReparam on the four linear layers of a block). Differs from the authors' first code: u and v
+    start at the true leading singular vectors, so that W_hat has spectral norm 1 from the first forward.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
+        super().__init__()
+        weight = torch.empty(outputs, inputs)
+        nn.init.trunc_normal_(weight, std=0.02)
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        self.gamma = nn.Parameter(torch.ones(()))
+        left, _, right = torch.linalg.svd(weight, full_matrices=False)
+        self.left: Tensor
+        self.right: Tensor
+        self.register_buffer("left", left[:, 0].clone())
+        self.register_buffer("right", right[0].clone())
+
+    def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
+        """The layer's output; no state changes."""
+        return functional.linear(x, self.effective_weight(), self.bias)
+
+    def effective_weight(self) -> Float[Tensor, "outputs inputs"]:
+        """W_hat."""
+        sigma = torch.dot(self.left, torch.mv(self.weight, self.right))
+        return self.weight * (self.gamma / sigma)
+
+    @torch.no_grad()
+    def power_iteration(self) -> None:
+        """One step towards the leading singular vectors of the present weight."""
+        self.left.copy_(functional.normalize(torch.mv(self.weight, self.right), dim=0))
+        self.right.copy_(functional.normalize(torch.mv(self.weight.t(), self.left), dim=0))
+
+
+def power_iteration(module: nn.Module) -> None:
+    """One power iteration in every `SigmaLinear` below a module."""
+    for part in module.modules():
+        if isinstance(part, SigmaLinear):
+            part.power_iteration()
+
+
+def concat_one_hot(category: Int64[Tensor, "N ..."], sizes: tuple[int, ...]) -> Int64[Tensor, "N f"]:
+    """The one-hot vectors of `len(sizes)` categories, counted from 0, side by side: f is the sum of their sizes."""
+    columns = category.reshape(category.shape[0], len(sizes)).unbind(1)
+    return torch.cat([functional.one_hot(column, size) for column, size in zip(columns, sizes, strict=True)], dim=1)
+
+
+def at_least_float32(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """`x` in float32 if it came out of a bfloat16 product, else as it is (float64 included)."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+class InputNormalizer(nn.Module):
+    """(x - mean) / std per feature, with debiased running moments of the raw inputs of training batches.
+
+    beta_t = beta / (1 - (1 - beta)^t), beta = 1e-4. A feature whose deviation is at most 0.01 is only centred.
+    Differs from the code behind the paper's results, which updated the moments with inputs that were already
+    normalised: here they are those of the raw inputs. Differs also in that they never change during a forward pass:
+    the learner calls `observe` before it.
+    """
+
+    def __init__(self, features: int, *, beta: float = 1e-4) -> None:
+        super().__init__()
+        self.beta = beta
+        self.mean: Tensor
+        self.square: Tensor
+        self.count: Tensor
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("square", torch.ones(features))
+        self.register_buffer("count", torch.zeros(()))
+
+    @torch.no_grad()
+    def update(
+        self, x_NF: Float[Tensor, "N F"], token_mask_N: Bool[Tensor, "N"], ranks: DistributedContext = SINGLE_PROCESS
+    ) -> None:
+        """Move the moments towards those of the real rows of `x` on all ranks; no change when none is real."""
+        weight = token_mask_N.to(x_NF.dtype)
+        total, mean, square = weight.sum(), weight @ x_NF, weight @ x_NF.square()
+        ranks.all_reduce_sum_(total, mean, square)
+        mean, square = mean / total.clamp(min=1.0), square / total.clamp(min=1.0)
+        self.count += (total > 0).to(self.count.dtype)
+        beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count.clamp(min=1.0))
+        beta = torch.where(total > 0, beta, 0.0)
+        self.mean.lerp_(mean, beta)
+        self.square.lerp_(square, beta)
+
+    def forward(self, x_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
+        """The normalised input, clamped to +-1e4."""
+        deviation = (self.square - self.mean.square() + 1e-5).clamp(min=1e-6).sqrt().clamp(max=1e6)
+        scale = torch.where(deviation > 0.01, deviation, 1.0)
+        return ((x_NF - self.mean) / scale).clamp(-1e4, 1e4)
+
+
+@torch.no_grad()
+def freeze_for_inference(module: nn.Module) -> Any:
+    """What `module` computes now, for acting on batches of vectors; later updates of the module do not reach it.
+
+    Layers become plain functions: sigma is folded into the weight, dropout is off. What is made of layers comes back
+    with the methods and settings it had, and frozen parts.
+    """
+    match module:
+        case SigmaLinear():
+            return _linear(module.effective_weight(), module.bias)
+        case nn.Linear():
+            return _linear(module.weight, module.bias)
+        case nn.LayerNorm():
+            return _layer_norm(module)
+        case nn.Dropout() | nn.Identity():
+            return _nothing
+        case nn.ModuleList():
+            return [freeze_for_inference(part) for part in module]
+    if not list(module.children()):
+        return copy.deepcopy(module).eval().requires_grad_(False)
+    twin = copy.copy(module)
+    own = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
+    # found before the live parts, which nn.Module looks up only where an instance has no attribute of the name
+    twin.__dict__.update({name: value.detach().clone() for name, value in own.items()})
+    twin.__dict__.update({name: freeze_for_inference(part) for name, part in module.named_children()}, training=False)
+    return twin
+
+
+def _linear(
+    weight: Float[Tensor, "out in"], bias: Float[Tensor, "out"] | None
+) -> Callable[[Float[Tensor, "E in"]], Float[Tensor, "E out"]]:
+    # few rows: the product is faster by a tenth if the weight lies as it is read
+    of_inputs = weight.t().clone(memory_format=torch.contiguous_format)
+    if bias is None:
+        return lambda x_ED: torch.mm(x_ED, of_inputs)
+    offset = bias.clone()
+    return lambda x_ED: torch.addmm(offset, x_ED, of_inputs)
+
+
+def _layer_norm(layer: nn.LayerNorm) -> Callable[[Float[Tensor, "E D"]], Float[Tensor, "E D"]]:
+    shape, weight, bias, eps = layer.normalized_shape, layer.weight.clone(), layer.bias.clone(), layer.eps
+    return lambda x_ED: torch.layer_norm(x_ED, shape, weight, bias, eps)
+
+
+def _nothing(x_ED: Float[Tensor, "E D"]) -> Float[Tensor, "E D"]:
+    return x_ED

@@ -1,0 +1,1 @@
+"""Actor and critic heads, action distributions, value normalization."""

@@ -1,0 +1,1 @@
+"""Sequence models: timestep vectors to states. One file each."""

@@ -1,0 +1,66 @@
+"""No memory at all: the paper's "w/o memory" ablation, still trained on sequences."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from yamame.data.batch import Batch
+from yamame.errors import check_range
+from yamame.nets.sequence.base import TrajectoryEncoderConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedForwardConfig(TrajectoryEncoderConfig):
+    """Sizes of the memory-free encoder."""
+
+    d_model: int = 256
+    """Width of the residual stream and of the states."""
+    num_layers: int = 3
+    """Number of residual blocks; the hidden layer of each is four times as wide."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "d_model", "num_layers", ge=1)
+
+    @property
+    def state_size(self) -> int:
+        """Width of the states."""
+        return self.d_model
+
+    def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> "FeedForward":
+        """The encoder; the lengths do not matter to it."""
+        return FeedForward(self, inputs=input_size)
+
+
+class FeedForward(nn.Module):
+    """Linear -> residual blocks x + act(linear(act(linear(x)))) -> linear -> LayerNorm, each timestep alone."""
+
+    def __init__(self, config: FeedForwardConfig, *, inputs: int) -> None:
+        super().__init__()
+        width = config.d_model
+        self.embed = nn.Linear(inputs, width)
+        self.widen = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(config.num_layers))
+        self.narrow = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(config.num_layers))
+        self.output = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
+        """States of all tokens."""
+        return self._encode(timestep_ND)
+
+    def initial_state(self, num_envs: int) -> None:
+        """Nothing to remember."""
+
+    def step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: None
+    ) -> Float[Tensor, "E S"]:
+        """State of one more timestep of each environment."""
+        return self._encode(timestep_ED)
+
+    def _encode(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N S"]:
+        x = functional.leaky_relu(self.embed(x))
+        for widen, narrow in zip(self.widen, self.narrow, strict=True):
+            x = x + functional.leaky_relu(narrow(functional.leaky_relu(widen(x))))
+        return self.norm(self.output(x))

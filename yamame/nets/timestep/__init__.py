@@ -1,0 +1,1 @@
+"""Timestep encoders: one observation, with its previous action and reward, to one vector."""

@@ -1,1 +1,0 @@
-"""Pure tensor maths: no module, no config, no device logic."""

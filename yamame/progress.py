@@ -1,0 +1,132 @@
+"""What a run is doing, live on stderr: a bar on a terminal, a plain line every few seconds elsewhere. Never stdout."""
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, SupportsFloat
+
+from yamame.metrics import RETURN, SUCCESS
+
+SPEED_WINDOW_SECONDS = 30.0
+
+
+class ProgressBar:
+    """Shows environment steps, updates, return, success, both speeds and the time left.
+
+    Speeds are of the last half minute of this session, so a resumed run shows its own. `unit` is what environment
+    steps are called; `quiet` shows nothing.
+    """
+
+    def __init__(
+        self,
+        total_env_steps: int,
+        *,
+        unit: str = "env steps",
+        quiet: bool = False,
+        plain_every_seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total, self._unit = total_env_steps, unit
+        self._quiet = quiet
+        self._stream = sys.stderr
+        self._plain_every_seconds = plain_every_seconds
+        self._clock = clock
+        self._history: deque[tuple[float, int, int]] = deque()
+        self._shown: dict[str, float] = {}
+        self._last_plain = -math.inf
+        self._last_printed = ""
+        self._bar: Any = None
+
+    def __enter__(self) -> "ProgressBar":
+        if not self._quiet and self._stream.isatty():
+            self._bar = _live(self._bar_and_line)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._history:
+            self._print_plain()
+
+    def update(self, *, env_steps: int, updates: int, values: Mapping[str, SupportsFloat] | None = None) -> None:
+        """Where the run is. Return and success are taken from `values` (metric keys) and kept until newer ones come."""
+        if self._quiet:
+            return
+        now = self._clock()
+        self._history.append((now, env_steps, updates))
+        while len(self._history) > 2 and self._history[1][0] < now - SPEED_WINDOW_SECONDS:
+            self._history.popleft()
+        self._shown |= {key: float(values[key]) for key in (RETURN, SUCCESS) if values and key in values}
+        if self._bar is None and now - self._last_plain >= self._plain_every_seconds:
+            self._last_plain = now
+            self._print_plain()
+
+    def note(self, message: str) -> None:
+        """One line for the user that stays (a checkpoint that was damaged, an environment that was restarted)."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.console.print(message, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(message, file=self._stream, flush=True)
+
+    def _print_plain(self) -> None:
+        line = self._line()
+        if line != self._last_printed:
+            print(line, file=self._stream, flush=True)
+        self._last_printed = line
+
+    def _bar_and_line(self) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        done = self._history[-1][1] if self._history else 0
+        rows = Table.grid()
+        rows.add_row(ProgressBar(total=max(1, self._total), completed=done, width=60))
+        rows.add_row(Text(self._line()))
+        return rows
+
+    def _line(self) -> str:
+        if not self._history:
+            return "starting"
+        (start, first_steps, first_updates), (now, env_steps, updates) = self._history[0], self._history[-1]
+        seconds = now - start
+        share = 100 * env_steps / max(1, self._total)
+        parts = [f"{share:3.0f} %", f"{env_steps:,} / {self._total:,} {self._unit}", f"{updates:,} updates"]
+        if RETURN in self._shown:
+            parts.append(f"return {self._shown[RETURN]:.3g}")
+        if SUCCESS in self._shown:
+            parts.append(f"success {100 * self._shown[SUCCESS]:.0f} %")
+        if seconds > 0:
+            steps_per_second = (env_steps - first_steps) / seconds
+            updates_per_second = (updates - first_updates) / seconds
+            parts.append(f"{steps_per_second:,.0f} steps/s  {updates_per_second:,.1f} updates/s")
+            if steps_per_second > 0:
+                parts.append(f"{_duration(max(0, self._total - env_steps) / steps_per_second)} left")
+        return "  ".join(parts)
+
+
+def _live(renderable: Callable[[], Any]) -> Any:
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(
+        get_renderable=renderable,
+        console=Console(stderr=True),
+        redirect_stdout=False,  # stdout belongs to --json
+        refresh_per_second=4,
+    )
+
+
+def _duration(seconds: float) -> str:
+    hours, minutes = divmod(math.ceil(seconds / 60), 60)
+    if seconds < 60:
+        return f"{math.ceil(seconds)} s"
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"

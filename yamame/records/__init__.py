@@ -1,1 +1,0 @@
-"""What travels between stations: frozen, typed records that know no network, environment or file."""

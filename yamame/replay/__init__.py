@@ -1,1 +1,0 @@
-"""From finished trajectories to training batches: a durable store, uniform windows, packing, preparation ahead."""

@@ -1,1 +1,0 @@
-"""Act in environments and hand over what happened: finished trajectories, their statistics, evaluations."""

@@ -1,0 +1,1 @@
+"""Tools that read run directories and call the public API."""

@@ -1,0 +1,153 @@
+"""`yamame bench collector`: an untrained policy acts, and what it lives through is stored."""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Shaped
+
+from yamame.algorithms.amago.policy import Policy
+from yamame.collect.collector import Collector
+from yamame.components import TrainingComponents, build_components
+from yamame.data.step import PolicyInput, TrialStep
+from yamame.envs.base import ActingPolicy, TrialVectorEnv
+from yamame.envs.config import EnvConfig
+from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
+from yamame.envs.popgym import PopgymConfig
+from yamame.envs.tmaze import PassiveTMazeConfig
+from yamame.errors import ConfigFieldError, check_range
+from yamame.tools.bench.measure import BenchResult, PeakMemory, describe_machine
+from yamame.tools.bench.options import SizedOptions, describe_config, run_config
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectorBench(SizedOptions):
+    """Environment steps a second, with exploration, and with finished trials stored as in a run."""
+
+    warmup: int = 1
+    """Stretches of `horizon` steps before the measured ones."""
+    env: str = "passive-tmaze"
+    """passive-tmaze, dark-key-to-door or popgym:NAME."""
+    num_envs: int = 24
+    """Environments stepped together."""
+    horizon: int = 0
+    """Steps of a trial, and of each measurement (longer than the context: memory rolls); 0: as the context.
+    POPGym's episodes have lengths of their own."""
+    workers: int | None = None
+    """Processes that step POPGym's environments; 0: this one; None: whichever is faster."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "num_envs", ge=1)
+        check_range(self, "horizon", ge=0)
+        if self.steps < max(2, self.context):
+            raise ConfigFieldError(self, "horizon", f"must be at least 2 and the context, {self.context}")
+        if self.context > self.task.max_trial_steps:
+            raise ConfigFieldError(
+                self, "context", f"must be at most the {self.task.max_trial_steps} steps of {self.task.task_name}"
+            )
+
+    @property
+    def steps(self) -> int:
+        """`horizon` with 0 resolved."""
+        return self.horizon or self.context
+
+    @property
+    def task(self) -> EnvConfig:
+        """The task; `ConfigFieldError` where there is none of that name."""
+        if self.env == "passive-tmaze":
+            return PassiveTMazeConfig(horizon=self.steps - 1)
+        if self.env == "dark-key-to-door":
+            return DarkKeyToDoorConfig(horizon=self.steps)
+        suite, _, name = self.env.partition(":")
+        if suite != "popgym":
+            raise ConfigFieldError(self, "env", f"{self.env!r}: give passive-tmaze, dark-key-to-door or popgym:NAME")
+        return PopgymConfig(name=name, num_workers=self.workers)
+
+    def run(self) -> BenchResult:
+        """Measure."""
+        self.use_threads()
+        config = run_config(self, self.task, num_envs=self.num_envs)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            closing(build_components(config, Path(folder), restarts=0)) as parts,
+        ):
+            return self._measure(parts)
+
+    def _measure(self, parts: TrainingComponents) -> BenchResult:
+        assert isinstance(parts.policy, Policy)
+        policy = _TimedPolicy(parts.policy)
+        environments = parts.collector.environments = _TimedEnvironments(parts.collector.environments)
+        device = parts.learner.compute.device
+        memory = PeakMemory(device)
+        for _ in range(self.warmup):
+            self._collect(parts, policy)
+        measured: dict[str, list[float]] = {
+            name: []
+            for name in ("env_steps_per_second", "milliseconds_per_act", "policy_fraction", "environment_fraction")
+        }
+        with memory:
+            for _ in range(self.repeats):
+                policy.seconds = environments.seconds = 0.0
+                seconds, env_steps = self._collect(parts, policy)
+                measured["env_steps_per_second"].append(env_steps / seconds)
+                measured["milliseconds_per_act"].append(1e3 * policy.seconds / self.steps)
+                measured["policy_fraction"].append(policy.seconds / seconds)
+                measured["environment_fraction"].append(environments.seconds / seconds)
+        return BenchResult(
+            bench="collector",
+            samples=measured,
+            scalars={"peak_memory_bytes": memory.num_bytes},
+            config=describe_config(self, parts.learner.compute),
+            machine=describe_machine(device),
+        )
+
+    def _collect(self, parts: TrainingComponents, policy: ActingPolicy) -> tuple[float, int]:
+        """Seconds and environment steps of one stretch."""
+        collector = parts.collector
+        assert isinstance(collector, Collector)
+        began, before = time.perf_counter(), collector.env_steps
+        for _ in range(self.steps):
+            for _, trajectory in collector.step(policy, deterministic=False):
+                parts.store.append(trajectory)
+        return time.perf_counter() - began, collector.env_steps - before
+
+
+class _TimedPolicy:
+    def __init__(self, policy: ActingPolicy) -> None:
+        self._policy = policy
+        self.version = policy.version
+        self.seconds = 0.0
+
+    def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:
+        began = time.perf_counter()
+        action = self._policy.act(step, deterministic=deterministic)
+        self.seconds += time.perf_counter() - began
+        return action
+
+
+class _TimedEnvironments:
+    def __init__(self, environments: TrialVectorEnv) -> None:
+        self._environments = environments
+        self.num_envs = environments.num_envs
+        self.observation_space = environments.observation_space
+        self.action_space = environments.action_space
+        self.env_action_space = environments.env_action_space
+        self.horizon = environments.horizon
+        self.seconds = 0.0
+
+    def reset(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        return self._environments.reset()
+
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> TrialStep:
+        began = time.perf_counter()
+        answer = self._environments.step(action)
+        self.seconds += time.perf_counter() - began
+        return answer
+
+    def close(self) -> None:
+        self._environments.close()

@@ -1,0 +1,86 @@
+"""`yamame bench learner`: updates on batches that are ready."""
+
+import tempfile
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from yamame.algorithms.amago.learner import Learner
+from yamame.components import build_components
+from yamame.data.batch import Batch
+from yamame.data.packing import Window, pack
+from yamame.data.sampler import ReplayConfig
+from yamame.tools.bench.measure import (
+    BenchResult,
+    PeakMemory,
+    describe_machine,
+    matmul_peak,
+    seconds_per_call,
+    synchronize,
+    update_flops,
+)
+from yamame.tools.bench.options import BatchOptions, describe_config, run_config
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerBench(BatchOptions):
+    """Updates a second on one batch of synthetic trials that lies where the learner computes."""
+
+    def run(self) -> BenchResult:
+        """Measure."""
+        self.use_threads()
+        config = run_config(self, self.network.task(self.context))
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            closing(build_components(config, Path(folder), restarts=0)) as parts,
+        ):
+            return self._measure(parts.learner, pack_windows(self, config.replay))
+
+    def _measure(self, learner: Learner, batch: Batch) -> BenchResult:
+        compute, device = learner.compute, learner.compute.device
+        squares = [(side, side, side) for side in (512, 2048, *([8192] if device.type == "cuda" else []))]
+        widening = (len(batch.reward), self.network.d_model, self.network.d_ff)
+        peak = matmul_peak(device, compute.dtype, [*squares, widening])
+        batch = batch.to(device)
+        memory = PeakMemory(device)
+        began = time.perf_counter()
+        for _ in range(self.warmup):
+            learner.update(batch)
+        synchronize(device)
+        warmup_seconds = time.perf_counter() - began
+        with memory:
+            seconds = seconds_per_call(lambda: learner.update(batch), repeats=self.repeats, device=device)
+        learner.raise_if_diverged()
+        flops, transitions = update_flops(learner.agent, self.window_lengths), int(batch.loss_mask.sum())
+        return BenchResult(
+            bench="learner",
+            samples={
+                "updates_per_second": [1.0 / each for each in seconds],
+                "tokens_per_second": [transitions / each for each in seconds],
+                "matmul_peak_fraction": [flops / each / peak for each in seconds],
+            },
+            scalars={
+                "matmul_peak_gflops": peak / 1e9,
+                "flops_per_update": flops,
+                "tokens_per_update": transitions,
+                "warmup_seconds": warmup_seconds,
+                "peak_memory_bytes": memory.num_bytes,
+            },
+            config=describe_config(self, compute),
+            machine=describe_machine(device),
+        )
+
+
+def pack_windows(options: BatchOptions, replay: ReplayConfig) -> Batch:
+    """Noise in windows of `options.window_lengths`, packed as a run packs them."""
+    rng = np.random.default_rng(options.seed)
+    trials = [options.network.random_trajectory(rng, length, options.context) for length in options.window_lengths]
+    windows = [Window(trajectory=trial, start=0, length=len(trial)) for trial in trials]
+    return pack(
+        windows,
+        pad_tokens_to_multiple_of=replay.pad_tokens_to_multiple_of,
+        pad_seqlen_to_multiple_of=replay.pad_seqlen_to_multiple_of,
+    )

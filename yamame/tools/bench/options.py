@@ -1,0 +1,226 @@
+"""What all benches, or several of them, can be told."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from yamame.algorithms.amago.agent import AgentConfig
+from yamame.config import RunConfig
+from yamame.data.trajectory import Trajectory
+from yamame.envs.config import EnvConfig
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.errors import ConfigFieldError, check_range
+from yamame.nets.compute import Compute, ComputeConfig
+from yamame.nets.sequence.gru import GRUConfig
+from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.presets import SIZES as NETWORKS
+from yamame.presets import NetworkSize
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchNetwork(NetworkSize):
+    """A network (paper, appendix, table 3) and what it sees and does. 4 critics and 18 discounts throughout."""
+
+    observation: int
+    """Numbers in an observation."""
+    actions: int
+    """Discrete actions."""
+
+    def agent(self, encoder: str) -> AgentConfig:
+        """The network with a Transformer or, as wide and as deep, a GRU."""
+        return self.apply_to(AgentConfig(trajectory_encoder=GRUConfig() if encoder == "gru" else TransformerConfig()))
+
+    def task(self, length: int) -> EnvFnConfig:
+        """A task with this size's spaces whose trials have `length` steps."""
+        return EnvFnConfig(env_fn=lambda: _Noise(self.observation, self.actions), horizon=length)
+
+    def random_trajectory(self, rng: np.random.Generator, length: int, horizon: int) -> Trajectory:
+        """A trial of that task as it is stored: noise of the right form."""
+        last = np.arange(length) == length - 1
+        return Trajectory(
+            reward=rng.normal(size=length).astype(np.float32),
+            action=rng.integers(self.actions, size=length),
+            terminated=np.zeros(length, np.bool_),
+            truncated=last,
+            episode_start=np.arange(length + 1) == 0,
+            observation={"observation": rng.normal(size=(length + 1, self.observation)).astype(np.float32)},
+            horizon=horizon,
+        )
+
+
+SIZES: Mapping[str, BenchNetwork] = {
+    "popgym": BenchNetwork(observation=16, actions=8, **vars(NETWORKS["base"])),
+    "delivery": BenchNetwork(
+        observation=35,  # 3 of the road, 32 of the embedded instruction
+        actions=8,
+        timestep_hidden=(128, 128),
+        timestep_width=128,
+        d_model=128,
+        d_ff=512,
+        num_layers=3,
+        num_heads=8,
+    ),
+    "tmaze": BenchNetwork(
+        observation=2,
+        actions=4,
+        timestep_hidden=(128, 128),
+        timestep_width=128,
+        d_model=128,
+        d_ff=512,
+        num_layers=2,
+        num_heads=8,
+    ),
+    "crafter": BenchNetwork(
+        observation=273,  # 7 x 9 embedded textures of 4 numbers, 21 of the inventory
+        actions=17,
+        **vars(NETWORKS["large"]),
+    ),
+}
+
+
+class _Noise(gymnasium.Env[np.ndarray, np.int64]):
+    """Observations are noise, rewards zero, and nothing ever ends."""
+
+    def __init__(self, observation: int, actions: int) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (observation,), np.float32)
+        self.action_space = spaces.Discrete(actions)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return self._observe(), 0.0, False, False, {}
+
+    def _observe(self) -> np.ndarray:
+        return self.np_random.standard_normal(self.observation_space.shape, np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """How to measure, and what to compute with."""
+
+    repeats: int = 7
+    """Measurements, of which the median is given, with the least and the greatest."""
+    warmup: int = 5
+    """Times that the work is done before it is measured; compilers and CUDA graphs need 5."""
+    threads: int = 0
+    """Threads of PyTorch; 0: as it chooses."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of matrix products; auto: what a long run would use here."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the network; auto: as a long run would. `--compile` alone means on, `--no-compile` off."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "repeats", "warmup", ge=1)
+        check_range(self, "threads", ge=0)
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise ConfigFieldError(
+                self, "device", f"is {self.device}, but PyTorch sees no GPU: leave it out, or give cpu"
+            )
+        try:
+            _ = self.compute
+        except ConfigFieldError as error:
+            raise ConfigFieldError(self, error.field, error.problem) from error
+
+    @property
+    def compute(self) -> ComputeConfig:
+        """The same as a run has it."""
+        return ComputeConfig(device=self.device, dtype=self.dtype, compile=self.compile)
+
+    def use_threads(self) -> None:
+        """Tell PyTorch how many threads to use from now on in this process."""
+        if self.threads:
+            torch.set_num_threads(self.threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizedOptions(BenchOptions):
+    """For benches of a network of a named size."""
+
+    size: str = "popgym"
+    """popgym, delivery, tmaze or crafter: the paper's network for it."""
+    encoder: Literal["transformer", "gru"] = "transformer"
+    """Trajectory encoder."""
+    context: int = 128
+    """Transitions in a training window and in the memory of the policy."""
+    seed: int = 0
+    """Seed of weights and data."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "context", ge=1)
+        check_range(self, "seed", ge=0)
+        if self.size not in SIZES:
+            raise ConfigFieldError(self, "size", f"{self.size!r} is unknown: {suggest(self.size, list(SIZES))}")
+
+    @property
+    def network(self) -> BenchNetwork:
+        """The size of that name."""
+        return SIZES[self.size]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(SizedOptions):
+    """For benches of what batches are made of."""
+
+    batch: int = 24
+    """Windows in a batch."""
+    lengths: Literal["full", "uniform"] = "full"
+    """Transitions of a window: the whole context, or from 20 to it, evenly spread."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "batch", ge=1)
+
+    @property
+    def window_lengths(self) -> list[int]:
+        """Transitions of each window; `uniform` takes quantiles of that distribution, so that any batch is typical."""
+        if self.lengths == "full":
+            return [self.context] * self.batch
+        shortest = min(20, self.context)
+        return [round(shortest + (self.context - shortest) * (i + 0.5) / self.batch) for i in range(self.batch)]
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """What to say to a name that is not known."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {nearest[0]!r}?" if nearest else f"give {', '.join(known[:-1])} or {known[-1]}"
+
+
+def spell_out_switches(flags: Sequence[str]) -> list[str]:
+    """`--compile` without a value becomes `--compile on`, `--no-compile` becomes `--compile off`."""
+
+    def spelt(flag: str, after: str) -> tuple[str, ...]:
+        if flag == "--no-compile":
+            return "--compile", "off"
+        return ("--compile", "on") if flag == "--compile" and after.startswith("-") else (flag,)
+
+    return [part for flag, after in pairwise([*flags, "--"]) for part in spelt(flag, after)]
+
+
+def run_config(options: SizedOptions, env: EnvConfig, *, num_envs: int = 1) -> RunConfig:
+    """A long run of a named size on some task."""
+    return RunConfig(
+        env=env,
+        num_envs=num_envs,
+        context_length=options.context,
+        seed=options.seed,
+        agent=options.network.agent(options.encoder),
+        compute=options.compute,
+    )
+
+
+def describe_config(options: BenchOptions, compute: Compute) -> dict[str, Any]:
+    """Every option, and under `compute` what `auto` came to."""
+    resolved = {**asdict(compute), "device": str(compute.device), "dtype": str(compute.dtype).removeprefix("torch.")}
+    return {**asdict(options), "compute": resolved}

@@ -1,0 +1,1 @@
+"""Figures of the paper, one file each."""

@@ -1,0 +1,167 @@
+"""What each variant reached: final return and success, or success at instructions (figs 9, 25).
+
+Intervals are over seeds where there are several, else over the trials of the one run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from yamame.confidence import wilson_ci95
+from yamame.errors import UserError, check_range
+from yamame.runs import evaluate_run, random_baseline_return, read_result
+from yamame.tools.ablate.statistic import Mean, mean_of
+from yamame.tools.plots import (
+    HEIGHT,
+    color,
+    finish,
+    legend_columns,
+    legend_height,
+    new_figure,
+    plain,
+    plot_random_baseline,
+)
+from yamame.tools.run_groups import Group, group_by_seed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAMES = {"return_mean": "mean return", "success_rate": "success rate"}
+BAR = 0.8
+"""Share of its place that the bars of a metric fill."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Flags of the picture."""
+
+    metrics: tuple[str, ...] = ()
+    """Keys of result.json, a panel each; empty: return_mean, and success_rate where the task announces success."""
+    instructions: tuple[str, ...] = ()
+    """Instead: judge every run anew at each of these, such as 'collect wood' 'make wood pickaxe'."""
+    trials: int = 64
+    """Of each of those evaluations."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "trials", ge=1)
+
+
+def draw(paths: Sequence[Path], options: Options) -> "Figure":
+    """A panel for each metric with a bar for each group; with instructions, one panel with a group of bars for each."""
+    groups = group_by_seed(paths)
+    if options.instructions:
+        return _of_instructions(groups, options)
+    results = {run: _result(run) for group in groups for run in group.runs}
+    metrics = options.metrics or tuple(
+        key for key in NAMES if all(result[key] is not None for result in results.values())
+    )
+    tilted = sum(len(group.label) for group in groups) > 44 / len(metrics)
+    height = HEIGHT + (0.045 * max(len(group.label) for group in groups) if tilted else 0)
+    figure, panels = new_figure(columns=len(metrics), width=max(7.2, 4.4 * len(metrics)), height=height)
+    for axes, metric in zip(panels, metrics, strict=True):
+        heights = [_of_group([results[run] for run in group.runs], metric) for group in groups]
+        for number, mean in enumerate(heights):
+            _bar(axes, float(number), mean, number=number)
+        axes.set_xticks(range(len(groups)), [plain(group.label) for group in groups])
+        if tilted:
+            axes.tick_params(axis="x", rotation=25)
+            for label in axes.get_xticklabels():
+                label.set(horizontalalignment="right", rotation_mode="anchor")
+        name = plain(NAMES.get(metric, metric))
+        axes.set(ylabel=f"{name} ({_over(groups)}, 95 % CI)", title=f"Final {name.removeprefix('mean ')}")
+        axes.grid(axis="x", visible=False)
+        axes.axhline(0, color="black", linewidth=0.8)
+        if metric == "return_mean":
+            plot_random_baseline(axes, random_baseline_return(groups[0].runs[0]))
+            _legend(axes)
+    return finish(figure)
+
+
+def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
+    labels = [group.label for group in groups]
+    figure, (axes,) = new_figure(
+        width=max(7.2, 1.6 * len(options.instructions)), height=HEIGHT + legend_height(labels) + 0.3
+    )
+    width = BAR / len(groups)
+    for number, group in enumerate(groups):
+        for place, instruction in enumerate(options.instructions):
+            judged = [
+                evaluate_run(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs
+            ]
+            at = place - BAR / 2 + (number + 0.5) * width
+            _bar(axes, at, _of_group(judged, "success_rate"), number=number, width=width, label=plain(group.label))
+    axes.set_xticks(range(len(options.instructions)), [_wrapped(text) for text in options.instructions])
+    axes.set(ylabel="success rate", ylim=(0, 1.08), title=f"Success at instructions ({options.trials} trials)")
+    axes.grid(axis="x", visible=False)
+    handles, names = axes.get_legend_handles_labels()
+    once = dict(zip(names, handles, strict=True))
+    axes.legend(
+        once.values(), once.keys(), frameon=False, fontsize=9, ncols=legend_columns(labels), loc="upper center",
+        bbox_to_anchor=(0.5, -0.2),
+    )  # fmt: skip
+    return finish(figure)
+
+
+def _bar(axes: "Axes", at: float, mean: Mean, *, number: int, width: float = 0.7, label: str = "") -> None:
+    """A bar with its whiskers, and its height in figures above both."""
+    axes.bar(at, mean.mean, width, color=color(number), label=label)
+    low, high = mean.ci95 or (mean.mean, mean.mean)
+    if mean.ci95 is not None:
+        whiskers = np.maximum(0, [[mean.mean - low], [high - mean.mean]])
+        axes.errorbar([at], [mean.mean], whiskers, color="black", capsize=4, linestyle="none")
+    axes.annotate(
+        f"{mean.mean:.3g}", (at, max(high, mean.mean, 0)), (0, 3), textcoords="offset points",
+        horizontalalignment="center", fontsize=9,
+    )  # fmt: skip
+    axes.margins(y=0.12)
+
+
+def _of_group(results: Sequence[Mapping[str, Any]], metric: str) -> Mean:
+    """Mean over seeds with its interval; that of the trials where there is only one seed."""
+    try:
+        values = [float(result[metric]) for result in results]
+    except (KeyError, TypeError) as missing:
+        known = [key for key, value in results[0].items() if isinstance(value, int | float)]
+        raise UserError(f"no {metric} in what the runs reached: choose among {', '.join(known)}") from missing
+    if len(values) > 1:
+        return mean_of(values)
+    return Mean(values[0], _over_trials(results[0], metric))
+
+
+def _over_trials(result: Mapping[str, Any], metric: str) -> tuple[float, float] | None:
+    if metric == "return_mean":
+        low, high = result["return_ci95"]
+        return float(low), float(high)
+    if metric == "success_rate":
+        trials = float(result["trials"])
+        ends = wilson_ci95(np.array([result[metric] * trials]), np.array([trials]))
+        return float(ends[0][0]), float(ends[1][0])
+    return None
+
+
+def _over(groups: Sequence[Group]) -> str:
+    """How many seeds there are."""
+    fewest, most = (pick(len(group.runs) for group in groups) for pick in (min, max))
+    if most == 1:
+        return "one seed"
+    return f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
+
+
+def _result(run: Path) -> Mapping[str, Any]:
+    result = read_result(run)
+    if result is None:
+        raise UserError(f"{run} is not finished: leave it out, or yamame resume {run}")
+    return result
+
+
+def _legend(axes: "Axes") -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=9)
+
+
+def _wrapped(text: str) -> str:
+    return plain(text).replace(", ", ",\n")

@@ -1,0 +1,18 @@
+"""What commands share that the recipes know nothing of: flags about the output, words that nobody asked for."""
+
+import argparse
+from collections.abc import Sequence
+
+from yamame.errors import UserError
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """`--json` and `--quiet`."""
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+
+
+def refuse(rest: Sequence[str]) -> None:
+    """Raise `UserError` where words are left that a command does not take."""
+    if rest:
+        raise UserError(f"unknown argument {rest[0]!r}: add --help to see what this command takes")

@@ -1,0 +1,232 @@
+"""The style that all our pictures share: colours, axes, bands and legends.
+
+No pyplot anywhere: nothing global to set or to close.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from yamame.metrics import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, RETURN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#4477aa", "#cc3311", "#228833", "#ee7733", "#aa3377", "#66ccee", "#ccbb44", "#000000")
+"""Told apart by the colour-blind too (Paul Tol's bright scheme); after the last they begin anew, in another style."""
+RANDOM_COLOR = "#777777"
+"""Of random actions, and of what else is there for comparison."""
+RANDOM = "random actions"
+WIDTH, HEIGHT = 7.2, 4.2
+"""Of a figure with one pair of axes, in inches."""
+_STYLES = ("-", "-.", ":", "--")
+_LETTERS_AN_INCH = 12.5
+"""How much text of a legend's size an inch holds."""
+
+
+def color(number: int) -> str:
+    """Of the line, bar or band of this number."""
+    return COLORS[number % len(COLORS)]
+
+
+def line_style(number: int) -> str:
+    """The like; it changes where the colours begin anew."""
+    return _STYLES[number // len(COLORS) % len(_STYLES)]
+
+
+def new_figure(
+    *, rows: int = 1, columns: int = 1, width: float = WIDTH, height: float = HEIGHT, **subplots: Any
+) -> "tuple[Figure, list[Axes]]":
+    """A figure in the style of all of ours, with its axes row by row; sizes in inches.
+
+    `subplots` are more arguments of `Figure.subplots`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="tight")
+    FigureCanvasAgg(figure)
+    panels = list(figure.subplots(rows, columns, squeeze=False, **subplots).flat)
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+    return figure, panels
+
+
+def finish(figure: "Figure") -> "Figure":
+    """The figure itself, with the titles of its axes where ours stand: above their left end."""
+    for axes in figure.axes:
+        axes.title.set(fontsize=12, fontweight="bold", horizontalalignment="left", position=(0, 1))
+    return figure
+
+
+@contextlib.contextmanager
+def figure_axes(path: Path, *, rows: int = 1, columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
+    """Axes of a new figure (an array of them, row by row, if there are several), which is saved on leaving."""
+    width = WIDTH if columns == 1 else 5.2 * columns
+    figure, panels = new_figure(rows=rows, columns=columns, width=width, height=height)
+    yield panels[0] if len(panels) == 1 else np.array(panels)
+    finish(figure).savefig(path, dpi=150)
+
+
+def plot_band(
+    axes: "Axes",
+    x: Float64[np.ndarray, "points"],
+    mean: Float64[np.ndarray, "points"],
+    ci95: Float64[np.ndarray, "2 points"] | None,
+    *,
+    label: str,
+    number: int = 0,
+    ended: bool = False,
+) -> None:
+    """A line of this number with its band, both ends of which are the rows of `ci95`; a dot where it has `ended`.
+
+    The first line lies on top of the others, and all lines on top of the bands.
+    """
+    if ci95 is not None:
+        axes.fill_between(x, *ci95, color=color(number), alpha=0.15, linewidth=0)
+    on_top: dict[str, Any] = {"color": color(number), "zorder": 3 - number / 100}
+    axes.plot(x, mean, linestyle=line_style(number), linewidth=2, label=label, **on_top)
+    if ended or len(mean) == 1:
+        axes.plot(x[-1:], mean[-1:], "o", markersize=6, **on_top)
+
+
+def plot_random_baseline(axes: "Axes", value: float | None, label: str = RANDOM) -> None:
+    """A dashed line for what there is to compare with; none where that is not known."""
+    if value is not None:
+        axes.axhline(value, color=RANDOM_COLOR, linestyle="--", linewidth=1.2, label=label)
+
+
+def plain(text: str) -> str:
+    """Words that others chose, so that a figure shows them as they are: dollars begin no formula."""
+    return text.replace("$", r"\$")
+
+
+def legend_below(axes: "Axes", *, width: float = WIDTH) -> None:
+    """A legend under the axes of a figure that is so many inches wide, in as many columns as fit."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(
+            handles, labels, frameon=False, fontsize=9, ncols=legend_columns(labels, width=width),
+            loc="upper center", bbox_to_anchor=(0.5, -0.14),
+        )  # fmt: skip
+
+
+def legend_columns(labels: Sequence[str], *, width: float = WIDTH) -> int:
+    """Of a legend that is as wide as a figure of so many inches."""
+    longest = max(map(len, labels), default=1) + 6  # the line before the text
+    return max(1, min(len(labels), int(_LETTERS_AN_INCH * width / longest)))
+
+
+def legend_height(labels: Sequence[str], *, width: float = WIDTH) -> float:
+    """Inches that such a legend takes."""
+    return 0.25 * -(-len(labels) // legend_columns(labels, width=width))
+
+
+def compact(value: float | int, _: object = None) -> str:
+    """1500000 -> 1.5M; a tick formatter too."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}" if value % 1 else f"{value:.0f}"
+
+
+TRAINING_COLOR, EVALUATION_COLOR, SUCCESS_COLOR = COLORS[:3]
+
+
+def plot_learning_curve(
+    path: Path, metrics: list[dict[str, Any]], evaluation: Mapping[str, Any], random_return: float | None
+) -> None:
+    """The return of training and of all evaluations against environment steps; `evaluation` is the final one."""
+    with figure_axes(path) as axes:
+        steps, returns = _series(metrics)
+        if len(steps) > 10:
+            axes.plot(steps, returns, color=TRAINING_COLOR, alpha=0.25, linewidth=1)
+            returns = _smoothed(returns)
+        if len(steps):
+            axes.plot(steps, returns, color=TRAINING_COLOR, linewidth=2, label="training, exploring")
+        at, mean, low, high = _evaluations(metrics, evaluation)
+        whiskers = np.maximum(0, [mean - low, high - mean])
+        axes.errorbar(
+            at, mean, whiskers, color=EVALUATION_COLOR, marker="o", markersize=5, capsize=3, label="evaluation, 95 % CI"
+        )
+        plot_random_baseline(axes, random_return)
+        axes.set(xlabel="environment steps", ylabel="mean return of a trial", title="Learning curve")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_formatter(compact)
+        axes.set_xlim(0, 1.03 * max(1, *at, *steps))
+        axes.legend(frameon=False)
+
+
+def plot_attempts(path: Path, evaluation: Mapping[str, Any], random_actions: Mapping[str, Any] | None) -> None:
+    """What each attempt of a trial earns and how often it succeeds, with 95 % bands; both are keys of `evaluation`."""
+    returns, success = evaluation["return_per_attempt"], evaluation.get("success_per_attempt")
+    if len(returns) == 1:
+        with figure_axes(path) as axes:
+            _draw_one_attempt(axes, evaluation, random_actions["return_mean"] if random_actions else None)
+        return
+    with figure_axes(path, rows=1 if success is None else 2, height=4.2 if success is None else 6.6) as axes:
+        of_return = axes if success is None else axes[0]
+        _draw_band(of_return, returns, evaluation["return_per_attempt_ci95"], TRAINING_COLOR)
+        share = float(np.mean(random_actions["return_per_attempt"])) if random_actions else None
+        plot_random_baseline(of_return, share, "random actions, average attempt")
+        of_return.set(ylabel="mean return of the attempt", title="Adaptation within a trial")
+        of_return.legend(frameon=False)
+        if success is not None:
+            _draw_band(axes[1], success, evaluation["success_per_attempt_ci95"], SUCCESS_COLOR)
+            axes[1].set(ylabel="success rate of the attempt", ylim=(-0.03, 1.03))
+
+
+def _draw_band(axes: Any, means: Sequence[float], ci95: Sequence[Sequence[float]], color: str) -> None:
+    attempts = np.arange(1, len(means) + 1)
+    low, high = np.array(ci95, float).T
+    axes.fill_between(attempts, low, high, color=color, alpha=0.2, linewidth=0)
+    axes.plot(
+        attempts, means, color=color, linewidth=2, marker="o", markersize=4 if len(means) <= 24 else 0,
+        label="mean, 95 % band",
+    )  # fmt: skip
+    axes.set(xlabel="attempt of a trial")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+def _draw_one_attempt(axes: Any, evaluation: Mapping[str, Any], random_return: float | None) -> None:
+    """A trial of one attempt shows no adaptation between attempts: the trained agent beside random actions."""
+    mean, (low, high) = evaluation["return_mean"], evaluation["return_ci95"]
+    bars = [(RANDOM, random_return, RANDOM_COLOR)] if random_return is not None else []
+    for name, value, color in (*bars, ("trained, 95 % CI", mean, TRAINING_COLOR)):
+        axes.bar_label(
+            axes.bar([name], [value], color=color, width=0.5), fmt="%.3g", label_type="center", color="white"
+        )
+    whiskers = np.maximum(0, [[mean - low], [high - mean]])
+    axes.errorbar(["trained, 95 % CI"], [mean], whiskers, color="black", capsize=5, linestyle="none")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.margins(x=0.4, y=0.12)
+    axes.set(ylabel="mean return of a trial", title="Return (a trial of this task is one attempt)")
+    axes.grid(axis="x", visible=False)
+
+
+def _series(metrics: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Environment steps and training return of the lines that have one."""
+    pairs = [(line["env_steps"], line[RETURN]) for line in metrics if line.get(RETURN) is not None]
+    steps, returns = np.array(pairs, float).reshape(-1, 2).T
+    return steps, returns
+
+
+def _evaluations(metrics: list[dict[str, Any]], final: Mapping[str, Any]) -> np.ndarray:
+    """Environment steps, mean, lower and upper end of every evaluation, as rows; the final one last."""
+    keys = ("env_steps", EVAL_RETURN, EVAL_LOW, EVAL_HIGH)
+    earlier = [[line.get(key) for key in keys] for line in metrics if line["env_steps"] < final["env_steps"]]
+    last = [final["env_steps"], final["return_mean"], *final["return_ci95"]]
+    return np.array([*(point for point in earlier if None not in point), last], float).T
+
+
+def _smoothed(values: np.ndarray) -> np.ndarray:
+    """Centred moving average over a twentieth of the curve; its ends average what there is."""
+    ones = np.ones(max(3, len(values) // 20))
+    return np.convolve(values, ones, "same") / np.convolve(np.ones(len(values)), ones, "same")

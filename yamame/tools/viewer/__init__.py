@@ -1,0 +1,1 @@
+"""Read-only dashboard of run directories."""
