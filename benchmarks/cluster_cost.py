@@ -195,7 +195,7 @@ def of_recipe(name: str, flags: Sequence[str], repeats: int) -> dict[str, Any]:
         updates = [_core_seconds(partial(parts.learner.update, batch)) for batch in batches]
         return {
             "environments": NUM_ENVS,
-            "updates_per_env_step": config.pace.updates_per_env_step,
+            "updates_per_env_step": config.updates_per_env_step,
             "microseconds": {"vector_step": figure(steps[1:], 1e6), "update": figure(updates[1:], 1e6)},
         }
 

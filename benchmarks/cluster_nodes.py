@@ -32,7 +32,7 @@ from gymnasium import spaces
 from ray_nodes import cluster_of
 
 from yamame.components import build_components
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RayConfig, RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.metrics import read_metrics
@@ -68,17 +68,16 @@ def config(nodes: int, updates_per_env_step: float, env_steps: int) -> RunConfig
     return replace(
         basis,
         num_envs=nodes * ENVIRONMENTS,
-        cluster="auto",
-        collectors=nodes,
+        ray=RayConfig(address="auto", num_collectors=nodes),
         agent=SIZES["tiny"].apply_to(basis.agent),
-        pace=PaceConfig(updates_per_env_step=updates_per_env_step),
+        updates_per_env_step=updates_per_env_step,
         eval=EvalConfig(trials=1, final_trials=1, num_envs=1),
     )
 
 
 def measured_work(costs: Mapping[str, Any], run: RunConfig) -> Work:
     """The parts of a run, alone in this process; what Ray adds is of the table of costs."""
-    alone = replace(run, cluster="", collectors=0, num_envs=ENVIRONMENTS)
+    alone = replace(run, ray=RayConfig(), num_envs=ENVIRONMENTS)
     with tempfile.TemporaryDirectory() as folder, closing(build_components(alone, Path(folder), restarts=0)) as parts:
         steps, trajectories = [], list[Trajectory]()
         while len(trajectories) < 3 * ENVIRONMENTS:
@@ -101,7 +100,7 @@ def measured_work(costs: Mapping[str, Any], run: RunConfig) -> Work:
         vector_step_seconds=statistics.median(steps),
         append_seconds=append,
         update_seconds=statistics.median(updates[5:]),
-        updates_per_env_step=run.pace.updates_per_env_step,
+        updates_per_env_step=run.updates_per_env_step,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
-from yamame.data.goals import INSTRUCTION_LEAF
+from yamame.data.goals import INSTRUCTION_KEY
 from yamame.envs.package_delivery import DROPS, FIRST_DROP, FORWARD, LEFT, NO_PACKAGE, RIGHT, PackageDeliveryConfig
 from yamame.errors import UserError
 
@@ -60,7 +60,7 @@ class Courier:
         known = self._right_side[self._rows, position]
         guess = self._rng.integers(LEFT, RIGHT + 1, len(now))
         turn = np.where((known >= 0) & self._remembers_forks, known, guess)
-        here = (seen[INSTRUCTION_LEAF][:, :, 0] == now[:, :1]).any(axis=1)
+        here = (seen[INSTRUCTION_KEY][:, :, 0] == now[:, :1]).any(axis=1)
         drop = FIRST_DROP + self._may_drop.argmax(axis=1)
         self._before, self._action = now.copy(), np.where(at_fork, turn, np.where(here, drop, FORWARD))
         return self._action
@@ -91,7 +91,7 @@ def play(config: PackageDeliveryConfig, rule: Rule, count: int, seed: int) -> It
     earned, ended = np.zeros(count), np.zeros(count, np.bool_)
     with closing(config.build(count, seed)) as trials:
         seen = trials.reset()
-        wanted = (seen[INSTRUCTION_LEAF][:, :, 0] >= 0).sum(axis=1)
+        wanted = (seen[INSTRUCTION_KEY][:, :, 0] >= 0).sum(axis=1)
         for _ in range(config.horizon):
             step = trials.step(rule.act(seen))
             earned += np.where(ended, 0.0, step.reward)

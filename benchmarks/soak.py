@@ -47,7 +47,7 @@ WORKED_AFTER = 5.0
 MIB = 1 << 20
 LIMITS = {"memory MiB": 16.0, "workers' MiB": 16.0, "handles": 4.0, "threads": 2.0, "processes": 1.0, "disk MiB": 1.0}
 """What is watched, and how much more of it is no matter."""
-MOST_GROWTH = 0.1
+MAX_GROWTH = 0.1
 
 
 class Unreliable(gymnasium.Env[np.ndarray, int]):
@@ -90,7 +90,13 @@ def config() -> RunConfig:
         "replay": {"capacity_trajectories": 400, "batch_size": 8, "cache_bytes": 0},
         "updates_per_env_step": 0.02,
         "env_steps_per_iteration": 400,
-        "eval": {"trials": 8, "final_trials": 8, "num_envs": 4, "interval_env_steps": 10_000, "stop_return": None},
+        "eval": {
+            "trials": 8,
+            "final_trials": 8,
+            "num_envs": 4,
+            "interval_env_steps": 10_000,
+            "stop_return": None,
+        },
         "checkpoint.interval_seconds": 5.0,
         "checkpoint.keep_latest_k": 2,
     }
@@ -172,7 +178,7 @@ class Soak:
         sound = True
         for name, slack in LIMITS.items():
             values = [median(used[name] for used in quarter) for quarter in quarters]
-            grew = values[3] > values[1] * (1 + MOST_GROWTH) and values[3] > values[1] + slack
+            grew = values[3] > values[1] * (1 + MAX_GROWTH) and values[3] > values[1] + slack
             sound &= not grew
             lines.append(f"| {name} | {' | '.join(f'{each:.1f}' for each in values)} | {'GREW' if grew else ''} |")
         lines += ["", "| happened | times |", "|---|---|"]

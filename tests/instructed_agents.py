@@ -10,7 +10,7 @@ from tiny_agents import HORIZON, TINY_AGENT
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.data.batch import Batch
-from yamame.data.goals import INSTRUCTION_LEAF, instruction_observations
+from yamame.data.goals import INSTRUCTION_KEY, instruction_observations
 from yamame.data.packing import Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
@@ -33,7 +33,7 @@ def agent_for(leaf: spaces.Box, *, world_model: bool = False) -> Agent:
     torch.manual_seed(0)
     return Agent(
         replace(TINY_AGENT, timestep_encoder=SMALL),
-        observation_space=spaces.Dict({INSTRUCTION_LEAF: leaf, "here": spaces.Box(0.0, 20.0, (2,))}),
+        observation_space=spaces.Dict({INSTRUCTION_KEY: leaf, "here": spaces.Box(0.0, 20.0, (2,))}),
         action_space=spaces.Discrete(3),
         context_length=12,
         horizon=HORIZON,
@@ -53,7 +53,7 @@ def instructed_trial(length: int, seed: int) -> Trajectory:
         truncated=np.arange(length) == length - 1,
         episode_start=np.arange(length + 1) == 0,
         observation={
-            INSTRUCTION_LEAF: instruction_observations(sub_goals, slots=SLOTS, hide_future_goals=False)[completed],
+            INSTRUCTION_KEY: instruction_observations(sub_goals, slots=SLOTS, hide_future_goals=False)[completed],
             "here": rng.uniform(0, 20, (length + 1, 2)).astype(np.float32),
         },
         horizon=HORIZON,

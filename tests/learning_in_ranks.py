@@ -26,7 +26,7 @@ from yamame.nets.heads.actor import Actor
 UPDATES = 20
 LENGTHS = [12] * 9 + [7, 11, 3] + [2, 1, 5, 1, 12, 2, 1, 3, 4, 1, 2, 6]
 """Transitions of the 24 windows of a batch: the second half has a third of the tokens."""
-_MOST_TOKENS = 512
+_MAX_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _one_noise(*actors: Actor, seed: int, first: int) -> Iterator[None]:
         def drawn(state_ND: Tensor, generator: torch.Generator) -> Tensor | None:
             if actor.discrete:
                 return None
-            shape = (_MOST_TOKENS, actor.gammas, actor.action_size)
+            shape = (_MAX_TOKENS, actor.gammas, actor.action_size)
             whole = torch.randn(shape, generator=torch.Generator().manual_seed(2 * seed + number), dtype=torch.float64)
             return whole[first : first + len(state_ND)].to(state_ND.dtype)
 

@@ -118,7 +118,7 @@ def build_components(
         cache_bytes=config.replay.cache_bytes,
         max_bytes=config.replay.max_disk_bytes,
         compression_level=config.replay.compression_level,
-        retained_checkpoints=config.keep_checkpoints,
+        retained_checkpoints=config.checkpoint.keep_latest_k,
         schema=task.schema,
     )
     offline = open_offline_store(replay_directory.with_name(OFFLINE), config, task) if config.offline.data else None

@@ -13,48 +13,6 @@ from yamame.nets.compute import ComputeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaceConfig:
-    """Rounds of collecting, then updating."""
-
-    updates_per_env_step: float = 0.05
-    """Gradient updates for each environment step (summed over environments)."""
-    round_env_steps: int = 0
-    """Environment steps collected between updates; 0: the length of one trial in every environment."""
-    start_env_steps: int = 0
-    """Environment steps collected before the first update; they are not caught up on."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "updates_per_env_step", "env_steps_per_iteration", "learning_starts", ge=0)
-
-    def updates_due(self, *, env_steps: int, updates: int) -> int:
-        """Updates to make now, after so many environment steps and updates in all."""
-        return max(0, int((env_steps - self.start_env_steps) * self.updates_per_env_step) - updates)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemoteConfig:
-    """Collectors that are Ray actors: what each gets, and when one counts as lost."""
-
-    cpus_per_collector: float = 1.0
-    """Cores that Ray sets aside for a collector."""
-    gpus_per_collector: float = 0.0
-    """Share of a GPU that Ray sets aside for a collector, which then acts on it."""
-    rounds_behind: int = 2
-    """A policy that acts is at most so many rounds older than the learner's; work that takes longer is lost."""
-    timeout_seconds: float = 60.0
-    """A collector that has not answered for so long is replaced."""
-    start_seconds: float = 300.0
-    """A collector that has room in the cluster and is not ready after so long is replaced."""
-    keep_seconds: float = 120.0
-    """In a cluster that outlives the run, collectors wait so long for a learner that comes back."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "num_cpus_per_collector", "num_gpus_per_collector", ge=0)
-        check_range(self, "max_policy_lag", ge=1)
-        check_range(self, "collect_timeout_seconds", "startup_timeout_seconds", "orphan_timeout_seconds", gt=0)
-
-
-@dataclass(frozen=True, kw_only=True)
 class EvalConfig:
     """When and on how many trials the policy is judged."""
 
@@ -106,6 +64,53 @@ class OfflineConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RayConfig:
+    """Collectors that are Ray actors."""
+
+    address: str = ""
+    """Ray cluster that collects: `local` starts one on this machine for the run; `ray://HOST:PORT`, `HOST:PORT` or
+    `auto` joins one. Empty: this process collects."""
+    num_collectors: int = 0
+    """Collector processes in all; only with an address."""
+    num_envs_per_collector: int = 0
+    """Environments of each collector; 0: `num_envs` divided among them."""
+    num_cpus_per_collector: float = 1.0
+    """Cores that Ray reserves for a collector."""
+    num_gpus_per_collector: float = 0.0
+    """Fraction of a GPU that Ray reserves for a collector, which then acts on it."""
+    max_policy_lag: int = 2
+    """Maximum policy lag in iterations. Staler results are dropped."""
+    collect_timeout_seconds: float = 60.0
+    """A collector that has not answered for this long is replaced."""
+    startup_timeout_seconds: float = 300.0
+    """A collector that has room in the cluster and is not ready after this long is replaced."""
+    orphan_timeout_seconds: float = 120.0
+    """In a cluster that outlives the run, collectors wait this long for a learner to reconnect."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "num_collectors", "num_envs_per_collector", ge=0)
+        check_range(self, "num_cpus_per_collector", "num_gpus_per_collector", ge=0)
+        check_range(self, "max_policy_lag", ge=1)
+        check_range(self, "collect_timeout_seconds", "startup_timeout_seconds", "orphan_timeout_seconds", gt=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """When checkpoints are saved and which are kept."""
+
+    interval_seconds: float = 60.0
+    """Maximum time between checkpoints."""
+    keep_latest_k: int = 2
+    """Latest checkpoints that are kept, besides the best by evaluation."""
+    milestone_interval_env_steps: int = 0
+    """Environment steps between checkpoints that are never deleted; 0: none."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "keep_latest_k", ge=1)
+        check_range(self, "interval_seconds", "milestone_interval_env_steps", ge=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """A whole experiment. A recipe is a function that returns one."""
 
@@ -125,36 +130,28 @@ class RunConfig:
     exploration: ExplorationConfig = field(default_factory=BilevelEpsilonGreedy)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     offline: OfflineConfig = field(default_factory=OfflineConfig)
-    pace: PaceConfig = field(default_factory=PaceConfig)
+    updates_per_env_step: float = 0.05
+    """Gradient updates per environment step, summed over environments (UTD ratio)."""
+    env_steps_per_iteration: int = 0
+    """Environment steps collected between updates; 0: one trial per environment."""
+    learning_starts: int = 0
+    """Environment steps before the first update; the updates of these steps are skipped."""
     eval: EvalConfig = field(default_factory=EvalConfig)
     fault_tolerance: FaultToleranceConfig = field(default_factory=FaultToleranceConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     async_collection: bool = False
-    """Collect and learn at once, in two threads, at the same pace: what acts is then a round older. For environments
+    """Collect and learn at once, in two threads, with the same ratio of updates: what acts is then a round older. For environments
     that wait (simulators, games) and for learning on a GPU; on a CPU alone cheap environments lose by it."""
-    cluster: str = ""
-    """Collect in processes of a Ray cluster: `local` begins one on this machine for the run; `ray://HOST:PORT`,
-    `HOST:PORT` or `auto` joins one. Empty: this process collects."""
-    collectors: int = 0
-    """Processes that collect, in all; only with a cluster."""
-    environments_per_collector: int = 0
-    """Environments that each of them steps; 0: `num_envs` divided among them."""
     num_learners: int = 1
     """Processes that learn together, one a GPU where there are any. Each has its share of the environments or
     collectors, of the replay and of each batch."""
-    remote: RemoteConfig = field(default_factory=RemoteConfig)
-    checkpoint_every_seconds: float = 60.0
-    """Longest time between checkpoints."""
-    keep_checkpoints: int = 2
-    """The newest so many are kept, to go on from; and beside them the best by evaluation."""
-    milestone_every_env_steps: int = 0
-    """Environment steps between checkpoints that are kept for good; 0: none."""
+    ray: RayConfig = field(default_factory=RayConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
-        check_range(self, "num_envs", "env_steps", "keep_latest_k", ge=1)
-        check_range(self, "context_length", "seed", "interval_seconds", ge=0)
-        check_range(self, "milestone_interval_env_steps", "num_collectors", "num_envs_per_collector", ge=0)
-        check_range(self, "num_learners", ge=1)
+        check_range(self, "num_envs", "env_steps", "num_learners", ge=1)
+        check_range(self, "context_length", "seed", ge=0)
+        check_range(self, "updates_per_env_step", "env_steps_per_iteration", "learning_starts", ge=0)
 
     @property
     def resolved_context_length(self) -> int:
@@ -170,9 +167,13 @@ class RunConfig:
     @property
     def total_updates(self) -> int:
         """Updates of a whole run."""
-        return self.pace.updates_due(env_steps=self.env_steps, updates=0)
+        return self.updates_due(env_steps=self.env_steps, updates=0)
 
     @property
-    def round_env_steps(self) -> int:
+    def resolved_env_steps_per_iteration(self) -> int:
         """`env_steps_per_iteration` with 0 resolved."""
-        return self.pace.round_env_steps or self.num_envs * self.env.max_trial_steps
+        return self.env_steps_per_iteration or self.num_envs * self.env.max_trial_steps
+
+    def updates_due(self, *, env_steps: int, updates: int) -> int:
+        """Return how many updates to make now, given the total numbers of environment steps and updates so far."""
+        return max(0, int((env_steps - self.learning_starts) * self.updates_per_env_step) - updates)

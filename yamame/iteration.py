@@ -64,7 +64,7 @@ class TrainingIteration:
         self.state = IterationState()
         self.env_steps = 0
         """Environment steps of all ranks when they last stored what they had collected."""
-        self._beside = BackgroundThread(computes=not config.cluster)
+        self._beside = BackgroundThread(computes=not config.ray.address)
         self._stopping = False
         self._agree_on_env_steps()
 
@@ -84,7 +84,7 @@ class TrainingIteration:
         began, env_steps, updates = time.monotonic(), self.env_steps, parts.learner.num_updates
         if self.state.phase == "start":
             self.state = IterationState(phase="collect", vector_steps_left=self._vector_steps())
-        at_once = self.config.async_collection or bool(self.config.cluster)
+        at_once = self.config.async_collection or bool(self.config.ray.address)
         if at_once and self.ranks.any_rank(self.state.vector_steps_left > 0):
             self._run_async(progress, stopped)
         else:
@@ -225,7 +225,7 @@ class TrainingIteration:
     def _vector_steps(self) -> int:
         """Of a round that begins now."""
         config = self.config
-        steps = min(config.round_env_steps, config.env_steps - self.env_steps)
+        steps = min(config.resolved_env_steps_per_iteration, config.env_steps - self.env_steps)
         return max(0, -(-steps // config.num_envs))
 
     def _updates_due(self) -> int:
@@ -233,7 +233,7 @@ class TrainingIteration:
         parts = self.components
         if self.ranks.any_rank(not parts.sampler.is_ready):
             return 0
-        return self.config.pace.updates_due(env_steps=self.env_steps, updates=parts.learner.num_updates)
+        return self.config.updates_due(env_steps=self.env_steps, updates=parts.learner.num_updates)
 
 
 def _means(measured: Mapping[str, list[Tensor]]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from yamame.algorithms.amago.agent import SHORT_GAMMAS, AgentConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.envs.config import EnvConfig
 from yamame.envs.wrappers.instruction import GoalEnvConfig
 from yamame.errors import UserError
@@ -113,13 +113,13 @@ def apply_size(config: RunConfig, name: str | None) -> RunConfig:
     return replace(config, agent=SIZES[name].apply_to(config.agent))
 
 
-LONGEST_CONTEXT = 256
+MAX_CONTEXT = 256
 
 
 def small_agent(
     *,
     acting_gamma: float,
-    discounts: tuple[float, ...] = SHORT_GAMMAS,
+    gammas: tuple[float, ...] = SHORT_GAMMAS,
     head_width: int = 128,
     probability_clip: tuple[float, float] = ActorConfig.probability_clip,
     token_shift: bool = False,
@@ -128,7 +128,7 @@ def small_agent(
     agent = AgentConfig(
         trajectory_encoder=TransformerConfig(token_shift=token_shift),
         actor=ActorConfig(probability_clip=probability_clip),
-        gammas=discounts,
+        gammas=gammas,
         acting_gamma=acting_gamma,
     )
     return replace(SIZES["small"], head_hidden=(head_width, head_width)).apply_to(agent)
@@ -136,7 +136,7 @@ def small_agent(
 
 def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     """A small agent, a whole trial of memory (at most 256 steps), noise that fades over the first half of the run."""
-    context = min(env.max_trial_steps, LONGEST_CONTEXT)
+    context = min(env.max_trial_steps, MAX_CONTEXT)
     return RunConfig(
         env=env,
         num_envs=24,
@@ -145,7 +145,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         agent=small_agent(acting_gamma=0.99),
         learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=max(1, env_steps // 2)),
-        pace=PaceConfig(updates_per_env_step=2.0 / context, round_env_steps=24 * context),
+        updates_per_env_step=2.0 / context,
+        env_steps_per_iteration=24 * context,
         eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32),
     )
 

@@ -172,7 +172,7 @@ class Trainer:
         self.train_state.restarts += bool(checkpoint)
         self.skipped_corrupted = checkpoint.skipped_corrupted if checkpoint else ()
         share, replay = shard_config(config), directory / replay_dir(ranks.rank)
-        connection = connect_ranks(config, ranks) if config.cluster else None
+        connection = connect_ranks(config, ranks) if config.ray.address else None
         with ranks.propagate_failure():
             self.components = build_components(
                 share, replay, restarts=self.train_state.restarts, ranks=ranks, connection=connection
@@ -244,7 +244,7 @@ class Trainer:
             step=self.components.learner.num_updates,
             tensors=tensors,
             state=state,
-            keep=self.config.keep_checkpoints,
+            keep=self.config.checkpoint.keep_latest_k,
         )
 
     def shutdown(self) -> None:
@@ -304,7 +304,7 @@ class Trainer:
 
     def _saved_for_good(self, *, best: bool) -> bool:
         """Save if this is the best policy so far or a milestone is reached, and keep it."""
-        every, env_steps = self.config.milestone_every_env_steps, self.iteration.env_steps
+        every, env_steps = self.config.checkpoint.milestone_interval_env_steps, self.iteration.env_steps
         milestone = bool(every) and env_steps >= self.train_state.next_milestone_step
         if milestone:
             self.train_state.next_milestone_step = env_steps + every
@@ -319,7 +319,7 @@ class Trainer:
 
     def _save_is_due(self, seconds: float) -> bool:
         """Save if the last checkpoint is too long ago, or what it needs of the replay would not stay much longer."""
-        due = seconds > self.config.checkpoint_every_seconds or self.components.store.needs_checkpoint
+        due = seconds > self.config.checkpoint.interval_seconds or self.components.store.needs_checkpoint
         due = self.ranks.any_rank(due)
         if due:
             self.save_checkpoint()

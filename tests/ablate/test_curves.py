@@ -12,7 +12,7 @@ from yamame.config import EvalConfig, RunConfig
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.metrics import EVAL_RETURN, RETURN, MetricLogger
 from yamame.tools.ablate.arms import Arm
-from yamame.tools.ablate.curves import MOST_POINTS, RunCurve, mean_curve, run_curve
+from yamame.tools.ablate.curves import MAX_POINTS, RunCurve, mean_curve, run_curve
 from yamame.tools.ablate.figure import draw_curves
 from yamame.tools.ablate.results import AblationResults, ArmResult, FinishedRun
 from yamame.tools.ablate.statistic import mean_of
@@ -70,7 +70,7 @@ def test_a_single_seed_has_no_band() -> None:
 def test_long_curves_are_thinned() -> None:
     env_steps = np.arange(5000.0)
     made = mean_curve([curve(env_steps, env_steps), curve(env_steps, 3 * env_steps)])
-    assert made is not None and len(made.x) == MOST_POINTS
+    assert made is not None and len(made.x) == MAX_POINTS
     assert made.mean == pytest.approx(2 * made.x) and made.x[-1] == 4999
 
 

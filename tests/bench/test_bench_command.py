@@ -27,7 +27,7 @@ QUICK = ["--size", "tiny", "--context", "6", "--repeats", "2", "--warmup", "1"]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sizes.SIZES, "tiny", TINY)  # type: ignore[arg-type]
-    monkeypatch.setattr(measure, "SHORTEST_REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(measure, "MIN_REPEAT_SECONDS", 0.0)
     monkeypatch.setattr(measure, "PEAK_SECONDS", 0.0)
     monkeypatch.setattr(replay, "LEARNING_SECONDS", 0.0)
 

@@ -40,7 +40,7 @@ def test_trainings_have_flags_that_are_taken_and_shares_that_come_out_even(comma
         flags.remove("--size")
         flags.remove(size)
     config = resolve_parallelism(settings_from_flags(load_recipe(recipe), [], flags))
-    assert config.collectors or config.num_learners > 1
+    assert config.ray.num_collectors or config.num_learners > 1
     assert shard_config(config).num_envs * config.num_learners == config.num_envs
 
 

@@ -43,9 +43,9 @@ def test_a_page_can_be_followed(page: str, run: Path) -> None:
 def test_your_own_environment(run: Path) -> None:
     names = follow("your_own_environment.md", run=run)
     recall, doors, many_doors, urn, spot, errands = (
-        names[name].summary for name in ("recall", "doors", "many_doors", "urn", "spot", "errands")
+        names[name].result for name in ("recall", "doors", "many_doors", "urn", "spot", "errands")
     )
-    assert names["flaky"].summary["env_steps"] >= 192
+    assert names["flaky"].result["env_steps"] >= 192
     assert all(summary["env_steps"] == 192 for summary in (recall, doors, many_doors, urn, spot, errands))
     assert errands["success_rate"] is not None and errands["return_mean"] <= 2
     assert recall["success_rate"] is not None and len(recall["return_per_attempt"]) == 1
@@ -62,8 +62,8 @@ def test_your_own_environment(run: Path) -> None:
 
 def test_offline_data(run: Path) -> None:
     names = follow("offline_data.md", run=run)
-    assert names["source"].summary["env_steps"] == 192
-    assert (names["learned"].summary["env_steps"], names["learned"].summary["updates"]) == (0, 400)
+    assert names["source"].result["env_steps"] == 192
+    assert (names["learned"].result["env_steps"], names["learned"].summary["updates"]) == (0, 400)
 
 
 def test_every_block_says_whether_it_is_run() -> None:

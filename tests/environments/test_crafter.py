@@ -11,7 +11,7 @@ pytest.importorskip("crafter")
 
 import yamame
 from yamame.config import RunConfig
-from yamame.data.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF
+from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, INSTRUCTION_KEY
 from yamame.envs.crafter.config import CrafterConfig, make_crafter
 from yamame.envs.crafter.env import CrafterEnv
 from yamame.envs.crafter.game import ACTIONS, ITEMS
@@ -69,7 +69,7 @@ def test_observations_fit_their_space(view: Any, expanded: bool) -> None:
     rng = np.random.default_rng(0)
     for _ in range(30):
         assert one.observation_space.contains(seen)
-        assert seen[ACHIEVED_LEAF].shape == (6 if expanded else 3, 3) and seen[DESIRED_LEAF].shape == (4, 3)
+        assert seen[ACHIEVED_KEY].shape == (6 if expanded else 3, 3) and seen[DESIRED_KEY].shape == (4, 3)
         seen, reward, *_ = one.step(int(rng.integers(17)))
         assert reward == 0.0
 
@@ -103,7 +103,7 @@ def test_achieved_goals_are_the_counts_that_rose_and_the_place_of_the_player() -
         for _ in range(250):
             one._game._player.inventory.update(health=9, wood=5, stone=2, sapling=2, energy=9)
             seen, _, _, _, info = one.step(int(rng.integers(17)))
-            achieved = goals_in(seen[ACHIEVED_LEAF])
+            achieved = goals_in(seen[ACHIEVED_KEY])
             after = info["achievements"]
             rose = {achievement_goal(name) for name in after if after[name] > before[name]}
             assert {goal for goal in achieved if goal in GOALS and not goal_text(goal).startswith("travel")} == rose
@@ -121,8 +121,8 @@ def test_an_instruction_followed_by_hand_earns_a_reward_a_goal() -> None:
     config = CrafterConfig(instruction="collect sapling, place plant", num_workers=0, horizon=200)
     trials = config.build(1, seed=3)
     seen = trials.reset()
-    assert goals_in(seen[INSTRUCTION_LEAF][0]) == [achievement_goal("collect_sapling"), achievement_goal("place_plant")]
-    assert set(seen) == {"textures", "info", INSTRUCTION_LEAF}
+    assert goals_in(seen[INSTRUCTION_KEY][0]) == [achievement_goal("collect_sapling"), achievement_goal("place_plant")]
+    assert set(seen) == {"textures", "info", INSTRUCTION_KEY}
     rewards, ended = [], False
     while not ended:
         has_sapling = seen["info"][0, 2 + ITEMS.index("sapling")] > 0
@@ -206,7 +206,7 @@ def test_instructions_in_words_there_and_back() -> None:
     config = CrafterConfig(instruction_source="tech-tree").with_instruction("collect wood, travel to (10, 60)")
     assert config == CrafterConfig(instruction="collect wood, travel to (10, 60)")
     one = make_crafter(config)
-    desired = one.reset(seed=0)[0][DESIRED_LEAF]
+    desired = one.reset(seed=0)[0][DESIRED_KEY]
     assert [config.goal_text(goal.astype(np.float32)) for goal in desired[:2]] == ["collect wood", "travel to (10, 60)"]
     with pytest.raises(UserError, match="did you mean 'wood'"):
         CrafterConfig().with_instruction("collect woood")
@@ -225,13 +225,13 @@ def test_trials_of_a_tech_tree_are_asked_for_more_as_it_is_climbed() -> None:
     one._game._player.inventory["wood"] = 9
     table = ACTIONS.index("place_table")
     seen, *_ = one.step(table)
-    assert goals_in(seen[ACHIEVED_LEAF])[:1] == [achievement_goal("place_table")]
+    assert goals_in(seen[ACHIEVED_KEY])[:1] == [achievement_goal("place_table")]
     assert isinstance(one._instructions, TechTreeInstructionSampler) and one._instructions.limit == 2
 
 
 def test_parts_of_the_observation_are_chosen_without_losing_the_goals() -> None:
     trials = CrafterConfig(obs_keys=("textures",), num_workers=0).build(1, seed=0)
-    assert set(trials.reset()) == {"textures", INSTRUCTION_LEAF}
+    assert set(trials.reset()) == {"textures", INSTRUCTION_KEY}
     trials.close()
 
 

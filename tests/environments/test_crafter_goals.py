@@ -7,8 +7,8 @@ from yamame.envs.crafter.goals import (
     COORDINATES,
     EXPANDED_GOALS,
     GOALS,
-    MOST_ACHIEVED,
-    MOST_ACHIEVED_EXPANDED,
+    MAX_ACHIEVED,
+    MAX_ACHIEVED_EXPANDED,
     WORDS,
     achieved_expanded_goals,
     achieved_goals,
@@ -101,7 +101,7 @@ def test_an_achievement_is_achieved_whenever_its_count_rises() -> None:
     assert achieved_goals(once, once, FAR_FROM_PLACES) == []
     assert achieved_goals(once, twice, FAR_FROM_PLACES) == [wood, up]
     assert achieved_goals(once, twice, (31, 29)) == [wood, up, travel_goal(30, 30)]
-    assert len(achieved_goals(once, twice, (31, 29))) == MOST_ACHIEVED
+    assert len(achieved_goals(once, twice, (31, 29))) == MAX_ACHIEVED
 
 
 def test_a_place_is_reached_from_every_cell_less_than_two_away_and_no_other() -> None:
@@ -119,4 +119,4 @@ def test_what_expanded_worlds_ask_for_besides() -> None:
     assert achieved_expanded_goals(None, {"diamond", "lava"}) == [stand_near_goal("diamond")]
     most = achieved_expanded_goals((0, 0), {"diamond", "iron"})
     assert most == [stand_near_goal("iron"), stand_near_goal("diamond"), place_goal(0, 0)]
-    assert MOST_ACHIEVED + len(most) == MOST_ACHIEVED_EXPANDED
+    assert MAX_ACHIEVED + len(most) == MAX_ACHIEVED_EXPANDED

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.data.actions import zero_action
-from yamame.data.goals import ACHIEVED_LEAF, COMPLETED, DESIRED_LEAF, INSTRUCTION_LEAF, NO_GOAL
+from yamame.data.goals import ACHIEVED_KEY, COMPLETED, DESIRED_KEY, INSTRUCTION_KEY, NO_GOAL
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.wrappers.instruction import InstructionWrapper, is_goal_env, make_instruction_trials
@@ -26,8 +26,8 @@ class Caller(gymnasium.Env[dict[str, np.ndarray], int]):
         self.observation_space = spaces.Dict(
             {
                 "heard": spaces.Box(0, 9, (1,), np.float32),
-                ACHIEVED_LEAF: spaces.Box(-1, 9, (2, 1), np.int64),
-                DESIRED_LEAF: spaces.Box(-1, 9, (slots, 1), np.int64),
+                ACHIEVED_KEY: spaces.Box(-1, 9, (2, 1), np.int64),
+                DESIRED_KEY: spaces.Box(-1, 9, (slots, 1), np.int64),
             }
         )
         self.action_space = spaces.Discrete(10)
@@ -44,7 +44,7 @@ class Caller(gymnasium.Env[dict[str, np.ndarray], int]):
 
     def _seen(self, heard: int) -> dict[str, np.ndarray]:
         achieved = np.array([[heard], [7 if heard == 3 else -1]])
-        return {"heard": np.array([heard], np.float32), ACHIEVED_LEAF: achieved, DESIRED_LEAF: self.desired}
+        return {"heard": np.array([heard], np.float32), ACHIEVED_KEY: achieved, DESIRED_KEY: self.desired}
 
 
 def trials(*instructions: tuple[int, ...], horizon: int = 9, **settings: Any) -> TrialWrapper:
@@ -53,17 +53,17 @@ def trials(*instructions: tuple[int, ...], horizon: int = 9, **settings: Any) ->
 
 
 def shown(leaves: Any, env: int = 0) -> list[float]:
-    return leaves[INSTRUCTION_LEAF][env, :, 0].tolist()
+    return leaves[INSTRUCTION_KEY][env, :, 0].tolist()
 
 
 def test_the_agent_sees_the_instruction_and_not_what_announces_it() -> None:
     one = trials((2, 3))
     leaves = one.reset()
-    assert set(leaves) == {"heard", INSTRUCTION_LEAF}
+    assert set(leaves) == {"heard", INSTRUCTION_KEY}
     assert shown(leaves) == [NONE, 2, 3]
     space = one.observation_space
-    assert isinstance(space, spaces.Dict) and set(space.spaces) == {"heard", INSTRUCTION_LEAF}
-    leaf = space[INSTRUCTION_LEAF]
+    assert isinstance(space, spaces.Dict) and set(space.spaces) == {"heard", INSTRUCTION_KEY}
+    leaf = space[INSTRUCTION_KEY]
     assert isinstance(leaf, spaces.Box) and leaf.dtype == np.int64 and leaf.shape == (3, 1)
     assert (leaf.low == COMPLETED).all() and (leaf.high == 9).all()
 
@@ -130,7 +130,7 @@ def test_the_stored_trial_says_what_was_asked_and_achieved() -> None:
     assert done.goals.achieved_goal.tolist() == [[3], [7], [2], [3], [7]]
     assert done.goals.achieved_step.tolist() == [0, 0, 1, 2, 2]
     assert done.reward.tolist() == [0, 1, 1] and done.goals.completion_steps() == [1, 2]
-    assert done.observation[INSTRUCTION_LEAF].shape == (4, 3, 1)
+    assert done.observation[INSTRUCTION_KEY].shape == (4, 3, 1)
     assert done.success is not None and done.success.tolist() == [False, False, True]
 
 
@@ -154,7 +154,7 @@ class Fetch(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     """As the goal environments of Gymnasium-Robotics: one goal, in coordinates that may be negative."""
 
     observation_space = spaces.Dict(
-        {name: spaces.Box(-2, 2, (2,), np.float64) for name in ("observation", ACHIEVED_LEAF, DESIRED_LEAF)}
+        {name: spaces.Box(-2, 2, (2,), np.float64) for name in ("observation", ACHIEVED_KEY, DESIRED_KEY)}
     )
     action_space = spaces.Box(-1, 1, (2,), np.float32)
 
@@ -165,12 +165,12 @@ class Fetch(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         return self._seen(action.astype(np.float64)), -1.0, False, False, {}
 
     def _seen(self, place: np.ndarray) -> dict[str, np.ndarray]:
-        return {"observation": place, ACHIEVED_LEAF: place, DESIRED_LEAF: np.array([-1.0, -0.5])}
+        return {"observation": place, ACHIEVED_KEY: place, DESIRED_KEY: np.array([-1.0, -0.5])}
 
 
 def test_environments_of_one_goal_that_is_achieved_at_every_step() -> None:
     one = make_instruction_trials(make_episode_vector_env(Fetch(), seed=0), horizon=5, tolerance=0.05)
-    assert one.reset()[INSTRUCTION_LEAF].tolist() == [[[-1.0, -0.5]]]
+    assert one.reset()[INSTRUCTION_KEY].tolist() == [[[-1.0, -0.5]]]
     assert one.step(np.array([[-0.9, -0.5]], np.float32)).reward[0] == 0.0
     assert one.step(np.array([[-0.96, -0.46]], np.float32)).terminated[0]
 
@@ -178,13 +178,13 @@ def test_environments_of_one_goal_that_is_achieved_at_every_step() -> None:
 def test_a_factory_s_environments_that_announce_goals_are_instructed() -> None:
     config = EnvFnConfig(env_fn=Fetch, horizon=5, goal_tolerance=0.2, num_workers=0)
     one = config.build(2, seed=0)
-    assert set(one.reset()) == {"observation", INSTRUCTION_LEAF}
+    assert set(one.reset()) == {"observation", INSTRUCTION_KEY}
     assert one.step(np.array([[-0.9, -0.5], [-0.7, -0.5]], np.float32)).reward.tolist() == [1.0, 0.0]
 
 
 def test_what_announces_goals() -> None:
     assert is_goal_env(Caller().observation_space)
-    assert not is_goal_env(spaces.Dict({ACHIEVED_LEAF: spaces.Box(0, 1, (1,))}))
+    assert not is_goal_env(spaces.Dict({ACHIEVED_KEY: spaces.Box(0, 1, (1,))}))
     assert not is_goal_env(spaces.Box(0, 1, (1,)))
 
 
@@ -192,11 +192,11 @@ def test_what_announces_goals() -> None:
     ("leaves", "problem"),
     [
         ({}, "announces no goals"),
-        ({DESIRED_LEAF: spaces.Box(0, 1, (2, 3))}, "announces no goals"),
-        ({ACHIEVED_LEAF: spaces.Box(0, 1, (1, 2)), DESIRED_LEAF: spaces.Box(0, 1, (2, 3))}, "have 2 numbers"),
-        ({ACHIEVED_LEAF: spaces.Discrete(3), DESIRED_LEAF: spaces.Box(0, 1, (2, 3))}, "make it a Box"),
+        ({DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "announces no goals"),
+        ({ACHIEVED_KEY: spaces.Box(0, 1, (1, 2)), DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "have 2 numbers"),
+        ({ACHIEVED_KEY: spaces.Discrete(3), DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "make it a Box"),
         (
-            {name: spaces.Box(0, 1, (1, 2)) for name in (ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF)},
+            {name: spaces.Box(0, 1, (1, 2)) for name in (ACHIEVED_KEY, DESIRED_KEY, INSTRUCTION_KEY)},
             "of its own: rename it",
         ),
     ],

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from plain_maze import PlainMazeRunner, random_return, read_maze
 
 from yamame.config import RunConfig
-from yamame.data.goals import COMPLETED, INSTRUCTION_LEAF
+from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.envs.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv, shortest_paths
 from yamame.envs.rendering import AGENT, GOAL, WALL
 from yamame.envs.wrappers.instruction import InstructionWrapper
@@ -219,7 +219,7 @@ def test_oracle_completes_every_instruction_in_the_steps_of_its_tree_search(kind
     config = MazeRunnerConfig(**kind)
     trials = config.build(12, seed=0)
     mazes = mazes_of(trials)
-    instruction = trials.reset()[INSTRUCTION_LEAF]
+    instruction = trials.reset()[INSTRUCTION_KEY]
     length = (mazes.goal >= 0).sum(axis=1)
     fewest = np.array([oracle_steps(wall, goal)[-1] for wall, goal in zip(mazes.wall, mazes.goal, strict=True)])
     numbers = np.array([(0, -1), (-1, 0), (0, 1), (1, 0)], np.float32)
@@ -227,7 +227,7 @@ def test_oracle_completes_every_instruction_in_the_steps_of_its_tree_search(kind
     for time in range(1, fewest.max() + 1):
         actions = best_actions(mazes, instruction, ways)
         step = trials.step(numbers[actions] if config.actions == "continuous" else actions)
-        instruction = step.observation[INSTRUCTION_LEAF]
+        instruction = step.observation[INSTRUCTION_KEY]
         running = ended_after == 0
         total += step.reward * running
         np.testing.assert_array_equal(step.terminated, step.success)
@@ -300,6 +300,6 @@ def test_impossible_mazes_are_refused(wrong):
 def test_the_recipe_gives_rewired_mazes_more_time(rewired, updates):
     config = load_recipe("maze-runner").configure(MazeRunnerConfig(rewired=rewired, horizon=50))
     assert isinstance(config, RunConfig) and config.resolved_context_length == 50
-    assert round(config.env_steps * config.pace.updates_per_env_step) == config.learner.lr_decay_updates == updates
+    assert round(config.env_steps * config.updates_per_env_step) == config.learner.lr_decay_updates == updates
     assert config.exploration.anneal_env_steps <= config.env_steps
     assert (config.learner.policy_gradient.entropy_coef > 0.01) == rewired

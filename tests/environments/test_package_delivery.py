@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.data.goals import ACHIEVED_LEAF, DESIRED_LEAF, INSTRUCTION_LEAF, NO_GOAL
+from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, INSTRUCTION_KEY, NO_GOAL
 from yamame.envs.package_delivery import (
     FIRST_DROP,
     FORWARD,
@@ -36,13 +36,13 @@ def go(environment: PackageDeliveryVectorEnv, *actions: int) -> tuple[list[float
     """What is seen after the last action, and the goal it achieved."""
     for action in actions:
         seen = environment.step(np.array([action]))[0]
-    return seen["observation"][0].tolist(), float(seen[ACHIEVED_LEAF][0, 0, 0])
+    return seen["observation"][0].tolist(), float(seen[ACHIEVED_KEY][0, 0, 0])
 
 
 def test_an_episode_begins_at_zero_with_three_packages_for_each_destination() -> None:
     seen, info = road((4, 9, 11)).reset(options={"new_task": False})
     assert seen["observation"].tolist() == [[0, 9, 0]]
-    assert seen[DESIRED_LEAF][0, :, 0].tolist() == [4, 9, 11, NO_GOAL]
+    assert seen[DESIRED_KEY][0, :, 0].tolist() == [4, 9, 11, NO_GOAL]
     assert info == {}
 
 
@@ -97,7 +97,7 @@ def test_tasks_are_drawn_as_they_should_be() -> None:
         wanted = destinations[destinations != NO_GOAL].astype(int)
         assert 2 <= len(wanted) <= 4 and (np.diff(wanted) > 0).all() and wanted[0] > 0
         assert not fork[wanted].any()
-    assert (seen["observation"][:, 1] == 3 * (seen[DESIRED_LEAF][:, :, 0] != NO_GOAL).sum(axis=1)).all()
+    assert (seen["observation"][:, 1] == 3 * (seen[DESIRED_KEY][:, :, 0] != NO_GOAL).sum(axis=1)).all()
 
 
 def test_destinations_can_begin_farther_off() -> None:
@@ -145,10 +145,10 @@ def test_who_knows_the_road_earns_all_there_is() -> None:
     leaves = trials.reset()
     roads = trials.environments.environments._environments
     earned = np.zeros(32)
-    wanted = (leaves[INSTRUCTION_LEAF][:, :, 0] >= 0).sum(axis=1)
+    wanted = (leaves[INSTRUCTION_KEY][:, :, 0] >= 0).sum(axis=1)
     done = np.zeros(32, np.bool_)
     for _ in range(34):
-        action = courier(roads, leaves[INSTRUCTION_LEAF][:, :, 0], leaves["observation"])
+        action = courier(roads, leaves[INSTRUCTION_KEY][:, :, 0], leaves["observation"])
         step = trials.step(action)
         earned += np.where(done, 0, step.reward)
         done |= step.terminated
@@ -186,7 +186,7 @@ def test_bad_settings_are_refused(settings: dict[str, int], problem: str) -> Non
 
 def test_a_single_goal() -> None:
     trials = PackageDeliveryConfig(max_goals=1).build(4, seed=0)
-    assert trials.reset()[INSTRUCTION_LEAF].shape == (4, 1, 1)
+    assert trials.reset()[INSTRUCTION_KEY].shape == (4, 1, 1)
 
 
 def test_a_picture_shows_where_it_is() -> None:

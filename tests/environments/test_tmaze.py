@@ -66,10 +66,10 @@ def test_in_the_goal_cell_only_up_and_down_move():
 def test_scripted_optimum_is_one(config):
     passive = isinstance(config, PassiveTMazeConfig)
     trials = config.build(64, seed=2)
-    assert trials.horizon == config.trial_length == (18 if passive else 20)
+    assert trials.horizon == config.max_trial_steps == (18 if passive else 20)
     total, cue = np.zeros(64), np.zeros(64)
     seen = trials.reset()["observation"]
-    for time in range(config.trial_length):
+    for time in range(config.max_trial_steps):
         cue = np.where(seen[:, 0] == 0, cue + seen[:, 1], cue)
         action = np.where(seen[:, 0] == 1, np.where(cue > 0, UP, DOWN), RIGHT)
         if not passive and time == 0:
@@ -77,7 +77,7 @@ def test_scripted_optimum_is_one(config):
         step = trials.step(action)
         total += step.reward
         seen = step.observation["observation"]
-        last = time == config.trial_length - 1
+        last = time == config.max_trial_steps - 1
         assert (step.terminated == last).all() and (step.truncated == last).all()
         assert step.success is not None and (step.success == last).all()
     np.testing.assert_array_equal(total, 1.0)

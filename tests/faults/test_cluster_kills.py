@@ -24,7 +24,7 @@ from yamame.metrics import read_metrics
 ray = pytest.importorskip("ray")
 
 KILLS_EACH = int(os.environ.get("YAMAME_CLUSTER_KILLS", "20"))
-LONGEST_PAUSE = 60.0
+MAX_PAUSE = 60.0
 HERE = Path(__file__).parent
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore")]
 
@@ -67,7 +67,7 @@ class Trainer:
         """One of several; the command ends by itself."""
         wait_until(lambda: len(self.learners) == 2)
         os.kill(int(rng.choice(self.learners)), signal.SIGKILL)
-        assert self.process.wait(timeout=LONGEST_PAUSE) == 1
+        assert self.process.wait(timeout=MAX_PAUSE) == 1
 
     @property
     def env_steps(self) -> int:
@@ -86,7 +86,7 @@ class Trainer:
 def wait_until(condition: Callable[[], object]) -> None:
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < LONGEST_PAUSE, "the run hangs"
+        assert time.monotonic() - began < MAX_PAUSE, "the run hangs"
         time.sleep(0.1)
 
 
@@ -105,7 +105,7 @@ def assert_sound(directory: Path, *, learners: int) -> None:
         with LMDBReplayStore(store, capacity_trajectories=capacity, cache_bytes=0) as opened:
             stored += [opened.get(number) for number in opened.ids()]
             assert opened.num_corrupted == 0
-    once = {(t.exploration, t.reward.tobytes(), t.action.tobytes()) for t in stored}
+    once = {(t.noise_scale, t.reward.tobytes(), t.action.tobytes()) for t in stored}
     assert len(once) == len(stored) > 100
     assert sum(len(trajectory) for trajectory in stored) <= saved_env_steps(directory)
 
@@ -114,7 +114,7 @@ def finish(trainer: Trainer, pauses: dict[str, list[float]], *, learners: int) -
     """End the run, look at what it leaves and tell of the longest pauses."""
     trainer.kill()
     trainer.begin(saved_env_steps(trainer.directory) + 200)
-    assert trainer.process.wait(timeout=LONGEST_PAUSE) == 0
+    assert trainer.process.wait(timeout=MAX_PAUSE) == 0
     assert_sound(trainer.directory, learners=learners)
     longest = {name: max(seconds) for name, seconds in pauses.items()}
     print(json.dumps({"kills": KILLS_EACH, "longest_pause_seconds": longest, "env_steps": trainer.env_steps}))

@@ -3,9 +3,9 @@ import torch
 
 from yamame.errors import ConfigFieldError
 from yamame.nets import compute
-from yamame.nets.compute import FEWEST_COMPILED_UPDATES, ComputeConfig, compiler_works, resolve_compute
+from yamame.nets.compute import MIN_COMPILED_UPDATES, ComputeConfig, compiler_works, resolve_compute
 
-LONG, SHORT = FEWEST_COMPILED_UPDATES, FEWEST_COMPILED_UPDATES - 1
+LONG, SHORT = MIN_COMPILED_UPDATES, MIN_COMPILED_UPDATES - 1
 
 
 @pytest.fixture

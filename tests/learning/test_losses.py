@@ -30,7 +30,7 @@ def predictions(**changes: Any) -> Predictions:
     return Predictions(**fields | changes)
 
 
-def test_td_loss_is_the_squared_error_of_normalised_values() -> None:
+def test_td_loss_is_the_squared_error_of_normalized_values() -> None:
     """Token 0: critics say 2*1-1, 3*2+.5 and 2*3-1, 3*5+.5 for targets 0 and 10: (1 + 3.5^2 + 25 + 5.5^2) / 4."""
     output = TDLoss()(BATCH, predictions())
     assert output.per_token.tolist() == [pytest.approx(68.5 / 4), pytest.approx((4 + 20.25 + 4 + 56.25) / 4)]
@@ -63,7 +63,7 @@ def test_policy_gradient_follows_the_mean_of_the_critics_if_told() -> None:
     assert q_policy.grad[0].tolist() == [[-0.5, -0.75], [-0.5, -0.75]]
 
 
-def test_the_entropy_bonus_is_in_normalised_values() -> None:
+def test_the_entropy_bonus_is_in_normalized_values() -> None:
     """Token 0: 1.75 + 0.5 (0.1 + 0.2) / 2; and a nat of either discount is worth half of the weight."""
     entropy = predictions().entropy_NG.clone().requires_grad_()
     output = PolicyGradientLoss(entropy_coef=0.5)(BATCH, predictions(entropy_NG=entropy))

@@ -33,7 +33,7 @@ def predictions_of(agent: torch.nn.Module, action_space: ActionSpace) -> Predict
     batch = double_batch(random_windows(0, (4, 6), action_space), token_multiple=TOKENS)
     state_ND = agent.encode(agent.features(batch), batch)
     target_NG = torch.zeros(TOKENS, DISCOUNTS, dtype=torch.float64)
-    noise = agent.actor.noise(state_ND, torch.Generator().manual_seed(0))
+    noise = agent.actor.sample_noise(state_ND, torch.Generator().manual_seed(0))
     return agent.predict(state_ND, batch, target_NG, noise)
 
 

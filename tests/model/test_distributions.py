@@ -19,7 +19,7 @@ def gaussian(tokens: int = 6, discounts: int = 3, actions: int = 2) -> tuple[Ten
     return raw, TanhGaussianPolicy.from_outputs(raw)
 
 
-def test_probabilities_are_clipped_then_renormalised() -> None:
+def test_probabilities_are_clipped_then_renormalized() -> None:
     probability = categorical(50.0, 0.0, 0.0).probability_NGA[0, 0]
     expected = torch.tensor([0.99, 0.001, 0.001], dtype=torch.float64) / 0.992
     torch.testing.assert_close(probability, expected, rtol=1e-9, atol=0)

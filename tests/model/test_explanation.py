@@ -84,7 +84,7 @@ def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: boo
 
 @torch.no_grad()
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explanation, "MOST_WEIGHTS", 5000)
+    monkeypatch.setattr(explanation, "MAX_WEIGHTS", 5000)
     encoder = TransformerConfig(d_model=8, num_layers=2, num_heads=2, d_ff=8).build(
         input_size=6, attention_window=400, max_timestep=400
     )

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import Policy
 from yamame.config_io import from_json, to_json
-from yamame.data.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL, instruction_observations
+from yamame.data.goals import COMPLETED, INSTRUCTION_KEY, NO_GOAL, instruction_observations
 from yamame.data.packing import Window, pack
 from yamame.data.step import PolicyInput
 from yamame.errors import ConfigFieldError
@@ -68,22 +68,20 @@ def test_the_default_sizes_are_the_papers() -> None:
 
 def test_the_leaf_of_instructions_is_claimed_by_its_name_and_form() -> None:
     for leaf, kind in ((COORDINATES, "instruction_coordinates"), (WORDS, "instruction_tokens")):
-        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: leaf, "other": leaf}) == {
-            INSTRUCTION_LEAF: kind,
+        assert SMALL.resolve_encoders({INSTRUCTION_KEY: leaf, "other": leaf}) == {
+            INSTRUCTION_KEY: kind,
             "other": "vector",
         }
     unbounded = spaces.Box(-np.inf, np.inf, (SLOTS, 2))
     wide = spaces.Box(-3, 10**6, (SLOTS, 2), np.int64)
     for leaf in (unbounded, wide):
-        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: leaf}) == {INSTRUCTION_LEAF: "instruction_coordinates"}
+        assert SMALL.resolve_encoders({INSTRUCTION_KEY: leaf}) == {INSTRUCTION_KEY: "instruction_coordinates"}
     for other, kind in (
         (spaces.Box(0.0, 1.0, (SLOTS, 2)), "vector"),
         (spaces.Box(-3.0, 9.0, (SLOTS,)), "vector"),
         (spaces.Text(5), "text"),
     ):
-        assert SMALL.resolve_encoders({INSTRUCTION_LEAF: other}) == {INSTRUCTION_LEAF: kind}, (
-            "a name alone is not enough"
-        )
+        assert SMALL.resolve_encoders({INSTRUCTION_KEY: other}) == {INSTRUCTION_KEY: kind}, "a name alone is not enough"
 
 
 def test_a_kind_that_does_not_fit_is_refused() -> None:
@@ -94,10 +92,10 @@ def test_a_kind_that_does_not_fit_is_refused() -> None:
         (spaces.Discrete(9), "instruction_coordinates", "two dimensions"),
     ):
         with pytest.raises(ConfigFieldError, match=f"says 'instruction={kind}', but 'instruction' .*{reason}"):
-            replace(SMALL, encoder_overrides=(f"instruction={kind}",)).resolve_encoders({INSTRUCTION_LEAF: leaf})
+            replace(SMALL, encoder_overrides=(f"instruction={kind}",)).resolve_encoders({INSTRUCTION_KEY: leaf})
     told = replace(SMALL, encoder_overrides=("instruction=instruction_coordinates", "plan=instruction_tokens"))
-    expected = {INSTRUCTION_LEAF: "instruction_coordinates", "plan": "instruction_tokens"}
-    assert told.resolve_encoders({INSTRUCTION_LEAF: WORDS, "plan": WORDS}) == expected
+    expected = {INSTRUCTION_KEY: "instruction_coordinates", "plan": "instruction_tokens"}
+    assert told.resolve_encoders({INSTRUCTION_KEY: WORDS, "plan": WORDS}) == expected
 
 
 def test_limits_of_the_sizes() -> None:
@@ -205,7 +203,7 @@ def test_reading_each_instruction_once_changes_nothing() -> None:
     results = []
     for read in (InstructionTokenEncoder.forward, InstructionTokenEncoder._read):
         reader = encoder_of(WORDS)
-        out = read(reader, instructed_batch().observation[INSTRUCTION_LEAF])
+        out = read(reader, instructed_batch().observation[INSTRUCTION_KEY])
         (out * torch.linspace(-1.0, 1.0, 5)).square().sum().backward()
         results.append([out, *gradients(reader).values()])
     for expected, found in zip(*results, strict=True):
@@ -245,9 +243,9 @@ def test_a_frozen_copy_stays_as_it_was(leaf: spaces.Box) -> None:
 
 
 @every_leaf
-def test_updates_teach_the_encoder_and_leave_the_normaliser_alone(leaf: spaces.Box) -> None:
+def test_updates_teach_the_encoder_and_leave_the_normalizer_alone(leaf: spaces.Box) -> None:
     agent = agent_for(leaf)
-    assert agent.timestep_encoder.encoded == (INSTRUCTION_LEAF,)
+    assert agent.timestep_encoder.encoded == (INSTRUCTION_KEY,)
     assert agent.timestep_encoder.normalizer.mean.shape == (2 + 3 + 3,), "here, side inputs, previous action"
     encoder = agent.timestep_encoder.leaf_encoders[0]
     before = {name: value.clone() for name, value in encoder.named_parameters()}

@@ -26,7 +26,7 @@ def test_values_do_not_change_when_statistics_move() -> None:
     assert float((popart.scale_G - 1.0).abs().min()) > 0.01
 
 
-def test_normalised_predictions_and_targets_are_on_one_scale() -> None:
+def test_normalized_predictions_and_targets_are_on_one_scale() -> None:
     """normalise(value(raw)) is w raw + b: what the critic's loss compares with the normalised target."""
     popart = PopArt(2).double()
     for target_NG in targets(20):

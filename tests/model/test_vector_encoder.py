@@ -73,7 +73,7 @@ def test_nothing_led_to_the_first_timestep_of_a_trial(space: spaces.Discrete | s
     assert second["reward"] == [-2] and second["action"] == ([0, 0, 0, 1] if discrete else [0.25, -0.5])
 
 
-def test_states_are_normalised_vectors_of_the_width() -> None:
+def test_states_are_normalized_vectors_of_the_width() -> None:
     encoder = encoder_of(spaces.Discrete(4))
     out = encoder(features(encoder, torch.tensor([1, 3]), time=[0, 1]), {})
     assert out.shape == (2, 5)

@@ -7,7 +7,7 @@ import numpy as np
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.random_policy import RandomPolicy
-from yamame.data.goals import INSTRUCTION_LEAF, Goals, instruction_observations
+from yamame.data.goals import INSTRUCTION_KEY, Goals, instruction_observations
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
 
@@ -45,7 +45,7 @@ def made(instruction: list[int], achieved: list[tuple[int, int]], *, length: int
         episode_start=np.arange(length + 1) == 0,
         observation={
             "seen": np.arange(length + 1, dtype=np.float32)[:, None],
-            INSTRUCTION_LEAF: shown[np.searchsorted(completed, np.arange(length + 1))],
+            INSTRUCTION_KEY: shown[np.searchsorted(completed, np.arange(length + 1))],
         },
         success=np.zeros(length, np.bool_),
         goals=goals,

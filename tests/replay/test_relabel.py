@@ -13,7 +13,7 @@ from scipy import stats
 from yamame.algorithms.amago.goal_statistics import GoalStatistics
 from yamame.algorithms.amago.relabeling import RelabelConfig, Relabeler, relabel_trajectory
 from yamame.data.codec import decode, encode, frozen_copy
-from yamame.data.goals import COMPLETED, INSTRUCTION_LEAF, NO_GOAL
+from yamame.data.goals import COMPLETED, INSTRUCTION_KEY, NO_GOAL
 from yamame.data.trajectory import Trajectory
 from yamame.envs.crafter.config import CrafterConfig
 from yamame.envs.maze_runner import MazeRunnerConfig
@@ -31,7 +31,7 @@ ENVIRONMENTS = {
 }
 
 
-def relabelled(trajectory: Trajectory, seed: int = 0, **settings: Any) -> Trajectory:
+def relabeled(trajectory: Trajectory, seed: int = 0, **settings: Any) -> Trajectory:
     relabel = Relabeler(RelabelConfig(**settings))
     return relabel(trajectory, GoalStatistics(), np.random.default_rng(seed))[0]
 
@@ -71,13 +71,13 @@ def test_the_account_of_any_record_is_its_own(story: Any) -> None:
     trajectory = made(story[0], story[1], length=story[2])
     assert trajectory.goals is not None
     assert_same(relabel_trajectory(trajectory, trajectory.goals), trajectory)
-    again = relabelled(trajectory, mode="all")
+    again = relabeled(trajectory, mode="all")
     assert again.goals is not None
     assert_same(relabel_trajectory(again, again.goals), again)
 
 
 def test_a_trajectory_ends_where_its_new_instruction_is_completed() -> None:
-    told = relabelled(made([8, 9], [(2, 5), (4, 6)], slots=3), mode="all")
+    told = relabeled(made([8, 9], [(2, 5), (4, 6)], slots=3), mode="all")
     assert instruction(told) == [5, 6]
     assert len(told) == 5
     assert told.reward.tolist() == [0, 0, 1, 0, 1]
@@ -85,7 +85,7 @@ def test_a_trajectory_ends_where_its_new_instruction_is_completed() -> None:
     assert told.success is not None and told.success.tolist() == [False] * 4 + [True]
     assert told.action.tolist() == [0, 1, 2, 3, 4]
     assert told.observation["seen"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
-    shown = told.observation[INSTRUCTION_LEAF][:, :, 0].tolist()
+    shown = told.observation[INSTRUCTION_KEY][:, :, 0].tolist()
     assert shown == [[NO_GOAL, 5, 6]] * 3 + [[NO_GOAL, COMPLETED, 6]] * 2 + [[NO_GOAL, COMPLETED, COMPLETED]]
 
 
@@ -93,7 +93,7 @@ def test_one_that_stays_unfinished_keeps_its_end() -> None:
     cut_off = made([8, 9], [(2, 5)])
     died = replace(cut_off, terminated=cut_off.truncated, truncated=cut_off.terminated)
     for trajectory in (cut_off, died):
-        told = relabelled(trajectory, mode="all")
+        told = relabeled(trajectory, mode="all")
         assert instruction(told) == [5, 9] and len(told) == 12
         assert told.reward.sum() == told.reward[2] == 1
         assert_same(told.terminated, trajectory.terminated)
@@ -104,19 +104,19 @@ def test_one_that_stays_unfinished_keeps_its_end() -> None:
 
 
 def test_what_was_completed_stays_and_the_rest_is_merged_in_time() -> None:
-    told = relabelled(made([7, 8, 9], [(1, 5), (3, 7), (6, 6)], slots=3), mode="all")
+    told = relabeled(made([7, 8, 9], [(1, 5), (3, 7), (6, 6)], slots=3), mode="all")
     assert instruction(told) == [5, 7, 6]
     assert told.reward.nonzero()[0].tolist() == [1, 3, 6]
 
 
 def test_slots_that_are_left_keep_their_sub_goals() -> None:
     """n + h slots are overwritten; original sub-goals of those slots are gone."""
-    told = relabelled(made([7, 8, 9, 10], [(1, 5), (3, 7)]), mode="all")
+    told = relabeled(made([7, 8, 9, 10], [(1, 5), (3, 7)]), mode="all")
     assert instruction(told) == [5, 7, 9, 10]
 
 
 def test_only_one_of_several_goals_of_a_step_is_used() -> None:
-    found = {tuple(instruction(relabelled(made([8, 9], [(2, 4), (2, 5)]), seed, mode="all"))) for seed in range(20)}
+    found = {tuple(instruction(relabeled(made([8, 9], [(2, 4), (2, 5)]), seed, mode="all"))) for seed in range(20)}
     assert found == {(4, 9), (5, 9)}
 
 
@@ -124,7 +124,7 @@ def test_only_one_of_several_goals_of_a_step_is_used() -> None:
 def test_whatever_happens(story: Any, seed: int, mode: Any, importance_sampling: bool) -> None:
     trajectory = made(story[0], story[1], length=story[2])
     before = frozen_copy(trajectory)
-    told = relabelled(trajectory, seed, mode=mode, importance_sampling=importance_sampling)
+    told = relabeled(trajectory, seed, mode=mode, importance_sampling=importance_sampling)
     assert_same(frozen_copy(trajectory), before)
     assert told.goals is not None and trajectory.goals is not None
     length, new, old = len(told), told.goals, trajectory.goals
@@ -142,11 +142,11 @@ def test_whatever_happens(story: Any, seed: int, mode: Any, importance_sampling:
         assert told.reward.sum() == len(old.instruction) and told.terminated[-1]
 
 
-def test_a_fully_relabelled_delivery_returns_its_instruction() -> None:
+def test_a_fully_relabeled_delivery_returns_its_instruction() -> None:
     for trajectory in random_trajectories(ENVIRONMENTS["package-delivery"], 64):
         assert trajectory.goals is not None
         k, steps = len(trajectory.goals.instruction), len(set(trajectory.goals.achieved_step.tolist()))
-        told = relabelled(trajectory, mode="all")
+        told = relabeled(trajectory, mode="all")
         assert told.reward.sum() == min(k, steps) or trajectory.reward.sum() == k
 
 
@@ -159,8 +159,8 @@ def test_what_needs_no_relabeling_is_the_very_same() -> None:
     finished = relabel_trajectory(unfinished, replace(unfinished.goals, instruction=np.array([[5.0]], np.float32)))
     in_attempts = replace(unfinished, episode_start=np.arange(13) % 4 == 0)
     for trajectory in (finished, numbered(5), in_attempts, made([8, 9], [])):
-        assert relabelled(trajectory, mode="all") is trajectory
-    assert relabelled(unfinished, mode="none") is unfinished
+        assert relabeled(trajectory, mode="all") is trajectory
+    assert relabeled(unfinished, mode="none") is unfinished
 
 
 def test_a_trajectory_without_instruction_takes_no_chance() -> None:

@@ -37,7 +37,7 @@ class ListStore:
     def ids(self) -> list[int]:
         return list(range(len(self.trajectories)))
 
-    def read(self, trajectory_id: int, *, on_demand: bool = False) -> Trajectory:
+    def get(self, trajectory_id: int, *, lazy: bool = False) -> Trajectory:
         self.reads += 1
         if trajectory_id in self.failures:
             raise self.failures[trajectory_id]
@@ -261,7 +261,7 @@ def test_an_empty_store_says_so() -> None:
         next(sampler.iter_batches(1))
 
 
-def test_relabelled_trajectories_are_sliced_after_relabelling() -> None:
+def test_relabeled_trajectories_are_sliced_after_relabelling() -> None:
     def cut(trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator) -> Any:
         return numbered(2, tag=7), statistics
 

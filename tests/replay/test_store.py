@@ -257,7 +257,7 @@ try:
         store.append(large(tag))
 except UserError as error:
     assert "free disk space" in str(error), error
-    assert 1 <= len(store) < 5 and all(store.read(number).horizon for number in store.ids())
+    assert 1 <= len(store) < 5 and all(store.get(number).horizon for number in store.ids())
     print("refused")
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

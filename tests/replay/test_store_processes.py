@@ -71,7 +71,7 @@ def test_what_one_process_does_the_others_see(tmp_path: Path) -> None:
         assert store.append(numbered(3, tag=7)) == 7
         assert store.ids() == (3, 4, 5, 6, 7)
         assert other("store.ids()") == "(3, 4, 5, 6, 7)"
-        assert other("store.extend([numbered(2)] * 2, mark=Mark.PROTECTED)") == "[8, 9]"
+        assert other("store.extend([numbered(2)] * 2, mark=RecordTag.PROTECTED)") == "[8, 9]"
         assert (store.ids(), store.num_protected) == ((3, 4, 5, 6, 7, 8, 9), 2)
         assert other("store.evict(keep=1)") == "4"
         assert store.ids() == (7, 8, 9)
@@ -87,7 +87,7 @@ def test_a_record_that_one_process_sets_aside_is_gone_for_the_others(tmp_path: P
         assert other("store.ids()") == "(0, 1, 2)"
         with pytest.raises(CorruptedRecordError):
             store.get(1)
-        assert other("store.ids(), store.damaged") == "((0, 2), 1)"
+        assert other("store.ids(), store.num_corrupted") == "((0, 2), 1)"
 
 
 def test_a_file_that_another_process_has_grown_is_followed(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_file_that_another_process_has_grown_is_followed(tmp_path: Path) -> No
         store.append(large(0))
         assert other("store.ids()") == "(0,)"
         store.extend([large(tag) for tag in range(1, 30)])
-        assert other("len(store.ids()), store.read(29).horizon") == "(5, 130)"
+        assert other("len(store.ids()), store.get(29).horizon") == "(5, 130)"
         assert other("store.append(large(30))") == "30"
         assert_same(store.get(30), large(30))
 
@@ -122,7 +122,7 @@ while newest < 300:
     assert list(ids) == sorted(ids) and len(ids) <= 50
     for number in ids[:5] + ids[-5:]:
         try:
-            trajectory = store.read(number)
+            trajectory = store.get(number)
             tag = int(trajectory.reward[0]) // 1000
             assert_same(trajectory, numbered(1 + tag % 40, tag=tag))
             read += 1

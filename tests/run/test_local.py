@@ -15,7 +15,6 @@ from tiny import TINY, tiny_config
 
 from yamame.algorithms.amago.policy import Policy
 from yamame.collect.collector import Collector
-from yamame.config import PaceConfig
 from yamame.data.batch import Batch
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
@@ -192,8 +191,8 @@ def test_a_signal_stops_an_overlapped_round_at_once_and_resume_goes_on(
     ("env_steps", "updates", "due"), [(0, 0, 0), (100, 0, 0), (199, 0, 9), (200, 0, 10), (200, 7, 3), (200, 12, 0)]
 )
 def test_updates_due(env_steps: int, updates: int, due: int) -> None:
-    pace = PaceConfig(updates_per_env_step=0.1, start_env_steps=100)
-    assert pace.updates_due(env_steps=env_steps, updates=updates) == due
+    config = tiny_config(updates_per_env_step=0.1, learning_starts=100)
+    assert config.updates_due(env_steps=env_steps, updates=updates) == due
 
 
 def test_a_signal_stops_cleanly_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +211,7 @@ def test_a_signal_stops_cleanly_and_resume_goes_on(tmp_path: Path, monkeypatch: 
     assert after[: len(before)] == before
     steps = [line["env_steps"] for line in after]
     assert steps == sorted(set(steps))
-    assert finished["updates"] == int(400 * config.pace.updates_per_env_step)
+    assert finished["updates"] == int(400 * config.updates_per_env_step)
 
 
 def test_resume_of_a_finished_run_can_make_it_longer(tmp_path: Path) -> None:

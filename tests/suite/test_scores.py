@@ -16,25 +16,25 @@ def reference(**changes: float | None) -> Reference:
     return Reference(**{**known, **changes})  # type: ignore[arg-type]
 
 
-def test_standardised_by_hand() -> None:
+def test_standardized_by_hand() -> None:
     exact = reference()
     assert exact.is_exact
-    assert exact.standardised(-0.4) == 0.0
-    assert exact.standardised(0.85) == 1.0
-    assert exact.standardised(0.6) == pytest.approx(0.8)  # 1.0 / 1.25
-    assert exact.standardised(1.1) == pytest.approx(1.2)
-    assert reference(paper=0.5).standardised(0.6) == 1.0  # the best of all methods, whoever it is
+    assert exact.standardized(-0.4) == 0.0
+    assert exact.standardized(0.85) == 1.0
+    assert exact.standardized(0.6) == pytest.approx(0.8)  # 1.0 / 1.25
+    assert exact.standardized(1.1) == pytest.approx(1.2)
+    assert reference(paper=0.5).standardized(0.6) == 1.0  # the best of all methods, whoever it is
     stand_in = reference(worst_baseline=None, paper=None)
     assert not stand_in.is_exact
-    assert stand_in.standardised(0.05) == pytest.approx(0.5)  # between -0.5 and 0.6
-    assert reference(paper=None, best_baseline=None).standardised(0.3) is None
+    assert stand_in.standardized(0.05) == pytest.approx(0.5)  # between -0.5 and 0.6
+    assert reference(paper=None, best_baseline=None).standardized(0.3) is None
 
 
-@pytest.mark.parametrize(("name", "standardised"), AMAGO_STANDARDISED.items())
-def test_the_grus_scores_are_those_of_the_papers_figure(name: str, standardised: float) -> None:
+@pytest.mark.parametrize(("name", "standardized"), AMAGO_STANDARDISED.items())
+def test_the_grus_scores_are_those_of_the_papers_figure(name: str, standardized: float) -> None:
     known = references()[name]
     assert known.is_exact and known.gru is not None
-    assert known.standardised(known.gru) == pytest.approx(standardised, abs=1e-3)
+    assert known.standardized(known.gru) == pytest.approx(standardized, abs=1e-3)
 
 
 def test_the_shipped_figures_are_those_of_all_environments() -> None:

@@ -46,8 +46,8 @@ def chromium(profile: Path, downloads: Path | None = None) -> Iterator[webdriver
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     try:
         if downloads is not None:
-            behaviour = {"behavior": "allow", "downloadPath": str(downloads)}
-            driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+            behavior = {"behavior": "allow", "downloadPath": str(downloads)}
+            driver.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
         yield driver
     finally:
         driver.quit()

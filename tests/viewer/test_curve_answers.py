@@ -203,8 +203,8 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from yamame.tools.viewer import metric_table as columns
 
-    monkeypatch.setattr(columns, "MOST_NUMBERS", 800)
-    monkeypatch.setattr(columns, "MOST_KEYS", 3)
+    monkeypatch.setattr(columns, "MAX_NUMBERS", 800)
+    monkeypatch.setattr(columns, "MAX_KEYS", 3)
     for name in "abcd":
         write_run(tmp_path / name, [line(step, a__a=step, b__b=1, c__c=2, d__d=3) for step in range(2_000)])
     cache = columns.MetricTableCache(max_bytes=12_000)

@@ -29,7 +29,7 @@ from yamame.data.goals import Goals
 from yamame.data.trajectory import Trajectory
 
 CHUNK_FRAMES = 64
-SMALLEST_BYTES = 1 << 18
+MIN_BYTES = 1 << 18
 """Leaves smaller than that are decompressed as a whole: it takes less than a tenth of a millisecond."""
 
 
@@ -39,7 +39,7 @@ def should_compress(leaf: Shaped[np.ndarray, "slots ..."]) -> bool:
     Of bytes alone, since any byte is one that a picture may have, so that what nobody reads need not be checked.
     """
     pictures = leaf.dtype == np.uint8 and leaf.ndim >= 3
-    return pictures and leaf.nbytes >= SMALLEST_BYTES and len(leaf) > 2 * CHUNK_FRAMES
+    return pictures and leaf.nbytes >= MIN_BYTES and len(leaf) > 2 * CHUNK_FRAMES
 
 
 def compress_chunks(leaf: UInt8[np.ndarray, "slots ..."], *, compression_level: int) -> Iterator[bytes]:
@@ -86,7 +86,7 @@ class CompressedFrames:
 
 MAGIC = b"YMTR"
 SCHEMA_VERSION = 2
-LARGEST_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
 """A record of more, decompressed, is none of ours: a few hostile bytes can announce any number."""
 
 _HEADER = struct.Struct("<4sHIQ")
@@ -208,7 +208,7 @@ def _decompressed(frame: bytes) -> bytes:
 
 
 def _check_size(size: int) -> None:
-    if not 0 <= size <= LARGEST_BYTES:
+    if not 0 <= size <= MAX_BYTES:
         raise ValueError(f"it would take {size} bytes")
 
 

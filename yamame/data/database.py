@@ -152,7 +152,7 @@ def _is_short(environment: lmdb.Environment, directory: Path) -> bool:
 TABLES = ("records", "damaged", "reasons", "marks", "counters")
 _ID = struct.Struct(">Q")
 _NEXT_ID = b"next_id"
-_LARGEST_ID = (1 << 63) - 1
+_MAX_ID = (1 << 63) - 1
 
 
 class RecordTag(Enum):
@@ -195,7 +195,7 @@ def id_of(key: bytes) -> int | None:
     if len(key) != _ID.size:
         return None
     number = _ID.unpack(key)[0]
-    return number if number <= _LARGEST_ID else None
+    return number if number <= _MAX_ID else None
 
 
 class Tables:

@@ -1,7 +1,7 @@
 """Goals: what a trial was asked to do, what it happened to achieve, and all that follows from these two.
 
 Rewards, the active sub-goal and what the agent is shown are computed here and nowhere else, so that live episodes and
-relabelled trajectories cannot disagree.
+relabeled trajectories cannot disagree.
 """
 
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Shaped
 
-ACHIEVED_LEAF = "achieved_goal"
+ACHIEVED_KEY = "achieved_goal"
 """The observation leaf by which environments announce goals: `[m, goal]`, rows of `NO_GOAL` unused; or `[goal]`."""
-DESIRED_LEAF = "desired_goal"
+DESIRED_KEY = "desired_goal"
 """The leaf by which they announce the instruction: `[slots, goal]`, rows of `NO_GOAL` behind the last sub-goal."""
-INSTRUCTION_LEAF = "instruction"
+INSTRUCTION_KEY = "instruction"
 """The leaf that the agent sees in place of these two: `[slots, goal]`, as `displays` says."""
 NO_GOAL = -1.0
 COMPLETED = -3.0

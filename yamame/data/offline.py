@@ -62,13 +62,13 @@ class OfflineCollector:
 
 def resolve_offline_length(config: RunConfig) -> RunConfig:
     """The config with `offline.total_updates` said in environment steps of its pace. `UserError` where it has none."""
-    updates, pace = config.offline.total_updates, config.pace
+    updates = config.offline.total_updates
     if not updates:
         return config
-    if not pace.updates_per_env_step:
+    if not config.updates_per_env_step:
         raise UserError("--updates-per-env-step is 0: a run on data alone would never learn")
-    env_steps = pace.start_env_steps + int(updates / pace.updates_per_env_step)
-    while pace.updates_due(env_steps=env_steps, updates=0) < updates:
+    env_steps = config.learning_starts + int(updates / config.updates_per_env_step)
+    while config.updates_due(env_steps=env_steps, updates=0) < updates:
         env_steps += 1
     return replace(config, env_steps=env_steps)
 

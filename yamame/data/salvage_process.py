@@ -19,7 +19,7 @@ import lmdb
 
 FRAME = struct.Struct(">BII")
 _ID = struct.Struct(">Q")
-_MOST_IDS = 1 << 32
+_MAX_IDS = 1 << 32
 """Larger ones are damage."""
 
 
@@ -125,7 +125,7 @@ def _next_id(directory: str, keys: list[bytes]) -> int:
     ids = [_ID.unpack(key)[0] for key in keys if len(key) == _ID.size]
     counted = _answer(work)[0]
     count = _ID.unpack(counted)[0] if len(counted) == _ID.size else 0
-    return max([number + 1 for number in [*ids, count - 1] if number < _MOST_IDS], default=0)
+    return max([number + 1 for number in [*ids, count - 1] if number < _MAX_IDS], default=0)
 
 
 def _opened(directory: str) -> lmdb.Environment:

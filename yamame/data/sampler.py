@@ -72,7 +72,7 @@ statistics after it."""
 BatchTransform = Callable[[Batch], Batch]
 """What is done to a finished batch in the thread that made it: pinning its memory, say."""
 
-_MOST_REDRAWS = 1000
+_MAX_REDRAWS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ class _Share:
 class Sampler:
     """Batches of `config.batch_size` windows; implements `BatchSource`.
 
-    A window: a stored trajectory, uniformly and with replacement; relabelled, if there is a `relabel`; then
+    A window: a stored trajectory, uniformly and with replacement; relabeled, if there is a `relabel`; then
     L = min(context_length, T) of its T transitions from a start that is uniform over 0 .. T - L (unless
     `config.unrewarded_keep_prob` prefers those with rewards). The first `offline_windows` of each batch come from `offline`,
     the others from `store`. Differs from the authors' code, whose first version never
@@ -246,12 +246,12 @@ class Sampler:
     def _sample_trajectory(self, share: _Share, rng: np.random.Generator) -> Trajectory:
         if not share.ids:
             raise UserError("the replay store is empty: collect before training")
-        for _ in range(_MOST_REDRAWS):
+        for _ in range(_MAX_REDRAWS):
             try:
                 return share.store.get(share.ids[_below(len(share.ids), rng)], lazy=True)
             except (CorruptedRecordError, KeyError):
                 continue
-        raise UserError(f"the replay store gave no readable trajectory in {_MOST_REDRAWS} draws: is its disk failing?")
+        raise UserError(f"the replay store gave no readable trajectory in {_MAX_REDRAWS} draws: is its disk failing?")
 
 
 def _below(limit: int, rng: np.random.Generator) -> int:

@@ -21,7 +21,7 @@ from yamame.data.spaces import Leaf, flatten_space, stored_dtype, stored_shape, 
 from yamame.data.trajectory import LazyArray, Trajectory
 from yamame.envs.vector.action_masks import strip_action_mask
 
-_LARGEST_ACTION = 1.0 + 1e-3
+_MAX_ACTION = 1.0 + 1e-3
 """Of a Box, whose bounds are -1 and 1; the rest is for rounding."""
 
 
@@ -66,7 +66,7 @@ class TrajectorySchema:
         if not np.issubdtype(action.dtype, kind) or action.shape[1:] != action_shape(space):
             yield f"its actions are {_described(action)}, this task takes {space}"
         elif isinstance(space, spaces.Box):
-            if np.abs(action).max() > _LARGEST_ACTION:
+            if np.abs(action).max() > _MAX_ACTION:
                 yield f"its actions go up to {np.abs(action).max():.4g}, beyond [-1, 1]"
         elif (action < 0).any() or (action >= (space.n if isinstance(space, spaces.Discrete) else space.nvec)).any():
             yield f"its actions reach from {action.min()} to {action.max()}, this task takes {space}"

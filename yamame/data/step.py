@@ -30,9 +30,9 @@ class GoalStep:
     """What E environments were asked to do in the episodes that they are in, and what one transition achieved."""
 
     instruction: Float32[np.ndarray, "E slots goal"]
-    """As environments announce it (`DESIRED_LEAF`)."""
+    """As environments announce it (`DESIRED_KEY`)."""
     achieved: Float32[np.ndarray, "E m goal"]
-    """As environments announce it (`ACHIEVED_LEAF`)."""
+    """As environments announce it (`ACHIEVED_KEY`)."""
     tolerance: float
     hide_future_goals: bool
 

@@ -11,19 +11,19 @@ from yamame.nets.compute import ComputeConfig
 
 def resolve_parallelism(config: RunConfig) -> RunConfig:
     """The config with `num_envs` as its collectors make it. `UserError` for what cannot be shared out evenly."""
-    learners, collectors = config.num_learners, config.collectors
-    if config.cluster and not collectors:
-        raise UserError(f"--ray.address {config.cluster} needs collectors: give --ray.num-collectors N")
-    if collectors and not config.cluster:
+    learners, collectors = config.num_learners, config.ray.num_collectors
+    if config.ray.address and not collectors:
+        raise UserError(f"--ray.address {config.ray.address} needs collectors: give --ray.num-collectors N")
+    if collectors and not config.ray.address:
         raise UserError(f"--ray.num-collectors {collectors} needs a cluster: give --ray.address local, or its address")
-    if config.environments_per_collector and not collectors:
+    if config.ray.num_envs_per_collector and not collectors:
         raise UserError(
             "--ray.num-envs-per-collector needs collectors: give --ray.address local --ray.num-collectors N"
         )
     if config.offline.data and (collectors or learners > 1):
         raise UserError("a run that learns from --offline.data is one process: give no --ray.address, and one learner")
-    if config.environments_per_collector:
-        config = replace(config, num_envs=collectors * config.environments_per_collector)
+    if config.ray.num_envs_per_collector:
+        config = replace(config, num_envs=collectors * config.ray.num_envs_per_collector)
     _require_multiple("--ray.num-collectors", collectors, "learners", learners)
     _require_multiple("--num-envs", config.num_envs, "collectors", collectors or 1)
     _require_multiple("--num-envs", config.num_envs, "learners", learners)
@@ -37,7 +37,7 @@ def shard_config(config: RunConfig) -> RunConfig:
     return replace(
         config,
         num_envs=config.num_envs // learners,
-        collectors=config.collectors // learners,
+        ray=replace(config.ray, num_collectors=config.ray.num_collectors // learners),
         replay=replace(
             replay,
             batch_size=replay.batch_size // learners,

@@ -14,7 +14,7 @@ from yamame.envs.config import SingleEnvConfig
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range
 
-FASTEST_TARGET = 3.0
+MAX_TARGET = 3.0
 """Metres per second; targets are uniform in [0, this]."""
 CONTROL_COST = 0.05
 
@@ -45,7 +45,7 @@ class HalfCheetahVelocity(gymnasium.Wrapper[_Observation, _Action, _Observation,
         """Stand still, but for the simulator's small noise."""
         observation, _ = self.env.reset(seed=seed)
         if math.isnan(self.target_velocity) or (options or {}).get("new_task", True):
-            self.target_velocity = float(self.np_random.uniform(0.0, FASTEST_TARGET))
+            self.target_velocity = float(self.np_random.uniform(0.0, MAX_TARGET))
         self._time = 0
         return observation, {}
 

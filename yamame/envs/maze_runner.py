@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int16, Int64, Shaped, UInt8
 
-from yamame.data.goals import ACHIEVED_LEAF, DESIRED_LEAF, NO_GOAL
+from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, NO_GOAL
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
@@ -19,7 +19,7 @@ from yamame.envs.wrappers.instruction import GoalEnvConfig, make_instruction_tri
 from yamame.errors import UserError, check_range
 
 WEST, NORTH, EAST, SOUTH, STAY = range(5)
-SMALLEST_SIZE = 6
+MIN_SIZE = 6
 WALL_DENSITY = 0.75
 """Walls that are begun, as a share of all places where one could be."""
 STEPS_PER_SIDE = 7.5
@@ -156,8 +156,8 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         max_goals: int = 3,
         render_mode: str | None = None,
     ) -> None:
-        if size < SMALLEST_SIZE:
-            raise UserError(f"size is {size}: give at least {SMALLEST_SIZE}")
+        if size < MIN_SIZE:
+            raise UserError(f"size is {size}: give at least {MIN_SIZE}")
         self.side = side = side_length(size)
         if not 1 <= max_goals <= max_safe_goals(side):
             raise UserError(f"max_goals is {max_goals}: give 1 to {max_safe_goals(side)} in a maze of size {size}")
@@ -167,8 +167,8 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         self.single_observation_space = spaces.Dict(
             {
                 "observation": spaces.Box(0.0, 1.0, (6 if position else 4,), np.float32),
-                ACHIEVED_LEAF: spaces.Box(NO_GOAL, side - 1, (1, 2), np.float32),
-                DESIRED_LEAF: spaces.Box(NO_GOAL, side - 1, (max_goals, 2), np.float32),
+                ACHIEVED_KEY: spaces.Box(NO_GOAL, side - 1, (1, 2), np.float32),
+                DESIRED_KEY: spaces.Box(NO_GOAL, side - 1, (max_goals, 2), np.float32),
             }
         )
         self.single_action_space = spaces.Box(-1.0, 1.0, (2,), np.float32) if self._continuous else spaces.Discrete(5)
@@ -248,8 +248,8 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         seen = np.concatenate([here, ahead], axis=1) if self._sees_position else ahead
         return {
             "observation": (seen / self.side).astype(np.float32),
-            ACHIEVED_LEAF: here[:, None],
-            DESIRED_LEAF: self._instruction.copy(),
+            ACHIEVED_KEY: here[:, None],
+            DESIRED_KEY: self._instruction.copy(),
         }
 
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
@@ -295,7 +295,7 @@ class MazeRunnerConfig(GoalEnvConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, "size", ge=SMALLEST_SIZE)
+        check_range(self, "size", ge=MIN_SIZE)
         check_range(self, "horizon", ge=1)
         check_range(self, "max_goals", le=max_safe_goals(side_length(self.size)))
 

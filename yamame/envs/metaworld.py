@@ -17,7 +17,7 @@ from yamame.envs.config import EnvConfig, SingleEnvConfig
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range
 
-LONGEST_ATTEMPT = 500
+MAX_ATTEMPT = 500
 """Steps after which Meta-World itself ends an attempt, and refuses to go on."""
 BENCHMARKS = ("ML10", "ML45")
 """Those in which the test tasks are other ones, such as opening a door after learning to close it."""
@@ -42,7 +42,7 @@ class MetaworldEnv(gymnasium.Env[_Observation, _Action]):
     environment of ML45 that kept all would hold a gigabyte.
     """
 
-    def __init__(self, tasks: Sequence[Any], *, attempt_length: int = LONGEST_ATTEMPT) -> None:
+    def __init__(self, tasks: Sequence[Any], *, attempt_length: int = MAX_ATTEMPT) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (40,), np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
         self.task_name: Any = None
@@ -114,7 +114,7 @@ class MetaworldConfig(SingleEnvConfig):
     """Which tasks: those to train on or those to be judged on."""
     attempts: int = 5
     """Attempts on a task that make a trial."""
-    attempt_length: int = LONGEST_ATTEMPT
+    attempt_length: int = MAX_ATTEMPT
     """Steps of an attempt. Differs from the benchmark, which has 500, where it is less: cheaper, but some tasks cannot
     be done so fast."""
     task_seed: int = 0
@@ -123,7 +123,7 @@ class MetaworldConfig(SingleEnvConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "attempts", ge=1)
-        check_range(self, "attempt_length", ge=1, le=LONGEST_ATTEMPT)
+        check_range(self, "attempt_length", ge=1, le=MAX_ATTEMPT)
         check_range(self, "task_seed", ge=0)
 
     @property

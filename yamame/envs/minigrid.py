@@ -27,7 +27,7 @@ VOCABULARY = (
 # fmt: on
 """What missions are made of; word i is the token i + 1, and 0 is behind the end."""
 _TOKEN_OF = {word: token for token, word in enumerate(VOCABULARY, start=1)}
-_LARGEST_SEED = 2**31 - 1
+_MAX_SEED = 2**31 - 1
 
 
 class MinigridEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -65,7 +65,7 @@ class MinigridEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         if seed is not None:
             self.np_random = np.random.default_rng(seed)
         if self._task_seed is None or (options or {}).get("new_task", True):
-            self._task_seed = int(self.np_random.integers(_LARGEST_SEED))
+            self._task_seed = int(self.np_random.integers(_MAX_SEED))
         seen, info = self.env.reset(seed=self._task_seed)
         return self._observation(seen), info
 

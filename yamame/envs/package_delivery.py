@@ -8,7 +8,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from yamame.data.goals import ACHIEVED_LEAF, DESIRED_LEAF, NO_GOAL
+from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, NO_GOAL
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, HINT, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
@@ -54,8 +54,8 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
         self.single_observation_space = spaces.Dict(
             {
                 "observation": spaces.Box(0.0, highest, (3,), np.float32),
-                ACHIEVED_LEAF: spaces.Box(NO_GOAL, road_length - 1, (1, 1), np.float32),
-                DESIRED_LEAF: spaces.Box(NO_GOAL, road_length - 1, (max_goals, 1), np.float32),
+                ACHIEVED_KEY: spaces.Box(NO_GOAL, road_length - 1, (1, 1), np.float32),
+                DESIRED_KEY: spaces.Box(NO_GOAL, road_length - 1, (max_goals, 1), np.float32),
             }
         )
         self.single_action_space = spaces.Discrete(NO_PACKAGE + 1)
@@ -125,8 +125,8 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
         at_fork = self.right_side[self._rows, self._position] >= 0
         return {
             "observation": np.stack([self._position, self._packages, at_fork], axis=1).astype(np.float32),
-            ACHIEVED_LEAF: self._delivered[:, None, None].copy(),
-            DESIRED_LEAF: self.destinations[:, :, None].copy(),
+            ACHIEVED_KEY: self._delivered[:, None, None].copy(),
+            DESIRED_KEY: self.destinations[:, :, None].copy(),
         }
 
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:

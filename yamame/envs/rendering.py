@@ -18,8 +18,8 @@ LINE, GREY = (212, 212, 205), (176, 178, 176)
 """Lines between cells of a floor; what matters less."""
 BOARD_PIXELS = 480
 """A board's longer side is at most so long, as far as its cells keep a pixel each."""
-LARGEST_CELL = 64
-SMALLEST_LINED, SMALLEST_TEXT = 6, 14
+MAX_CELL = 64
+MIN_LINED, MIN_TEXT = 6, 14
 """Cells of fewer pixels have no lines between them, and no text."""
 _FINER = 3
 """Planes are painted so many times larger, so that edges become smooth."""
@@ -29,7 +29,7 @@ class GridCanvas:
     """A picture of cells, x to the right and y upwards from 0."""
 
     def __init__(self, width: int, height: int, color: Color) -> None:
-        self.pixels = max(1, min(LARGEST_CELL, BOARD_PIXELS // max(width, height)))
+        self.pixels = max(1, min(MAX_CELL, BOARD_PIXELS // max(width, height)))
         """Side of a cell."""
         self.image = np.empty((height * self.pixels, width * self.pixels, 3), np.uint8)
         self.image[:] = color
@@ -39,7 +39,7 @@ class GridCanvas:
     def filled_floor(width: int, height: int) -> "GridCanvas":
         """A board all of whose cells are floor."""
         board = GridCanvas(width, height, FLOOR)
-        if board.pixels >= SMALLEST_LINED:
+        if board.pixels >= MIN_LINED:
             board.image[board.pixels - 1 :: board.pixels] = LINE
             board.image[:, board.pixels - 1 :: board.pixels] = LINE
         return board
@@ -48,7 +48,7 @@ class GridCanvas:
         """Paint one cell."""
         cell = self._cell(x, y)
         cell[:] = color
-        if color == FLOOR and self.pixels >= SMALLEST_LINED:
+        if color == FLOOR and self.pixels >= MIN_LINED:
             cell[-1], cell[:, -1] = LINE, LINE
 
     def square(self, x: int, y: int, color: Color, *, share: float) -> None:
@@ -69,7 +69,7 @@ class GridCanvas:
 
     def text(self, x: int, y: int, text: str, color: Color) -> None:
         """Write into the middle of a cell; nothing where it is too small to be read."""
-        if self.pixels < SMALLEST_TEXT:
+        if self.pixels < MIN_TEXT:
             return
         image = Image.fromarray(self._cell(x, y))
         font = ImageFont.load_default(self.pixels * 0.55)

@@ -21,9 +21,9 @@ GOAL = np.array([0.0, 1.0])
 """Where the reward is."""
 GOAL_RADIUS = 0.03
 """Distance from it that is near enough."""
-LARGEST_MOVE = 0.1
+MAX_MOVE = 0.1
 """Largest move of one step along each axis."""
-LARGEST_WIND = 0.08
+MAX_WIND = 0.08
 """Largest wind along each axis: any can be stood against."""
 NUM_TRAIN_TASKS, NUM_TEST_TASKS = 40, 20
 _TASK_SEED = 1337
@@ -49,9 +49,9 @@ class WindVectorEnv(NumpyVectorEnv):
             raise UserError(f"horizon is {horizon}: give at least 1")
         super().__init__(render_mode)
         self.num_envs = num_envs
-        farthest = horizon * (LARGEST_MOVE + LARGEST_WIND)
+        farthest = horizon * (MAX_MOVE + MAX_WIND)
         self.single_observation_space = spaces.Box(-farthest, farthest, (2,), np.float32)
-        self.single_action_space = spaces.Box(-LARGEST_MOVE, LARGEST_MOVE, (2,), np.float32)
+        self.single_action_space = spaces.Box(-MAX_MOVE, MAX_MOVE, (2,), np.float32)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.wind = np.full((num_envs, 2), np.nan)
@@ -83,7 +83,7 @@ class WindVectorEnv(NumpyVectorEnv):
         dict[str, Any],
     ]:
         """One step of every point; actions are clipped to their range."""
-        self._position += np.clip(actions, -LARGEST_MOVE, LARGEST_MOVE) + self.wind
+        self._position += np.clip(actions, -MAX_MOVE, MAX_MOVE) + self.wind
         self._time += 1
         arrived = np.linalg.norm(self._position - GOAL, axis=1) <= GOAL_RADIUS
         out_of_time = self._time >= self._horizon
@@ -110,7 +110,7 @@ def wind_tasks() -> Float64[np.ndarray, "tasks 2"]:
     Uniform in [-0.08, 0.08] along both axes, from NumPy's legacy generator with the benchmark's seed.
     """
     size = (NUM_TRAIN_TASKS + NUM_TEST_TASKS, 2)
-    return np.random.RandomState(_TASK_SEED).uniform(-LARGEST_WIND, LARGEST_WIND, size)
+    return np.random.RandomState(_TASK_SEED).uniform(-MAX_WIND, MAX_WIND, size)
 
 
 @dataclass(frozen=True, kw_only=True)

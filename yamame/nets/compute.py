@@ -9,9 +9,9 @@ import torch
 
 from yamame.errors import ConfigFieldError, check_range
 
-FEWEST_COMPILED_UPDATES = 3000
+MIN_COMPILED_UPDATES = 3000
 """Compiling costs 20-60 s and wins at most a third of an update: shorter runs do without (measured at popgym size)."""
-NARROWEST_BFLOAT16 = 128
+MIN_BFLOAT16 = 128
 """On a CPU narrower layers lose more by casting than bfloat16 products win."""
 
 
@@ -67,11 +67,11 @@ def resolve_compute(config: ComputeConfig, *, width: int, updates: int) -> Compu
     Raises `ConfigFieldError` for a device that is not there. A compiler that does not work costs one line on stderr.
     """
     device = _device(config)
-    narrow = device.type == "cpu" and width < NARROWEST_BFLOAT16
+    narrow = device.type == "cpu" and width < MIN_BFLOAT16
     wants_bfloat16 = config.dtype == "bfloat16" or (
         config.dtype == "auto" and supports_fast_bfloat16(device) and not narrow
     )
-    pays = updates >= FEWEST_COMPILED_UPDATES and (device.type == "cuda" or wants_bfloat16)
+    pays = updates >= MIN_COMPILED_UPDATES and (device.type == "cuda" or wants_bfloat16)
     return Compute(
         device=device,
         dtype=torch.bfloat16 if wants_bfloat16 else torch.float32,

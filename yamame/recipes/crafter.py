@@ -24,7 +24,7 @@ from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.crafter.config import CrafterConfig
 from yamame.presets import small_agent
@@ -46,7 +46,8 @@ def config(env: CrafterConfig = TASK) -> RunConfig:
         ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=ENV_STEPS // 2),
         replay=ReplayConfig(batch_size=12),
-        pace=PaceConfig(updates_per_env_step=0.02, round_env_steps=24 * min(env.horizon, 200)),
+        updates_per_env_step=0.02,
+        env_steps_per_iteration=24 * min(env.horizon, 200),
         eval=EvalConfig(interval_env_steps=ENV_STEPS // 10, trials=64),
     )
 

@@ -16,7 +16,7 @@ One who knows where key and door are earns 127.6 in those 500 steps, random acti
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.presets import small_agent
@@ -43,6 +43,6 @@ def config(env: DarkKeyToDoorConfig = TASK) -> RunConfig:
         ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=TRIALS // 2 * steps),
         replay=ReplayConfig(capacity_trajectories=10_000),
-        pace=PaceConfig(updates_per_env_step=UPDATES_PER_TRIAL / steps),
+        updates_per_env_step=UPDATES_PER_TRIAL / steps,
         eval=EvalConfig(interval_env_steps=480 * steps, trials=128),
     )

@@ -17,7 +17,7 @@ from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.half_cheetah_velocity import HalfCheetahVelocityConfig
 from yamame.presets import small_agent
@@ -31,7 +31,7 @@ def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunC
         num_envs=num_envs,
         env_steps=3_200_000,
         context_length=min(env.max_trial_steps, 16),
-        agent=small_agent(acting_gamma=0.96, discounts=(0.85,), head_width=128),
+        agent=small_agent(acting_gamma=0.96, gammas=(0.85,), head_width=128),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=10.0, n_step=5),
             policy_gradient=PolicyGradientLoss(critic_reduction="mean", entropy_coef=0.003),
@@ -43,8 +43,8 @@ def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunC
         ),
         exploration=EpsilonGreedy(anneal_env_steps=200_000, final_eps=0.0),
         replay=ReplayConfig(batch_size=32),
-        pace=PaceConfig(
-            updates_per_env_step=0.03, start_env_steps=num_envs * env.max_trial_steps, round_env_steps=num_envs * 100
-        ),
+        updates_per_env_step=0.03,
+        learning_starts=num_envs * env.max_trial_steps,
+        env_steps_per_iteration=num_envs * 100,
         eval=EvalConfig(interval_env_steps=192_000, trials=48, num_envs=num_envs),
     )

@@ -30,5 +30,6 @@ def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=5
         base,
         context_length=context,
         learner=replace(base.learner, td=TDLoss(reward_scale=1.0)),
-        pace=replace(base.pace, updates_per_env_step=2.0 / context, round_env_steps=base.num_envs * context),
+        updates_per_env_step=2.0 / context,
+        env_steps_per_iteration=base.num_envs * context,
     )

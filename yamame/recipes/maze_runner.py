@@ -27,7 +27,7 @@ from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.maze_runner import MazeRunnerConfig
 from yamame.presets import small_agent
@@ -36,7 +36,7 @@ TRIALS, UPDATES_PER_TRIAL = 5_000, 2.0
 """Length and pace of a run, in trials that last to the horizon."""
 REWIRED_TRIALS, REWIRED_UPDATES_PER_TRIAL = 10_000, 3.0
 """The same for rewired mazes, whose critics know for the first 9,000 updates hardly more than chance."""
-LONGEST_CONTEXT = 128
+MAX_CONTEXT = 128
 
 
 def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:  # noqa: B008
@@ -49,8 +49,8 @@ def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:  # noqa: B0
         env=env,
         num_envs=48,
         env_steps=trials * steps,
-        context_length=min(steps, LONGEST_CONTEXT),
-        agent=small_agent(acting_gamma=0.97, discounts=(0.8, 0.9, 0.95), token_shift=True),
+        context_length=min(steps, MAX_CONTEXT),
+        agent=small_agent(acting_gamma=0.97, gammas=(0.8, 0.9, 0.95), token_shift=True),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0),
             policy_gradient=_policy_gradient(env),
@@ -63,7 +63,7 @@ def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:  # noqa: B0
         ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=(trials if env.rewired else trials // 2) * steps),
         replay=ReplayConfig(capacity_trajectories=20_000),
-        pace=PaceConfig(updates_per_env_step=updates_per_trial / steps),
+        updates_per_env_step=updates_per_trial / steps,
         eval=EvalConfig(interval_env_steps=480 * steps, trials=128),
     )
 

@@ -14,9 +14,9 @@ narrower network of 2 layers instead of 3, fewer discounts, and a larger step si
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.envs.metaworld import MetaworldConfig
-from yamame.presets import LONGEST_CONTEXT, small_agent
+from yamame.presets import MAX_CONTEXT, small_agent
 
 TASK = MetaworldConfig(name="reach-v3", attempts=3, attempt_length=100)
 
@@ -28,10 +28,11 @@ def config(env: MetaworldConfig = TASK) -> RunConfig:
         env=env,
         num_envs=24,
         env_steps=400_000,
-        context_length=min(steps, LONGEST_CONTEXT),
-        agent=small_agent(acting_gamma=0.98, discounts=(0.9, 0.95), head_width=64),
+        context_length=min(steps, MAX_CONTEXT),
+        agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
         learner=LearnerConfig(td=TDLoss(reward_scale=10.0, n_step=5), learning_rate=5e-4, lr_warmup_updates=100),
         exploration=EpsilonGreedy(anneal_env_steps=150_000),
-        pace=PaceConfig(updates_per_env_step=0.02, round_env_steps=24 * min(steps, 300)),
+        updates_per_env_step=0.02,
+        env_steps_per_iteration=24 * min(steps, 300),
         eval=EvalConfig(interval_env_steps=50_000, trials=24, final_trials=48, num_envs=24),
     )

@@ -19,7 +19,7 @@ from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
 from yamame.presets import small_agent
@@ -35,7 +35,7 @@ def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:  
         env=env,
         num_envs=48,
         env_steps=TRIALS * steps,
-        agent=small_agent(acting_gamma=0.95, discounts=(0.8, 0.9, 0.93), head_width=64, token_shift=True),
+        agent=small_agent(acting_gamma=0.95, gammas=(0.8, 0.9, 0.93), head_width=64, token_shift=True),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0),
             policy_gradient=PolicyGradientLoss(entropy_coef=0.003),
@@ -48,6 +48,6 @@ def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:  
         ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=TRIALS // 2 * steps),
         replay=ReplayConfig(capacity_trajectories=15_000),
-        pace=PaceConfig(updates_per_env_step=UPDATES_PER_TRIAL / steps),
+        updates_per_env_step=UPDATES_PER_TRIAL / steps,
         eval=EvalConfig(interval_env_steps=480 * steps, trials=128),
     )

@@ -16,7 +16,7 @@ the other way again.
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import TMazeEpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
 from yamame.presets import small_agent
@@ -44,6 +44,6 @@ def tmaze(env: PassiveTMazeConfig | ActiveTMazeConfig) -> RunConfig:
         ),
         exploration=TMazeEpsilonGreedy(anneal_env_steps=320 * steps, final_eps=0.3, num_junction_steps=1),
         replay=ReplayConfig(capacity_trajectories=5000),
-        pace=PaceConfig(updates_per_env_step=1.4 / steps),
+        updates_per_env_step=1.4 / steps,
         eval=EvalConfig(interval_env_steps=48 * steps, trials=64, stop_return=0.995),
     )

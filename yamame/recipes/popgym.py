@@ -18,7 +18,7 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.popgym import PopgymConfig
 from yamame.presets import small_agent
@@ -43,7 +43,8 @@ def _memory(env: PopgymConfig) -> RunConfig:
             td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=1e-3, lr_warmup_updates=100
         ),
         exploration=EpsilonGreedy(anneal_env_steps=8_000),
-        pace=PaceConfig(updates_per_env_step=0.04, round_env_steps=24 * 52),
+        updates_per_env_step=0.04,
+        env_steps_per_iteration=24 * 52,
         eval=EvalConfig(interval_env_steps=2_500, trials=48, num_envs=24, stop_return=0.993),
     )
 
@@ -60,7 +61,7 @@ def _prediction(env: PopgymConfig) -> RunConfig:
         agent=replace(base.agent, acting_gamma=0.1, gammas=(0.5,)),
         learner=replace(base.learner, lr_decay_updates=5_000),
         exploration=EpsilonGreedy(anneal_env_steps=8_000, final_eps=0.5),
-        pace=replace(base.pace, updates_per_env_step=0.01),
+        updates_per_env_step=0.01,
         eval=replace(base.eval, interval_env_steps=50_000, trials=240),
     )
 
@@ -72,7 +73,7 @@ def _control(env: PopgymConfig) -> RunConfig:
         num_envs=24,
         env_steps=200_000,
         context_length=32,
-        agent=small_agent(acting_gamma=0.98, discounts=(0.9, 0.95), head_width=64),
+        agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=5),
             filtered_bc=FilteredBCLoss(weight=0.02),
@@ -81,7 +82,8 @@ def _control(env: PopgymConfig) -> RunConfig:
             tau=0.01,
         ),
         exploration=EpsilonGreedy(anneal_env_steps=30_000),
-        pace=PaceConfig(updates_per_env_step=0.08, round_env_steps=24 * 200),
+        updates_per_env_step=0.08,
+        env_steps_per_iteration=24 * 200,
         eval=EvalConfig(interval_env_steps=9_600, trials=48, num_envs=24, stop_return=0.84),
     )
 
@@ -100,6 +102,6 @@ def _balance(env: PopgymConfig) -> RunConfig:
         learner=replace(base.learner, filtered_bc=FilteredBCLoss(), lr_decay_updates=16_000),
         exploration=EpsilonGreedy(anneal_env_steps=120_000),
         replay=ReplayConfig(capacity_trajectories=4_000),
-        pace=replace(base.pace, updates_per_env_step=0.02),
+        updates_per_env_step=0.02,
         eval=replace(base.eval, interval_env_steps=57_600, trials=96, num_envs=96, stop_return=0.997),
     )

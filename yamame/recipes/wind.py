@@ -16,7 +16,7 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
-from yamame.config import EvalConfig, PaceConfig, RunConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.wind import WindConfig
 from yamame.presets import small_agent
@@ -34,7 +34,7 @@ def config(env: WindConfig = WindConfig()) -> RunConfig:  # noqa: B008
         num_envs=288,
         env_steps=RANDOM_ENV_STEPS + UPDATES * ENV_STEPS_PER_UPDATE,
         context_length=min(env.horizon, 16),
-        agent=small_agent(acting_gamma=0.98, discounts=(0.9, 0.95), head_width=64),
+        agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
         learner=LearnerConfig(
             td=TDLoss(reward_scale=200.0),
             filtered_bc=FilteredBCLoss(advantage_threshold=0.0),
@@ -46,6 +46,7 @@ def config(env: WindConfig = WindConfig()) -> RunConfig:  # noqa: B008
         ),
         exploration=EpsilonGreedy(anneal_env_steps=2 * RANDOM_ENV_STEPS),
         replay=ReplayConfig(batch_size=48, unrewarded_keep_prob=0.05),
-        pace=PaceConfig(updates_per_env_step=1 / ENV_STEPS_PER_UPDATE, start_env_steps=RANDOM_ENV_STEPS),
+        updates_per_env_step=1 / ENV_STEPS_PER_UPDATE,
+        learning_starts=RANDOM_ENV_STEPS,
         eval=EvalConfig(interval_env_steps=216_000, stop_return=57.0),
     )

@@ -17,7 +17,7 @@ from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_di
 from yamame.runs import read_config, read_metadata
 from yamame.tools.many.planned_run import name_of_folder
 
-MOST_DIFFERENCES = 2
+MAX_DIFFERENCES = 2
 """That a label spells out; of more it says how many there are."""
 Settings = dict[str, Any]
 """Path of a field -> its value, without those that say nothing."""
@@ -72,7 +72,7 @@ def _variants(base: RunConfig, aside: re.Pattern[str]) -> dict[str, Settings]:
 
 def _differences(base: Settings, other: Settings) -> str:
     apart = [path for path in {**base, **other} if base.get(path) != other.get(path)]
-    told = [f"{_short(path, apart)} {_value(other.get(path))}" for path in apart[:MOST_DIFFERENCES]]
+    told = [f"{_short(path, apart)} {_value(other.get(path))}" for path in apart[:MAX_DIFFERENCES]]
     more = len(apart) - len(told)
     return ", ".join(told) + (f" and {more} more" if more else "")
 

@@ -24,7 +24,7 @@ from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
 from yamame.config import RunConfig
 from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace, num_choices
-from yamame.data.goals import COMPLETED, INSTRUCTION_LEAF
+from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.data.packing import Window, pack
 from yamame.data.spaces import DEFAULT_KEY
 from yamame.data.step import EpisodeStep
@@ -190,7 +190,7 @@ FEW = 12
 
 def describe_observation(observation: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:
     """One observation, leaf by leaf; instructions and masks are told elsewhere."""
-    shown = {name: leaf for name, leaf in observation.items() if name not in (INSTRUCTION_LEAF, ACTION_MASK_KEY)}
+    shown = {name: leaf for name, leaf in observation.items() if name not in (INSTRUCTION_KEY, ACTION_MASK_KEY)}
     return "   ".join(_leaf(leaf) if name == DEFAULT_KEY else f"{name} {_leaf(leaf)}" for name, leaf in shown.items())
 
 
@@ -341,7 +341,7 @@ def _first_trial(
 
 def _instruction(env: EnvConfig, trajectory: Trajectory) -> tuple[tuple[str, ...], Int64[np.ndarray, "moments"]]:
     """The sub-goals for people to read, and how many of them were completed at each moment."""
-    shown: Shaped[np.ndarray, "moments slots goal"] | None = trajectory.observation.get(INSTRUCTION_LEAF)
+    shown: Shaped[np.ndarray, "moments slots goal"] | None = trajectory.observation.get(INSTRUCTION_KEY)
     if shown is None or trajectory.goals is None:
         return (), np.zeros(len(trajectory) + 1, np.int64)
     text = env.goal_text if isinstance(env, GoalEnvConfig) else _plain_text

@@ -15,7 +15,7 @@ from PIL import Image
 
 from yamame.algorithms.amago.policy import Policy
 from yamame.config import RunConfig
-from yamame.data.goals import COMPLETED, INSTRUCTION_LEAF
+from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.wrappers.instruction import GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.trials import TrialWrapper
@@ -25,7 +25,7 @@ from yamame.evaluate import EVALUATION_SEED, EvalResult, evaluate
 from yamame.runs import LATEST, load_agent, read_config
 
 Frame = UInt8[np.ndarray, "height width 3"]
-FASTEST_GIF = 50.0
+MAX_GIF = 50.0
 """Pictures per second; viewers slow down GIFs that ask for more."""
 
 
@@ -55,7 +55,7 @@ class GifWriter(VideoWriter):
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         super().__init__()
-        self._path, self._milliseconds = path, 1000 / min(frames_per_second, FASTEST_GIF)
+        self._path, self._milliseconds = path, 1000 / min(frames_per_second, MAX_GIF)
         self._images: list[Image.Image] = []
 
     def _add(self, image: Image.Image) -> None:
@@ -155,9 +155,9 @@ def record_video(
 
 def _describe(env: GoalEnvConfig, seen: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:
     """How far the instruction is followed; nothing where there is none."""
-    if INSTRUCTION_LEAF not in seen:
+    if INSTRUCTION_KEY not in seen:
         return ""
-    instruction = seen[INSTRUCTION_LEAF]
+    instruction = seen[INSTRUCTION_KEY]
     completed = int((instruction == COMPLETED).all(axis=1).sum())
     open_goals = [env.goal_text(goal) for goal in instruction if goal.min() >= 0]
     return f"{completed} done; " + ("now " + ", then ".join(open_goals) if open_goals else "that was all")

@@ -21,4 +21,4 @@ TINY: dict[str, Any] = {
 def fleet_config(collectors: int = 2, **changes: Any) -> RunConfig:
     """T-mazes of 4 steps, in rounds of 32."""
     config = settings_from_overrides(load_recipe("passive-tmaze"), [], {**TINY, **changes})
-    return replace(config, cluster="local", collectors=collectors)
+    return replace(config, ray=replace(config.ray, address="local", num_collectors=collectors))

@@ -86,10 +86,10 @@ def test_a_run_keeps_its_pace(tmp_path: Path, learners: int) -> None:
     summary = json.loads(out.splitlines()[-1])
     config = read_config(tmp_path / "run")
     assert 1000 <= summary["env_steps"] < 1000 + 4
-    assert summary["updates"] == config.pace.updates_due(env_steps=summary["env_steps"], updates=0) > 100
+    assert summary["updates"] == config.updates_due(env_steps=summary["env_steps"], updates=0) > 100
     lines = read_metrics(tmp_path / "run")
     for line in lines:
-        assert line["updates"] <= config.pace.updates_due(env_steps=int(line["env_steps"]), updates=0)
+        assert line["updates"] <= config.updates_due(env_steps=int(line["env_steps"]), updates=0)
     assert 1.0 <= max(line["collectors/num_ready"] for line in lines) <= 2.0  # one may be late on a busy machine
     assert {line["collectors/num_replaced"] for line in lines} == {0.0}
     assert any(line.get("collectors/policy_lag_updates_max", 0.0) > 0 for line in lines)

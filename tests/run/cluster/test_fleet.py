@@ -78,8 +78,8 @@ def agent_of(config: RunConfig) -> Agent:
 
 def config_with(**changes: Any) -> RunConfig:
     config = fleet_config(**{"env_steps": LONG, "env_steps_per_iteration": 80})
-    remote = replace(config.remote, timeout_seconds=5.0, **changes)
-    return replace(config, cluster="a Cluster", remote=remote, exploration=BilevelEpsilonGreedy())
+    ray = replace(config.ray, address="a Cluster", collect_timeout_seconds=5.0, **changes)
+    return replace(config, ray=ray, exploration=BilevelEpsilonGreedy())
 
 
 def collect_until(collectors: RayCollector, over: Callable[[], bool], seconds: float = 100.0) -> list[Trajectory]:
@@ -102,7 +102,7 @@ def has_made(collectors: RayCollector, env_steps: int) -> Callable[[], bool]:
 
 
 def all_ready(collectors: RayCollector) -> Callable[[], bool]:
-    return lambda: len(collectors.pool.ready) == collectors.config.collectors
+    return lambda: len(collectors.pool.ready) == collectors.config.ray.num_collectors
 
 
 def process_of(member: CollectorHandle) -> int:
@@ -182,7 +182,7 @@ def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
     cluster: Any, begin: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("yamame.distributed.ray.pool._ROOM_SECONDS", 1.0)
-    collectors = begin(replace(config_with(), collectors=4, num_envs=16))
+    collectors = begin(replace(config := config_with(), ray=replace(config.ray, num_collectors=4), num_envs=16))
     collect_until(collectors, lambda: len(collectors.pool.ready) == 2)
     later = time.monotonic() + 2.0
     collect_until(collectors, lambda: time.monotonic() > later)
@@ -209,7 +209,7 @@ def test_collectors_outlive_their_learner_and_serve_the_next(begin: Callable[...
     collect_until(second, all_ready(second), seconds=20.0)
     assert [process_of(member) for member in second.pool.members] == processes
     collect_until(second, has_made(second, 80))
-    other = begin(replace(config, collectors=1, num_envs=4), name="a-run-of-another")
+    other = begin(replace(config, ray=replace(config.ray, num_collectors=1), num_envs=4), name="a-run-of-another")
     assert other.pool.members[0].phase == "placing"
 
 

@@ -28,16 +28,16 @@ class ScriptedFleet:
         self.members = [CollectorHandle(index) for index in range(collectors)]
         for member in self.members:
             member.phase = "ready"
-        self.replaced = 0
+        self.num_replaced = 0
         self.handed_out: list[PolicyWeights] = []
         self.begun_as: list[str] = []
         self._answers: Results = []
         self.polls = 0
 
-    def begin(self, name: str) -> None:
+    def start(self, name: str) -> None:
         self.begun_as.append(name)
 
-    def hand_out(self, weights: PolicyWeights) -> None:
+    def publish_weights(self, weights: PolicyWeights) -> None:
         self.handed_out.append(weights)
 
     @property
@@ -45,13 +45,13 @@ class ScriptedFleet:
         return sorted(self.members, key=lambda member: len(member.calls))
 
     @property
-    def orders(self) -> Iterator[CollectRequest]:
+    def pending_requests(self) -> Iterator[CollectRequest]:
         return (order for member in self.members for order in member.pending_requests)
 
-    def send(self, member: CollectorHandle, order: CollectRequest) -> None:
+    def submit(self, member: CollectorHandle, order: CollectRequest) -> None:
         member.push_call(Call(None, order))
 
-    def answers(self, seconds: float) -> Results:
+    def poll(self, seconds: float) -> Results:
         self.polls += 1
         answers, self._answers = self._answers, []
         return answers
@@ -105,7 +105,7 @@ def agent(config: RunConfig) -> Agent:
 
 
 def begun(config: RunConfig, agent: Agent) -> tuple[RayCollector, ScriptedFleet]:
-    fleet = ScriptedFleet(config.collectors)
+    fleet = ScriptedFleet(config.ray.num_collectors)
     collectors = RayCollector(cast(CollectorPool, fleet), config.env.build(1, 0), config)
     collectors.publish(agent, version=0)
     return collectors, fleet
@@ -124,9 +124,9 @@ def test_every_collector_has_an_order_and_one_more_a_round_in_all(config: RunCon
     collectors, fleet = begun(config, agent)
     assert step(collectors) is None
     assert ordered(fleet) == [[5, 5], [5, 5]]
-    numbers = [order.request_id for order in fleet.orders]
+    numbers = [order.request_id for order in fleet.pending_requests]
     assert len(set(numbers)) == 4
-    assert all(order.deterministic for order in fleet.orders)
+    assert all(order.deterministic for order in fleet.pending_requests)
     assert collectors.env_steps == 0
 
 
@@ -170,7 +170,7 @@ def test_a_fast_collector_makes_up_for_a_slow_one(config: RunConfig, agent: Agen
 def test_never_more_is_ordered_than_so_many_rounds(agent: Agent) -> None:
     config = replace(fleet_config(**{"env_steps_per_iteration": 8}), env_steps=2_000)  # rounds of one vector step
     for rounds_behind, expected in ((1, [[1], [1]]), (2, [[1, 1], [1, 1]]), (9, [[1, 1], [1, 1]])):
-        collectors, fleet = begun(replace(config, remote=replace(config.remote, rounds_behind=rounds_behind)), agent)
+        collectors, fleet = begun(replace(config, ray=replace(config.ray, max_policy_lag=rounds_behind)), agent)
         step(collectors)
         assert ordered(fleet) == expected
 
@@ -194,7 +194,7 @@ def test_what_a_lost_collector_had_to_do_is_ordered_anew(config: RunConfig, agen
     fleet.lose(1)
     step(collectors)
     assert ordered(fleet) == [[5], [5]]
-    assert [order.request_id for order in fleet.orders] == [0, 2]
+    assert [order.request_id for order in fleet.pending_requests] == [0, 2]
 
 
 def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) -> None:
@@ -214,7 +214,7 @@ def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) 
     metrics = collectors.counts() | collectors.metrics()
     assert metrics["collectors/num_stale_dropped"] == 2.0
     assert metrics["collectors/policy_lag_updates_mean"] == 10.0  # 20 updates were made, the trial began after 10
-    assert {order.weight_sync for order in fleet.orders} == {1, 3, 4}
+    assert {order.weight_sync for order in fleet.pending_requests} == {1, 3, 4}
 
 
 def test_what_waits_to_be_taken_grows_old_too(config: RunConfig, agent: Agent) -> None:
@@ -245,8 +245,8 @@ def test_the_clock_is_of_all_learners(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(replace(config, num_learners=3, env_steps=600), agent)
     collectors.env_steps, collectors.remote_env_steps = 100, 200
     step(collectors)
-    assert {order.env_steps for order in fleet.orders} == {300}
-    assert sum(order.vector_steps for order in fleet.orders) * 4 == 80
+    assert {order.env_steps for order in fleet.pending_requests} == {300}
+    assert sum(order.vector_steps for order in fleet.pending_requests) * 4 == 80
     collectors.env_steps = 200  # a third of the run
     assert step(collectors) == []
 

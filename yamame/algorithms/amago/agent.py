@@ -33,7 +33,7 @@ SHORT_GAMMAS = (0.1, 0.9, 0.95, 0.97, 0.99, 0.995)
 """The authors' later default: a third of the cost of the long list."""
 
 
-_LARGEST_CHANGE = 10.0
+_MAX_CHANGE = 10.0
 """Deviations from the mean beyond which nothing is predicted, so that rare numbers do not rule the loss."""
 
 
@@ -142,7 +142,7 @@ class Agent(nn.Module):
         if self.world_model is None:
             return None
         target_delta_NO = self.world_model.normalizer(self._changes(features_NF, self.world_model.outputs))
-        return target_delta_NO.clamp(-_LARGEST_CHANGE, _LARGEST_CHANGE)
+        return target_delta_NO.clamp(-_MAX_CHANGE, _MAX_CHANGE)
 
     @torch.no_grad()
     def target_values(

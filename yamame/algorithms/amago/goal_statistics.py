@@ -14,7 +14,7 @@ _FIRST, _LATER = 1e-7, 1e-3
 """What a goal's first sighting sets its count to, and what each later one adds."""
 _UNSEEN = 1e-3
 _SHRINK_EVERY, _MAX_COUNT, _MAX_MIN_COUNT, _SHRINK_BY = 1000, 100.0, 1.0, 10.0
-_POWER, _LEAST_WEIGHT, _MOST_WEIGHT = 4, 1e-3, 1e5
+_POWER, _LEAST_WEIGHT, _MAX_WEIGHT = 4, 1e-3, 1e5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class GoalStatistics:
         """How rare goals are: `(-log10(count / sum of counts))^4`, between 1e-3 and 1e5."""
         counts = np.append(self.counts[statistic], _UNSEEN)
         share = counts[self._columns(_keys(goals))] / max(counts[:-1].sum(), _UNSEEN)
-        return np.clip(np.log10(share) ** _POWER, _LEAST_WEIGHT, _MOST_WEIGHT)
+        return np.clip(np.log10(share) ** _POWER, _LEAST_WEIGHT, _MAX_WEIGHT)
 
     def updated(self, goals: Shaped[np.ndarray, "M goal"]) -> "GoalStatistics":
         """After one more trajectory, which achieved these."""

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Shaped
 
 from yamame.algorithms.amago.goal_statistics import PER_STEP, PER_TRAJECTORY, GoalStatistics
-from yamame.data.goals import INSTRUCTION_LEAF, Goals, instruction_observations
+from yamame.data.goals import INSTRUCTION_KEY, Goals, instruction_observations
 from yamame.data.trajectory import Trajectory
 from yamame.errors import check_range
 
@@ -106,7 +106,7 @@ class Relabeler:
     shown, and its end where the new instruction is completed.
 
     A trajectory of several attempts has no single instruction and stays as it is, as one that completed its own does.
-    Differs from the authors' code, which ends a relabelled trajectory one step behind its last success: here as live.
+    Differs from the authors' code, which ends a relabeled trajectory one step behind its last success: here as live.
     """
 
     def __init__(self, config: RelabelConfig) -> None:
@@ -225,10 +225,10 @@ def relabel_trajectory(trajectory: Trajectory, goals: Goals) -> Trajectory:
     reward, success = np.zeros(length, np.float32), np.zeros(length, np.bool_)
     reward[completed] = 1.0
     success[-1:] = done
-    slots = trajectory.observation[INSTRUCTION_LEAF].shape[1]
+    slots = trajectory.observation[INSTRUCTION_KEY].shape[1]
     shown = instruction_observations(goals.instruction, slots=slots, hide_future_goals=goals.hide_future_goals)
     observation = {name: leaf[: length + 1] for name, leaf in trajectory.observation.items()}
-    observation[INSTRUCTION_LEAF] = shown[np.searchsorted(completed, np.arange(length + 1))]
+    observation[INSTRUCTION_KEY] = shown[np.searchsorted(completed, np.arange(length + 1))]
     kept = int(np.searchsorted(goals.achieved_step, length))
     return replace(
         trajectory,

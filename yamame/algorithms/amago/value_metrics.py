@@ -4,7 +4,7 @@ import torch
 
 from yamame.algorithms.amago.agent import Agent
 
-_MOST_DISCOUNTS = 6
+_MAX_DISCOUNTS = 6
 """Have metrics of their own."""
 
 
@@ -20,7 +20,7 @@ def value_metrics_by_gamma(agent: Agent, reward_scale: float) -> dict[str, float
     statistics = torch.stack([agent.popart.mean_G, agent.popart.std_G]) / reward_scale
     means, deviations = statistics.tolist()
     values: dict[str, float] = {}
-    for at in _evenly(len(discounts), _MOST_DISCOUNTS):
+    for at in _evenly(len(discounts), _MAX_DISCOUNTS):
         values[f"critic/td_target_mean_gamma_{discounts[at]:.6g}"] = means[at]
         values[f"critic/popart_std_gamma_{discounts[at]:.6g}"] = deviations[at]
     return values

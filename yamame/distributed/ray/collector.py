@@ -152,8 +152,8 @@ class RayCollector:
         return True
 
     def _give_orders(self, deterministic: bool) -> None:
-        each = self.config.num_envs // self.config.collectors
-        round_steps = -(-self.config.round_env_steps // self.config.num_envs)
+        each = self.config.num_envs // self.config.ray.num_collectors
+        round_steps = -(-self.config.resolved_env_steps_per_iteration // self.config.num_envs)
         wanted = self._wanted(each, round_steps)
         able = deque(member for member in self.pool.ready if len(member.calls) < _ORDERS_EACH)
         while able and wanted > 0:
@@ -177,7 +177,7 @@ class RayCollector:
             sum(order.vector_steps for order in self.pool.pending_requests)
             + sum(harvest.vector_steps for _, harvest in self._arrived)
         )
-        ahead = self.config.remote.rounds_behind * round_steps * self.config.num_envs
+        ahead = self.config.ray.max_policy_lag * round_steps * self.config.num_envs
         return min(ahead - self._credit, self._end - self.env_steps) - coming
 
     @property
@@ -192,21 +192,21 @@ class RayCollector:
             self._arrived.append((order, answer))
 
     def _is_full(self) -> bool:
-        each = self.config.num_envs // self.config.collectors
+        each = self.config.num_envs // self.config.ray.num_collectors
         arrived = sum(harvest.vector_steps for _, harvest in self._arrived) * each
         transitions = sum(harvest.env_steps for _, harvest in self._arrived)
         return self._credit + arrived >= self.config.num_envs or self.env_steps + transitions >= self._end
 
     def _take(self) -> list[tuple[int, Trajectory]]:
         """As many harvests as a vector step needs, in the order of their arrival."""
-        each, num_envs = self.config.num_envs // self.config.collectors, self.config.num_envs
+        each, num_envs = self.config.num_envs // self.config.ray.num_collectors, self.config.num_envs
         taken: list[tuple[int, Trajectory]] = []
         while self._arrived and (self._credit < num_envs):
             order, harvest = self._arrived.popleft()
             self._credit += harvest.vector_steps * each
             self.env_steps += harvest.env_steps
             self.faults.record_faults(harvest.faults, finished=harvest.num_finished, worked=harvest.env_steps > 0)
-            if self._refreshes - order.weight_sync > self.config.remote.rounds_behind:
+            if self._refreshes - order.weight_sync > self.config.ray.max_policy_lag:
                 self.pool_metrics.num_dropped += 1
                 continue
             self.pool_metrics.record_result(harvest, self._version)

@@ -54,12 +54,12 @@ def connect_ranks(config: RunConfig, ranks: DistributedContext) -> RayConnection
 
     Raises as `connect` does; all ranks call this together.
     """
-    cpus = config.collectors * config.remote.cpus_per_collector
-    begins = ranks.is_main or config.cluster != LOCAL
+    cpus = config.ray.num_collectors * config.ray.num_cpus_per_collector
+    begins = ranks.is_main or config.ray.address != LOCAL
     connection: RayConnection | None = None
     with ranks.propagate_failure():
         if begins:
-            connection = connect(config.cluster, cpus=cpus)
+            connection = connect(config.ray.address, cpus=cpus)
     first_address, authentication = ranks.broadcast_object(
         (connection.address if connection else "", os.environ.get(_AUTHENTICATION, ""))
     )

@@ -27,7 +27,7 @@ from yamame.types import Fault
 Phase = Literal["away", "placing", "preparing", "ready"]
 """No actor; one that waits for room in the cluster; one that builds its environments; one that works."""
 
-_LONGEST_PAUSE = 30.0
+_MAX_PAUSE = 30.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class CollectorHandle:
     def attach(self, actor: Any) -> None:
         """Fill the place; the actor's place in the cluster shows when it says hello."""
         self.actor, self.phase, self.location = actor, "placing", ""
-        self.push_call(Call(actor.hello.remote()))
+        self.push_call(Call(actor.ping.remote()))
 
     def push_call(self, call: Call) -> None:
         """Note what was asked of the actor."""
@@ -99,7 +99,7 @@ class CollectorHandle:
         self.kill(ray)
         pause = 2.0**self._losses_in_a_row - 1.0
         self._losses_in_a_row = min(self._losses_in_a_row + 1, 10)
-        self._away_until = time.monotonic() + min(pause, _LONGEST_PAUSE)
+        self._away_until = time.monotonic() + min(pause, _MAX_PAUSE)
 
     def kill(self, ray: Any) -> None:
         """Leave the place empty."""
@@ -140,7 +140,7 @@ class Heartbeat:
         while not self._closed.wait(seconds):
             for actor in self._actors:
                 with suppress(Exception):  # it may be gone; the fleet finds out
-                    actor.hello.remote()
+                    actor.ping.remote()
 
 
 NO_RESPONSE_TIMEOUT_SECONDS = 600.0
@@ -162,7 +162,7 @@ class CollectorPool:
 
     def __init__(self, config: RunConfig, connection: RayConnection, *, rank: int, restarts: int) -> None:
         self.config, self._connection, self._ray = config, connection, connection.ray
-        self.members = [CollectorHandle(index) for index in range(config.collectors)]
+        self.members = [CollectorHandle(index) for index in range(config.ray.num_collectors)]
         self.num_replaced = 0
         """Collectors that were lost."""
         self._rank, self._restarts, self._started = rank, restarts, 0
@@ -170,7 +170,7 @@ class CollectorPool:
         self._weights: Any = None
         self._silent_seconds = 0.0
         self._losses, self._room = RateLimitedPrinter(), RateLimitedPrinter(at_once=1)
-        self._keep_alive = Heartbeat(config.remote.keep_seconds) if connection.is_persistent else None
+        self._keep_alive = Heartbeat(config.ray.orphan_timeout_seconds) if connection.is_persistent else None
         self._remote_class = self._ray.remote(CollectorActor)
         self._config_in_store: Any = None
 
@@ -199,7 +199,7 @@ class CollectorPool:
 
     def submit(self, member: CollectorHandle, order: CollectRequest) -> None:
         """Give a collector that is `ready` something to do."""
-        member.push_call(Call(member.actor.work.remote(order, self._weights, self._learner), order))
+        member.push_call(Call(member.actor.collect.remote(order, self._weights, self._learner), order))
 
     def poll(self, seconds: float) -> Results:
         """What was done, once some of it is or so much time has passed; and look after those that do not answer.
@@ -239,21 +239,21 @@ class CollectorPool:
             ready, _ = self._ray.wait(list(first), num_returns=1, timeout=seconds)
         except (ConnectionError, self._ray.exceptions.RaySystemError) as problem:
             raise UserError(
-                f"--ray.address {self.config.cluster} is gone ({' '.join(str(problem).split())})"
+                f"--ray.address {self.config.ray.address} is gone ({' '.join(str(problem).split())})"
             ) from problem
         return [first[answer] for answer in ready]
 
     def _take(self, member: CollectorHandle) -> Results:
         call = member.pop_call()
         try:
-            answer = self._ray.get(call.answer, timeout=self.config.remote.timeout_seconds)
+            answer = self._ray.get(call.answer, timeout=self.config.ray.collect_timeout_seconds)
         except self._ray.exceptions.RayError as problem:
             self._lose(member, _why(problem))
             return []
         match answer:
             case CollectorInfo() if member.phase == "placing":
                 member.phase, member.location = "preparing", f"process {answer.pid} on {answer.host}"
-                member.push_call(Call(member.actor.prepare.remote(self._learner)))
+                member.push_call(Call(member.actor.setup.remote(self._learner)))
             case CollectorInfo():
                 member.phase = "ready"
             case CollectorFailure(traceback=""):
@@ -277,16 +277,16 @@ class CollectorPool:
         return [(call.order, Fault(kind="exception", message=message, traceback=failure.traceback))]
 
     def _look_after(self, member: CollectorHandle) -> None:
-        remote, waited = self.config.remote, member.waited
+        remote, waited = self.config.ray, member.waited
         match member.phase:
-            case "ready" if waited > remote.timeout_seconds:
+            case "ready" if waited > remote.collect_timeout_seconds:
                 self._lose(member, f"it has not answered for {waited:.0f} s (--ray.collect-timeout-seconds)")
-            case "preparing" if waited > remote.start_seconds:
+            case "preparing" if waited > remote.startup_timeout_seconds:
                 self._lose(member, f"it was not ready after {waited:.0f} s (--ray.startup-timeout-seconds)")
-            case "placing" if waited > min(_ROOM_SECONDS, remote.start_seconds):
+            case "placing" if waited > min(_ROOM_SECONDS, remote.startup_timeout_seconds):
                 if not self._has_room():
                     self._tell_of_room()
-                elif waited > remote.start_seconds:
+                elif waited > remote.startup_timeout_seconds:
                     self._lose(member, f"it did not begin in {waited:.0f} s (--ray.startup-timeout-seconds)")
 
     def _lose(self, member: CollectorHandle, why: str) -> None:
@@ -308,16 +308,16 @@ class CollectorPool:
 
     def _new_actor(self, index: int) -> Any:
         number, self._started = self._started, self._started + 1
-        remote, keep_seconds = self.config.remote, None
+        remote, keep_seconds = self.config.ray, None
         options = {
-            "num_cpus": remote.cpus_per_collector,
-            "num_gpus": remote.gpus_per_collector,
+            "num_cpus": remote.num_cpus_per_collector,
+            "num_gpus": remote.num_gpus_per_collector,
             "max_restarts": 0,
             "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
         }
         if self._connection.is_persistent:
-            keep_seconds = remote.keep_seconds
+            keep_seconds = remote.orphan_timeout_seconds
             name = f"{self._name}-{index}-{self._restarts}-{number}"
             options |= {"name": name, "namespace": NAMESPACE, "lifetime": "detached"}
         seed = (self._restarts, self._rank, index, number)
@@ -346,8 +346,11 @@ class CollectorPool:
 
     def _has_room(self) -> bool:
         """Whether the cluster has room for one collector more, on all its nodes together."""
-        left, remote = self._ray.available_resources(), self.config.remote
-        return left.get("CPU", 0.0) >= remote.cpus_per_collector and left.get("GPU", 0.0) >= remote.gpus_per_collector
+        left, remote = self._ray.available_resources(), self.config.ray
+        return (
+            left.get("CPU", 0.0) >= remote.num_cpus_per_collector
+            and left.get("GPU", 0.0) >= remote.num_gpus_per_collector
+        )
 
     def _tell_of_room(self) -> None:
         waiting = sum(member.phase == "placing" for member in self.members)
@@ -357,9 +360,9 @@ class CollectorPool:
         )
 
     def _needs(self) -> str:
-        remote = self.config.remote
-        gpus = f" and {remote.gpus_per_collector:g} GPUs" if remote.gpus_per_collector else ""
-        return f"{remote.cpus_per_collector:g} cores{gpus}"
+        remote = self.config.ray
+        gpus = f" and {remote.num_gpus_per_collector:g} GPUs" if remote.num_gpus_per_collector else ""
+        return f"{remote.num_cpus_per_collector:g} cores{gpus}"
 
     def _nobody_answers(self) -> UserError:
         return UserError(

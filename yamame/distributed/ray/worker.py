@@ -63,12 +63,12 @@ class CollectorWorker:
     """
 
     def __init__(self, config: RunConfig, *, seed: tuple[int, ...]) -> None:
-        num_envs = config.num_envs // config.collectors
+        num_envs = config.num_envs // config.ray.num_collectors
         acting, exploring, environments = np.random.SeedSequence(config.seed, spawn_key=seed).spawn(3)
-        trials = _placed(config.env, config.remote.cpus_per_collector).build(
+        trials = _placed(config.env, config.ray.num_cpus_per_collector).build(
             num_envs, int(environments.generate_state(1)[0])
         )
-        device = torch.device("cuda" if config.remote.gpus_per_collector else "cpu")
+        device = torch.device("cuda" if config.ray.num_gpus_per_collector else "cpu")
         self._agent = build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
         self._agent.to(device)
         generator = torch.Generator(device).manual_seed(int(acting.generate_state(1)[0]))
@@ -180,7 +180,7 @@ class CollectorActor:
 
     def _prepared(self) -> CollectorWorker:
         if self._collector is None:
-            torch.set_num_threads(max(1, int(self._config.remote.cpus_per_collector)))
+            torch.set_num_threads(max(1, int(self._config.ray.num_cpus_per_collector)))
             self._collector = CollectorWorker(self._config, seed=self._seed)
         return self._collector
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float32
 
-from yamame.data.goals import ACHIEVED_LEAF, DESIRED_LEAF
+from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
 from yamame.envs.crafter.goals import EXPANDED_GOALS, Goal, goal_text, instruction_text, parse_instruction
@@ -113,7 +113,7 @@ class CrafterConfig(GoalEnvConfig, SingleEnvConfig):
             return TrialWrapper(
                 self.make_vector_env(partial(make_crafter, self), num_envs, seed), horizon=self.horizon, attempts=1
             )
-        seen = replace(self, obs_keys=(*self.obs_keys, ACHIEVED_LEAF, DESIRED_LEAF)) if self.obs_keys else self
+        seen = replace(self, obs_keys=(*self.obs_keys, ACHIEVED_KEY, DESIRED_KEY)) if self.obs_keys else self
         placed = seen.make_vector_env(partial(make_crafter, self), num_envs, seed)
         return make_instruction_trials(placed, horizon=self.horizon, hide_future_goals=self.hide_future_goals)
 

@@ -8,11 +8,11 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int64
 
-from yamame.data.goals import ACHIEVED_LEAF, DESIRED_LEAF, NO_GOAL
+from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, NO_GOAL
 from yamame.envs.crafter.game import ACTIONS, CrafterGame
 from yamame.envs.crafter.goals import (
-    MOST_ACHIEVED,
-    MOST_ACHIEVED_EXPANDED,
+    MAX_ACHIEVED,
+    MAX_ACHIEVED_EXPANDED,
     WORDS,
     Goal,
     achieved_expanded_goals,
@@ -21,7 +21,7 @@ from yamame.envs.crafter.goals import (
 from yamame.envs.crafter.instructions import InstructionSampler
 from yamame.envs.crafter.views import FRAME_PIXELS, ObservationMode, observation_spaces, observe
 
-_LARGEST_SEED = 2**31 - 1
+_MAX_SEED = 2**31 - 1
 
 
 class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
@@ -51,13 +51,13 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         self._slots = slots
         self._view: ObservationMode = view
         self._expanded = expanded
-        self._most_achieved = MOST_ACHIEVED_EXPANDED if expanded else MOST_ACHIEVED
+        self._most_achieved = MAX_ACHIEVED_EXPANDED if expanded else MAX_ACHIEVED
         self._world_seed: int | None = None
         self._game = CrafterGame(draws=view != "textures")
         self.action_space = spaces.Discrete(len(ACTIONS))
         seen = observation_spaces(view)
         if instructions is not None:
-            seen |= {ACHIEVED_LEAF: _goal_space(self._most_achieved), DESIRED_LEAF: _goal_space(slots)}
+            seen |= {ACHIEVED_KEY: _goal_space(self._most_achieved), DESIRED_KEY: _goal_space(slots)}
         self.observation_space = spaces.Dict(seen)
 
     def reset(
@@ -66,7 +66,7 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         """As Gymnasium; a new task unless `options["new_task"]` is false."""
         super().reset(seed=seed)
         if self._world_seed is None or (options or {}).get("new_task", True):
-            self._world_seed = int(self.np_random.integers(_LARGEST_SEED))
+            self._world_seed = int(self.np_random.integers(_MAX_SEED))
             self.instruction = self._instructions.sample(self.np_random) if self._instructions else ()
         self._game.reset(self._world_seed)
         return self._observation([]), {"achievements": self._game.achievements}
@@ -100,8 +100,8 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         if self._instructions is None:
             return seen
         rows = {
-            ACHIEVED_LEAF: _goal_rows(achieved, self._most_achieved),
-            DESIRED_LEAF: _goal_rows(self.instruction, self._slots),
+            ACHIEVED_KEY: _goal_rows(achieved, self._most_achieved),
+            DESIRED_KEY: _goal_rows(self.instruction, self._slots),
         }
         return {**seen, **rows}
 

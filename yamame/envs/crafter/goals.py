@@ -144,5 +144,5 @@ def achieved_expanded_goals(put_stone: tuple[int, int] | None, beside: Collectio
     return [*goals, place_goal(*place)] if place else goals
 
 
-MOST_ACHIEVED, MOST_ACHIEVED_EXPANDED = 3, 6
+MAX_ACHIEVED, MAX_ACHIEVED_EXPANDED = 3, 6
 """Goals that one step can achieve, without and with those of expanded worlds."""

@@ -9,10 +9,10 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float32, Shaped, UInt8
 
 from yamame.data.goals import (
-    ACHIEVED_LEAF,
+    ACHIEVED_KEY,
     COMPLETED,
-    DESIRED_LEAF,
-    INSTRUCTION_LEAF,
+    DESIRED_KEY,
+    INSTRUCTION_KEY,
     TOLERANCE,
     instruction_observations,
     is_reached,
@@ -60,9 +60,9 @@ _STATE = ("_desired", "_displays", "_count", "_completed")
 
 
 class InstructionWrapper:
-    """`Environments` over others whose observation has the leaves `ACHIEVED_LEAF` and `DESIRED_LEAF`.
+    """`Environments` over others whose observation has the leaves `ACHIEVED_KEY` and `DESIRED_KEY`.
 
-    The agent sees `INSTRUCTION_LEAF` in place of these two. A transition earns 1 if the active sub-goal is among what
+    The agent sees `INSTRUCTION_KEY` in place of these two. A transition earns 1 if the active sub-goal is among what
     it achieved, and makes the next one active: at most one a step. The episode terminates when the last is completed,
     which is its success, or when the environment terminates it. The environment's own rewards are not used.
 
@@ -102,7 +102,7 @@ class InstructionWrapper:
         late = ~episode.is_transition
         if late.any():
             self._begin(late, episode.observation)
-        achieved = _as_rows(episode.observation[ACHIEVED_LEAF])
+        achieved = _as_rows(episode.observation[ACHIEVED_KEY])
         active = self._desired[self._rows, np.minimum(self._completed, self.slots - 1)]
         hit = is_reached(achieved, active[:, None], self.tolerance).any(axis=1)
         hit &= episode.is_transition & (self._completed < self._count)
@@ -145,21 +145,21 @@ class InstructionWrapper:
 
     def _begin(self, rows: Bool[np.ndarray, "E"], observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
         """Take over the instructions of episodes that begin."""
-        desired = _as_rows(observation[DESIRED_LEAF])
+        desired = _as_rows(observation[DESIRED_KEY])
         self._count = np.where(rows, num_sub_goals(desired), self._count)
         self._completed[rows] = 0
         for row in np.flatnonzero(rows):
             k = int(self._count[row])
             if k == 0:
-                raise UserError(f"environment {row} began an episode with an empty {DESIRED_LEAF}: give one sub-goal")
+                raise UserError(f"environment {row} began an episode with an empty {DESIRED_KEY}: give one sub-goal")
             self._desired[row] = desired[row]
             self._displays[row, : k + 1] = instruction_observations(
                 desired[row, :k], slots=self.slots, hide_future_goals=self.hide_future_goals
             )
 
     def _shown(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> dict[str, np.ndarray]:
-        seen = {name: leaf for name, leaf in observation.items() if name not in (ACHIEVED_LEAF, DESIRED_LEAF)}
-        return {**seen, INSTRUCTION_LEAF: self._displays[self._rows, self._completed]}
+        seen = {name: leaf for name, leaf in observation.items() if name not in (ACHIEVED_KEY, DESIRED_KEY)}
+        return {**seen, INSTRUCTION_KEY: self._displays[self._rows, self._completed]}
 
     def _rendered(self) -> RenderableVectorEnv:
         if not isinstance(self.environments, RenderableVectorEnv):
@@ -189,7 +189,7 @@ def make_trials(
 
 def is_goal_env(space: spaces.Space[Any]) -> bool:
     """Whether environments of this observation space announce goals."""
-    return isinstance(space, spaces.Dict) and ACHIEVED_LEAF in space.spaces and DESIRED_LEAF in space.spaces
+    return isinstance(space, spaces.Dict) and ACHIEVED_KEY in space.spaces and DESIRED_KEY in space.spaces
 
 
 def _as_rows(leaf: Float32[np.ndarray, "E ..."]) -> Float32[np.ndarray, "E rows goal"]:
@@ -201,16 +201,16 @@ def _desired_leaf(space: spaces.Space[Any]) -> spaces.Box:
     """The leaf of the instruction as rows. Raises `UserError` unless both leaves are as they have to be."""
     if not isinstance(space, spaces.Dict) or not is_goal_env(space):
         raise UserError(
-            f"the environment announces no goals: its observation must be a Dict with {ACHIEVED_LEAF!r} and "
-            f"{DESIRED_LEAF!r} in it"
+            f"the environment announces no goals: its observation must be a Dict with {ACHIEVED_KEY!r} and "
+            f"{DESIRED_KEY!r} in it"
         )
-    if INSTRUCTION_LEAF in space.spaces:
-        raise UserError(f"the observation has a leaf {INSTRUCTION_LEAF!r} of its own: rename it")
-    achieved, desired = (_box_of_goals(name, space.spaces[name]) for name in (ACHIEVED_LEAF, DESIRED_LEAF))
+    if INSTRUCTION_KEY in space.spaces:
+        raise UserError(f"the observation has a leaf {INSTRUCTION_KEY!r} of its own: rename it")
+    achieved, desired = (_box_of_goals(name, space.spaces[name]) for name in (ACHIEVED_KEY, DESIRED_KEY))
     if achieved.shape[-1] != desired.shape[-1]:
         raise UserError(
-            f"goals have {achieved.shape[-1]} numbers in {ACHIEVED_LEAF!r} and {desired.shape[-1]} in "
-            f"{DESIRED_LEAF!r}: make them equal"
+            f"goals have {achieved.shape[-1]} numbers in {ACHIEVED_KEY!r} and {desired.shape[-1]} in "
+            f"{DESIRED_KEY!r}: make them equal"
         )
     low, high = desired.low, desired.high
     return _box(low, high, desired) if low.ndim == 2 else _box(low[None], high[None], desired)
@@ -224,8 +224,8 @@ def _box_of_goals(name: str, leaf: spaces.Space[Any]) -> spaces.Box:
 
 def _shown_space(space: spaces.Space[Any], desired: spaces.Box) -> spaces.Space[Any]:
     assert isinstance(space, spaces.Dict)
-    seen = {name: leaf for name, leaf in space.spaces.items() if name not in (ACHIEVED_LEAF, DESIRED_LEAF)}
-    return spaces.Dict({**seen, INSTRUCTION_LEAF: _box(np.minimum(desired.low, COMPLETED), desired.high, desired)})
+    seen = {name: leaf for name, leaf in space.spaces.items() if name not in (ACHIEVED_KEY, DESIRED_KEY)}
+    return spaces.Dict({**seen, INSTRUCTION_KEY: _box(np.minimum(desired.low, COMPLETED), desired.high, desired)})
 
 
 def _box(low: Shaped[np.ndarray, "..."], high: Shaped[np.ndarray, "..."], like: spaces.Box) -> spaces.Box:

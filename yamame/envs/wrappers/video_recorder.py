@@ -14,7 +14,7 @@ Frame = UInt8[np.ndarray, "height width 3"]
 CaptionFn = Callable[[Mapping[str, Shaped[np.ndarray, "..."]]], str]
 """What one environment sees -> a text."""
 
-SMALLEST_SIDE = 320
+MIN_SIDE = 320
 """Pictures whose longer side is shorter are enlarged, each pixel to a square of pixels."""
 LINE_HEIGHT, FONT_SIZE, LETTER_WIDTH = 20, 14, 8
 DESCRIPTION_LINES = 3
@@ -82,16 +82,16 @@ class VideoRecorder:
         ]
         if self._describe:
             said = self._describe({name: leaf[0] for name, leaf in observation.items()})
-            wrapped = wrap(said, max(SMALLEST_SIDE, picture.shape[1]) // LETTER_WIDTH)[:DESCRIPTION_LINES]
+            wrapped = wrap(said, max(MIN_SIDE, picture.shape[1]) // LETTER_WIDTH)[:DESCRIPTION_LINES]
             lines += wrapped + [""] * (DESCRIPTION_LINES - len(wrapped))
         self._show(add_caption(picture, tuple(lines)))
 
 
 def add_caption(frame: Frame, lines: tuple[str, ...]) -> UInt8[np.ndarray, "larger_height larger_width 3"]:
     """A picture, enlarged where it is small, with lines of text below it."""
-    scale = -(-SMALLEST_SIDE // max(frame.shape[:2]))
+    scale = -(-MIN_SIDE // max(frame.shape[:2]))
     large = Image.fromarray(frame.repeat(scale, axis=0).repeat(scale, axis=1))
-    canvas = Image.new("RGB", (max(SMALLEST_SIDE, large.width), large.height + LINE_HEIGHT * len(lines) + 6), "black")
+    canvas = Image.new("RGB", (max(MIN_SIDE, large.width), large.height + LINE_HEIGHT * len(lines) + 6), "black")
     canvas.paste(large, ((canvas.width - large.width) // 2, 0))
     draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(FONT_SIZE)
     for number, line in enumerate(lines):

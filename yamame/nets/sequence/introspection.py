@@ -18,7 +18,7 @@ PROBE_POINTS = ("query", "key", "value", "after attention", "after feed-forward"
 """Where a block is looked into: its three projections, and the residual stream behind each of its two halves."""
 QUERY_CHUNK = 128
 """Queries that look at once, so that memory grows with the length and not with its square."""
-MOST_WEIGHTS = 1_000_000
+MAX_WEIGHTS = 1_000_000
 """Kept where nobody says how many of each token: all of them in short trials, a few megabytes in long ones."""
 
 
@@ -59,14 +59,14 @@ class SupportsExplain(Protocol):
     def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int | None) -> EncoderTrace:
         """`forward` of a batch that is one window without filling.
 
-        `keep` weights are told of each token; None: as many as `MOST_WEIGHTS` allows.
+        `keep` weights are told of each token; None: as many as `MAX_WEIGHTS` allows.
         """
         ...
 
 
 def max_kept_weights(tokens: int, *, heads: int) -> int:
     """Weights of each token that can be kept of so many heads in all."""
-    return max(16, MOST_WEIGHTS // (tokens * heads))
+    return max(16, MAX_WEIGHTS // (tokens * heads))
 
 
 def attend_with_weights(

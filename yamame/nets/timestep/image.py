@@ -12,9 +12,9 @@ from yamame.errors import check_range
 from yamame.nets.blocks import Activation, get_activation
 from yamame.nets.timestep.base import LeafEncoderConfig
 
-SMALLEST_IMAGE = 8
+MIN_IMAGE = 8
 """A picture has at least so many pixels along both sides; what is smaller is a grid or a vector."""
-_LARGEST_MAP = 7
+_MAX_MAP = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class ImageEncoderConfig(LeafEncoderConfig):
         """See the class."""
         if not (isinstance(leaf, spaces.Box) and leaf.dtype == np.uint8 and len(leaf.shape) == 3):
             return False
-        return not self.unsupported_reason(leaf) and min(_planes(leaf.shape)[1:]) >= SMALLEST_IMAGE
+        return not self.unsupported_reason(leaf) and min(_planes(leaf.shape)[1:]) >= MIN_IMAGE
 
     def unsupported_reason(self, leaf: Leaf) -> str:
         """Anything but a bounded Box of two or three dimensions."""
@@ -70,7 +70,7 @@ class ImageEncoder(nn.Module):
         self.range = max(float(leaf.high.max()) - self.low, 1e-6)
         self.activation = get_activation(activation)
         stages: list[_Stage] = []
-        while not stages or max(height, width) > _LARGEST_MAP:
+        while not stages or max(height, width) > _MAX_MAP:
             channels = config.channels[min(len(stages), len(config.channels) - 1)]
             stages.append(_Stage(depth, channels, config.num_residual_blocks, activation))
             depth, height, width = channels, -(-height // 2), -(-width // 2)

@@ -10,17 +10,17 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
-from yamame.data.goals import COMPLETED, INSTRUCTION_LEAF
+from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.data.spaces import Leaf
 from yamame.errors import check_range
 from yamame.nets.blocks import MLP, Activation, at_least_float32
 from yamame.nets.timestep.base import LeafEncoderConfig
-from yamame.nets.timestep.tokens import LARGEST_VOCABULARY, infer_vocabulary
+from yamame.nets.timestep.tokens import MAX_VOCABULARY, infer_vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionEncoderConfig(LeafEncoderConfig):
-    """Base of the configs of encoders of instructions: what `Instructed` environments show as `INSTRUCTION_LEAF`.
+    """Base of the configs of encoders of instructions: what `Instructed` environments show as `INSTRUCTION_KEY`.
 
     Sub-goals are the rows of such a leaf, `[slots, goal]`; its lower bound leaves room for rows of `COMPLETED`. Any
     other leaf that happens to have the name is left to the encoders of its space.
@@ -28,7 +28,7 @@ class InstructionEncoderConfig(LeafEncoderConfig):
 
     def matches(self, name: str, leaf: Leaf) -> bool:
         """See the class."""
-        if name != INSTRUCTION_LEAF or self.unsupported_reason(leaf):
+        if name != INSTRUCTION_KEY or self.unsupported_reason(leaf):
             return False
         return isinstance(leaf, spaces.Box) and bool((leaf.low <= COMPLETED).all())
 
@@ -115,7 +115,7 @@ class InstructionTokensConfig(InstructionEncoderConfig):
         """Anything but rows of integers of a bounded range."""
         known = infer_vocabulary(leaf)
         return super().unsupported_reason(leaf) or (
-            "" if known else f"does not hold integers of a range of at most {LARGEST_VOCABULARY}"
+            "" if known else f"does not hold integers of a range of at most {MAX_VOCABULARY}"
         )
 
     def build(self, leaf: Leaf, activation: Activation) -> "InstructionTokenEncoder":

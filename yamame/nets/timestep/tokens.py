@@ -14,7 +14,7 @@ from yamame.errors import check_range
 from yamame.nets.blocks import MLP, Activation
 from yamame.nets.timestep.base import LeafEncoderConfig
 
-LARGEST_VOCABULARY = 65_536
+MAX_VOCABULARY = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +47,10 @@ def infer_vocabulary(leaf: Leaf) -> Vocabulary | None:
 
 
 def _small(low: int, size: int) -> Vocabulary | None:
-    return Vocabulary(low=low, size=size) if size <= LARGEST_VOCABULARY else None
+    return Vocabulary(low=low, size=size) if size <= MAX_VOCABULARY else None
 
 
-MOST_ONE_HOT = 64
+MAX_ONE_HOT = 64
 """Categories of more values than that are embedded; of fewer, they enter as one-hot vectors."""
 
 
@@ -73,11 +73,11 @@ class TokenEncoderConfig(LeafEncoderConfig):
         """See the class."""
         if not isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) or self.unsupported_reason(leaf):
             return False
-        return len(stored_shape(leaf)) > 1 or max(num_choices(leaf)) > MOST_ONE_HOT
+        return len(stored_shape(leaf)) > 1 or max(num_choices(leaf)) > MAX_ONE_HOT
 
     def unsupported_reason(self, leaf: Leaf) -> str:
         """Anything but integers of a bounded range."""
-        return "" if infer_vocabulary(leaf) else f"does not hold integers of a range of at most {LARGEST_VOCABULARY}"
+        return "" if infer_vocabulary(leaf) else f"does not hold integers of a range of at most {MAX_VOCABULARY}"
 
     def build(self, leaf: Leaf, activation: Activation) -> "TokenEncoder":
         """The network for such tokens."""

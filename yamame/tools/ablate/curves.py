@@ -12,7 +12,7 @@ from yamame.config import RunConfig
 from yamame.metrics import EVAL_RETURN, EVAL_SUCCESS, read_metrics
 from yamame.tools.ablate.statistic import mean_over_seeds
 
-MOST_POINTS = 200
+MAX_POINTS = 200
 """On a curve; more would not be seen."""
 _OF_RESULT = {EVAL_RETURN: "return_mean", EVAL_SUCCESS: "success_rate"}
 """Metric -> what `result.json` calls it in the final evaluation."""
@@ -78,8 +78,8 @@ def mean_curve(runs: Sequence[RunCurve]) -> Curve | None:
     x = known[(known >= begin) & (known <= end)]
     if not len(x):
         return None
-    if len(x) > MOST_POINTS:
-        x = np.linspace(begin, end, MOST_POINTS)
+    if len(x) > MAX_POINTS:
+        x = np.linspace(begin, end, MAX_POINTS)
     mean, ci95 = mean_over_seeds(np.stack([np.interp(x, run.x, run.values) for run in runs]))
     return Curve(x=x, mean=mean, ci95=ci95, solved=all(run.solved for run in runs))
 

@@ -42,7 +42,7 @@ class EndToEndBench(BenchOptions):
         compute = resolve_run_compute(config)
         memory = PeakMemory(compute.device)
         for _ in range(self.warmup):
-            _shares_of_a_run(replace(config, env_steps=min(config.round_env_steps, config.env_steps)))
+            _shares_of_a_run(replace(config, env_steps=min(config.resolved_env_steps_per_iteration, config.env_steps)))
         with memory:
             runs = [_shares_of_a_run(config) for _ in range(self.repeats)]
         return BenchResult(

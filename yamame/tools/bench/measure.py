@@ -19,7 +19,7 @@ from yamame.algorithms.amago.agent import Agent
 from yamame.envs.vector.autotune import available_cores
 from yamame.nets.sequence.transformer import Transformer
 
-SHORTEST_REPEAT_SECONDS = 0.25
+MIN_REPEAT_SECONDS = 0.25
 """Quicker work is called several times a repeat, so that the clock and the scheduler weigh little."""
 PEAK_SECONDS = 0.5
 """How long each shape of a matrix product is tried."""
@@ -35,7 +35,7 @@ def synchronize(device: torch.device) -> None:
 
 def seconds_per_call(work: Callable[[], object], *, repeats: int, device: torch.device) -> list[float]:
     """One number for each repeat. Warm up before: the first calls ever may be slow."""
-    calls = max(1, math.ceil(SHORTEST_REPEAT_SECONDS / _seconds(work, 1, device)))
+    calls = max(1, math.ceil(MIN_REPEAT_SECONDS / _seconds(work, 1, device)))
     return [_seconds(work, calls, device) / calls for _ in range(repeats)]
 
 

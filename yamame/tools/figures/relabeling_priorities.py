@@ -50,7 +50,7 @@ class Priority:
 
     goal: tuple[float, ...]
     frequency: float
-    """Share of the trajectories that can be relabelled in which it was achieved."""
+    """Share of the trajectories that can be relabeled in which it was achieved."""
     by_rarity: float
     """Mean chance to be chosen, in those."""
     uniform: float
@@ -73,7 +73,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         trajectories, statistics, Relabeler(relabel), Relabeler(replace(relabel, importance_sampling=False))
     )
     if not found:
-        raise UserError(f"the replay of {run} holds nothing that could be relabelled: let it train longer")
+        raise UserError(f"the replay of {run} holds nothing that could be relabeled: let it train longer")
     shown = [found[at] for at in np.unique(np.linspace(0, len(found) - 1, min(options.goals, len(found))).astype(int))]
 
     places = np.arange(len(shown))
@@ -97,7 +97,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
 def priorities(
     trajectories: Sequence[Trajectory], statistics: GoalStatistics, by_rarity: Relabeler, uniform: Relabeler
 ) -> list[Priority]:
-    """Of all goals that were achieved in trajectories that can be relabelled, the commonest first."""
+    """Of all goals that were achieved in trajectories that can be relabeled, the commonest first."""
     chances: dict[tuple[float, ...], list[tuple[float, float]]] = {}
     usable = 0
     for trajectory in trajectories:

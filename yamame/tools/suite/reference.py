@@ -40,7 +40,7 @@ class Reference:
         """Whether both ends are what the paper standardized by, as far as figure 3 tells."""
         return self.worst_baseline is not None and self.paper is not None
 
-    def standardised(self, mmer: float) -> float | None:
+    def standardized(self, mmer: float) -> float | None:
         """Where a figure stands between the two ends, 0 to 1 (paper, section 4.1); None where an end is not known.
 
         It can lie outside: below what the worst baseline reached, or above the best that is published.

@@ -34,9 +34,9 @@ class EnvironmentResult:
         return sum(self.mmer.values()) / len(self.mmer)
 
     @property
-    def standardised(self) -> float | None:
+    def standardized(self) -> float | None:
         """Of the mean; see `Reference.standardized`."""
-        return self.reference.standardised(self.mean)
+        return self.reference.standardized(self.mean)
 
     def to_json(self) -> dict[str, Any]:
         """A row of the results."""
@@ -47,7 +47,7 @@ class EnvironmentResult:
             "env_steps": self.env_steps,
             "mmer": [self.mmer[seed] for seed in sorted(self.mmer)],
             "mmer_mean": self.mean,
-            "standardized": self.standardised,
+            "standardized": self.standardized,
             "standardized_is_exact": reference.is_exact,
             "paper": reference.paper,
             "best_baseline": reference.best_baseline,
@@ -70,12 +70,12 @@ class SuiteResults:
         return aggregate([list(each.mmer.values()) for each in self.environments])
 
     @property
-    def standardised(self) -> Aggregate | None:
+    def standardized(self) -> Aggregate | None:
         """Over their standardized scores, where there are some."""
         scores = (
-            [each.reference.standardised(mmer) for mmer in each.mmer.values()]
+            [each.reference.standardized(mmer) for mmer in each.mmer.values()]
             for each in self.environments
-            if each.standardised is not None
+            if each.standardized is not None
         )
         return aggregate([[score for score in of_seeds if score is not None] for of_seeds in scores])
 
@@ -85,7 +85,7 @@ class SuiteResults:
             "environments": [each.to_json() for each in self.environments],
             "num_unfinished": self.unfinished,
             "raw": self.raw.to_json() if self.raw else None,
-            "standardized": self.standardised.to_json() if self.standardised else None,
+            "standardized": self.standardized.to_json() if self.standardized else None,
         }
 
 

@@ -34,12 +34,12 @@ def markdown(results: SuiteResults) -> str:
 
 
 def _cells(result: EnvironmentResult) -> tuple[str, ...]:
-    reference, score = result.reference, number(result.standardised)
+    reference, score = result.reference, number(result.standardized)
     return (
         result.name,
         str(len(result.mmer)),
         number(result.mean),
-        score if reference.is_exact or result.standardised is None else f"~{score}",
+        score if reference.is_exact or result.standardized is None else f"~{score}",
         number(reference.paper),
         number(reference.best_baseline),
         number(reference.gru),
@@ -49,7 +49,7 @@ def _cells(result: EnvironmentResult) -> tuple[str, ...]:
 
 def _notes(results: SuiteResults) -> Iterator[str]:
     yield _aggregate_line("MMER", results.raw)
-    yield _aggregate_line("Standardized", results.standardised)
+    yield _aggregate_line("Standardized", results.standardized)
     published = {(each.scale, each.statistic): each for each in published_summaries()}
     for name, scale in (("MMER", "unstandardized"), ("standardized", "standardized")):
         of_all = published[scale, "mean"]

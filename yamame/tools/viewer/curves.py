@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from yamame.errors import UserError
 from yamame.metrics import METRIC_DESCRIPTIONS
-from yamame.tools.viewer.metric_table import AXES, MOST_KEYS, MetricTableCache
+from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTableCache
 from yamame.tools.viewer.run_index import RunIndex
 from yamame.tools.viewer.selection import SelectedRun, Selection, Series, select
 from yamame.tools.viewer.summary import SummaryCache
@@ -232,8 +232,8 @@ def _student(count: np.ndarray) -> Numbers:
 
 
 BAND_POINTS = 200
-USUAL_POINTS, LEAST_POINTS, MOST_POINTS = 400.0, 10.0, 2000.0
-LARGEST_SMOOTHING = 0.5
+USUAL_POINTS, MIN_POINTS, MAX_POINTS = 400.0, 10.0, 2000.0
+MAX_SMOOTHING = 0.5
 _DIGITS = 6
 
 
@@ -260,8 +260,8 @@ def routes(catalogue: RunIndex) -> list[Route]:
 
     def curves(request: Request) -> Response:
         selection = chosen(request)
-        axis, smoothing = _axis(request), _number(request, "smoothing", 0.0, 0.0, LARGEST_SMOOTHING)
-        points = int(_number(request, "points", USUAL_POINTS, LEAST_POINTS, MOST_POINTS))
+        axis, smoothing = _axis(request), _number(request, "smoothing", 0.0, 0.0, MAX_SMOOTHING)
+        points = int(_number(request, "points", USUAL_POINTS, MIN_POINTS, MAX_POINTS))
         lines = selection.lines(grouped=_flag(request, "grouped"))
         with np.errstate(all="ignore"):  # files may hold any numbers
             drawn = {
@@ -358,7 +358,7 @@ def _list(request: Request, name: str) -> list[str]:
 
 def _keys(request: Request) -> list[str]:
     """`key=A&key=B`: metrics may have commas in their names."""
-    return request.query_params.getlist("key")[:MOST_KEYS]
+    return request.query_params.getlist("key")[:MAX_KEYS]
 
 
 def _flag(request: Request, name: str) -> bool:

@@ -18,7 +18,7 @@ from yamame.tools.viewer.safe_files import Signature, UnreadableError, file_sign
 
 AXES = ("env_steps", "updates", "wall_seconds")
 """What every line counts."""
-LONGEST_LINE = 1 << 20
+MAX_LINE = 1 << 20
 """Bytes; a longer line is passed over."""
 TAIL_BYTES = 16 << 10
 
@@ -28,7 +28,7 @@ def parse_line(line: bytes) -> dict[str, float] | None:
 
     What is no number is left out.
     """
-    if len(line) > LONGEST_LINE:
+    if len(line) > MAX_LINE:
         return None
     try:
         parsed = json.loads(line)
@@ -69,10 +69,10 @@ def _number(value: int | None) -> float:
         return math.nan
 
 
-MOST_NUMBERS = 8_000_000
+MAX_NUMBERS = 8_000_000
 """Of one run in memory; where a file holds more, every second, fourth, ... line is kept."""
-MOST_KEYS = 500
-LONGEST_KEY = 200
+MAX_KEYS = 500
+MAX_KEY = 200
 READ_BYTES = 4 << 20
 MARK_BYTES = 64
 
@@ -116,11 +116,11 @@ class _Content:
             if len(column) < row:
                 column.extend([math.nan] * (row - len(column)))
             column.append(value)
-        if (row + 1) * (len(AXES) + len(self.values)) >= MOST_NUMBERS:
+        if (row + 1) * (len(AXES) + len(self.values)) >= MAX_NUMBERS:
             self._thin()
 
     def _new_column(self, key: str) -> array | None:
-        if len(self.values) == MOST_KEYS or len(key) > LONGEST_KEY or not key.isprintable():
+        if len(self.values) == MAX_KEYS or len(key) > MAX_KEY or not key.isprintable():
             self.further_keys = True
             return None
         return self.values.setdefault(key, array("d"))
@@ -174,7 +174,7 @@ class MetricTable:
             if content.stride > 1:
                 warnings.append(f"of very many lines, one in {content.stride} is shown")
             if content.further_keys:
-                warnings.append(f"some metrics are not shown: more than {MOST_KEYS}, or no names to print")
+                warnings.append(f"some metrics are not shown: more than {MAX_KEYS}, or no names to print")
             return warnings
 
     def refresh(self) -> None:

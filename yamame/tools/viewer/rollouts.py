@@ -150,7 +150,7 @@ class _Wish:
             which=checkpoint if checkpoint in ("latest", "best") else str(checkpoints[checkpoint]),
             folder=checkpoints[checkpoint],
             seed=int(seed),
-            instruction=query.get("instruction", "").strip()[:_LONGEST_INSTRUCTION],
+            instruction=query.get("instruction", "").strip()[:_MAX_INSTRUCTION],
             deterministic=_MANNERS[manner],
         )
 
@@ -160,7 +160,7 @@ class _Wish:
 
 
 _MANNERS = {"": None, "likely": True, "sample": False}
-_LONGEST_INSTRUCTION = 500
+_MAX_INSTRUCTION = 500
 
 
 def _run(catalogue: RunIndex, request: Request) -> Path:

@@ -13,7 +13,7 @@ from yamame.tools.viewer.safe_files import printable
 
 MAX_DEPTH = 4
 """Folders between a root and a run in it."""
-MOST_FOLDERS = 20_000
+MAX_FOLDERS = 20_000
 """Looked into at once; what lies beyond is not found, and the page says so."""
 FRESH_SECONDS = 2.5
 """So long the same list is given again."""
@@ -103,8 +103,8 @@ def _runs_below(root: Path, warnings: list[str]) -> Iterator[Path]:
     while waiting:
         folder, depth = waiting.pop()
         looked_into += 1
-        if looked_into > MOST_FOLDERS:
-            warnings.append(f"{printable(root.name)} has more than {MOST_FOLDERS:,} folders: the rest is not shown")
+        if looked_into > MAX_FOLDERS:
+            warnings.append(f"{printable(root.name)} has more than {MAX_FOLDERS:,} folders: the rest is not shown")
             return
         try:
             with os.scandir(folder) as listing:

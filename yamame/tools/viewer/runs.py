@@ -15,8 +15,8 @@ from yamame.tools.viewer.run_index import RunIndex
 from yamame.tools.viewer.safe_files import UnreadableError, printable, read_json
 from yamame.tools.viewer.summary import SummaryCache
 
-LONGEST_VALUE = 300
-MOST_ROWS = 2000
+MAX_VALUE = 300
+MAX_ROWS = 2000
 _MISSING = "–"
 
 
@@ -33,8 +33,8 @@ def diff_configs(configs: Sequence[Mapping[str, Any]]) -> tuple[list[Difference]
     """Fields that differ, in the order of the configs, and how many do not. `UserError` for more than can be told."""
     leaves = [_leaves(config) for config in configs]
     fields = list(dict.fromkeys(field for of_config in leaves for field in of_config))
-    if len(fields) > MOST_ROWS:
-        raise UserError(f"these configs have {len(fields):,} fields: more than {MOST_ROWS:,} are not compared")
+    if len(fields) > MAX_ROWS:
+        raise UserError(f"these configs have {len(fields):,} fields: more than {MAX_ROWS:,} are not compared")
     rows = [Difference(field=field, values=[found.get(field, _MISSING) for found in leaves]) for field in fields]
     differing = [row for row in rows if len(set(row.values)) > 1]
     return differing, len(rows) - len(differing)
@@ -52,11 +52,11 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, str]:
                 text = json.dumps(value)
             except RecursionError as problem:
                 raise UnreadableError("a config is nested too deeply to compare it") from problem
-            found[printable(path)] = text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+            found[printable(path)] = text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + "…"
     return found
 
 
-MOST_COMPARED = 8
+MAX_COMPARED = 8
 
 
 def routes(catalogue: RunIndex) -> list[Route]:
@@ -70,8 +70,8 @@ def routes(catalogue: RunIndex) -> list[Route]:
 
     def difference(request: Request) -> Response:
         run_ids = [run_id for run_id in request.query_params.get("runs", "").split(",") if run_id]
-        if not 2 <= len(run_ids) <= MOST_COMPARED:
-            raise UserError(f"choose from 2 to {MOST_COMPARED} runs to compare")
+        if not 2 <= len(run_ids) <= MAX_COMPARED:
+            raise UserError(f"choose from 2 to {MAX_COMPARED} runs to compare")
         entries = [catalogue.entry(run_id) for run_id in run_ids]
         configs = []
         for entry in entries:

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-LARGEST_JSON = 4 << 20
+MAX_JSON = 4 << 20
 """Bytes; a larger file is not read."""
 
 Signature = tuple[int, int, int]
@@ -49,13 +49,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is no file. `UnreadableError` for anything that is not one."""
     try:
         with open_regular_file(path) as file:
-            content = file.read(LARGEST_JSON + 1)
+            content = file.read(MAX_JSON + 1)
     except FileNotFoundError:
         return None
     except OSError as problem:
         raise UnreadableError(f"{path.name} cannot be read ({problem.strerror})") from problem
-    if len(content) > LARGEST_JSON:
-        raise UnreadableError(f"{path.name} is larger than {LARGEST_JSON >> 20} MiB: not read")
+    if len(content) > MAX_JSON:
+        raise UnreadableError(f"{path.name} is larger than {MAX_JSON >> 20} MiB: not read")
     try:
         found = json.loads(content)
     except RecursionError as problem:

@@ -11,7 +11,7 @@ from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnknownRunError
 from yamame.tools.viewer.safe_files import UnreadableError
 from yamame.tools.viewer.summary import RunSummary, SummaryCache
 
-MOST_RUNS = 500
+MAX_RUNS = 500
 _SEPARATORS = " -_/.="
 
 
@@ -61,10 +61,10 @@ class Selection:
 def select(catalogue: RunIndex, summaries: SummaryCache, cache: MetricTableCache, run_ids: Sequence[str]) -> Selection:
     """The runs of these names; one that has gone or cannot be read is a problem, not an error.
 
-    Raises `UserError` for more than `MOST_RUNS`.
+    Raises `UserError` for more than `MAX_RUNS`.
     """
-    if len(run_ids) > MOST_RUNS:
-        raise UserError(f"choose at most {MOST_RUNS} runs at once")
+    if len(run_ids) > MAX_RUNS:
+        raise UserError(f"choose at most {MAX_RUNS} runs at once")
     chosen: list[SelectedRun] = []
     warnings: list[str] = []
     entries: list[RunEntry] = []

@@ -20,7 +20,7 @@ KILLED_REASON = "its process ended without a word: killed, or the machine went d
 IGNORED_FIELDS = ("seed",)
 """Fields of a config in which runs of one group may differ."""
 _FILES = (CONFIG, METADATA, RESULT, STATUS, METRICS, LOCK)
-_LONGEST_TEXT = 500
+_MAX_TEXT = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,4 +207,4 @@ def _number(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    return printable(value[:_LONGEST_TEXT]) if isinstance(value, str) else ""
+    return printable(value[:_MAX_TEXT]) if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""Filtered behaviour cloning: imitate what turned out better than the policy."""
+"""Filtered behavior cloning: imitate what turned out better than the policy."""
 
 from dataclasses import dataclass
 
