@@ -19,25 +19,25 @@ class CountingEnv(gymnasium.Env[np.ndarray, int]):
         self.action_space = spaces.Discrete(2)
         self.seeds: list[int | None] = []
         self.options: list[Any] = []
-        self.task_name, self.episode, self.count = -1, 0, 0
+        self.task, self.episode, self.count = -1, 0, 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
         self.seeds.append(seed)
         self.options.append(options)
         if (options or {}).get("new_task", True):
-            self.task_name, self.episode = int(self.np_random.integers(100)), -1
+            self.task, self.episode = int(self.np_random.integers(100)), -1
         self.episode, self.count = self.episode + 1, 0
         return self._observe(), {}
 
     def step(self, action: int) -> Any:
         self.count += 1
-        ended, even = self.count == 2 + self.task_name % 3, self.task_name % 2 == 0
+        ended, even = self.count == 2 + self.task % 3, self.task % 2 == 0
         info = {"success": even} if ended else {}
         return self._observe(), float(self.count + 10 * action), ended and even, ended and not even, info
 
     def _observe(self) -> np.ndarray:
-        return np.array([self.task_name, self.episode, self.count], np.float32)
+        return np.array([self.task, self.episode, self.count], np.float32)
 
 
 class OpaqueVectorEnv(VectorEnv):

@@ -41,7 +41,7 @@ class Dial(gymnasium.Env[dict[str, Any], np.ndarray]):
     made: ClassVar[list["Dial"]] = []
 
     def __init__(self) -> None:
-        self.sample_task: list[bool] = []
+        self.new_task: list[bool] = []
         self.made.append(self)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -49,7 +49,7 @@ class Dial(gymnasium.Env[dict[str, Any], np.ndarray]):
         assert options is not None
         if options["new_task"]:
             self.hidden = self.np_random.uniform(-2.0, 2.0)
-        self.sample_task.append(options["new_task"])
+        self.new_task.append(options["new_task"])
         self.time = 0
         return self._observe(np.zeros(2)), {}
 
@@ -144,8 +144,8 @@ def test_continuous_actions_and_nested_observations(dial: yamame.Run) -> None:
     assert (dial.result["env_steps"], len(dial.result["return_per_attempt"])) == (120, 2)
     assert dial.result["success_rate"] is None
     for environment in Dial.made:
-        assert environment.sample_task == [attempt % 2 == 0 for attempt in range(len(environment.sample_task))]
-    assert sum(len(environment.sample_task) for environment in Dial.made) >= 40
+        assert environment.new_task == [attempt % 2 == 0 for attempt in range(len(environment.new_task))]
+    assert sum(len(environment.new_task) for environment in Dial.made) >= 40
 
 
 def test_a_function_whose_environment_names_its_horizon() -> None:

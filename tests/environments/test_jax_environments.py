@@ -246,7 +246,7 @@ def test_random_actions_reach_every_kind_of_goal_behind_every_kind_of_rule():
     room = XLandEnv(size=4, view=3, objects=3, rules=1, attempt_length=400)
     environments = JaxVectorEnv(room, 400, seed=0)
     environments.reset(all_rows(environments), all_rows(environments))
-    task = jax.device_get(environments._rows.task_name)
+    task = jax.device_get(environments._rows.task)
     solved = np.zeros(400, np.bool_)
     for action in actions_for(environments, 400):
         solved |= environments.step(action).success & ~solved

@@ -52,7 +52,7 @@ def play(*steps: str, horizon: int = 100, attempts: int | None) -> tuple[list[di
         step = trials.step(np.zeros(trials.num_envs, np.int64))
         flags = {
             name: "".join(".X"[int(flag)] for flag in getattr(step, name))
-            for name in ("terminated", "truncated", "episode_start", "live")
+            for name in ("terminated", "truncated", "episode_start", "is_transition")
         }
         seen, final = (obs["observation"][:, 0].tolist() for obs in (step.observation, step.final_observation))
         said.append({**flags, "seen": seen, "final": final, "reward": step.reward.tolist()})
@@ -115,7 +115,7 @@ def test_rows_have_their_own_clocks():
 
 def test_rows_that_are_not_live_cost_no_time_and_begin_an_attempt():
     said, _ = play("T", "L", ".", ".", horizon=2, attempts=1)
-    assert column(said, "live") == ["X", ".", "X", "X"]
+    assert column(said, "is_transition") == ["X", ".", "X", "X"]
     assert column(said, "episode_start") == ["X", "X", ".", "X"]
     assert column(said, "truncated") == [".", ".", ".", "X"]
 

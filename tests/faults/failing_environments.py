@@ -40,7 +40,7 @@ class _Failing(gymnasium.Env[np.ndarray, int]):
     def __init__(self, plan: FailingEnv) -> None:
         self.plan = plan
         self.unlucky = False
-        self.task_name = self.attempt = self.time = -1
+        self.task = self.attempt = self.time = -1
         self.steps = self.resets = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -49,7 +49,7 @@ class _Failing(gymnasium.Env[np.ndarray, int]):
         self.resets += 1
         self.attempt, self.time = self.attempt + 1, 0
         if (options or {}).get("new_task", True):
-            self.task_name, self.attempt = int(self.np_random.integers(1000)), 0
+            self.task, self.attempt = int(self.np_random.integers(1000)), 0
         if self.plan.fault == "raise_in_reset" and self.resets == self.plan.at and self._falls_due():
             raise RuntimeError("no level was found")
         if self.plan.fault == "nan_in_reset" and self.resets == self.plan.at and self._falls_due():
@@ -85,7 +85,7 @@ class _Failing(gymnasium.Env[np.ndarray, int]):
             raise OSError("the window is gone")
 
     def _observe(self) -> np.ndarray:
-        return np.array([self.task_name, self.attempt, self.time], np.float32)
+        return np.array([self.task, self.attempt, self.time], np.float32)
 
     def _falls_due(self) -> bool:
         if not self.unlucky or (self.plan.marks / "failed").exists():
@@ -130,7 +130,7 @@ class FailingVectorEnv(VectorEnv):
         self.single_action_space = _Failing.action_space
         self.observation_space = batch_space(self.single_observation_space, 3)
         self.action_space = batch_space(self.single_action_space, 3)
-        self.task_name, self.attempt, self.time = np.full(3, -1), np.zeros(3, int), np.zeros(3, int)
+        self.task, self.attempt, self.time = np.full(3, -1), np.zeros(3, int), np.zeros(3, int)
         self.steps = self.resets = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -167,14 +167,14 @@ class FailingVectorEnv(VectorEnv):
         return observation, reward, np.zeros(3, np.bool_), ended, info
 
     def _begin(self, rows: np.ndarray, new_task: Any) -> None:
-        new = rows & (np.broadcast_to(new_task, 3) | (self.task_name < 0))
+        new = rows & (np.broadcast_to(new_task, 3) | (self.task < 0))
         self.attempt[rows] += 1
         self.attempt[new] = 0
-        self.task_name[new] = self.np_random.integers(1000, size=new.sum())
+        self.task[new] = self.np_random.integers(1000, size=new.sum())
         self.time[rows] = 0
 
     def _observe(self) -> np.ndarray:
-        return np.stack([self.task_name, self.attempt, self.time], axis=1).astype(np.float32)
+        return np.stack([self.task, self.attempt, self.time], axis=1).astype(np.float32)
 
 
 class UnreliableRecall(gymnasium.Env[np.ndarray, int]):

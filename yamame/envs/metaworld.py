@@ -45,7 +45,7 @@ class MetaworldEnv(gymnasium.Env[_Observation, _Action]):
     def __init__(self, tasks: Sequence[Any], *, attempt_length: int = MAX_ATTEMPT) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (40,), np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
-        self.task_name: Any = None
+        self.task: Any = None
         """Meta-World's record of the task; None before the first reset."""
         self._tasks = tasks
         self._attempt_length = attempt_length
@@ -57,7 +57,7 @@ class MetaworldEnv(gymnasium.Env[_Observation, _Action]):
     ) -> tuple[_Observation, dict[str, Any]]:
         """As Gymnasium: begins an attempt."""
         super().reset(seed=seed)
-        if self.task_name is None or (options or {}).get("new_task", True):
+        if self.task is None or (options or {}).get("new_task", True):
             self._begin_task(self._tasks[int(self.np_random.integers(len(self._tasks)))])
         self._time = 0
         seen, _ = self._simulator.reset()
@@ -76,10 +76,10 @@ class MetaworldEnv(gymnasium.Env[_Observation, _Action]):
             self._simulator.close()
 
     def _begin_task(self, task: Any) -> None:
-        if self.task_name is None or task.env_name != self.task_name.env_name:
+        if self.task is None or task.env_name != self.task.env_name:
             self.close()
             self._simulator = _metaworld().ALL_V3_ENVIRONMENTS[task.env_name]()
-        self.task_name = task
+        self.task = task
         self._simulator.set_task(task)
 
 

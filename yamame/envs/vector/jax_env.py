@@ -69,7 +69,7 @@ class JaxEnvState(NamedTuple):
     """Everything about E environments, on the device."""
 
     key: jax.Array
-    task_name: Any
+    task: Any
     state: Any
     observation: Any
 
@@ -148,7 +148,7 @@ def _begin(environment: JaxEnv, key_E: jax.Array) -> JaxEnvState:
 def _reset(environment: JaxEnv, rows: JaxEnvState, mask_E: jax.Array, new_task_E: jax.Array) -> JaxEnvState:
     def reset(row: JaxEnvState, begins: jax.Array, new_task: jax.Array) -> JaxEnvState:
         key, of_task, of_episode = jax.random.split(row.key, 3)
-        task = _choose(new_task, environment.sample_task(of_task), row.task_name)
+        task = _choose(new_task, environment.sample_task(of_task), row.task)
         return _choose(begins, JaxEnvState(key, task, *environment.reset(of_episode, task)), row)
 
     return jax.vmap(reset)(rows, mask_E, new_task_E)
@@ -158,7 +158,7 @@ def _reset(environment: JaxEnv, rows: JaxEnvState, mask_E: jax.Array, new_task_E
 def _step(environment: JaxEnv, rows: JaxEnvState, action_E: jax.Array) -> tuple[JaxEnvState, JaxStep]:
     def step(row: JaxEnvState, action: jax.Array) -> tuple[JaxEnvState, JaxStep]:
         key, of_step = jax.random.split(row.key)
-        answer = environment.step(of_step, row.state, action, row.task_name)
+        answer = environment.step(of_step, row.state, action, row.task)
         after = row._replace(key=key, state=answer.state, observation=answer.observation)
         return after, answer._replace(state=None)
 

@@ -219,7 +219,7 @@ class SubprocVectorEnv:
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """See `Environments.reset`."""
         self._exchange.reset_mask[:] = reset_mask
-        self._exchange.sample_task[:] = new_task
+        self._exchange.new_task[:] = new_task
         self._ask(RESET, [worker for worker in self._workers if reset_mask[worker.rows].any()])
         self._started = True
         return self._observation()
@@ -285,7 +285,7 @@ class SubprocVectorEnv:
         seed = restart_seed(self._seed, rows.start, self._restarts)
         worker = self._workers[number] = self._start(self._share(rows, seed))
         _check_spaces(worker, _spaces_of(worker), (self.observation_space, self.env_action_space))
-        self._exchange.reset_mask[rows] = self._exchange.sample_task[rows] = True
+        self._exchange.reset_mask[rows] = self._exchange.new_task[rows] = True
         worker.request(RESET)
         worker.wait_ready()
 

@@ -84,7 +84,7 @@ class SharedBuffers:
     """The arguments and results of `Environments.reset` and `step`; each worker writes its own rows."""
 
     reset_mask: Bool[np.ndarray, "E"]
-    sample_task: Bool[np.ndarray, "E"]
+    new_task: Bool[np.ndarray, "E"]
     action: Shaped[np.ndarray, "E ..."]
     """int64 `[E]` or `[E, C]`, or float64 `[E, A]`, which holds every float32 exactly."""
     reward: Float32[np.ndarray, "E"]
@@ -121,7 +121,7 @@ def map_buffers(
         np.float64 if isinstance(action_space, spaces.Box) else np.int64,
     )
     fields = {
-        "mask": ((), np.bool_),
+        "reset_mask": ((), np.bool_),
         "new_task": ((), np.bool_),
         "action": action,
         "reward": ((), np.float32),
@@ -129,8 +129,8 @@ def map_buffers(
         "truncated": ((), np.bool_),
         "success": ((), np.bool_),
         "failed": ((), np.bool_),
-        "announces_success": ((), np.bool_),
-        "masked": ((), np.bool_),
+        "has_success": ((), np.bool_),
+        "has_action_mask": ((), np.bool_),
     }
     blank = {name: np.zeros((num_envs, *shape), dtype) for name, (shape, dtype) in fields.items()}
     leaves = {
@@ -228,7 +228,7 @@ class _Rows:
 
     def reset(self) -> Sequence[Fault]:
         exchange, rows = self._exchange, self._rows
-        self._show(self._environments.reset(exchange.reset_mask[rows], exchange.sample_task[rows]))
+        self._show(self._environments.reset(exchange.reset_mask[rows], exchange.new_task[rows]))
         return ()
 
     def step(self) -> Sequence[Fault]:
