@@ -5,7 +5,7 @@ runs=${1:-runs/figures}
 maze=$runs/maze tmaze=$runs/tmaze long=$runs/long
 picture() { yamame figure "$@" --output "docs/figures/$1.png"; }
 
-yamame ablate passive-tmaze --variants no-memory,no-multi-gamma --seeds 0,1,2 --output-dir "$tmaze" \
+yamame sweep passive-tmaze --variants no-memory,no-multi-gamma --seeds 0,1,2 --output-dir "$tmaze" \
   --env.horizon 12 --env-steps 30000 --checkpoint.milestone-interval-env-steps 3000 --eval.interval-env-steps 1500
 yamame train passive-tmaze --run-dir "$long" --env.horizon 20 --env-steps 40000 --checkpoint.milestone-interval-env-steps 4000 \
   --eval.stop-return None --eval.interval-env-steps 4000

@@ -190,7 +190,7 @@ def test_recipes_lists_every_recipe_whole(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("args", "mentions"),
     [
-        ("--help", "recipes train resume eval suite"),
+        ("--help", "recipes train resume eval sweep"),
         ("recipes --help", "usage: yamame recipes"),
         ("train --help", "--run-dir --variant --json --quiet"),
         ("train passive-tmaze --help", "--run-dir --env.horizon --env-steps --agent.trajectory-encoder.d-model"),
@@ -198,7 +198,7 @@ def test_recipes_lists_every_recipe_whole(capsys: pytest.CaptureFixture[str]) ->
         ("train passive-tmaze --variant no-memory --help", "--agent.trajectory-encoder.num-layers"),
         ("resume --help", "--env-steps --json"),
         ("eval --help", "--trials --seed --video --video-trials --json"),
-        ("suite --help", "--envs --difficulty --all --seeds --output-dir --report-only --json"),
+        ("sweep --help", "--variants --envs --difficulty --all --seeds --output-dir --report-only --json"),
         ("--version", "yamame 0."),
     ],
 )

@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval | play | suite | ablate | bench | data | view | figure`."""
+"""The command line: `yamame recipes | train | resume | eval | play | sweep | bench | data | view | figure`."""
 
 import argparse
 import json
@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from yamame.errors import RunFailedError, UserError
-from yamame.tools.ablate.command import add_ablate
 from yamame.tools.data import add_data
 from yamame.tools.figure import add_figure
 from yamame.tools.options import add_output, refuse
-from yamame.tools.suite.command import add_suite
+from yamame.tools.sweep.command import register as register_sweep
 from yamame.tools.viewer.command import add_view
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command. 0: done (a run that was asked to stop included); 2: bad input, said in one line.
 
-    1: a suite or a comparison some of whose runs failed, data of which some is damaged, a run that lost a process.
+    1: a sweep some of whose runs failed, data of which some is damaged, a run that lost a process.
     """
     try:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
@@ -54,8 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_eval(commands)
     _add_play(commands)
-    add_suite(commands)
-    add_ablate(commands)
+    register_sweep(commands)
     _add_bench(commands)
     add_data(commands)
     add_view(commands)

@@ -5,16 +5,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from documents import ROOT, SMALL_RUN, Block, all_blocks
 
 import yamame
-from yamame import api, cli
+from yamame import api, cli, recipe_loader
 from yamame import runs as session
 from yamame.config import RunConfig
 from yamame.flags import apply_overrides
@@ -69,14 +67,11 @@ def commands(block: Block) -> Iterator[list[str]]:
 @contextmanager
 def small_runs() -> Iterator[None]:
     """Inside, whatever trains or measures does so for a second, on networks of a few units."""
-    import_module("yamame.tools.many.execute")  # imported inside first, it would keep the patched functions for ever
     with pytest.MonkeyPatch.context() as patch:
-        plans = [import_module(f"yamame.{name}") for name in ("settings.resolve", "suite.plan", "ablate.plan")]
         patch.setattr(yamame, "train", _train_briefly)
         patch.setattr(session, "start", _start_briefly(session.start))
         patch.setattr(session, "go_on", _go_on_briefly(session.go_on))
-        for module in plans:
-            _shrink_settings(patch, module)
+        patch.setattr(recipe_loader, "settings_from_flags", _shrink_settings(recipe_loader.settings_from_flags))
         patch.setattr(bench_command, "parse_benchmark", _measure_briefly(bench_command.parse_benchmark))
         patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
         yield
@@ -112,9 +107,8 @@ def _go_on_briefly(go_on: Any) -> Any:
     return briefly
 
 
-def _shrink_settings(patch: pytest.MonkeyPatch, module: ModuleType) -> None:
-    real = module.settings_from_flags
-    patch.setattr(module, "settings_from_flags", lambda *args, **options: shrunk(real(*args, **options)))
+def _shrink_settings(settings_from_flags: Any) -> Any:
+    return lambda *args, **options: shrunk(settings_from_flags(*args, **options))
 
 
 def _measure_briefly(parse: Any) -> Any:

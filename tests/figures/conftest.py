@@ -45,8 +45,8 @@ def train(recipe: str, directory: Path, variants: list[str], settings: dict[str,
 
 @pytest.fixture(scope="session")
 def tmaze(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as `yamame ablate` leaves it: two seeds of `full`, one of `no-memory`."""
-    folder = tmp_path_factory.mktemp("ablation")
+    """A folder as `yamame sweep` leaves it: two seeds of `full`, one of `no-memory`."""
+    folder = tmp_path_factory.mktemp("sweep")
     for name, seed in (("full", 0), ("full", 1), ("no-memory", 0)):
         variants = [] if name == "full" else [name]
         train("passive-tmaze", folder / f"{name}-seed-{seed}", variants, TINY | {"seed": seed})

@@ -10,10 +10,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.container import ErrorbarContainer
 
 from yamame.checkpoint import load_latest_checkpoint
-from yamame.confidence import wilson_ci95
+from yamame.confidence import mean_of, wilson_ci95
 from yamame.errors import UserError
 from yamame.metrics import EVAL_RETURN, read_metrics
-from yamame.tools.ablate.statistic import mean_of
 from yamame.tools.figures import ablation_bars, learning_curves
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from yamame.confidence import bootstrap_ci95, wilson_ci95
+from yamame.confidence import aggregate, bootstrap_ci95, mean_of, wilson_ci95
 
 
 def covered(low: np.ndarray, high: np.ndarray, truth: float) -> float:
@@ -41,7 +41,7 @@ def test_missing_values_do_not_count() -> None:
 def test_pieces_of_the_resampling_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(3).normal(size=(30, 3))
     whole = bootstrap_ci95(values)
-    monkeypatch.setattr("yamame.confidence.NUMBERS_AT_ONCE", 1000)
+    monkeypatch.setattr("yamame.confidence.MAX_CHUNK_VALUES", 1000)
     np.testing.assert_array_equal(bootstrap_ci95(values), whole)
 
 
@@ -56,3 +56,48 @@ def test_score_intervals_by_hand() -> None:
 def test_score_intervals_cover_the_rate_19_times_in_20(rate: float) -> None:
     successes = np.random.default_rng(4).binomial(128, rate, 2000).astype(np.float64)
     assert 0.92 < covered(*wilson_ci95(successes, np.full(2000, 128.0)), rate) < 0.98
+
+
+def test_the_interval_of_few_seeds_is_their_range() -> None:
+    assert mean_of([0.5]).ci95 is None
+    assert mean_of([0.1, 0.4, 0.2]).ci95 == pytest.approx((0.1, 0.4))
+    several = mean_of([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert several.ci95 is not None and several.mean == pytest.approx(0.35)
+    assert 0.1 < several.ci95[0] < 0.3 and 0.4 < several.ci95[1] < 0.6
+
+
+def test_aggregates_by_hand() -> None:
+    result = aggregate([[0.0, 0.2], [0.4, 0.6], [0.8, 1.0], [-9.0, 2.0]])
+    assert result is not None
+    assert (result.num_envs, result.num_runs) == (4, 8)
+    assert result.mean == pytest.approx((0.1 + 0.5 + 0.9 - 3.5) / 4)
+    assert result.interquartile_mean == pytest.approx(0.5)  # of 0.2 0.4 0.6 0.8
+    assert result.mean_ci95 is not None and result.interquartile_mean_ci95 is not None
+    assert result.mean_ci95[0] <= result.mean <= result.mean_ci95[1]
+    assert result.interquartile_mean_ci95[0] < 0.5 < result.interquartile_mean_ci95[1]
+
+
+def test_the_interval_of_an_aggregate_is_stratified() -> None:
+    """Environments differ much and seeds do not: only seeds are resampled."""
+    rng = np.random.default_rng(0)
+    result = aggregate([(level + rng.normal(0, 0.01, 3)).tolist() for level in np.linspace(-1, 1, 13)])
+    assert result is not None and result.mean_ci95 is not None and result.interquartile_mean_ci95 is not None
+    for low, high in (result.mean_ci95, result.interquartile_mean_ci95):
+        assert 0.0 < high - low < 0.03
+
+
+def test_intervals_of_aggregates_cover_the_truth() -> None:
+    rng = np.random.default_rng(1)
+    num_covered = 0
+    for _ in range(60):
+        result = aggregate([(level + rng.normal(0, 0.1, 6)).tolist() for level in (0.0, 0.5, 1.0)])
+        assert result is not None and result.mean_ci95 is not None
+        num_covered += result.mean_ci95[0] <= 0.5 <= result.mean_ci95[1]
+    assert 48 <= num_covered < 60
+
+
+def test_an_aggregate_of_single_seeds_has_no_interval() -> None:
+    result = aggregate([[0.5], [0.7, 0.9]])
+    assert result is not None and result.mean_ci95 is None and result.interquartile_mean_ci95 is None
+    assert result.mean == pytest.approx(0.65)
+    assert aggregate([]) is None

@@ -48,7 +48,7 @@ def answer(url: str) -> str:
 
 def test_it_shows_what_lies_in_runs_writes_nothing_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "one", [line(10)])
-    write_run(tmp_path / "suites" / "popgym" / "two", [line(10)])
+    write_run(tmp_path / "sweeps" / "popgym" / "two", [line(10)])
     before = snapshot(tmp_path)
     with viewing(tmp_path) as (process, address):
         assert address.startswith("http://127.0.0.1:") and "token" not in address

@@ -15,7 +15,7 @@ from yamame.errors import UserError
 from yamame.presets import VARIANTS
 from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
 from yamame.runs import read_config, read_metadata
-from yamame.tools.many.planned_run import name_of_folder
+from yamame.tools.sweep.plan import series_of
 
 MAX_DIFFERENCES = 2
 """That a label spells out; of more it says how many there are."""
@@ -130,7 +130,7 @@ def single_run(paths: Sequence[Path]) -> Path:
 def group_by_seed(paths: Sequence[Path]) -> list[Group]:
     """In the order in which their first runs are named.
 
-    Called as their folders are (`LABEL-seed-0`, as `yamame ablate` and `yamame suite` do) where these are unambiguous,
+    Called as their folders are (`LABEL-seed-0`, as `yamame sweep` does) where these are unambiguous,
     else by recipe, variants and differences of their settings.
     """
     members: dict[tuple, list[Path]] = {}
@@ -147,7 +147,7 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
 
 
 def _names_of_folders(groups: Sequence[Sequence[Path]]) -> list[str] | None:
-    names = [{name_of_folder(run) for run in runs} for runs in groups]
+    names = [{series_of(run) for run in runs} for runs in groups]
     single = [next(iter(of_group)) for of_group in names if len(of_group) == 1]
     known = [name for name in single if name is not None]
     return known if len(set(known)) == len(groups) else None

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from yamame.confidence import wilson_ci95
+from yamame.confidence import Mean, mean_of, wilson_ci95
 from yamame.errors import UserError, check_range
 from yamame.runs import evaluate_run, random_baseline_return, read_result
-from yamame.tools.ablate.statistic import Mean, mean_of
 from yamame.tools.plots import (
     HEIGHT,
     color,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from yamame.errors import UserError
 from yamame.metrics import EVAL_RETURN, METRIC_DESCRIPTIONS, RETURN
 from yamame.runs import random_baseline_return, read_config, read_result
-from yamame.tools.ablate.curves import Curve, RunCurve, mean_curve, run_curve
+from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.plots import (
     HEIGHT,
     RANDOM,
@@ -85,7 +85,7 @@ def _curves(groups: Sequence[Group], metric: str, along: str) -> tuple[str, list
 
 
 def _of_run(run: Path, metric: str, along: str) -> RunCurve:
-    return run_curve(run, read_result(run), read_config(run), metric=metric, along=along)
+    return run_curve(run, read_result(run), read_config(run), metric=metric, x_axis=along)
 
 
 def _mean(group: Group, curves: Sequence[RunCurve]) -> Curve:

@@ -7,8 +7,8 @@ from typing import Any
 from yamame.errors import UserError
 from yamame.tools.options import refuse
 
-DEFAULT_ROOTS = (Path("runs"), Path("suites"), Path("ablations"))
-"""Where `train`, `suite` and `ablate` put runs that are not told where."""
+DEFAULT_ROOTS = (Path("runs"), Path("sweeps"))
+"""Default directories of `train` and `sweep`."""
 
 
 def add_view(commands: Any) -> None:
@@ -24,7 +24,7 @@ def add_view(commands: Any) -> None:
         nargs="*",
         type=Path,
         metavar="RUNS",
-        help="run directories, or folders that hold some (default: those of runs, suites and ablations that exist)",
+        help="run directories, or folders that hold some (default: those of runs and sweeps that exist)",
     )
     view.add_argument(
         "--host",

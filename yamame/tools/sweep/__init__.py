@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one recipe in one table."""

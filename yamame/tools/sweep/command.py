@@ -1,0 +1,158 @@
+"""Command-line interface of `yamame sweep`."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from yamame.errors import UserError
+from yamame.tools.options import add_output
+
+DEFAULT_SWEEPS_DIR = Path("sweeps")
+"""Parent of the directories of sweeps without `--output-dir`."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the command to a parser."""
+    sweep = subparsers.add_parser(
+        "sweep",
+        help="train a recipe's variants, environments and seeds; plot curves and a table; resumes",
+        usage="yamame sweep RECIPE [--variants A,B,A+B] [--no-full] [--seeds 0,1,2] "
+        "[--envs ENV,ENV | --difficulty LEVEL | --all] [--output-dir DIR] [--report-only] [--size SIZE] [--json] "
+        "[--quiet] [--FIELD VALUE]",
+        description="All other flags are those of the recipe (yamame train RECIPE --help lists them). They make the "
+        "arm full; every other arm differs from it by its variants only. Run the same command again to resume.",
+        allow_abbrev=False,
+    )
+    sweep.add_argument("recipe", metavar="RECIPE", help="a recipe (yamame recipes lists them), or a benchmark: popgym")
+    sweep.add_argument("--variants", metavar="A,B,A+B", help="arms to compare; + combines variants in one arm")
+    sweep.add_argument("--no-full", action="store_true", help="skip the unmodified recipe")
+    sweep.add_argument("--seeds", metavar="0,1,2", default="0", help="seeds of each arm (default: 0)")
+    sweep.add_argument("--envs", "--names", metavar="ENV,ENV", help="environments of a benchmark")
+    sweep.add_argument("--difficulty", metavar="LEVEL", help="environments of a benchmark: easy, medium or hard")
+    sweep.add_argument("--all", action="store_true", help="all environments of a benchmark")
+    sweep.add_argument(
+        "--output-dir", type=Path, metavar="DIR", help="directory of all runs and results (default: sweeps/RECIPE)"
+    )
+    sweep.add_argument("--report-only", action="store_true", help="rebuild the report without training")
+    sweep.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base or large (default: recipe)")
+    add_output(sweep)
+    sweep.set_defaults(command=_sweep)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepReport:
+    """Results of all runs in the directory, and what became of the runs of this call."""
+
+    results: Mapping[str, Any]
+    text: str
+    exit_code: int
+    """1 if a run failed."""
+
+
+def run_sweep(
+    name: str,
+    *,
+    variants: str | None = None,
+    no_full: bool = False,
+    seeds: str = "0",
+    envs: str | None = None,
+    difficulty: str | None = None,
+    everything: bool = False,
+    output_dir: Path | None = None,
+    report_only: bool = False,
+    flags: Sequence[str] = (),
+    size: str | None = None,
+    quiet: bool = False,
+    train: Any = None,
+) -> SweepReport:
+    """Train the runs that are missing, then report on all runs in the directory.
+
+    Args:
+        name: Recipe or experiment.
+        variants: Arms besides `full`, such as `A,B,A+B` (default: those of the experiment).
+        no_full: Leave out the unmodified recipe.
+        seeds: Such as `0,1,2`.
+        envs, difficulty, everything: The environments of a benchmark, by one of the three.
+        output_dir: Directory of all runs and results (default: `sweeps/NAME`).
+        report_only: Train nothing.
+        flags: Fields of the recipe, as after `yamame train`.
+        size: Network size.
+        quiet: Hide progress.
+        train: Trains one planned run (default: `train_or_resume`).
+
+    Raises:
+        UserError: For an unknown name, bad flags, or a directory that holds something else.
+    """
+    from yamame.tools.sweep.execute import Outcome, execute, train_or_resume
+    from yamame.tools.sweep.plan import choose_arms, choose_env_names, choose_seeds, find_experiment, plan
+    from yamame.tools.sweep.report import markdown, write_report
+    from yamame.tools.sweep.results import collect_results
+
+    experiment = find_experiment(name)
+    directory = DEFAULT_SWEEPS_DIR / name if output_dir is None else output_dir
+    if report_only:
+        if flags:
+            raise UserError(f"{flags[0]} has no effect with --report-only: leave it out")
+        if not directory.is_dir():
+            raise UserError(f"{directory} does not exist: yamame sweep {name} makes it, or name another --output-dir")
+        outcome = Outcome()
+    else:
+        runs = plan(
+            experiment,
+            directory,
+            env_names=choose_env_names(experiment, envs, difficulty, everything),
+            arms=choose_arms(variants, experiment.variants, no_full=no_full),
+            seeds=choose_seeds(seeds),
+            flags=flags,
+            size=size,
+        )
+        _make_directory(directory)
+        outcome = execute(runs, quiet=quiet, train=train or train_or_resume)
+    results = collect_results(directory, experiment)
+    figures = write_report(directory, results)
+    lines = [markdown(results), *(f"Figure: {path}" for path in figures)]
+    if outcome.stopped_by:
+        lines.append(f"Stopped by {outcome.stopped_by}; run the same command again to resume.")
+    lines += [f"Failed: {title}: {error}" for title, error in outcome.failed.items()]
+    lines += [f"In progress in another process: {title}" for title in outcome.in_progress]
+    as_json = {
+        "recipe": experiment.recipe,
+        "output_dir": str(directory),
+        **results.to_json(),
+        "failed": outcome.failed,
+        "in_progress": outcome.in_progress,
+        **({"stopped_by": outcome.stopped_by} if outcome.stopped_by else {}),
+    }
+    return SweepReport(results=as_json, text="\n".join(lines), exit_code=1 if outcome.failed else 0)
+
+
+def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
+    from yamame.recipe_loader import require_recipe_first
+
+    require_recipe_first(options.recipe, rest, "sweep")
+    report = run_sweep(
+        options.recipe,
+        variants=options.variants,
+        no_full=options.no_full,
+        seeds=options.seeds,
+        envs=options.envs,
+        difficulty=options.difficulty,
+        everything=options.all,
+        output_dir=options.output_dir,
+        report_only=options.report_only,
+        flags=rest,
+        size=options.size,
+        quiet=options.quiet,
+    )
+    print(json.dumps(report.results) if options.json else report.text)
+    return report.exit_code
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {directory} ({error.strerror}): choose another --output-dir") from error

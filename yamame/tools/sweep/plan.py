@@ -1,0 +1,262 @@
+"""Which runs a sweep consists of, and which of them its directory holds.
+
+A run is named `ARM-seed-N`, or `ENV-ARM-seed-N` where an experiment has several environments. An arm is `full`, the
+unmodified recipe, or variants joined by +.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from itertools import combinations
+from pathlib import Path
+
+from yamame import recipe_loader
+from yamame.config import RunConfig
+from yamame.config_io import settings_difference
+from yamame.errors import UserError
+from yamame.experiments import Experiment, experiment_names, load_experiment
+from yamame.presets import VARIANTS, apply_variants
+from yamame.run_dir import CONFIG
+from yamame.runs import read_config, read_metadata, read_result
+
+FULL = "full"
+CSV, MARKDOWN, JSON, CURVES, SCORES = "results.csv", "results.md", "results.json", "curves.png", "scores.png"
+RESULT_FILES = (CSV, MARKDOWN, JSON, CURVES, SCORES)
+"""Files of the report, beside the runs."""
+_RUN_NAME = re.compile(r"(?P<series>.+)-seed-\d+")
+_OWN_FLAGS = {"--seed": "--seeds", "--variant": "--variants", "--run-dir": "--output-dir"}
+"""Flag of `yamame train` -> the flag of the sweep that replaces it."""
+
+
+class RunStatus(Enum):
+    """Progress of a planned run."""
+
+    PENDING = auto()
+    STARTED = auto()
+    FINISHED = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One environment, arm and seed."""
+
+    recipe: str
+    series: str
+    """Name without the seed, such as `no-memory` or `RepeatFirstEasy-full`."""
+    config: RunConfig
+    directory: Path
+
+    @property
+    def title(self) -> str:
+        """As progress and failures name it."""
+        return f"{self.series} seed {self.config.seed}"
+
+    def status(self) -> RunStatus:
+        """Read the progress from the run's directory. Raises `UserError` if it holds another config or a longer run."""
+        if not (self.directory / CONFIG).exists():
+            return RunStatus.PENDING
+        found = read_config(self.directory)
+        require_same_config(self.directory, found, self.config, allow_longer=False)
+        is_shorter = found.env_steps < self.config.env_steps
+        return RunStatus.STARTED if is_shorter or read_result(self.directory) is None else RunStatus.FINISHED
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run in the directory of a sweep, finished or not."""
+
+    env_name: str
+    arm: str
+    directory: Path
+
+
+def find_experiment(name: str) -> Experiment:
+    """Return the experiment of a name, or the one task of the recipe of that name; `UserError` if there is neither."""
+    if name in experiment_names():
+        return load_experiment(name)
+    return Experiment(recipe=recipe_loader.load_recipe(name).name, title=name)
+
+
+def choose_env_names(experiment: Experiment, envs: str | None, difficulty: str | None, everything: bool) -> list[str]:
+    """Return the environments that the flags choose, `[""]` for a recipe of one task; `UserError` for bad flags."""
+    num_given = sum((envs is not None, difficulty is not None, everything))
+    if not experiment.env_names:
+        if num_given:
+            raise UserError(f"{experiment.recipe} is a single task: leave out --envs, --difficulty and --all")
+        return [""]
+    if num_given != 1:
+        raise UserError("choose the environments by one of --envs A,B, --difficulty easy|medium|hard and --all")
+    if everything:
+        return list(experiment.env_names)
+    if difficulty is not None:
+        if difficulty not in experiment.difficulties:
+            raise UserError(f"unknown difficulty {difficulty!r}: choose among {', '.join(experiment.difficulties)}")
+        return list(experiment.difficulties[difficulty])
+    chosen = list(dict.fromkeys(_split(envs)))
+    if not chosen:
+        raise UserError(f"--envs is empty: give names such as {','.join(experiment.env_names[:2])}")
+    for name in chosen:
+        if name not in experiment.env_names:
+            nearest = difflib.get_close_matches(name, experiment.env_names, n=1, cutoff=0.0)[0]
+            raise UserError(f"{experiment.recipe} has no environment {name!r}: did you mean {nearest!r}?")
+    return chosen
+
+
+def choose_arms(variants: str | None, defaults: Sequence[str] = (), *, no_full: bool = False) -> list[str]:
+    """Return the arms of `--variants A,B+C`, `full` first. Raises `UserError` for no arm or an arm named twice."""
+    names = list(defaults) if variants is None else _split(variants)
+    if (variants is not None or no_full) and not names:
+        raise UserError(f"--variants: name what to compare, such as {','.join(list(VARIANTS)[:2])}")
+    if FULL in names and no_full:
+        raise UserError(f"{FULL} is named by --variants and excluded by --no-full: leave one out")
+    arms = [name for name in names if name != FULL]
+    seen: dict[frozenset[str], str] = {}
+    for arm in arms:
+        parts = frozenset(arm_variants(arm))
+        if len(parts) < len(arm_variants(arm)):
+            raise UserError(f"--variants: {arm} names a variant twice")
+        if parts in seen:
+            raise UserError(f"--variants: {seen[parts]} is named twice (as {arm}): leave one out")
+        seen[parts] = arm
+    return arms if no_full else [FULL, *arms]
+
+
+def choose_seeds(seeds: str) -> list[int]:
+    """Return the numbers of `0,1,2`; `UserError` for anything else."""
+    parts = [part.strip() for part in seeds.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise UserError(f"--seeds: {seeds!r} is not a list of numbers such as 0,1,2")
+    return list(dict.fromkeys(map(int, parts)))
+
+
+def plan(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    env_names: Sequence[str],
+    arms: Sequence[str],
+    seeds: Sequence[int],
+    flags: Sequence[str] = (),
+    size: str | None = None,
+) -> list[PlannedRun]:
+    """Return every environment and arm with every seed, all of them before the second seed.
+
+    Size and flags make the full recipe, to which the variants are applied: a flag may concern what a variant removes,
+    and cannot undo the variant. Raises `UserError` for bad flags, for arms that do not differ, and if the directory
+    holds something else, such as other runs of these environments with another config.
+    """
+    _refuse_own_flags(flags, {**_OWN_FLAGS, **({"--env.name": "--envs"} if experiment.env_names else {})})
+    full = {name: _full_config(experiment.recipe, name, flags, size) for name in env_names}
+    configs = {(name, arm): apply_variants(config, arm_variants(arm)) for name, config in full.items() for arm in arms}
+    for name, config in full.items():
+        _require_different({FULL: config, **{arm: configs[name, arm] for arm in arms}})
+    for found in find_runs(directory, experiment):
+        if found.env_name in full:
+            config = read_config(found.directory)
+            wanted = replace(apply_variants(full[found.env_name], arm_variants(found.arm)), seed=config.seed)
+            require_same_config(found.directory, config, wanted)
+    return [
+        PlannedRun(
+            recipe=experiment.recipe,
+            series=_series(name, arm),
+            config=replace(config, seed=seed),
+            directory=directory / f"{_series(name, arm)}-seed-{seed}",
+        )
+        for seed in seeds
+        for (name, arm), config in configs.items()
+    ]
+
+
+def find_runs(directory: Path, experiment: Experiment) -> list[FoundRun]:
+    """Return all runs in the directory of a sweep, in the order of environments and arms; none without a directory.
+
+    Raises `UserError` for a directory that is a run itself, that holds a run of something else, or that holds
+    anything but parts of a sweep.
+    """
+    if not directory.is_dir():
+        return []
+    if (directory / CONFIG).exists():
+        raise UserError(f"{directory} is a run itself: choose another --output-dir")
+    entries = sorted(entry for entry in directory.iterdir() if not entry.name.startswith("."))
+    known = {entry: _parse(entry, experiment) for entry in entries}
+    strangers = [entry for entry in entries if known[entry] is None and entry.name not in RESULT_FILES]
+    if strangers and len(strangers) == len(entries):
+        raise _holds_other(directory, strangers[0].name)
+    runs = []
+    for entry in entries:
+        if (entry / CONFIG).exists():
+            found = known[entry]
+            if found is None:
+                raise _holds_other(directory, entry.name)
+            recipe = read_metadata(entry).recipe
+            if recipe != experiment.recipe:
+                raise _holds_other(directory, f"{entry.name} of {recipe}")
+            runs.append(found)
+    env_order = ["", *experiment.env_names]
+    return sorted(runs, key=lambda run: (env_order.index(run.env_name), _arm_order(run.arm)))
+
+
+def series_of(run: Path) -> str | None:
+    """Return what the name of a run directory says before `-seed-N`; None for another name."""
+    match = _RUN_NAME.fullmatch(run.name)
+    return match["series"] if match else None
+
+
+def require_same_config(directory: Path, found: RunConfig, wanted: RunConfig, *, allow_longer: bool = True) -> None:
+    """Raise `UserError` if a directory holds another config. A shorter run can be resumed, so it is no difference."""
+    ignore_length = allow_longer or found.env_steps < wanted.env_steps
+    difference = settings_difference(replace(found, env_steps=wanted.env_steps) if ignore_length else found, wanted)
+    if difference:
+        raise UserError(f"{directory} was trained with another config ({difference}): choose another --output-dir")
+
+
+def arm_variants(arm: str) -> Sequence[str]:
+    """Return the variants of an arm, in the order in which they are applied."""
+    return () if arm == FULL else arm.split("+")
+
+
+def _full_config(recipe: str, env_name: str, flags: Sequence[str], size: str | None) -> RunConfig:
+    of_env = ["--env.name", env_name] if env_name else []
+    return recipe_loader.settings_from_flags(recipe_loader.load_recipe(recipe), (), [*of_env, *flags], size=size)
+
+
+def _require_different(configs: Mapping[str, RunConfig]) -> None:
+    for (one, config), (other, other_config) in combinations(configs.items(), 2):
+        if not settings_difference(config, other_config):
+            what = "changes nothing here" if one == FULL else f"is the same as {one} here"
+            raise UserError(f"--variants: {other} {what}: leave it out")
+
+
+def _refuse_own_flags(flags: Sequence[str], instead: Mapping[str, str]) -> None:
+    for flag in (flag.partition("=")[0] for flag in flags):
+        if flag in instead:
+            raise UserError(f"{flag} is set by the sweep: use {instead[flag]}")
+
+
+def _series(env_name: str, arm: str) -> str:
+    return f"{env_name}-{arm}" if env_name else arm
+
+
+def _parse(run: Path, experiment: Experiment) -> FoundRun | None:
+    series = series_of(run)
+    for name in experiment.env_names or [""]:
+        arm = (series or "").removeprefix(f"{name}-")
+        if series == _series(name, arm) and all(variant in VARIANTS for variant in arm_variants(arm)):
+            return FoundRun(name, arm, run)
+    return None
+
+
+def _arm_order(arm: str) -> tuple[int, ...]:
+    """Sort key: full, single variants, combinations."""
+    variants = arm_variants(arm)
+    return len(variants), *map(list(VARIANTS).index, variants)
+
+
+def _holds_other(directory: Path, what: str) -> UserError:
+    return UserError(f"{directory} holds something else ({what}): choose another --output-dir")
+
+
+def _split(names: str | None) -> list[str]:
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
