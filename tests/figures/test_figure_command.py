@@ -4,7 +4,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from many_runs import refused
+from command_runs import refused
 
 from yamame.cli import main
 from yamame.tools.figure import figure_names, load_figure

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from many_runs import SMALL, interrupt_in_round
+from command_runs import SMALL, interrupt_in_iteration
 
 from yamame.cli import main
 from yamame.iteration import TrainingIteration
@@ -26,7 +26,7 @@ def told(run: Path) -> dict[str, str]:
 def test_a_stopped_run_says_so_until_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        interrupt_in_round(patch, 2)
+        interrupt_in_iteration(patch, 2)
         assert main([*TRAIN, "--run-dir", str(run)]) == 0
     assert told(run) == {"status": "stopped", "reason": "SIGINT"}
     assert main(["resume", str(run), "--quiet"]) == 0

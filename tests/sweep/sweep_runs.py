@@ -1,14 +1,10 @@
-"""Helpers of the sweep tests: a `train` function that trains nothing, and how commands answer."""
+"""A `train` function for sweeps that trains nothing."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from yamame.cli import main
 from yamame.config_io import to_json
 from yamame.metrics import EVAL_RETURN
 from yamame.recipe_loader import about_run, load_recipe
@@ -55,26 +51,3 @@ class FakeTrain:
 def fake_return(series: str, seed: int) -> float:
     """Final return of a run that `FakeTrain` made; its best evaluation had 1.5 times as much."""
     return len(series) / 100 + seed / 10
-
-
-def output_json(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[dict[str, Any], str]:
-    """Run a command; return the JSON object that it prints, and stderr."""
-    capsys.readouterr()
-    assert main([*args, "--json", "--quiet"]) == code
-    out, err = capsys.readouterr()
-    assert out.count("\n") == 1
-    return json.loads(out), err
-
-
-def error_line(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Run a command with a mistake; return its one line on stderr."""
-    capsys.readouterr()
-    assert main(list(args)) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1
-    return err
-
-
-def modified_times(directory: Path) -> dict[str, int]:
-    """Return when each file was written last."""
-    return {str(path): path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sweep_runs import error_line
+from command_runs import refused
 
 from yamame.cli import main
 from yamame.config import RunConfig
@@ -127,7 +127,7 @@ def test_arms_of_an_experiment_are_those_that_nobody_named() -> None:
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in error_line(capsys, "sweep", *args.split())
+    assert message in refused(capsys, "sweep", *args.split())
     assert list(Path().iterdir()) == []
 
 
@@ -135,17 +135,17 @@ def test_a_directory_of_something_else_is_left_alone(capsys: pytest.CaptureFixtu
     sweep = ["sweep", "passive-tmaze"]
     (Path("thesis") / "chapters").mkdir(parents=True)
     for args in ([], ["--report-only"]):
-        error = error_line(capsys, *sweep, *args, "--output-dir", "thesis")
+        error = refused(capsys, *sweep, *args, "--output-dir", "thesis")
         assert "thesis holds something else (chapters)" in error
     run = Path("others/RepeatFirstEasy-full-seed-0")
     run.mkdir(parents=True)
     (run / "config.json").write_text("{}")
     (Path("others") / "full-seed-0").mkdir()
-    error = error_line(capsys, *sweep, "--output-dir", "others")
+    error = refused(capsys, *sweep, "--output-dir", "others")
     assert "others holds something else (RepeatFirstEasy-full-seed-0)" in error
-    assert "is a run itself" in error_line(capsys, *sweep, "--output-dir", str(run))
+    assert "is a run itself" in refused(capsys, *sweep, "--output-dir", str(run))
     Path("file").write_text("precious")
-    error = error_line(capsys, *sweep, "--output-dir", "file")
+    error = refused(capsys, *sweep, "--output-dir", "file")
     assert "cannot make file" in error and Path("file").read_text() == "precious"
     assert {path.name for path in Path("thesis").iterdir()} == {"chapters"}
 

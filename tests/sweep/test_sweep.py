@@ -1,9 +1,7 @@
 """`yamame sweep`: trains what is missing, loses nothing, and reports what failed."""
 
-import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,23 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweep_runs import FakeTrain, error_line, modified_times, output_json
+from command_runs import SMALL, interrupt_in_iteration, output_json, refused, snapshot
+from sweep_runs import FakeTrain
 
 import yamame
 from yamame.checkpoint import load_latest_checkpoint
 from yamame.errors import UserError
-from yamame.iteration import TrainingIteration
 from yamame.metrics import EVAL_RETURN, read_metrics
 from yamame.run_dir import lock_run_dir
 from yamame.tools.sweep.command import SweepReport, run_sweep
 
-_SMALL = (
-    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
-    "--agent.trajectory-encoder.d-model 8 --agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.d-ff 16 "
-    "--agent.trajectory-encoder.num-layers 1 --agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 "
-    "--eval.final-trials 4 --eval.trials 4 --eval.num-envs 4 --env-steps-per-iteration 64 --updates-per-env-step 0.02"
-)
-SMALL = _SMALL.split()
 TASK = ["sweep", "passive-tmaze", "--env.horizon", "3", "--env-steps", "128", "--eval.interval-env-steps", "60", *SMALL]
 RUNS = Path("sweeps/passive-tmaze")
 
@@ -55,12 +46,12 @@ def test_trains_what_is_missing_and_reports_all_there_is(train: FakeTrain, capsy
     report = sweep(train, "gru+no-popart")
     assert capsys.readouterr().err.splitlines() == ["[1/2] full seed 0", "[2/2] gru+no-popart seed 0"]
     assert rows(report) == [("full", [0]), ("gru+no-popart", [0])] and report.exit_code == 0
-    before = {run: modified_times(RUNS / run) for run in ("full-seed-0", "gru+no-popart-seed-0")}
+    before = {run: snapshot(RUNS / run) for run in ("full-seed-0", "gru+no-popart-seed-0")}
     report = sweep(train, "no-memory", seeds="0,1")
     assert train.titles[2:] == ["no-memory seed 0", "full seed 1", "no-memory seed 1"]
     assert "[2/4] no-memory seed 0" in capsys.readouterr().err
     assert rows(report) == [("full", [0, 1]), ("no-memory", [0, 1]), ("gru+no-popart", [0])]
-    assert all(modified_times(RUNS / run) == times for run, times in before.items())
+    assert all(snapshot(RUNS / run) == times for run, times in before.items())
     again = sweep(train, "no-memory", seeds="0,1")
     assert again.results == report.results and len(train.titles) == 5
     assert sweep(train, report_only=True).results == report.results
@@ -68,7 +59,7 @@ def test_trains_what_is_missing_and_reports_all_there_is(train: FakeTrain, capsy
 
 def test_a_longer_sweep_resumes_and_another_config_is_refused(train: FakeTrain) -> None:
     sweep(train, "no-memory", "--env-steps", "100", no_full=True)
-    before = modified_times(Path())
+    before = snapshot(Path())
     # the arm that is there is not planned now, but its curve would stand in the same figure
     with pytest.raises(UserError, match=r"no-memory-seed-0 was trained with another config \(env.horizon 30, not 4\)"):
         sweep(train, "gru", "--env-steps", "100", "--env.horizon", "4")
@@ -78,7 +69,7 @@ def test_a_longer_sweep_resumes_and_another_config_is_refused(train: FakeTrain) 
         sweep(train, "no-memory", "--env-steps", "64")
     with pytest.raises(UserError, match="no-memory-seed-0 of passive-tmaze"):
         run_sweep("wind", output_dir=RUNS, train=train)
-    assert modified_times(Path()) == before and len(train.titles) == 1
+    assert snapshot(Path()) == before and len(train.titles) == 1
     report = sweep(train, "no-memory", "--env-steps", "150", no_full=True)
     assert report.results["arms"][0]["env_steps"] == 150
 
@@ -131,15 +122,8 @@ def test_a_signal_stops_the_sweep(train: FakeTrain) -> None:
 def test_ctrl_c_stops_and_the_same_command_resumes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, numbers = TrainingIteration.run, itertools.count(1)
-
-    def interrupted(self: TrainingIteration, *args: Any) -> Any:
-        if next(numbers) == 2:
-            signal.raise_signal(signal.SIGINT)
-        return original(self, *args)
-
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingIteration, "run", interrupted)
+        interrupt_in_iteration(patch, 2)
         results, err = output_json(capsys, *TASK, "--variants", "no-memory")
     assert results["stopped_by"] == "SIGINT" and results["num_unfinished"] == 1 and results["arms"] == []
     assert "no-memory" not in err
@@ -170,10 +154,10 @@ def test_after_kill_9_the_same_command_resumes(capsys: pytest.CaptureFixture[str
             time.sleep(0.02)
         process.kill()
     first = RUNS / "full-seed-0"
-    finished, torn = modified_times(first), read_metrics(run)
+    finished, torn = snapshot(first), read_metrics(run)
     assert (first / "result.json").exists() and not (run / "result.json").exists()
     results, err = output_json(capsys, *command)
-    assert modified_times(first) == finished and "full" not in err
+    assert snapshot(first) == finished and "full" not in err
     assert [row["env_steps"] for row in results["arms"]] == [960, 960]
     assert read_metrics(run)[: len(torn) - 2] == torn[:-2]  # resumed, not restarted
     steps = [line["env_steps"] for line in read_metrics(run)]
@@ -197,5 +181,5 @@ def test_a_benchmark_trains_its_environments(
     returns = [line[EVAL_RETURN] for line in read_metrics(run) if EVAL_RETURN in line]
     final = json.loads((run / "result.json").read_text())["return_mean"]
     assert row["env"] == "HigherLowerEasy" and returns and row["score_per_seed"] == [max([*returns, final])]
-    error = error_line(capsys, *command, "--env-steps", "64")
+    error = refused(capsys, *command, "--env-steps", "64")
     assert "another config" in error and "env_steps 256, not 64" in error

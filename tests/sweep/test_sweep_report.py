@@ -8,7 +8,8 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 import pytest
-from sweep_runs import FakeTrain, fake_return, output_json
+from command_runs import output_json
+from sweep_runs import FakeTrain, fake_return
 
 from yamame.cli import main
 from yamame.experiments import Experiment, load_experiment

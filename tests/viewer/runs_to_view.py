@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from many_runs import SMALL
+from command_runs import SMALL
 
 from yamame.cli import main
 from yamame.tools.viewer.app import build_app

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from many_runs import interrupt_in_round, snapshot
+from command_runs import interrupt_in_iteration, snapshot
 from runs_to_view import client, ids, line, row, train, write_run
 
 from yamame.iteration import TrainingIteration
@@ -22,7 +22,7 @@ def test_the_states_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     runs = tmp_path / "runs"
     finished = train(runs / "done")
     with monkeypatch.context() as patch:
-        interrupt_in_round(patch, 3)
+        interrupt_in_iteration(patch, 3)
         train(runs / "nested" / "stopped")
     with monkeypatch.context() as patch:
         rounds = iter([None, None])

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from many_runs import refused, snapshot
+from command_runs import refused, snapshot
 from runs_to_view import line, write_run
 
 COMMAND = "import sys; from yamame.cli import main; sys.exit(main(sys.argv[1:]))"

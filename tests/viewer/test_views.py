@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from browser import chromium, complaints, look, texts, viewer, wait_for
-from many_runs import SMALL
+from command_runs import SMALL
 from PIL import Image
 from runs_to_view import line, train, write_run
 from selenium.webdriver import ActionChains, Chrome

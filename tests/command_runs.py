@@ -1,0 +1,55 @@
+"""Helpers for tests of commands: tiny networks, what a command prints, and an interrupt while training."""
+
+import itertools
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from yamame.cli import main
+from yamame.iteration import TrainingIteration
+
+_SMALL = (
+    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
+    "--agent.trajectory-encoder.d-model 8 --agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.d-ff 16 "
+    "--agent.trajectory-encoder.num-layers 1 --agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 "
+    "--eval.final-trials 4 --eval.trials 4 --eval.num-envs 4 --env-steps-per-iteration 64 --updates-per-env-step 0.02"
+)
+SMALL = _SMALL.split()
+
+
+def output_json(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[dict[str, Any], str]:
+    """Run a command; return the JSON object that it prints, and stderr."""
+    capsys.readouterr()
+    assert main([*args, "--json", "--quiet"]) == code
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    return json.loads(out), err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """Run a command with a mistake; return its one line on stderr."""
+    capsys.readouterr()
+    assert main(list(args)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err
+
+
+def snapshot(directory: Path) -> dict[str, int]:
+    """Return when each file was written last."""
+    return {str(path): path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
+
+
+def interrupt_in_iteration(patch: pytest.MonkeyPatch, number: int) -> None:
+    """Raise SIGINT while the next run is in its iteration of this number, from 1."""
+    original, numbers = TrainingIteration.run, itertools.count(1)
+
+    def interrupted(self: TrainingIteration, *args: Any) -> Any:
+        if next(numbers) == number:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, *args)
+
+    patch.setattr(TrainingIteration, "run", interrupted)
