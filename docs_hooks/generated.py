@@ -5,10 +5,12 @@ import contextlib
 import inspect
 import io
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from yamame.cli import _parser, main
+from yamame.metrics import get_metric
 from yamame.recipe_loader import load_recipe, recipe_names
 from yamame.tools.bench.command import BENCHES
 
@@ -21,7 +23,22 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     for mark, generate in {"<!-- recipes -->": recipes, "<!-- commands -->": commands}.items():
         if mark in markdown:
             markdown = markdown.replace(mark, "\n".join(generate()))
-    return markdown
+    return metrics(markdown) if "<!-- metrics -->" in markdown else markdown
+
+
+def metrics(markdown: str) -> str:
+    """Add the registry's description and unit of every metric as second and third column to tables of metrics."""
+
+    def cells(row: re.Match[str]) -> str:
+        found = [get_metric(key) for key in re.findall(r"`(.+?)`", row[1])]
+        descriptions = "; ".join(metric.description for metric in found)
+        return f"| {row[1]} | {descriptions} | {found[0].unit} | {row[2]}"
+
+    markdown = markdown.replace(
+        "| metric | healthy | otherwise |\n|---|",
+        "| metric | description | unit | healthy | otherwise |\n|---|---|---|",
+    )
+    return re.sub(r"^\| (`\w+/[^|]*`) \| (.*)$", cells, markdown, flags=re.MULTILINE)
 
 
 def recipes() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a run measures: one JSON object a line, always, and TensorBoard events for looking at curves."""
+"""What a run logs: the registry of metrics, and the writer of `metrics.jsonl` and TensorBoard events."""
 
 import json
 import math
@@ -8,9 +8,10 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, SupportsFloat
+from typing import Any, Literal, SupportsFloat
 
 from tensorboardX import summary
 from tensorboardX.proto.event_pb2 import Event, SessionLog
@@ -28,44 +29,236 @@ EVAL_RETURN = f"{EVAL}/return_mean"
 EVAL_LOW = f"{EVAL}/return_ci95_low"
 EVAL_HIGH = f"{EVAL}/return_ci95_high"
 EVAL_SUCCESS = f"{EVAL}/success_rate"
-EVAL_RETURN_TRAIN_TASKS = f"{EVAL_TRAIN_TASKS}/return_mean"
 ENV_STEPS_PER_SECOND = "time/env_steps_per_second"
 UPDATES_PER_SECOND = "time/updates_per_second"
 
-METRIC_DESCRIPTIONS: Mapping[str, str] = {
-    RETURN: "mean return of the last 100 training trials, exploration noise included",
-    SUCCESS: "fraction of those trials in which the task announced success, 0 to 1",
-    EVAL_RETURN: "mean return of evaluation trials, without exploration noise, on test tasks where there are any",
-    EVAL_LOW: "lower end of the 95 % confidence interval of that mean",
-    EVAL_HIGH: "upper end of the 95 % confidence interval of that mean",
-    EVAL_SUCCESS: "fraction of the evaluation trials in which the task announced success, 0 to 1",
-    EVAL_RETURN_TRAIN_TASKS: "the like on the training tasks, where the benchmark keeps test tasks apart",
-    ENV_STEPS_PER_SECOND: "environment steps per second of wall time since the last line, all environments together",
-    UPDATES_PER_SECOND: "gradient updates per second of wall time since the last line",
+GROUPS: Mapping[str, str] = {
+    "rollout": "Returns",
+    EVAL: "Returns",
+    EVAL_TRAIN_TASKS: "Returns",
+    "loss": "Losses",
+    "critic": "Critic",
+    "actor": "Actor and optimizer",
+    "optim": "Actor and optimizer",
+    "replay": "Replay",
+    "relabel": "Relabeling",
+    "faults": "Faults",
+    "collectors": "Collectors",
+    "time": "Time",
 }
-"""The keys that the progress display and the report look for; losses add their own (`loss/...`)."""
+"""Prefix of a key -> heading in the documentation and in the viewer, in their order."""
+OTHER_GROUP = "Other"
 
 _KEY = re.compile(r"[a-z0-9_]+/\S+")
+_INDEX = re.compile(r"<(\w+)>")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric, or a family of metrics whose keys end in a number."""
+
+    key: str
+    """`group/name`; a family ends in `<attempt>` or `<gamma>`."""
+    label: str
+    """Title of a panel, axis or table row."""
+    description: str
+    """Quantity, aggregation and window, without the unit."""
+    unit: str
+    direction: Literal["higher", "lower", ""] = ""
+    """Which values are better; empty: neither."""
+
+    @property
+    def group(self) -> str:
+        """Heading under which the metric is listed."""
+        return GROUPS.get(self.key.partition("/")[0], OTHER_GROUP)
+
+    @property
+    def is_family(self) -> bool:
+        return _INDEX.search(self.key) is not None
+
+    @property
+    def help(self) -> str:
+        """Description, unit and direction in one line."""
+        better = f"; {self.direction} is better" if self.direction else ""
+        return f"{self.description}; unit: {self.unit}{better}" if self.description else ""
+
+    def index(self, key: str) -> float | None:
+        """The number at the end of a family's key; None if the key is not of this family."""
+        stem = _INDEX.sub("", self.key)
+        if not self.is_family or not re.fullmatch(re.escape(stem) + r"\d+(\.\d+)?", key):
+            return None
+        return float(key.removeprefix(stem))
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(RETURN, "Return while training", "mean return of the last 100 training trials, with exploration noise",
+           "reward", "higher"),
+    Metric(SUCCESS, "Success while training", "fraction of the last 100 training trials that succeeded",
+           "fraction", "higher"),
+    Metric("rollout/return_mean_attempt_<attempt>", "Return of each attempt",
+           "mean return of attempt 1 to 10, over those of the last 100 training trials that started it",
+           "reward", "higher"),
+    Metric("rollout/trial_length_mean", "Trial length", "mean length of the last 100 training trials", "env steps"),
+    Metric("rollout/num_trials", "Completed trials", "number of completed training trials in the whole run", "trials"),
+    Metric(EVAL_RETURN, "Return of evaluations",
+           "mean return of the evaluation trials, without exploration noise, on the test tasks if the benchmark has them",
+           "reward", "higher"),
+    Metric(EVAL_LOW, "Return of evaluations, low", "lower end of the 95 % confidence interval of `eval/return_mean`",
+           "reward"),
+    Metric(EVAL_HIGH, "Return of evaluations, high", "upper end of the 95 % confidence interval of `eval/return_mean`",
+           "reward"),
+    Metric(EVAL_SUCCESS, "Success of evaluations", "fraction of the evaluation trials that succeeded",
+           "fraction", "higher"),
+    Metric(f"{EVAL_TRAIN_TASKS}/return_mean", "Return on the training tasks",
+           "mean return of evaluation trials on the training tasks, if the benchmark has separate test tasks",
+           "reward", "higher"),
+    Metric(f"{EVAL_TRAIN_TASKS}/return_ci95_low", "Return on the training tasks, low",
+           "lower end of the 95 % confidence interval of `eval_train_tasks/return_mean`", "reward"),
+    Metric(f"{EVAL_TRAIN_TASKS}/return_ci95_high", "Return on the training tasks, high",
+           "upper end of the 95 % confidence interval of `eval_train_tasks/return_mean`", "reward"),
+    Metric(f"{EVAL_TRAIN_TASKS}/success_rate", "Success on the training tasks",
+           "fraction of the evaluation trials on the training tasks that succeeded", "fraction", "higher"),
+    Metric("loss/td", "TD loss", "squared TD error of the critics, mean over gammas, tokens and updates of the iteration",
+           "normalized value squared", "lower"),
+    Metric("loss/policy_gradient", "Policy gradient loss",
+           "negative value of the policy's actions, minimum or mean over critics, mean over the iteration",
+           "normalized value"),
+    Metric("loss/filtered_bc", "Filtered BC loss",
+           "negative log-probability of the data actions with a positive advantage, mean over the iteration", "nats"),
+    Metric("loss/world_model", "World model loss",
+           "squared error of the predicted observation delta, mean over the iteration; 1 is the error of the mean",
+           "normalized delta squared", "lower"),
+    Metric("critic/td_error_abs", "TD error", "mean absolute TD error at the acting gamma over the iteration",
+           "standard deviations of the target", "lower"),
+    Metric("critic/q_normalized", "Q, normalized", "mean value of the data actions at the acting gamma over the iteration",
+           "standard deviations of the target"),
+    Metric("critic/q_ensemble_std", "Critic ensemble std",
+           "standard deviation over the critics at the acting gamma, mean over the iteration",
+           "standard deviations of the target", "lower"),
+    Metric("critic/td_target_mean", "TD target", "mean TD target at the acting gamma over the iteration", "reward"),
+    Metric("critic/popart_std", "PopArt std", "running standard deviation of the TD targets at the acting gamma",
+           "reward"),
+    Metric("critic/td_target_mean_gamma_<gamma>", "TD target by gamma",
+           "running mean of the TD targets at each gamma", "reward"),
+    Metric("critic/popart_std_gamma_<gamma>", "PopArt std by gamma",
+           "running standard deviation of the TD targets at each gamma", "reward"),
+    Metric("actor/entropy", "Policy entropy", "mean entropy of the policy at the acting gamma over the iteration",
+           "nats"),
+    Metric("actor/filtered_bc_fraction", "Filtered BC fraction",
+           "fraction of tokens whose action has a positive advantage, mean over the iteration", "fraction"),
+    Metric("optim/grad_norm", "Gradient norm", "mean norm of the gradient before clipping over the iteration",
+           "gradient norm"),
+    Metric("optim/nonfinite_updates", "Non-finite updates",
+           "number of updates skipped in the whole run because the loss or gradient was NaN or infinite",
+           "updates", "lower"),
+    Metric("replay/trajectories", "Stored trajectories", "number of trajectories in the replay store",
+           "trajectories"),
+    Metric("replay/median_age_updates", "Policy age", "updates since the median stored trajectory was collected",
+           "updates"),
+    Metric("replay/num_corrupted", "Corrupted records", "number of quarantined records in the whole run",
+           "records", "lower"),
+    Metric("relabel/relabeled_fraction", "Relabeled fraction",
+           "fraction of the sampled trajectories with an unfinished instruction that were relabeled, whole run",
+           "fraction"),
+    Metric("relabel/inserted_goals_mean", "Inserted goals",
+           "mean number of goals inserted per sampled trajectory with an unfinished instruction, whole run", "goals"),
+    Metric("relabel/num_unique_goals", "Unique goals", "number of different goals achieved in the whole run",
+           "goals", "higher"),
+    Metric("relabel/most_common_goal_fraction", "Most common goal",
+           "frequency of the most common goal among all achieved goals", "fraction"),
+    Metric("relabel/rarest_goal_fraction", "Rarest goal", "frequency of the rarest goal among all achieved goals",
+           "fraction"),
+    Metric("faults/restarts", "Env restarts", "number of environment restarts in the whole run", "restarts", "lower"),
+    Metric("faults/exception", "Exceptions", "number of environment steps that raised, whole run", "faults", "lower"),
+    Metric("faults/nonfinite", "NaN or infinity",
+           "number of environment steps that returned NaN or infinity, whole run", "faults", "lower"),
+    Metric("faults/shape_mismatch", "Shape mismatches",
+           "number of observations of another shape or type than the space, whole run", "faults", "lower"),
+    Metric("faults/worker_died", "Dead workers", "number of worker processes that exited, whole run", "faults", "lower"),
+    Metric("faults/timeout", "Timeouts", "number of environment steps longer than `env.step_timeout_seconds`, whole run",
+           "faults", "lower"),
+    Metric("collectors/num_ready", "Ready collectors", "number of collectors at work at the end of the iteration",
+           "collectors", "higher"),
+    Metric("collectors/num_replaced", "Replaced collectors",
+           "number of collectors that died, hung or failed to start, whole run", "collectors", "lower"),
+    Metric("collectors/num_stale_dropped", "Stale results",
+           "number of results dropped because they exceeded `ray.max_policy_lag`, since the process started",
+           "results", "lower"),
+    Metric("collectors/idle_fraction", "Idle collectors", "fraction of the collectors' time without a request, iteration",
+           "fraction", "lower"),
+    Metric("collectors/policy_lag_updates_mean", "Policy lag",
+           "mean number of updates between the policy that started a trial and the latest one, iteration",
+           "updates", "lower"),
+    Metric("collectors/policy_lag_updates_max", "Policy lag, maximum",
+           "largest number of updates between the policy that started a trial and the latest one, iteration",
+           "updates", "lower"),
+    Metric("collectors/weight_sync_bytes", "Weight sync size", "size of the weights sent to the collectors", "bytes"),
+    Metric("collectors/weight_sync_seconds", "Weight sync time", "time to send the weights to the collectors",
+           "seconds", "lower"),
+    Metric(ENV_STEPS_PER_SECOND, "Environment steps per second",
+           "environment steps of the iteration, all environments, by its wall time", "env steps/s", "higher"),
+    Metric(UPDATES_PER_SECOND, "Updates per second", "gradient updates of the iteration by its wall time",
+           "updates/s", "higher"),
+    Metric("time/collect_seconds", "Collection time", "wall time of the iteration spent acting in environments",
+           "seconds"),
+    Metric("time/update_seconds", "Update time", "wall time of the iteration spent in updates", "seconds"),
+    Metric("time/learner_wait_fraction", "Learner wait fraction",
+           "fraction of the update time that the learner waited for a batch, iteration", "fraction", "lower"),
+    Metric("time/collector_wait_seconds", "Collector wait time",
+           "wall time of the iteration in which no result arrived from a collector", "seconds"),
+)  # fmt: skip
+"""Every metric that a run may log. The documentation, TensorBoard, the viewer and reports read this table."""
+
+_BY_KEY = {metric.key: metric for metric in METRICS}
+_FAMILIES = tuple(metric for metric in METRICS if metric.is_family)
+
+
+def get_metric(key: str) -> Metric:
+    """The entry of a logged key, that of its family included; one made from the key if the table has none."""
+    if key in _BY_KEY:
+        return _BY_KEY[key]
+    family = next((metric for metric in _FAMILIES if metric.index(key) is not None), None)
+    prefix, _, name = key.partition("/")
+    return family or Metric(key, name.replace("_", " ").capitalize() if prefix in GROUPS else key, "", "")
+
+
+def ci95_keys(key: str) -> tuple[str, str] | None:
+    """Keys of the ends of the 95 % interval that may be logged beside a mean; None if `key` is not a mean."""
+    stem = key.removesuffix("_mean")
+    return None if stem == key else (f"{stem}_ci95_low", f"{stem}_ci95_high")
+
+
+def is_ci95_end(key: str) -> bool:
+    """Return whether the metric is an end of a confidence interval."""
+    return key.endswith(("_ci95_low", "_ci95_high"))
 
 
 class MetricLogger:
-    """Writes `directory/metrics.jsonl` and `directory/tensorboard/`; every line reaches the operating system at once.
+    """Appends to `directory/metrics.jsonl` and `directory/tensorboard/` without buffering.
 
-    A line has `env_steps`, `updates`, `wall_seconds` and values under `group/name`; a value that is not finite is
-    null. TensorBoard counts in environment steps.
+    A line is a JSON object with `env_steps`, `updates`, `wall_seconds` and values under `group/name` keys; values that
+    are NaN or infinite become null. The step of TensorBoard events is the number of environment steps.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / METRICS_FILE
-        self._folder_of_events = directory / "tensorboard"
+        self._events_dir = directory / "tensorboard"
         _drop_torn_line(self._path)
         self._file = self._path.open("ab", buffering=0)
-        self._events: Any = None
+        self._events: TensorBoardWriter | None = None
 
     def write(self, *, env_steps: int, updates: int, wall_seconds: float, values: Mapping[str, SupportsFloat]) -> None:
-        """One line, whole or not at all. `values` are numbers or tensors and arrays of one number.
+        """Append one line, whole or not at all.
 
-        Raises ValueError for a key without a group, `UserError` where the disk does not take it.
+        Args:
+            env_steps: Environment steps so far.
+            updates: Gradient updates so far.
+            wall_seconds: Wall time so far.
+            values: Numbers, or tensors and arrays of one number, by key.
+
+        Raises:
+            ValueError: If a key has no group.
+            UserError: If the file cannot be written.
         """
         for key in values:
             if not _KEY.fullmatch(key):
@@ -74,17 +267,18 @@ class MetricLogger:
         line = {"env_steps": env_steps, "updates": updates, "wall_seconds": round(wall_seconds, 3), **finite}
         with wrap_os_errors(self._path):
             self._append(json.dumps(line, allow_nan=False).encode() + b"\n")
-        with wrap_os_errors(self._folder_of_events):
-            events = self._open_events(env_steps)
-            events.write(env_steps, {key: value for key, value in finite.items() if value is not None})
+        with wrap_os_errors(self._events_dir):
+            if self._events is None:
+                self._events = TensorBoardWriter(self._events_dir, first_step=env_steps)
+            self._events.write(env_steps, {key: value for key, value in finite.items() if value is not None})
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the file."""
+        """Size of `metrics.jsonl`."""
         return self._file.seek(0, os.SEEK_END)
 
     def truncate(self, length: int | None) -> None:
-        """Forget what lies beyond a length, which a resumed run is about to write again; None: forget nothing."""
+        """Cut `metrics.jsonl` to `length` bytes; None: keep all of it."""
         if length is not None and length < self.num_bytes:
             self._file.truncate(length)
 
@@ -94,7 +288,7 @@ class MetricLogger:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the files; closing twice is no mistake."""
+        """Close the files. May be called twice."""
         self._file.close()
         if self._events is not None:
             self._events.close()
@@ -117,16 +311,9 @@ class MetricLogger:
             self._file.truncate(length)
             raise
 
-    def _open_events(self, env_steps: int) -> Any:
-        if self._events is None:
-            # MERGED
-
-            self._events = TensorBoardWriter(self._folder_of_events, begins_at=env_steps)
-        return self._events
-
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
-    """All whole lines of a run's metrics, oldest first; empty where none was written. A torn last line is ignored."""
+    """Return the lines of a run's `metrics.jsonl`, oldest first; empty without a file. Skips a torn last line."""
     return list(_lines(directory / METRICS_FILE))
 
 
@@ -143,7 +330,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Cut off what a killed writer left after the last line end, so that the next line begins on its own."""
+    """Remove what a killed writer left behind the last line end."""
     if not path.exists():
         return
     content = path.read_bytes()
@@ -154,34 +341,44 @@ def _drop_torn_line(path: Path) -> None:
 
 
 class TensorBoardWriter:
-    """A new event file in a folder, which may have some; every write reaches the operating system at once.
+    """A new event file in a folder that may contain others. Flushes after each write.
 
-    `begins_at`: the step from which on TensorBoard is to hide what other files in the folder have.
+    The first event of a metric carries its label and description.
+
+    Args:
+        folder: Folder of the event files.
+        first_step: TensorBoard hides the events of earlier files from this step on.
     """
 
-    def __init__(self, folder: Path, *, begins_at: int) -> None:
+    def __init__(self, folder: Path, *, first_step: int) -> None:
         continues = folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
+        self._described: set[str] = set()
         self._writer = RecordWriter(str(folder / f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}"))
         try:
             self._add(Event(file_version="brain.Event:2"))
             if continues:
-                self._add(Event(step=begins_at, session_log=SessionLog(status=SessionLog.START)))
+                self._add(Event(step=first_step, session_log=SessionLog(status=SessionLog.START)))
             self._writer.flush()
         except OSError:
             self.close()
             raise
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Numbers at a step."""
+        """Write numbers by key at a step."""
         for key, value in values.items():
-            self._add(Event(step=step, summary=summary.scalar(key, value)))
+            self._add(Event(step=step, summary=self._summary(key, value)))
         self._writer.flush()
 
     def close(self) -> None:
-        """Nothing is left to write, but for what a full disk did not take before."""
-        with suppress(OSError):
+        with suppress(OSError):  # what a full disk did not take before
             self._writer.close()
+
+    def _summary(self, key: str, value: float) -> Any:
+        if key in self._described:
+            return summary.scalar(key, value)
+        self._described.add(key)
+        return summary.scalar(key, value, display_name=key, summary_description=get_metric(key).help)
 
     def _add(self, event: Event) -> None:
         event.wall_time = time.time()

@@ -1,4 +1,4 @@
-"""What a run is doing, live on stderr: a bar on a terminal, a plain line every few seconds elsewhere. Never stdout."""
+"""Progress of a run on stderr: a live bar on a terminal, otherwise a plain line every few seconds. Never on stdout."""
 
 import math
 import sys
@@ -14,10 +14,16 @@ SPEED_WINDOW_SECONDS = 30.0
 
 
 class ProgressBar:
-    """Shows environment steps, updates, return, success, both speeds and the time left.
+    """Shows environment steps, updates, return, success, speeds and the time left.
 
-    Speeds are of the last half minute of this session, so a resumed run shows its own. `unit` is what environment
-    steps are called; `quiet` shows nothing.
+    Speeds are those of the last `SPEED_WINDOW_SECONDS` of this process.
+
+    Args:
+        total_env_steps: Environment steps at which the run ends.
+        unit: Name of the steps.
+        quiet: Show nothing.
+        plain_every_seconds: Time between plain lines.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -55,7 +61,7 @@ class ProgressBar:
             self._print_plain()
 
     def update(self, *, env_steps: int, updates: int, values: Mapping[str, SupportsFloat] | None = None) -> None:
-        """Where the run is. Return and success are taken from `values` (metric keys) and kept until newer ones come."""
+        """Show a new state. Return and success are taken from `values` by metric key; the last ones are kept."""
         if self._quiet:
             return
         now = self._clock()
@@ -66,15 +72,6 @@ class ProgressBar:
         if self._bar is None and now - self._last_plain >= self._plain_every_seconds:
             self._last_plain = now
             self._print_plain()
-
-    def note(self, message: str) -> None:
-        """One line for the user that stays (a checkpoint that was damaged, an environment that was restarted)."""
-        if self._quiet:
-            return
-        if self._bar is not None:
-            self._bar.console.print(message, markup=False, highlight=False, soft_wrap=True)
-        else:
-            print(message, file=self._stream, flush=True)
 
     def _print_plain(self) -> None:
         line = self._line()
@@ -98,8 +95,8 @@ class ProgressBar:
             return "starting"
         (start, first_steps, first_updates), (now, env_steps, updates) = self._history[0], self._history[-1]
         seconds = now - start
-        share = 100 * env_steps / max(1, self._total)
-        parts = [f"{share:3.0f} %", f"{env_steps:,} / {self._total:,} {self._unit}", f"{updates:,} updates"]
+        percent = 100 * env_steps / max(1, self._total)
+        parts = [f"{percent:3.0f} %", f"{env_steps:,} / {self._total:,} {self._unit}", f"{updates:,} updates"]
         if RETURN in self._shown:
             parts.append(f"return {self._shown[RETURN]:.3g}")
         if SUCCESS in self._shown:

@@ -46,7 +46,7 @@ def load_nested_state_dict(part: object, owner: object, state: State) -> None:
     set_attributes(owner, state["own"])
 
 
-FaultKind = Literal["exception", "nonfinite_rows", "shape_mismatch", "worker_died", "timeout"]
+FaultKind = Literal["exception", "nonfinite", "shape_mismatch", "worker_died", "timeout"]
 """An exception; NaN or infinity; what does not fit the spaces; the end of a process; a process that does not answer."""
 
 

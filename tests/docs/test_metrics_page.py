@@ -1,5 +1,6 @@
-"""Every metric that runs log is explained on the page about curves, and nothing else is."""
+"""Every metric that runs log is in the registry, and every metric of the registry is on the page of metrics."""
 
+import importlib
 import re
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -12,13 +13,14 @@ from guide_reader import DOCS
 from gymnasium import spaces
 
 import yamame
-from yamame.metrics import METRIC_DESCRIPTIONS, read_metrics
+from yamame.metrics import METRICS, get_metric, read_metrics
 from yamame.types import FaultKind
 
 pytestmark = pytest.mark.slow
 
 PAGE = (DOCS / "reading_the_curves.md").read_text(encoding="utf-8")
-EXPLAINED = {key for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE) for key in re.findall(r"`(.+?)`", row)}
+ON_PAGE = [key for row in re.findall(r"^\| (`\w+/.*?) \|", PAGE, re.MULTILINE) for key in re.findall(r"`(.+?)`", row)]
+REGISTERED = {metric.key for metric in METRICS}
 SHORT: dict[str, Any] = {
     **SMALL_RUN,
     "num_envs": 8,
@@ -62,35 +64,29 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         options = {**SHORT, "run_dir": folder / "cluster", "ray.address": "local", "ray.num_collectors": 2}
         yield yamame.train("passive-tmaze", horizon=5, env_steps=800, **options)
 
-    keys = {key for run in runs() for line in read_metrics(run.directory) for key in line} - COUNTERS
-    numbered = ((r"_attempt_\d+$", "_attempt_<i>"), (r"_gamma_[\d.]+$", "_gamma_<gamma>"))
-    for pattern, name in numbered:
-        keys = {re.sub(pattern, name, key) for key in keys}
-    return keys
+    return {get_metric(key).key for run in runs() for line in read_metrics(run.directory) for key in line} - COUNTERS
 
 
-def test_all_that_is_logged_is_explained(logged: set[str]) -> None:
-    assert logged <= EXPLAINED
+def test_all_that_is_logged_is_registered(logged: set[str]) -> None:
+    assert logged <= REGISTERED
 
 
-def test_all_that_is_explained_is_logged(logged: set[str]) -> None:
+def test_all_that_is_registered_is_logged(logged: set[str]) -> None:
     faults = {f"faults/{kind}" for kind in get_args(FaultKind)}  # of these the runs meet one
     test_tasks_with_success = {"eval_train_tasks/success_rate"}
-    assert EXPLAINED - logged - faults <= test_tasks_with_success
+    assert REGISTERED - logged - faults <= test_tasks_with_success
 
 
-def test_the_runs_have_something_of_every_kind(logged: set[str]) -> None:
-    for key in (
-        "relabel/num_unique_goals",
-        "faults/exception",
-        "rollout/return_mean_attempt_<i>",
-        "loss/world_model",
-        *METRIC_DESCRIPTIONS,
-    ):
-        assert key in logged
+def test_the_page_has_every_metric_once_in_the_order_of_the_registry() -> None:
+    assert ON_PAGE == [metric.key for metric in METRICS]
+    headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)[1:]
+    assert headings == list(dict.fromkeys(metric.group for metric in METRICS))
 
 
-def test_every_metric_says_what_it_is() -> None:
-    for row in re.findall(r"^\| `\w+/.*$", PAGE, re.MULTILINE):
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
-        assert len(cells) == 4 and cells[1], row
+def test_descriptions_and_units_come_from_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS.parent / "docs_hooks"))
+    page = importlib.import_module("generated").on_page_markdown(PAGE)
+    for metric in METRICS:
+        assert re.search(rf"^\|[^|]*`{re.escape(metric.key)}`[^|]*\|[^|]*{re.escape(metric.description)}", page, re.M)
+    rows = re.findall(r"^\| `\w+/.*$", page, re.MULTILINE)
+    assert rows and all(row.strip("|").count("|") == 4 for row in rows)

@@ -81,8 +81,8 @@ def assert_same(one: list[Trajectory], other: list[Trajectory]) -> None:
 
 IN_STEPS = {
     "raise": "exception",
-    "nan": "nonfinite_rows",
-    "infinite_reward": "nonfinite_rows",
+    "nan": "nonfinite",
+    "infinite_reward": "nonfinite",
     "shape": "shape_mismatch",
     "odd_reward": "shape_mismatch",
 }
@@ -114,7 +114,7 @@ def test_a_step_that_fails_costs_its_own_trial(
 
 @pytest.mark.parametrize("on_fault", ["drop", "truncate"])
 @pytest.mark.parametrize("workers", [0, 3])
-@pytest.mark.parametrize(("fault", "kind"), [("raise_in_reset", "exception"), ("nan_in_reset", "nonfinite_rows")])
+@pytest.mark.parametrize(("fault", "kind"), [("raise_in_reset", "exception"), ("nan_in_reset", "nonfinite")])
 def test_a_reset_to_a_new_task_that_fails_costs_a_step_and_no_trial(
     fault: str, kind: str, workers: int, on_fault: OnFault, tmp_path: Path
 ) -> None:
@@ -185,9 +185,9 @@ ALL, ONE = [0, 1, 2], [UNLUCKY]
         ("raise", "exception", DISABLED, ALL),
         ("raise", "exception", SAME_STEP, ALL),
         ("shape", "shape_mismatch", DISABLED, ALL),
-        ("nan", "nonfinite_rows", DISABLED, ONE),
-        ("nan", "nonfinite_rows", SAME_STEP, ALL),  # it takes no masks
-        ("infinite_reward", "nonfinite_rows", DISABLED, ONE),
+        ("nan", "nonfinite", DISABLED, ONE),
+        ("nan", "nonfinite", SAME_STEP, ALL),  # it takes no masks
+        ("infinite_reward", "nonfinite", DISABLED, ONE),
     ],
 )
 def test_vector_environments(fault: str, kind: str, mode: AutoresetMode, failed: list[int], on_fault: OnFault) -> None:

@@ -36,7 +36,7 @@ def test_a_run_survives_and_learns(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run.result["env_steps"] >= 2_400
     last = read_metrics(tmp_path / "run")[-1]
     counts = {key: value for key, value in last.items() if key.startswith("faults/")}
-    assert set(counts) == {"faults/restarts", "faults/exception", "faults/nonfinite_rows", "faults/shape_mismatch"}
+    assert set(counts) == {"faults/restarts", "faults/exception", "faults/nonfinite", "faults/shape_mismatch"}
     assert counts["faults/restarts"] == sum(counts.values()) / 2
     assert 70 < counts["faults/restarts"] < 180  # 120 are expected
     told = [line for line in capsys.readouterr().err.splitlines() if "(begun anew; restart " in line]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from yamame.metrics import METRIC_DESCRIPTIONS, RETURN, MetricLogger, read_metrics
+from yamame.metrics import GROUPS, METRICS, OTHER_GROUP, MetricLogger, get_metric, read_metrics
 
 
 def write(writer, updates, **values):
@@ -116,7 +116,31 @@ def events(file):
     return found
 
 
-def test_the_glossary_explains_well_formed_keys(tmp_path):
-    assert RETURN in METRIC_DESCRIPTIONS
+def test_tensorboard_describes_each_metric_once(tmp_path):
     with MetricLogger(tmp_path) as writer:
-        writer.write(env_steps=0, updates=0, wall_seconds=0.0, values=dict.fromkeys(METRIC_DESCRIPTIONS, 1.0))
+        write(writer, 1, loss__td=1.5)
+        write(writer, 2, loss__td=2.5)
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    values = [value for event in events(file) for value in event.summary.value]
+    assert [value.metadata.summary_description for value in values] == [get_metric("loss/td").help, ""]
+
+
+def test_every_metric_of_the_registry_is_complete_and_can_be_logged(tmp_path):
+    keys = [metric.key for metric in METRICS]
+    assert len(set(keys)) == len(keys)
+    for metric in METRICS:
+        assert metric.label and metric.description and metric.unit and metric.group in GROUPS.values(), metric.key
+    groups = [metric.group for metric in METRICS]
+    assert list(dict.fromkeys(groups)) == list(dict.fromkeys(GROUPS.values()))
+    with MetricLogger(tmp_path) as writer:
+        writer.write(env_steps=0, updates=0, wall_seconds=0.0, values=dict.fromkeys(keys, 1.0))
+
+
+def test_metrics_are_found_by_key_family_and_group():
+    assert get_metric("rollout/return_mean_attempt_3").key == "rollout/return_mean_attempt_<attempt>"
+    family = get_metric("critic/popart_std_gamma_0.99")
+    assert family.is_family and family.index("critic/popart_std_gamma_0.99") == 0.99
+    assert family.index("critic/popart_std_gamma_x") is None and family.index("critic/popart_std") is None
+    new = get_metric("loss/my_new_loss")
+    assert (new.label, new.group) == ("My new loss", "Losses")
+    assert (get_metric("mine/thing").label, get_metric("mine/thing").group) == ("mine/thing", OTHER_GROUP)

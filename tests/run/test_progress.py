@@ -26,7 +26,6 @@ def run(stream, seconds, *, quiet=False):
             values = {"rollout/return_mean": 1.25, "rollout/success_rate": 0.5} if second == 2 else None
             progress.update(env_steps=second * 50, updates=second * 2, values=values)
             clock.now += 1
-        progress.note("a [note]")
     return stream.getvalue()
 
 
@@ -35,7 +34,6 @@ def test_plain_lines_come_every_few_seconds(capsys):
         "  0 %  0 / 10,000 env steps  0 updates",
         "  2 %  250 / 10,000 env steps  10 updates  return 1.25  success 50 %  50 steps/s  2.0 updates/s  4 min left",
         "  5 %  500 / 10,000 env steps  20 updates  return 1.25  success 50 %  50 steps/s  2.0 updates/s  4 min left",
-        "a [note]",
         "  6 %  550 / 10,000 env steps  22 updates  return 1.25  success 50 %  50 steps/s  2.0 updates/s  4 min left",
     ]
     assert capsys.readouterr().out == ""
@@ -72,7 +70,7 @@ def test_a_run_that_ends_at_once(kind, update):
 
 def test_a_terminal_gets_a_bar_and_stdout_nothing(capsys):
     shown = run(Terminal(), 10)
-    assert "━" in shown and "return 1.25" in shown and "a [note]\n" in shown
+    assert "━" in shown and "return 1.25" in shown
     assert capsys.readouterr().out == ""
 
 

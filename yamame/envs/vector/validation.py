@@ -49,7 +49,7 @@ def _refuse(values: Shaped[np.ndarray, "E ..."], where: str, step: Int64[np.ndar
     row = int(np.argmin(_finite_rows(values)))
     what = "NaN" if np.isnan(values[row]).any() else "infinity"
     message = f"environment {first_row + row} returned {what} {where} at step {step[row]} of its episode: {_REMEDY}"
-    raise InvalidEnvOutputError("nonfinite_rows", message)
+    raise InvalidEnvOutputError("nonfinite", message)
 
 
 def _finite_rows(values: Shaped[np.ndarray, "E ..."]) -> Bool[np.ndarray, "E"]:
