@@ -74,6 +74,7 @@ class Metric:
 
     @property
     def is_family(self) -> bool:
+        """Whether the key stands for one metric per attempt or gamma."""
         return _INDEX.search(self.key) is not None
 
     @property
@@ -101,7 +102,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("rollout/trial_length_mean", "Trial length", "mean length of the last 100 training trials", "env steps"),
     Metric("rollout/num_trials", "Completed trials", "number of completed training trials in the whole run", "trials"),
     Metric(EVAL_RETURN, "Return of evaluations",
-           "mean return of the evaluation trials, without exploration noise, on the test tasks if the benchmark has them",
+           "mean return of evaluation trials without exploration noise, on the test tasks if the benchmark has them",
            "reward", "higher"),
     Metric(EVAL_LOW, "Return of evaluations, low", "lower end of the 95 % confidence interval of `eval/return_mean`",
            "reward"),
@@ -118,7 +119,8 @@ METRICS: tuple[Metric, ...] = (
            "upper end of the 95 % confidence interval of `eval_train_tasks/return_mean`", "reward"),
     Metric(f"{EVAL_TRAIN_TASKS}/success_rate", "Success on the training tasks",
            "fraction of the evaluation trials on the training tasks that succeeded", "fraction", "higher"),
-    Metric("loss/td", "TD loss", "squared TD error of the critics, mean over gammas, tokens and updates of the iteration",
+    Metric("loss/td", "TD loss",
+           "squared TD error of the critics, mean over gammas, tokens and updates of the iteration",
            "normalized value squared", "lower"),
     Metric("loss/policy_gradient", "Policy gradient loss",
            "negative value of the policy's actions, minimum or mean over critics, mean over the iteration",
@@ -130,7 +132,8 @@ METRICS: tuple[Metric, ...] = (
            "normalized delta squared", "lower"),
     Metric("critic/td_error_abs", "TD error", "mean absolute TD error at the acting gamma over the iteration",
            "standard deviations of the target", "lower"),
-    Metric("critic/q_normalized", "Q, normalized", "mean value of the data actions at the acting gamma over the iteration",
+    Metric("critic/q_normalized", "Q, normalized",
+           "mean value of the data actions at the acting gamma over the iteration",
            "standard deviations of the target"),
     Metric("critic/q_ensemble_std", "Critic ensemble std",
            "standard deviation over the critics at the acting gamma, mean over the iteration",
@@ -174,8 +177,10 @@ METRICS: tuple[Metric, ...] = (
            "number of environment steps that returned NaN or infinity, whole run", "faults", "lower"),
     Metric("faults/shape_mismatch", "Shape mismatches",
            "number of observations of another shape or type than the space, whole run", "faults", "lower"),
-    Metric("faults/worker_died", "Dead workers", "number of worker processes that exited, whole run", "faults", "lower"),
-    Metric("faults/timeout", "Timeouts", "number of environment steps longer than `env.step_timeout_seconds`, whole run",
+    Metric("faults/worker_died", "Dead workers", "number of worker processes that exited, whole run",
+           "faults", "lower"),
+    Metric("faults/timeout", "Timeouts",
+           "number of environment steps longer than `env.step_timeout_seconds`, whole run",
            "faults", "lower"),
     Metric("collectors/num_ready", "Ready collectors", "number of collectors at work at the end of the iteration",
            "collectors", "higher"),
@@ -184,7 +189,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("collectors/num_stale_dropped", "Stale results",
            "number of results dropped because they exceeded `ray.max_policy_lag`, since the process started",
            "results", "lower"),
-    Metric("collectors/idle_fraction", "Idle collectors", "fraction of the collectors' time without a request, iteration",
+    Metric("collectors/idle_fraction", "Idle collectors",
+           "fraction of the collectors' time without a request, iteration",
            "fraction", "lower"),
     Metric("collectors/policy_lag_updates_mean", "Policy lag",
            "mean number of updates between the policy that started a trial and the latest one, iteration",
@@ -371,6 +377,7 @@ class TensorBoardWriter:
         self._writer.flush()
 
     def close(self) -> None:
+        """Close the file."""
         with suppress(OSError):  # what a full disk did not take before
             self._writer.close()
 

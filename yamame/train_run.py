@@ -148,23 +148,8 @@ def _concluded(run: Trainer, about: RunMetadata, evaluation: RunResult | None, s
         return {**EMPTY_RESULT, **counters, **_speeds(run), "stopped_by": stopped_by}
     summary = {**evaluation, **counters, **_speeds(run)}
     _write_json(run.directory / RESULT, summary)
-    _report(run, {**evaluation, **counters}, summary, about)
+    write_report(run.directory)
     return summary
-
-
-def _report(run: Trainer, evaluation: RunResult, summary: RunResult, about: RunMetadata) -> None:
-    """Write the reports; what goes wrong in that takes nothing from a run that has come to its end."""
-    try:
-        write_report(
-            run.directory,
-            evaluation=evaluation,
-            summary=summary,
-            random_actions=run.train_state.random_baseline,
-            expected=about.expected,
-        )
-    except Exception as problem:  # a full disk, or whatever drawing may raise
-        told = " ".join(f"{type(problem).__name__}: {problem}".split())
-        print(f"the report is not written ({told}); yamame resume {run.directory} tries again", file=sys.stderr)
 
 
 def actual_env_steps(config: RunConfig, env_steps: int) -> int:

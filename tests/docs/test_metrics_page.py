@@ -78,7 +78,7 @@ def test_all_that_is_registered_is_logged(logged: set[str]) -> None:
 
 
 def test_the_page_has_every_metric_once_in_the_order_of_the_registry() -> None:
-    assert ON_PAGE == [metric.key for metric in METRICS]
+    assert [metric.key for metric in METRICS] == ON_PAGE
     headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)[1:]
     assert headings == list(dict.fromkeys(metric.group for metric in METRICS))
 

@@ -4,6 +4,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from yamame.checkpoint import save_checkpoint
 from yamame.metrics import MetricLogger
 from yamame.tools.report import format_attempts_table, write_report
 
@@ -23,6 +24,15 @@ def evaluation(returns, env_steps=5000):
         "updates": 120,
         "seed": 3,
     }
+
+
+def write_run(directory, result, *, random_baseline=None, **metadata):
+    """What a finished run leaves in its directory, as far as reports read it."""
+    (directory / "result.json").write_text(json.dumps(result))
+    if metadata:
+        (directory / "metadata.json").write_text(json.dumps(metadata))
+    state = {"train_state": {"random_baseline": random_baseline}}
+    save_checkpoint(directory / "checkpoints", step=1, tensors={}, state=state)
 
 
 def write_metrics(directory, lines):
@@ -52,13 +62,8 @@ BLUE, RED, GREY, GREEN = (0x44, 0x77, 0xAA), (0xCC, 0x33, 0x11), (0x77, 0x77, 0x
 def test_pictures_show_what_there_is(tmp_path, lines, attempts):
     write_metrics(tmp_path, lines)
     result = evaluation(list(np.linspace(-1, 1, attempts)))
-    write_report(
-        tmp_path,
-        evaluation=result,
-        summary=result,
-        random_actions={"return_mean": -0.5, "return_per_attempt": [-0.25, -0.25]},
-        expected="most trials solved",
-    )
+    write_run(tmp_path, result, random_baseline={"return_mean": -0.5, "return_per_attempt": [-0.25, -0.25]})
+    write_report(tmp_path)
     curve = tmp_path / "learning_curve.png"
     assert shows(curve, RED) and shows(curve, GREY) and shows(curve, BLUE) == (lines > 0)
     assert shows(tmp_path / "return_per_attempt.png", BLUE)
@@ -85,12 +90,13 @@ def test_the_text_has_results_settings_and_commands(tmp_path):
         "updates_per_second": 14.125,
         "run_dir": str(run),
     }
-    write_report(run, evaluation=result, summary=summary, random_actions=None, expected="nine of ten trials solved")
+    write_run(run, summary, expected="nine of ten trials solved")
+    write_report(run)
     text = (run / "report.md").read_text()
     for part in (
         "# tmaze-1\n",
         "nine of ten trials solved",
-        "| mean return | **4.25** (95 % confidence: 4 to 4.5) |",
+        "| mean return | **4.25** (95 % CI: 4 to 4.5) |",
         "| first and last attempt | 0.5 and 1 |",
         "| success rate | 75.0 % |",
         "| success of the first and last attempt | 50.0 % and 50.0 % |",
@@ -108,14 +114,16 @@ def test_the_text_has_results_settings_and_commands(tmp_path):
 
 def test_training_tasks_are_told_where_they_are_others(tmp_path):
     result = evaluation([0.5, 1.0]) | {"train_tasks": evaluation([0.75, 1.5]) | {"return_mean": 2.25}}
-    write_report(tmp_path, evaluation=result, summary={}, random_actions=None, expected="?")
+    write_run(tmp_path, result)
+    write_report(tmp_path)
     text = (tmp_path / "report.md").read_text()
-    assert "| mean return on the training tasks | 2.25 (95 % confidence: 4 to 4.5) |" in text
+    assert "| mean return on the training tasks | 2.25 (95 % CI: 4 to 4.5) |" in text
 
 
 def test_a_task_without_success_or_random_return(tmp_path):
     result = evaluation([1.0, 2.0]) | {"success_rate": None, "success_per_attempt": None}
-    write_report(tmp_path, evaluation=result, summary={}, random_actions=None, expected="?")
+    write_run(tmp_path, result)
+    write_report(tmp_path)
     assert "success rate" not in (tmp_path / "report.md").read_text()
     assert not shows(tmp_path / "return_per_attempt.png", GREY)
     assert not shows(tmp_path / "return_per_attempt.png", GREEN)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from test_report import evaluation, write_metrics
+from test_report import evaluation, write_metrics, write_run
 from tiny import tiny_config
 
 from yamame.runs import RunMetadata, go_on, read_metadata, start
@@ -52,16 +52,12 @@ def written(directory: Path, *, about: dict[str, Any] | None = None, **changes: 
     directory.mkdir()
     write_metrics(directory, 30)
     (directory / "config.json").write_text(json.dumps({"seed": 3, "env": {"horizon": 60, "task": HOSTILE}}))
-    if about:
-        (directory / "metadata.json").write_text(json.dumps(about))
-    result = evaluation([0.5, 1.0]) | changes
-    write_report(
-        directory,
-        evaluation=result,
-        summary=result | {"wall_seconds": 161.0},
-        random_actions={"return_mean": -0.5, "return_per_attempt": [-0.25, -0.25]},
-        expected=f"nine of ten {HOSTILE}",
+    result = evaluation([0.5, 1.0]) | {"wall_seconds": 161.0} | changes
+    metadata = {"expected": f"nine of ten {HOSTILE}"} | (about or {})
+    write_run(
+        directory, result, random_baseline={"return_mean": -0.5, "return_per_attempt": [-0.25, -0.25]}, **metadata
     )
+    write_report(directory)
     text = (directory / "report.html").read_text(encoding="utf-8")
     return Page(text), text
 
@@ -95,7 +91,7 @@ def test_it_is_one_file_with_its_pictures_inside(tmp_path: Path) -> None:
 def test_it_says_what_report_md_says(tmp_path: Path) -> None:
     page, _ = written(tmp_path / "run", about=ABOUT)
     for part in (
-        "mean return 4.25 (95 % confidence: 4 to 4.5)",
+        "mean return 4.25 (95 % CI: 4 to 4.5)",
         "mean return of random actions -0.5",
         "first and last attempt 0.5 and 1",
         "success rate 75.0 %",
@@ -128,7 +124,8 @@ def test_damaged_files_cost_a_section_at_most(tmp_path: Path, content: str) -> N
     for name in ("metadata.json", "config.json"):
         (tmp_path / "run" / name).write_text(content)
     result = evaluation([1.0])
-    write_report(tmp_path / "run", evaluation=result, summary=result, random_actions=None, expected="")
+    write_run(tmp_path / "run", result)
+    write_report(tmp_path / "run")
     page = Page((tmp_path / "run/report.html").read_text())
     assert "mean return 4.25" in page.text and "Expected" not in page.text
 
@@ -136,13 +133,15 @@ def test_damaged_files_cost_a_section_at_most(tmp_path: Path, content: str) -> N
 def test_counters_are_told_where_there_are_any(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(
         '{"env_steps": 1, "updates": 1, "faults/restarts": 3.0, "faults/hang": 2.0, "relabel/num_unique_goals": 12.0}\n'
-        '{"env_steps": 2, "updates": 2, "faults/restarts": 4.0, "optim/nonfinite_updates": 0.0, "replay/num_corrupted": null}\n'
+        '{"env_steps": 2, "updates": 2, "faults/restarts": 4.0, "optim/nonfinite_updates": 0.0,'
+        ' "replay/num_corrupted": null}\n'
     )
     result = evaluation([1.0])
-    write_report(tmp_path, evaluation=result, summary=result, random_actions=None, expected="x")
+    write_run(tmp_path, result)
+    write_report(tmp_path)
     text = Page((tmp_path / "report.html").read_text()).text
-    assert "environments made anew after a fault 4 " in text and "hang 2 " in text
-    assert "goals that relabeling has seen 12 " in text and "skipped" not in text and "damaged" not in text
+    assert "Env restarts 4 " in text and "Hang 2 " in text
+    assert "Unique goals 12 " in text and "Non-finite" not in text and "Corrupted" not in text
 
 
 def test_a_report_that_cannot_be_written_fails_no_run(
@@ -159,7 +158,7 @@ def test_a_report_that_cannot_be_written_fails_no_run(
         patch.setattr("yamame.tools.report.render_html", full)
         summary = start(config, about, run_dir=tmp_path / "run", quiet=True)
     told = capsys.readouterr().err
-    assert "the report is not written (OSError: [Errno 28] No space left" in told and "tries again" in told
+    assert "cannot write the report (OSError: [Errno 28] No space left" in told and "writes it again" in told
     assert summary["return_mean"] is not None and (tmp_path / "run/result.json").exists()
     assert not (tmp_path / "run/report.html").exists()
     again = go_on(tmp_path / "run", env_steps=None, quiet=True)

@@ -1,8 +1,9 @@
-"""A run's results for people: `report.md`, `report.html` and the pictures of `figures`."""
+"""Reports of finished runs: `report.md`, `report.html` and their two plots, all from the files of the run."""
 
 import json
 import math
 import platform
+import sys
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,24 +12,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from yamame.metrics import read_metrics
-from yamame.run_dir import CONFIG, METADATA, REPORT, REPORT_HTML
+from yamame.checkpoint import load_latest_checkpoint
+from yamame.errors import UserError
+from yamame.metrics import METRICS, get_metric, read_metrics
+from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
 from yamame.tools.plots import plot_attempts, plot_learning_curve
 
-CURVE, ATTEMPTS = "learning_curve.png", "return_per_attempt.png"
+PLOTS = {"learning_curve.png": "Return against environment steps", "return_per_attempt.png": "Return of each attempt"}
+"""File beside the report -> its caption."""
 PACKAGES = ("yamame", "torch", "numpy", "gymnasium")
-"""Whose versions a report names."""
-COUNTER_LABELS = {
-    "faults/restarts": "environments made anew after a fault",
-    "optim/nonfinite_updates": "updates skipped, since their loss or gradient was not finite",
-    "replay/num_corrupted": "damaged trajectories passed over",
-    "relabel/relabeled_fraction": "share of the trajectories with an open instruction that were told anew",
-    "relabel/inserted_goals_mean": "goals inserted into such a trajectory, on average",
-    "relabel/num_unique_goals": "goals that relabeling has seen",
-    "relabel/most_common_goal_fraction": "share of the commonest of them",
-    "relabel/rarest_goal_fraction": "share of the rarest of them",
-}
-"""Metrics of the last line that count what is out of the ordinary; other faults are named by their key."""
+"""Packages whose versions are listed."""
+MAX_OPEN_ROWS = 24
+"""Sections with more rows are collapsed in `report.html`."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +33,8 @@ class Row:
     name: str
     value: str
     note: str = ""
-    """Stands in brackets behind the value."""
+    """Follows the value in parentheses."""
     strong: bool = False
-    """What one looks for first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,100 +42,114 @@ class Section:
     """A heading and a table."""
 
     title: str
+    rows: Sequence[Row]
     intro: str = ""
-    facts: Sequence[Row]
     is_code: bool = False
-    """Whether names and values are those of settings."""
+    """Whether names and values are config fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportData:
-    """All of a report but its form."""
+    """Content of both files."""
 
     title: str
     expected: str
-    results: Section
-    pictures: Mapping[str, str]
-    """Name of a file beside the report -> what it shows."""
     sections: Sequence[Section]
-    """Those with facts."""
+    """The results first; sections without rows are left out."""
     commands: Sequence[str]
-    """What can be done with the run now."""
 
 
-def collect_report(
-    directory: Path,
-    *,
-    evaluation: Mapping[str, Any],
-    summary: Mapping[str, Any],
-    random_return: float | None,
-    expected: str,
-) -> ReportData:
-    """From what `write_report` is given, and from the run's files as far as they are there."""
+def write_report(run_dir: Path) -> None:
+    """Write the report of a finished run into its directory, from `result.json` and the other files there.
+
+    Does not raise: if the report cannot be written, prints one line on stderr.
+    """
+    try:
+        result, baseline = _read_json(run_dir / RESULT), _random_baseline(run_dir)
+        curve, attempts = (run_dir / name for name in PLOTS)
+        plot_learning_curve(curve, read_metrics(run_dir), result, baseline and baseline["return_mean"])
+        plot_attempts(attempts, result, baseline)
+        data = collect_report(run_dir, result, baseline)
+        for name, text in ((REPORT, render_markdown(data)), (REPORT_HTML, render_html(data, run_dir))):
+            partial = run_dir / f".partial-{name}"
+            try:
+                partial.write_text(text, encoding="utf-8")
+                partial.replace(run_dir / name)
+            finally:
+                partial.unlink(missing_ok=True)
+    except Exception as problem:  # a full disk, a file that was edited, or whatever plotting may raise
+        reason = " ".join(f"{type(problem).__name__}: {problem}".split())
+        print(f"cannot write the report ({reason}); yamame resume {run_dir} writes it again", file=sys.stderr)
+
+
+def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> ReportData:
+    """Collect the content of a report.
+
+    Args:
+        run_dir: Directory of the run. Files that are missing or corrupted cost a section at most.
+        result: What `yamame train --json` printed.
+        baseline: Result of random actions, with the keys of `result`; None if unknown.
+    """
+    metadata = _read_json(run_dir / METADATA)
     sections = (
-        Section(title="How it was made", facts=list(_origin(directory, evaluation))),
+        Section(title="Results", rows=list(_result_rows(result, baseline))),
+        Section(title="Origin", rows=list(_origin_rows(metadata, result))),
         Section(
-            title="Changed from the recipe",
-            intro="The task: from the recipe's own. The rest: from what the recipe makes of this task.",
-            facts=list(_changes(directory)),
+            title="Overrides",
+            intro="Fields that differ from the recipe: of the task from the recipe's task, of the rest from the "
+            "recipe's defaults for this task.",
+            rows=list(_override_rows(metadata)),
             is_code=True,
         ),
-        Section(title="Faults and relabeling", intro="As of the last round.", facts=list(_counters(directory))),
+        Section(title="Faults and relabeling", intro="Last logged values.", rows=list(_counter_rows(run_dir))),
         Section(
-            title="Settings",
-            intro=f"The main ones; all of them are in `{CONFIG}`.",
-            facts=list(_highlights(directory / CONFIG)),
+            title="Config",
+            intro=f"The first two levels; `{CONFIG}` has all fields.",
+            rows=list(_config_rows(_read_json(run_dir / CONFIG))),
             is_code=True,
         ),
     )
     return ReportData(
-        title=directory.resolve().name,
-        expected=expected,
-        results=Section(title="Results", facts=list(_results(evaluation, summary, random_return))),
-        pictures={CURVE: "Return against environment steps", ATTEMPTS: "Return of each attempt"},
-        sections=[section for section in sections if section.facts],
-        commands=(f"yamame eval {directory} --trials 256", f"yamame resume {directory}"),
+        title=run_dir.resolve().name,
+        expected=str(metadata.get("expected") or ""),
+        sections=[section for section in sections if section.rows],
+        commands=(f"yamame eval {run_dir} --trials 256", f"yamame resume {run_dir}"),
     )
 
 
-def _results(evaluation: Mapping[str, Any], summary: Mapping[str, Any], random_return: float | None) -> Iterator[Row]:
-    yield Row(
-        "mean return", format_number(evaluation["return_mean"]), _interval(evaluation["return_ci95"]), strong=True
-    )
-    if random_return is not None:
-        yield Row("mean return of random actions", format_number(random_return))
-    attempts = evaluation["return_per_attempt"]
+def _result_rows(result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Iterator[Row]:
+    yield Row("mean return", format_number(result["return_mean"]), _interval(result["return_ci95"]), strong=True)
+    if baseline is not None:
+        yield Row("mean return of random actions", format_number(baseline["return_mean"]))
+    attempts = result["return_per_attempt"]
     if len(attempts) > 1:
         yield Row("first and last attempt", f"{format_number(attempts[0])} and {format_number(attempts[-1])}")
-    if evaluation.get("success_rate") is not None:
-        yield Row("success rate", _percent(evaluation["success_rate"]))
-    successes = evaluation.get("success_per_attempt") or []
+    if result.get("success_rate") is not None:
+        yield Row("success rate", _percent(result["success_rate"]))
+    successes = result.get("success_per_attempt") or []
     if len(successes) > 1:
         yield Row("success of the first and last attempt", f"{_percent(successes[0])} and {_percent(successes[-1])}")
-    training_tasks = evaluation.get("train_tasks")
-    if training_tasks:
-        mean, interval = format_number(training_tasks["return_mean"]), _interval(training_tasks["return_ci95"])
+    if train_tasks := result.get("train_tasks"):
+        mean, interval = format_number(train_tasks["return_mean"]), _interval(train_tasks["return_ci95"])
         yield Row("mean return on the training tasks", mean, interval)
-    yield Row("evaluation trials", f"{evaluation['trials']:,}")
-    yield Row("environment steps", f"{evaluation['env_steps']:,}")
-    yield Row("updates", f"{evaluation['updates']:,}")
     for key, name, unit in (
+        ("trials", "evaluation trials", ""),
+        ("env_steps", "environment steps", ""),
+        ("updates", "updates", ""),
         ("wall_seconds", "wall time", " s"),
-        ("train_seconds", "of it training", " s"),
+        ("train_seconds", "training time", " s"),
         ("env_steps_per_second", "environment steps per second", ""),
         ("updates_per_second", "updates per second", ""),
     ):
-        if summary.get(key) is not None:
-            yield Row(name, f"{format_number(summary[key])}{unit}")
+        value = result.get(key)
+        if value is not None:
+            yield Row(name, f"{value:,}" if isinstance(value, int) else f"{format_number(value)}{unit}")
 
 
-def _origin(directory: Path, evaluation: Mapping[str, Any]) -> Iterator[Row]:
-    about = _json(directory / METADATA)
-    for name in ("recipe", "command"):
-        if about.get(name):
-            yield Row(name, str(about[name]))
-    if "seed" in evaluation:
-        yield Row("seed", str(evaluation["seed"]))
+def _origin_rows(metadata: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Row]:
+    for name, source in (("recipe", metadata), ("command", metadata), ("seed", result)):
+        if source.get(name) not in (None, ""):
+            yield Row(name, str(source[name]))
     yield Row("versions", ", ".join(_versions()))
 
 
@@ -155,35 +163,49 @@ def _versions() -> Iterator[str]:
     yield f"{platform.system()} {platform.machine()}"
 
 
-def _changes(directory: Path) -> Iterator[Row]:
-    changed = _json(directory / METADATA).get("overrides")
-    for path, pair in changed.items() if isinstance(changed, dict) else ():
+def _override_rows(metadata: Mapping[str, Any]) -> Iterator[Row]:
+    overrides = metadata.get("overrides")
+    for path, pair in overrides.items() if isinstance(overrides, dict) else ():
         default, value = pair if isinstance(pair, list) and len(pair) == 2 else (None, pair)
         yield Row(path, json.dumps(value), f"default {json.dumps(default)}")
 
 
-def _counters(directory: Path) -> Iterator[Row]:
+def _counter_rows(run_dir: Path) -> Iterator[Row]:
+    """Faults and corrupted records if there were any, and the statistics of relabeling."""
     last: dict[str, Any] = {}
-    for line in read_metrics(directory):
+    for line in read_metrics(run_dir):
         last |= {key: value for key, value in line.items() if value is not None}
-    others = [key for key in last if key.startswith("faults/") and key not in COUNTER_LABELS]
-    for key in (*COUNTER_LABELS, *others):
+    counters = ("faults/restarts", "optim/nonfinite_updates", "replay/num_corrupted")
+    groups = ("Faults", "Relabeling")
+    known = [metric.key for metric in METRICS if metric.key in counters or metric.group in groups]
+    others = [key for key in last if key not in known and "/" in key and get_metric(key).group in groups]
+    for key in (*known, *others):
         value = last.get(key)
         if isinstance(value, int | float) and (value or key == "faults/restarts" or key.startswith("relabel/")):
-            yield Row(COUNTER_LABELS.get(key, key.partition("/")[2].replace("_", " ")), format_number(value))
+            metric = get_metric(key)
+            yield Row(metric.label, format_number(value), metric.description)
 
 
-def _highlights(config_path: Path) -> Iterator[Row]:
-    """The settings of a run's first two levels: its own and those of its parts that hold a few plain values."""
-    for name, value in _json(config_path).items():
+def _config_rows(config: Mapping[str, Any]) -> Iterator[Row]:
+    for name, value in config.items():
         section = value if isinstance(value, dict) else {"": value}
-        for path, part in ((f"{name}.{key}".rstrip("."), part) for key, part in section.items()):
-            if isinstance(part, str | int | float) and not path.endswith("type"):
-                yield Row(path, str(part))
+        for path, field in ((f"{name}.{key}".rstrip("."), field) for key, field in section.items()):
+            if isinstance(field, str | int | float) and not path.endswith("type"):
+                yield Row(path, str(field))
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """The object in a file; empty where it cannot be read."""
+def _random_baseline(run_dir: Path) -> Mapping[str, Any] | None:
+    try:
+        baseline: Mapping[str, Any] | None = load_latest_checkpoint(run_dir / CHECKPOINTS).state["train_state"][
+            "random_baseline"
+        ]
+    except (UserError, KeyError):
+        return None
+    return baseline
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty if it cannot be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -193,22 +215,53 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _interval(ci95: Sequence[float]) -> str:
     low, high = ci95
-    return f"95 % confidence: {format_number(low)} to {format_number(high)}"
+    return f"95 % CI: {format_number(low)} to {format_number(high)}"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"
 
 
-def format_number(value: float) -> str:
-    """Three digits for small numbers, thousands separated for large ones."""
+def format_number(value: float | None) -> str:
+    """Three digits for small numbers, thousands separators for large ones, "unknown" for None, NaN and infinity."""
     if value is None or not math.isfinite(value):
-        return "not known"
+        return "unknown"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""What a browser may do with the page: nothing but show it, whatever it holds."""
+def format_attempts_table(return_per_attempt: Sequence[float], width: int = 40) -> str:
+    """Format the mean return of every attempt as a bar chart in plain text. Bars start at 0 or the lowest value."""
+    low, high = min([0.0, *return_per_attempt]), max([0.0, *return_per_attempt])
+    lines = ["attempt  mean return"]
+    for attempt, value in enumerate(return_per_attempt, start=1):
+        filled = round(width * (value - low) / (high - low)) if high > low else 0
+        lines.append(f"{attempt:7d}  {value:11.3f}  {'█' * filled}".rstrip())
+    return "\n".join(lines)
+
+
+def render_markdown(data: ReportData) -> str:
+    """Render `report.md`."""
+
+    def cell(text: str, mark: str = "") -> str:
+        return mark + " ".join(text.split()).replace("|", "\\|") + mark
+
+    def table(section: Section) -> Iterator[str]:
+        yield "| field | value |" if section.is_code else "|  |  |"
+        yield "|---|---|"
+        for row in section.rows:
+            name, value = cell(row.name, code := "`" * section.is_code), cell(row.value, code or "**" * row.strong)
+            yield f"| {name} | {value}{f' ({cell(row.note)})' if row.note else ''} |"
+
+    lines = [f"# {data.title}", ""] + ([f"Expected: {data.expected}", ""] if data.expected else [])
+    for place, section in enumerate(data.sections):
+        lines += [f"## {section.title}", "", *([section.intro, ""] if section.intro else []), *table(section), ""]
+        if place == 0:
+            lines += [line for file, caption in PLOTS.items() for line in (f"![{caption}]({file})", "")]
+    return "\n".join([*lines, "## Next", "", "```", *data.commands, "```", ""])
+
+
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""The page loads nothing and runs nothing."""
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --soft: #5b6670; --line: #dfe4e8; --page: #fff; --card: #f5f7f9; }
 @media (prefers-color-scheme: dark) {
@@ -221,7 +274,7 @@ body { margin: 0 auto; max-width: 60rem; padding: 1.5rem clamp(0.8rem, 4vw, 2rem
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0; }
 h2 { font-size: 1.1rem; margin: 2.2rem 0 0.6rem; }
 p { margin: 0.3rem 0 1rem; color: var(--soft); }
-.pictures { display: grid; gap: 1rem; margin: 2rem 0 0; max-width: 46rem; }
+.plots { display: grid; gap: 1rem; margin: 2rem 0 0; max-width: 46rem; }
 figure { margin: 0; border: 1px solid var(--line); border-radius: 8px; overflow-x: auto; }
 img { display: block; width: 100%; min-width: 30rem; height: auto; }
 table { width: 100%; border-collapse: collapse; font-size: 0.95rem; }
@@ -234,127 +287,45 @@ code, pre { font: 0.88em/1.5 ui-monospace, monospace; }
 pre { background: var(--card); border-radius: 8px; padding: 0.8rem 1rem; overflow-x: auto; white-space: pre-wrap; }
 details > summary { cursor: pointer; font-size: 1.1rem; font-weight: 600; margin: 2.2rem 0 0.6rem; }
 """
-FOLDED = 24
-"""Facts beyond which a section is folded up."""
 
 
-def render_html(account: ReportData, directory: Path) -> str:
-    """The whole page; pictures are read from the run's directory, and left out where they are not there."""
-    return "\n".join(_page(account, directory)) + "\n"
+def render_html(data: ReportData, run_dir: Path) -> str:
+    """Render `report.html`, one file with the plots that are in `run_dir` inside."""
 
+    def cell(text: str, tag: str) -> str:
+        return f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text)
 
-def _page(account: ReportData, directory: Path) -> Iterator[str]:
-    yield "<!doctype html>"
-    yield f'<html lang="en"><head><meta charset="utf-8"><title>{escape(account.title)}</title>'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<style>{STYLE}</style></head><body>"
-    yield f"<h1>{escape(account.title)}</h1>"
-    if account.expected:
-        yield f"<p>Expected: {escape(account.expected)}</p>"
-    yield f"<section><h2>{escape(account.results.title)}</h2>{''.join(_table(account.results))}</section>"
-    yield '<div class="pictures">'
-    for file, shown in account.pictures.items():
-        if (directory / file).is_file():
-            inside = b64encode((directory / file).read_bytes()).decode()
-            yield f'<figure><img alt="{escape(shown)}" src="data:image/png;base64,{inside}"></figure>'
-    yield "</div>"
-    for section in account.sections:
-        yield from _report_html_section(section)
-    yield f"<section><h2>Go on</h2><pre>{escape(chr(10).join(account.commands))}</pre></section>"
-    yield "</body></html>"
+    def table(section: Section) -> Iterator[str]:
+        for row in section.rows:
+            code = "code" if section.is_code else ""
+            name, value = cell(row.name, code), cell(row.value, code or ("strong" if row.strong else ""))
+            note = f' <span class="note">({escape(row.note)})</span>' if row.note else ""
+            yield f'<tr><th scope="row">{name}</th><td>{value}{note}</td></tr>'
 
+    def plots() -> Iterator[str]:
+        for file, caption in PLOTS.items():
+            if (run_dir / file).is_file():
+                content = b64encode((run_dir / file).read_bytes()).decode()
+                yield f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{content}"></figure>'
 
-def _report_html_section(section: Section) -> Iterator[str]:
-    title = escape(section.title)
-    folded = len(section.facts) > FOLDED
-    yield f"<details><summary>{title}</summary>" if folded else f"<section><h2>{title}</h2>"
-    if section.intro:
-        yield f"<p>{escape(section.intro.replace('`', ''))}</p>"
-    yield from _table(section)
-    yield "</details>" if folded else "</section>"
-
-
-def _table(section: Section) -> Iterator[str]:
-    yield "<table><tbody>"
-    for fact in section.facts:
-        yield f'<tr><th scope="row">{_text(fact.name, section)}</th><td>{_report_html_value(fact, section)}</td></tr>'
-    yield "</tbody></table>"
-
-
-def _report_html_value(fact: Row, section: Section) -> str:
-    value = _text(fact.value, section)
-    value = f"<strong>{value}</strong>" if fact.strong else value
-    return f'{value} <span class="note">({escape(fact.note)})</span>' if fact.note else value
-
-
-def _text(text: str, section: Section) -> str:
-    return f"<code>{escape(text)}</code>" if section.is_code else escape(text)
-
-
-def write_report(
-    directory: Path,
-    *,
-    evaluation: Mapping[str, Any],
-    summary: Mapping[str, Any],
-    random_actions: Mapping[str, Any] | None,
-    expected: str,
-) -> None:
-    """Write `report.md`, `report.html`, `learning_curve.png` and `return_per_attempt.png` into a run's folder.
-
-    `evaluation` and `summary` are what `yamame eval --json` and `yamame train --json` print; `random_actions` is the
-    like of `evaluation` for random actions, where it is known; `expected` says in words what the recipe should reach.
-    """
-    random_return = random_actions["return_mean"] if random_actions else None
-    plot_learning_curve(directory / CURVE, read_metrics(directory), evaluation, random_return)
-    plot_attempts(directory / ATTEMPTS, evaluation, random_actions)
-    account = collect_report(
-        directory, evaluation=evaluation, summary=summary, random_return=random_return, expected=expected
+    body = [f"<h1>{escape(data.title)}</h1>"] + [f"<p>Expected: {escape(data.expected)}</p>"] * bool(data.expected)
+    for place, section in enumerate(data.sections):
+        outer, heading = ("details", "summary") if len(section.rows) > MAX_OPEN_ROWS else ("section", "h2")
+        intro = f"<p>{escape(section.intro.replace('`', ''))}</p>" if section.intro else ""
+        body += [f"<{outer}>{cell(section.title, heading)}{intro}", "<table><tbody>", *table(section)]
+        body += ["</tbody></table>", f"</{outer}>"]
+        if place == 0:
+            body += ['<div class="plots">', *plots(), "</div>"]
+    body += [f"<section><h2>Next</h2>{cell(chr(10).join(data.commands), 'pre')}</section>"]
+    return "\n".join(
+        [
+            "<!doctype html>",
+            f'<html lang="en"><head><meta charset="utf-8">{cell(data.title, "title")}',
+            f'<meta http-equiv="Content-Security-Policy" content="{escape(CONTENT_SECURITY_POLICY)}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<style>{STYLE}</style></head><body>",
+            *body,
+            "</body></html>",
+            "",
+        ]
     )
-    for name, text in ((REPORT, "\n".join(_markdown(account)) + "\n"), (REPORT_HTML, render_html(account, directory))):
-        aside = directory / f".partial-{name}"
-        try:
-            aside.write_text(text, encoding="utf-8")
-            aside.replace(directory / name)
-        finally:
-            aside.unlink(missing_ok=True)
-
-
-def format_attempts_table(return_per_attempt: Sequence[float], width: int = 40) -> str:
-    """Mean return of every attempt as a bar chart in plain text; bars begin at 0, or at the least value below it."""
-    low, high = min([0.0, *return_per_attempt]), max([0.0, *return_per_attempt])
-    lines = ["attempt  mean return"]
-    for attempt, value in enumerate(return_per_attempt, start=1):
-        filled = round(width * (value - low) / (high - low)) if high > low else 0
-        lines.append(f"{attempt:7d}  {value:11.3f}  {'█' * filled}".rstrip())
-    return "\n".join(lines)
-
-
-def _markdown(account: ReportData) -> Iterator[str]:
-    yield from (f"# {account.title}", "", f"Expected: {account.expected}", "")
-    yield from _section(account.results)
-    for file, shown in account.pictures.items():
-        yield from (f"![{shown}]({file})", "")
-    for section in account.sections:
-        yield from _section(section)
-    yield from ("## Go on", "", "```", *account.commands, "```")
-
-
-def _section(section: Section) -> Iterator[str]:
-    yield from (f"## {section.title}", "")
-    if section.intro:
-        yield from (section.intro, "")
-    yield "| setting | value |" if section.is_code else "|  |  |"
-    yield "|---|---|"
-    for fact in section.facts:
-        name, value = (f"`{fact.name}`", f"`{fact.value}`") if section.is_code else (fact.name, _value(fact))
-        yield f"| {_cell(name)} | {_cell(value)}{f' ({_cell(fact.note)})' if fact.note else ''} |"
-    yield ""
-
-
-def _value(fact: Row) -> str:
-    return f"**{fact.value}**" if fact.strong else fact.value
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
