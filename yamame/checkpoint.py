@@ -227,6 +227,8 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _flush_folder(path: Path) -> None:
+    if os.name == "nt":  # Windows cannot open folders
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

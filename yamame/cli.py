@@ -22,6 +22,9 @@ def main(args: Sequence[str] | None = None) -> int:
 
     1: a sweep some of whose runs failed, data of which some is damaged, a run that lost a process.
     """
+    if os.name == "nt":  # not every character is in the code page of a pipe
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
         return options.command(options, rest)

@@ -13,7 +13,6 @@ runs/<recipe>-<time>/
 
 import contextlib
 import difflib
-import fcntl
 import json
 import os
 import time
@@ -21,6 +20,8 @@ from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Literal
+
+from filelock import FileLock, Timeout, lock_descriptor
 
 from yamame.errors import UserError
 from yamame.metrics import METRICS_FILE
@@ -43,7 +44,9 @@ METADATA = "metadata.json"
 LOCK = "lock"
 STATUS = "status.json"
 
-_TRIES, _SECONDS_BETWEEN = 10, 0.02
+_LOCK_SECONDS, _POLL_SECONDS = 0.2, 0.02
+_QUERIES, _QUERY_SECONDS = 3, 1e-3
+_READ_ONLY = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 
 
 class RunLockedError(UserError):
@@ -84,36 +87,45 @@ def resolve_run_dir(path: Path) -> Path:
 
 @contextlib.contextmanager
 def lock_run_dir(directory: Path) -> Iterator[None]:
-    """Hold a run's folder while training in it; `RunLockedError` if another process does. A killed process lets go."""
-    with (directory / LOCK).open("a") as file:
-        for left in reversed(range(_TRIES)):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as held:
-                if not left:
-                    raise RunLockedError(
-                        f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
-                    ) from held
-                time.sleep(_SECONDS_BETWEEN)  # `is_locked` may be looking
+    """Hold the lock of a run directory while training in it.
+
+    The operating system releases the lock of a process that is killed.
+
+    Raises:
+        RunLockedError: If another process holds it.
+    """
+    lock = FileLock(directory / LOCK, timeout=_LOCK_SECONDS, poll_interval=_POLL_SECONDS, thread_local=False)
+    try:
+        lock.acquire()  # waits a little: `is_locked` may hold it for an instant
+    except Timeout as error:
+        raise RunLockedError(
+            f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
+        ) from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether a process trains in a run's folder. Writes nothing, and holds the lock for an instant if nobody does."""
+    """Return whether a process trains in a run directory.
+
+    Writes nothing. Holds the lock for an instant if no process does.
+    """
     try:
-        handle = os.open(directory / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(directory / LOCK, _READ_ONLY)
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        for _ in range(_QUERIES):  # more than one: another query may hold it for an instant
+            if lock_descriptor(handle, blocking=False):
+                return False
+            time.sleep(_QUERY_SECONDS)
     except OSError:
         return False
     finally:
-        os.close(handle)
-    return False
+        os.close(handle)  # releases the lock
+    return True
 
 
 def _given(run_dir: Path) -> Path:

@@ -11,7 +11,7 @@ from command_runs import SMALL, interrupt_in_iteration
 
 from yamame.cli import main
 from yamame.iteration import TrainingIteration
-from yamame.run_dir import LOCK, STATUS, is_locked, lock_run_dir
+from yamame.run_dir import LOCK, STATUS, RunLockedError, is_locked, lock_run_dir
 
 pytestmark = pytest.mark.slow
 
@@ -70,3 +70,19 @@ def test_looking_at_the_lock_keeps_nobody_from_training(tmp_path: Path) -> None:
     finally:
         looking.send_signal(signal.SIGKILL)
         looking.communicate()
+
+
+def test_a_killed_process_releases_the_lock_run_dir(tmp_path: Path) -> None:
+    hold = "import sys, time; from pathlib import Path; from yamame.run_dir import lock_run_dir\n"
+    hold += "with lock_run_dir(Path(sys.argv[1])):\n    print(flush=True)\n    time.sleep(60)\n"
+    holding = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE)
+    assert holding.stdout is not None
+    holding.stdout.readline()
+    assert is_locked(tmp_path)
+    with pytest.raises(RunLockedError), lock_run_dir(tmp_path):
+        pass
+    holding.send_signal(signal.SIGKILL)
+    holding.communicate()
+    assert not is_locked(tmp_path)
+    with lock_run_dir(tmp_path):
+        pass

@@ -68,7 +68,7 @@ def autotune_num_workers(make: Callable[[], gymnasium.Env[Any, Any]], num_envs: 
     global random streams of `random` and NumPy stay where they were.
     """
     cores = available_cores()
-    if num_envs == 1 or cores == 1:
+    if num_envs == 1 or cores == 1 or os.name != "posix":
         return 0
     streams = random.getstate(), np.random.get_state()
     try:

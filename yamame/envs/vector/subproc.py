@@ -193,6 +193,8 @@ class SubprocVectorEnv:
         action_mask_key: str = ACTION_MASK_KEY,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
+        if os.name != "posix":
+            raise UserError("worker processes need Linux or macOS: set env.workers to 0")
         self.num_envs = num_envs
         self._make, self._seed, self._mask_key, self._step_seconds = make, seed, action_mask_key, step_seconds
         self._started = False

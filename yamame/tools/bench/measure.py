@@ -3,7 +3,6 @@
 import math
 import os
 import platform
-import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -81,7 +80,17 @@ class PeakMemory:
         elif _STATUS.exists():
             self.num_bytes = int(_STATUS.read_text(encoding="ascii").partition("VmHWM:")[2].split()[0]) * 1024
         else:
-            self.num_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            self.num_bytes = _peak_resident_bytes()
+
+
+def _peak_resident_bytes() -> int:
+    """Peak resident set since the process began; 0 on Windows, which has no `resource`."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if platform.system() == "Darwin" else peak * 1024
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype, shapes: Sequence[tuple[int, int, int]]) -> float:
@@ -123,7 +132,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": available_cores(),
         "isa": [name for name in _ISA if capabilities.get(name)],
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "memory_gib": round(_memory_bytes() / 2**30, 1),
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -139,6 +148,12 @@ def format_machine(machine: Mapping[str, Any]) -> str:
         f"{gpu}{machine['cpu']}, {machine['cores']} cores ({isa}), {machine['memory_gib']} GiB, "
         f"{machine['threads']} threads, PyTorch {machine['torch']}, Python {machine['python']}, {machine['system']}"
     )
+
+
+def _memory_bytes() -> int:
+    if not hasattr(os, "sysconf"):  # Windows
+        return 0
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cpu_model() -> str:

@@ -9,6 +9,9 @@ from typing import Any, BinaryIO
 MAX_JSON = 4 << 20
 """Bytes; a larger file is not read."""
 
+READ_ONLY = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+"""Flags to open a file that somebody else may have replaced by a link or a pipe, as far as the system has them."""
+
 Signature = tuple[int, int, int]
 """Inode, size and time of the last change: another one where a file may have changed."""
 
@@ -25,7 +28,7 @@ def open_regular_file(path: Path) -> BinaryIO:
     if path.is_symlink():
         raise UnreadableError(f"{path.name} is a link: not followed")
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, READ_ONLY)
     except FileNotFoundError:
         raise
     except OSError as problem:
