@@ -1,17 +1,18 @@
-# Everything is installed into .venv, by every target as much as it needs.
+# Every target installs what it needs into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-NEEDS_core := dev
-NEEDS_docs := docs,view
-NEEDS_test := test
-NEEDS_browser := test,browser
+EXTRAS_core := test
+EXTRAS_lint := test,lint
+EXTRAS_docs := docs,view
+EXTRAS_test := test-extras
+EXTRAS_all := dev
 
 .PHONY: install demo quick test test-all test-faults docs bench
 
 install: .venv/core
 
-# pip installs PyTorch, as its settings may name a place that has a CPU build. uv, several times as fast, the rest;
-# where uv cannot (it ignores the settings of pip), pip does that, too.
+# uv is several times as fast as pip but ignores pip's settings: pip installs PyTorch, for which they may name a CPU build,
+# and everything else where uv fails.
 define install
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[$(1)]' || \
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[$(1)]'
@@ -22,28 +23,28 @@ endef
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt torch uv
-	$(call install,$(NEEDS_core))
+	$(call install,$(EXTRAS_core))
 
-.venv/docs .venv/test .venv/browser: .venv/%: .venv/core
-	$(call install,$(NEEDS_$*))
+.venv/lint .venv/docs .venv/test .venv/all: .venv/%: .venv/core
+	$(call install,$(EXTRAS_$*))
 
-# Debian's browser for the tests of the viewer
-.venv/chromium: .venv/browser
+# for the viewer's tests
+.venv/chromium: .venv/all
 	which chromium chromedriver || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; }
 	touch $@
 
 demo: .venv/core
 	$(BIN)/python examples/demo.py
 
-# under a minute: style, types, layers, and the parts one by one
-quick: .venv/core
+# style, types, import layers and unit tests: under a minute
+quick: .venv/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 -q tests/unit
 
-# everything that needs no browser, no cluster of machines and no patience; whole runs without checks of shapes and types
+# the default tests; the second command runs whole training runs, without run-time checks of shapes and types
 test: .venv/test
 	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults and not slow and not thorough and not browser'
 	$(BIN)/python -m pytest -n 2 -m 'slow and not learning and not faults and not thorough and not browser' -o addopts='-ra --strict-markers --strict-config'
@@ -51,7 +52,7 @@ test: .venv/test
 test-faults: .venv/test
 	$(BIN)/python -m pytest -o addopts= -s -m faults tests/faults
 
-# whole runs with checks of shapes and types, the browser, faults, and runs until a task is solved
+# all tests: shape checks everywhere, a browser, faults, runs until a task is solved
 test-all: .venv/chromium
 	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults'
 	$(MAKE) test-faults

@@ -72,7 +72,7 @@ def test_looking_at_the_lock_keeps_nobody_from_training(tmp_path: Path) -> None:
         looking.communicate()
 
 
-def test_a_killed_process_releases_the_lock_run_dir(tmp_path: Path) -> None:
+def test_a_killed_process_releases_the_lock(tmp_path: Path) -> None:
     hold = "import sys, time; from pathlib import Path; from yamame.run_dir import lock_run_dir\n"
     hold += "with lock_run_dir(Path(sys.argv[1])):\n    print(flush=True)\n    time.sleep(60)\n"
     holding = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE)
