@@ -3,7 +3,7 @@
 import collections
 from typing import Any
 
-import crafter  # type: ignore[import-untyped]
+import crafter
 import numpy as np
 from crafter import constants, objects
 from jaxtyping import UInt8

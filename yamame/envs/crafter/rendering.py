@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from crafter import constants, engine  # type: ignore[import-untyped]
+from crafter import constants, engine
 from jaxtyping import UInt8
 
 _OUTSIDE = 127
