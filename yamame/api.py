@@ -20,7 +20,7 @@ from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
 from yamame.flags import apply_overrides
-from yamame.presets import apply_size, apply_variants, default_config
+from yamame.presets import apply_model, apply_size, apply_variants, default_config
 from yamame.recipe_loader import about_run, load_recipe, settings_from_overrides
 from yamame.tools.video import record_video
 from yamame.train_run import RunMetadata, RunResult
@@ -65,6 +65,7 @@ def train(
     attempts: int | None = 1,
     run_dir: str | Path | None = None,
     size: str | None = None,
+    model: str | None = None,
     variants: Sequence[str] = (),
     quiet: bool = True,
     **settings: Any,
@@ -76,19 +77,20 @@ def train(
     environment may name it itself, by its time limit), `attempts` the number of episodes on one task that make a
     trial (None: as many as fit into the horizon); for a recipe they are short for `env.horizon` and `env.attempts`.
     `size` is that of the network: tiny, small, base or large; None leaves it to the recipe. Single fields win over it.
+    `model` selects the trajectory encoder: the name of a file in yamame/nets/sequence/.
     Raises `UserError` for what cannot run.
     """
     if isinstance(recipe_or_env_fn, str):
         recipe = load_recipe(recipe_or_env_fn)
         settings |= {} if horizon is None else {"env.horizon": horizon}
         settings |= {} if attempts == 1 else {"env.attempts": attempts}
-        config = settings_from_overrides(recipe, variants, settings, size=size)
+        config = settings_from_overrides(recipe, variants, settings, size=size, model=model)
         about = about_run(recipe, config)
     else:
         env = _environment(recipe_or_env_fn, horizon, attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}
         num_envs = {"num_envs": env.vector_size} if env.vector_size else {}
-        config = apply_variants(apply_size(default_config(env, **env_steps), size), variants)
+        config = apply_variants(apply_size(apply_model(default_config(env, **env_steps), model), size), variants)
         config = apply_overrides(config, {**num_envs, **settings})
         about = RunMetadata(recipe=env.task_name)
     return start(config, about, run_dir=run_dir, quiet=quiet)

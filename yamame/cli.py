@@ -68,7 +68,7 @@ def _add_train(commands: Any) -> None:
     train = commands.add_parser(
         "train",
         help="train; `yamame train RECIPE --help` lists every field as a flag",
-        usage="yamame train RECIPE [--run-dir DIR] [--size SIZE] [--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
+        usage="yamame train RECIPE [--run-dir DIR] [--size SIZE] [--model NAME] [--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
         allow_abbrev=False,
         add_help=False,
     )
@@ -76,6 +76,9 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--run-dir", type=Path, metavar="DIR", help="where the run goes (default runs/RECIPE-TIME)")
     train.add_argument(
         "--size", metavar="SIZE", help="of the network: tiny, small, base or large (default: the recipe's)"
+    )
+    train.add_argument(
+        "--model", metavar="NAME", help="trajectory encoder: a file of yamame/nets/sequence/ (default: the recipe's)"
     )
     train.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
     train.add_argument("-h", "--help", action="store_true", help="with RECIPE: every field of its config")
@@ -168,10 +171,11 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
         options.parser.print_help()
         print()
     flags = [*rest, "--help"] if options.help else rest
-    config = settings_from_flags(recipe, options.variant, flags, size=options.size)
+    config = settings_from_flags(recipe, options.variant, flags, size=options.size, model=options.model)
     size = [] if options.size is None else ["--size", options.size]
+    model = [] if options.model is None else ["--model", options.model]
     variants = [word for variant in options.variant for word in ("--variant", variant)]
-    about = about_run(recipe, config, ["yamame", "train", recipe.name, *size, *variants, *rest])
+    about = about_run(recipe, config, ["yamame", "train", recipe.name, *size, *model, *variants, *rest])
     _show_run(start(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
     return 0
 

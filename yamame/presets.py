@@ -1,7 +1,7 @@
 """A small agent that learns on a CPU, and settings for a task that nobody has tuned: a user's own environment."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from yamame.algorithms.amago.agent import SHORT_GAMMAS, AgentConfig
@@ -13,8 +13,7 @@ from yamame.envs.config import EnvConfig
 from yamame.envs.wrappers.instruction import GoalEnvConfig
 from yamame.errors import UserError
 from yamame.nets.heads.actor import ActorConfig
-from yamame.nets.sequence.feedforward import FeedForwardConfig
-from yamame.nets.sequence.gru import GRUConfig
+from yamame.nets.sequence.base import model_config
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionEncoderConfig
@@ -26,10 +25,8 @@ class NetworkSize:
 
     timestep_hidden: tuple[int, ...]
     timestep_width: int
-    d_model: int
-    d_ff: int
-    num_layers: int
-    num_heads: int
+    encoder_size: str = ""
+    """Name of the size that the trajectory encoder takes (`TrajectoryEncoderConfig.SIZES`); empty: as it is."""
     head_hidden: tuple[int, ...] = (256, 256)
     """Hidden layers of actor and critics."""
     leaf_width: int = ImageEncoderConfig.output_size
@@ -38,8 +35,8 @@ class NetworkSize:
     residual_blocks: int = ImageEncoderConfig.num_residual_blocks
 
     def apply_to(self, agent: AgentConfig) -> AgentConfig:
-        """The same agent in this size; of a trajectory encoder width, feedforward, layers and heads change."""
-        timestep, trajectory = agent.timestep_encoder, agent.trajectory_encoder
+        """Return the agent at this size."""
+        timestep = agent.timestep_encoder
         leaves: dict[str, Any] = {
             kind: replace(encoder, output_size=self.leaf_width)
             for kind, encoder in timestep.leaf_encoders().items()
@@ -48,14 +45,12 @@ class NetworkSize:
         leaves["image"] = replace(
             leaves["image"], channels=self.image_channels, num_residual_blocks=self.residual_blocks
         )
-        own = {each.name for each in fields(trajectory)} & {"d_model", "d_ff", "num_layers", "num_heads"}
-        sizes: dict[str, Any] = {name: getattr(self, name) for name in own}
         return replace(
             agent,
             timestep_encoder=replace(
                 timestep, hidden_sizes=self.timestep_hidden, output_size=self.timestep_width, **leaves
             ),
-            trajectory_encoder=replace(trajectory, **sizes),
+            trajectory_encoder=agent.trajectory_encoder.at_size(self.encoder_size),
             actor=replace(agent.actor, hidden_sizes=self.head_hidden),
             critic=replace(agent.critic, hidden_sizes=self.head_hidden),
         )
@@ -65,10 +60,7 @@ SIZES: Mapping[str, NetworkSize] = {
     "tiny": NetworkSize(
         timestep_hidden=(32,),
         timestep_width=32,
-        d_model=32,
-        d_ff=128,
-        num_layers=1,
-        num_heads=2,
+        encoder_size="tiny",
         head_hidden=(64, 64),
         leaf_width=32,
         image_channels=(8, 16),
@@ -77,24 +69,16 @@ SIZES: Mapping[str, NetworkSize] = {
     "small": NetworkSize(
         timestep_hidden=(64,),
         timestep_width=64,
-        d_model=64,
-        d_ff=256,
-        num_layers=2,
-        num_heads=4,
+        encoder_size="small",
         head_hidden=(128, 128),
         leaf_width=64,
         residual_blocks=0,
     ),
-    "base": NetworkSize(
-        timestep_hidden=(512, 512), timestep_width=200, d_model=256, d_ff=1024, num_layers=3, num_heads=8
-    ),
+    "base": NetworkSize(timestep_hidden=(512, 512), timestep_width=200, encoder_size="base"),
     "large": NetworkSize(
         timestep_hidden=(384,),
         timestep_width=384,
-        d_model=384,
-        d_ff=1536,
-        num_layers=6,
-        num_heads=12,
+        encoder_size="large",
         head_hidden=(400, 400),
         leaf_width=256,
         image_channels=(32, 64, 64),
@@ -111,6 +95,17 @@ def apply_size(config: RunConfig, name: str | None) -> RunConfig:
     if name not in SIZES:
         raise UserError(f"unknown size {name!r}: choose among {', '.join(SIZES)}")
     return replace(config, agent=SIZES[name].apply_to(config.agent))
+
+
+def apply_model(config: RunConfig, name: str | None) -> RunConfig:
+    """Return the config with the trajectory encoder of `yamame/nets/sequence/<name>.py`; unchanged for None.
+
+    The encoder is as wide and as deep as the one that it replaces. Raises `UserError` for an unknown name.
+    """
+    if name is None:
+        return config
+    encoder = model_config(name, like=config.agent.trajectory_encoder)
+    return replace(config, agent=replace(config.agent, trajectory_encoder=encoder))
 
 
 MAX_CONTEXT = 256
@@ -169,15 +164,12 @@ def no_filtered_imitation(config: RunConfig) -> RunConfig:
 
 def no_memory(config: RunConfig) -> RunConfig:
     """A feed-forward network in place of the sequence model, as wide and as deep."""
-    width, layers = _size(config)
-    encoder = FeedForwardConfig(d_model=width, num_layers=layers)
-    return replace(config, agent=replace(config.agent, trajectory_encoder=encoder))
+    return apply_model(config, "feedforward")
 
 
 def gru(config: RunConfig) -> RunConfig:
     """A GRU in place of the Transformer, as wide and as deep."""
-    width, layers = _size(config)
-    return replace(config, agent=replace(config.agent, trajectory_encoder=GRUConfig(d_model=width, num_layers=layers)))
+    return apply_model(config, "gru")
 
 
 def naive(config: RunConfig) -> RunConfig:
@@ -284,8 +276,3 @@ def _world_model(config: RunConfig, *, weight: float) -> RunConfig:
 def _relabeling(config: RunConfig, **changes: Any) -> RunConfig:
     relabel = replace(_instructions(config).replay.relabel, **changes)
     return replace(config, replay=replace(config.replay, relabel=relabel))
-
-
-def _size(config: RunConfig) -> tuple[int, int]:
-    encoder = config.agent.trajectory_encoder
-    return encoder.state_size, getattr(encoder, "num_layers", 2)

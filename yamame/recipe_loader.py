@@ -16,7 +16,7 @@ from yamame.config_io import differences
 from yamame.envs.config import EnvConfig
 from yamame.errors import UserError
 from yamame.flags import apply_overrides, parse_flags
-from yamame.presets import apply_size, apply_variants
+from yamame.presets import apply_model, apply_size, apply_variants
 from yamame.train_run import RunMetadata
 
 
@@ -94,7 +94,7 @@ class _Task:
 
 
 def settings_from_flags(
-    recipe: Recipe, variants: Sequence[str], flags: Sequence[str], *, size: str | None = None
+    recipe: Recipe, variants: Sequence[str], flags: Sequence[str], *, size: str | None = None, model: str | None = None
 ) -> RunConfig:
     """The config for `--field value` flags; `--env.…` ones are read first, then size and variants are applied.
 
@@ -102,17 +102,17 @@ def settings_from_flags(
     """
     prog = f"yamame train {recipe.name}"
     task = parse_flags(_Task(env=recipe.environment), _of_task(flags), prog)
-    config = apply_variants(apply_size(recipe.configure(task.env), size), variants)
+    config = apply_variants(apply_size(apply_model(recipe.configure(task.env), model), size), variants)
     return parse_flags(config, list(flags), prog)
 
 
 def settings_from_overrides(
-    recipe: Recipe, variants: Sequence[str], overrides: Mapping[str, Any], *, size: str | None = None
+    recipe: Recipe, variants: Sequence[str], overrides: Mapping[str, Any], *, size: str | None = None, model: str | None = None
 ) -> RunConfig:
     """The config for `{"env.horizon": 60, "agent": {...}}`; what concerns the task is applied first, as for flags."""
     of_task = {name: value for name, value in overrides.items() if name == "env" or name.startswith("env.")}
     task = apply_overrides(_Task(env=recipe.environment), of_task)
-    config = apply_variants(apply_size(recipe.configure(task.env), size), variants)
+    config = apply_variants(apply_size(apply_model(recipe.configure(task.env), model), size), variants)
     return apply_overrides(config, {name: value for name, value in overrides.items() if name not in of_task})
 
 

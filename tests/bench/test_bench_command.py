@@ -183,8 +183,8 @@ def test_batches_are_packed_as_a_run_packs_them() -> None:
 
 
 def test_named_sizes_are_the_papers() -> None:
-    shapes = {name: (s.d_model, s.d_ff, s.num_layers, s.num_heads) for name, s in SIZES.items() if name != "tiny"}
-    assert shapes == {
+    encoders = {name: size.agent("transformer").trajectory_encoder for name, size in SIZES.items() if name != "tiny"}
+    assert {name: (e.d_model, e.d_ff, e.num_layers, e.num_heads) for name, e in encoders.items()} == {
         "popgym": (256, 1024, 3, 8),
         "delivery": (128, 512, 3, 8),
         "tmaze": (128, 512, 2, 8),

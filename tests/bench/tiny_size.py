@@ -9,6 +9,7 @@ from gymnasium import spaces
 from yamame.algorithms.amago.agent import Agent
 from yamame.data.batch import Batch
 from yamame.data.packing import Window, pack
+from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.tools.bench.options import BenchNetwork
 
 TINY = BenchNetwork(
@@ -16,10 +17,7 @@ TINY = BenchNetwork(
     actions=3,
     timestep_hidden=(10,),
     timestep_width=12,
-    d_model=16,
-    d_ff=24,
-    num_layers=2,
-    num_heads=2,
+    transformer=TransformerConfig(d_model=16, d_ff=24, num_layers=2, num_heads=2),
     head_hidden=(14, 18),
 )
 CONTEXT = 12

@@ -9,7 +9,7 @@ import pytest
 
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
-from yamame.nets.sequence.introspection import PROBE_POINTS
+from yamame.nets.introspection import PROBE_POINTS
 from yamame.runs import load_agent, read_config
 from yamame.tools.data import task_spec_of
 from yamame.tools.figures import activations, attention, q_by_discount

@@ -85,8 +85,8 @@ def test_values_are_the_agents(action_space: ActionSpace) -> None:
     np.testing.assert_allclose(found.value_TG, agent.popart.denormalize(value_NKG).mean(1) / 10, atol=1e-5)
     assert found.q_TG.shape == (LENGTH, 3) and found.value_TG.shape == (LENGTH + 1, 3)
     np.testing.assert_allclose(found.gammas_G, agent.gammas_G)
-    assert found.attention is not None and found.attention.memory_length == CONTEXT + 1
-    np.testing.assert_allclose(found.attention.dense().sum(3), 1.0, atol=1e-5)
+    assert found.attention is not None and found.attention.attention_window == CONTEXT + 1
+    np.testing.assert_allclose(found.attention.weight_LHTS.sum(3), 1.0, atol=1e-5)
 
 
 def test_a_recurrent_agent_has_values_but_no_attention() -> None:

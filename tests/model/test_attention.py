@@ -10,7 +10,7 @@ from torch import Tensor
 
 from yamame.data.batch import Batch
 from yamame.data.packing import pack
-from yamame.nets.sequence.attention import (
+from yamame.nets.attention import (
     AttentionBackend,
     attend,
     attend_flash,
@@ -40,11 +40,11 @@ def random_inputs(batch: Batch, dtype: torch.dtype = torch.float64) -> list[Tens
     return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for _ in range(3)]
 
 
-def by_hand(q: Tensor, k: Tensor, v: Tensor, batch: Batch, memory_length: int) -> Tensor:
+def by_hand(q: Tensor, k: Tensor, v: Tensor, batch: Batch, attention_window: int) -> Tensor:
     """Softmax of q k / sqrt(F) over all pairs of tokens of which the first may see the second; zero on the filling."""
     token = torch.arange(len(q))
     distance = token[:, None] - token
-    seen = (batch.segment_ids[:, None] == batch.segment_ids) & (distance >= 0) & (distance < memory_length)
+    seen = (batch.segment_ids[:, None] == batch.segment_ids) & (distance >= 0) & (distance < attention_window)
     score = torch.einsum("nhf,mhf->hnm", q, k) / math.sqrt(WIDTH)
     weight = score.masked_fill(~seen, -math.inf).softmax(dim=2)
     return torch.einsum("hnm,mhf->nhf", weight, v) * batch.token_mask[:, None, None]
@@ -68,12 +68,12 @@ def check(look: Callable[..., Tensor], batch: Batch, memory: int, dtype: torch.d
 
 
 @every_back_end
-@pytest.mark.parametrize("memory_length", [1, 3, 7, 20])
+@pytest.mark.parametrize("attention_window", [1, 3, 7, 20])
 @pytest.mark.parametrize("row_multiple", [1, 8])
 def test_each_token_averages_what_it_may_remember(
-    look: AttentionBackend, memory_length: int, row_multiple: int
+    look: AttentionBackend, attention_window: int, row_multiple: int
 ) -> None:
-    check(look, batch_of((4, 7, 1), row_multiple=row_multiple), memory_length, torch.float64, 1e-12)
+    check(look, batch_of((4, 7, 1), row_multiple=row_multiple), attention_window, torch.float64, 1e-12)
 
 
 @every_back_end
@@ -90,12 +90,12 @@ def test_windows_of_equal_length(look: AttentionBackend, token_multiple: int) ->
     tokens=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     token_multiple=st.sampled_from([1, 8]),
     row_multiple=st.sampled_from([1, 4]),
-    memory_length=st.integers(1, 10),
+    attention_window=st.integers(1, 10),
 )
 def test_any_lengths(
-    look: AttentionBackend, tokens: list[int], token_multiple: int, row_multiple: int, memory_length: int
+    look: AttentionBackend, tokens: list[int], token_multiple: int, row_multiple: int, attention_window: int
 ) -> None:
-    check(look, batch_of(tokens, token_multiple, row_multiple), memory_length, torch.float64, 1e-12)
+    check(look, batch_of(tokens, token_multiple, row_multiple), attention_window, torch.float64, 1e-12)
 
 
 @every_back_end
@@ -121,14 +121,14 @@ def test_the_filling_gets_no_gradient(look: AttentionBackend) -> None:
 
 
 @pytest.mark.parametrize("length", [5, 128, 200, 390, 500])
-@pytest.mark.parametrize("memory_length", [3, 150, 1000])
+@pytest.mark.parametrize("attention_window", [3, 150, 1000])
 @pytest.mark.parametrize("causal", [sdpa_attention, matmul_attention])
-def test_rows_cut_in_pieces(causal: Callable[..., Tensor], length: int, memory_length: int) -> None:
+def test_rows_cut_in_pieces(causal: Callable[..., Tensor], length: int, attention_window: int) -> None:
     """Lengths on both sides of where rows are taken in pieces, memory shorter and longer than a piece."""
     batch = batch_of((length,), token_multiple=1)
     q, k, v = random_inputs(batch)
-    out = causal(q[None], k[None], v[None], memory_length)[0]
-    torch.testing.assert_close(out, by_hand(q, k, v, batch, memory_length), rtol=0, atol=1e-12)
+    out = causal(q[None], k[None], v[None], attention_window)[0]
+    torch.testing.assert_close(out, by_hand(q, k, v, batch, attention_window), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("tokens", [(40, 3, 17), (20, 20), (300, 5)])
@@ -137,7 +137,7 @@ def test_half_precision_is_close(tokens: tuple[int, ...]) -> None:
 
 
 def test_half_precision_of_long_windows_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.nets.sequence.attention.MAX_MATMUL_SEQLEN", 10)
+    monkeypatch.setattr("yamame.nets.attention.MAX_MATMUL_SEQLEN", 10)
     check(attend, batch_of((40, 3, 17)), 1000, torch.bfloat16, 0.05)
 
 
@@ -177,7 +177,7 @@ def test_the_choice(device: str, dtype: torch.dtype, head_width: int, expected: 
 @needs_gpu
 @pytest.mark.parametrize("tokens", [(40, 3, 17), (20, 20), (300, 5)])
 @pytest.mark.parametrize("token_multiple", [1, 64])
-@pytest.mark.parametrize("memory_length", [10, 1000])
+@pytest.mark.parametrize("attention_window", [10, 1000])
 @pytest.mark.parametrize(
     ("look", "dtype", "tolerance"), [(attend_flash, torch.bfloat16, 0.05), (attend_padded, torch.float32, 1e-4)]
 )
@@ -187,14 +187,14 @@ def test_on_a_gpu(
     tolerance: float,
     tokens: tuple[int, ...],
     token_multiple: int,
-    memory_length: int,
+    attention_window: int,
 ) -> None:
     batch = batch_of(tokens, token_multiple)
     inputs = random_inputs(batch, dtype)
-    expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, memory_length)
+    expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, attention_window)
     there = batch.to(torch.device("cuda"))
     for got, wanted in zip(
-        values_and_gradients(look, [x.cuda() for x in inputs], there, memory_length), expected, strict=True
+        values_and_gradients(look, [x.cuda() for x in inputs], there, attention_window), expected, strict=True
     ):
         torch.testing.assert_close(got.cpu().double(), wanted, rtol=0, atol=tolerance)
 

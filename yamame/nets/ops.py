@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 
 
@@ -119,6 +120,13 @@ class PaddedLayout:
         """
         places = None if all_full else SlotIndex.from_segments(segment_N, position_N, num_rows, length)
         return PaddedLayout(num_tokens=segment_N.shape[0], num_rows=num_rows, length=length, index=places)
+
+    @staticmethod
+    def from_batch(batch: Batch) -> "PaddedLayout":
+        """Return the layout with one row for each window of a batch."""
+        return PaddedLayout.from_segments(
+            batch.segment_ids, batch.position_ids, batch.num_segments, batch.max_seqlen, all_full=batch.equal_lengths
+        )
 
     def pad(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "B L D"]:
         """Tokens in rows; padding slots hold copies of some token. Gradients of the filling are exactly zero."""

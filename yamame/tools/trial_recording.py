@@ -37,7 +37,7 @@ from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
 from yamame.nets.heads.actor import PolicyDistribution
 from yamame.nets.heads.distributions import CategoricalPolicy, FactoredPolicy, TanhGaussianPolicy
-from yamame.nets.sequence.introspection import AttentionWeights, SupportsExplain
+from yamame.nets.introspection import AttentionWeights, SupportsExplain
 from yamame.runs import LATEST, load_agent, read_config
 
 

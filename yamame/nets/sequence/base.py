@@ -1,26 +1,163 @@
-"""What every trajectory encoder's config offers."""
+"""Base classes of trajectory encoders, and the search for the encoders of this folder."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from torch import nn
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from yamame.data.batch import Batch
+from yamame.discovery import classes_in, module_names
+from yamame.errors import UserError
+from yamame.nets import sequence
+from yamame.nets.ops import PaddedLayout
+from yamame.types import State
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryEncoderConfig(ABC):
-    """Base of the configs of trajectory encoders; choosing one is choosing its config's class.
+    """Base of the configs of trajectory encoders.
 
-    Fields called width, layers, heads and feedforward follow the dial for the size of the network.
+    One file of this folder defines one encoder, and `--model FILE` selects it. Every field needs a default.
     """
+
+    SIZES: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Values of the size fields for each `--size`: tiny, small, base and large."""
 
     @property
     @abstractmethod
     def state_size(self) -> int:
-        """Width of the states that the encoder gives."""
+        """Width of the states."""
 
     @abstractmethod
     def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> nn.Module:
-        """The encoder (a `TrajectoryEncoder`) for vectors of width `inputs`.
+        """Return the encoder, a `TrajectoryEncoder`.
 
-        It looks back over `memory_length` timesteps, the present one included; `max_time` is the largest time of any.
+        Args:
+            input_size: Width of the timestep vectors.
+            attention_window: Timesteps that a state may depend on, its own included.
+            max_timestep: Largest timestep of any trial.
         """
+
+    def at_size(self, size: str) -> "TrajectoryEncoderConfig":
+        """Return the config at a named size. Sizes that `SIZES` lacks change nothing."""
+        return replace(self, **self.SIZES.get(size, {}))
+
+
+def available_models() -> list[str]:
+    """Return the names of the encoders of this folder without importing them."""
+    return [name for name in module_names(sequence) if name != "base"]
+
+
+def model_config(name: str, *, like: TrajectoryEncoderConfig | None = None) -> TrajectoryEncoderConfig:
+    """Return the config of the encoder in `yamame/nets/sequence/<name>.py`.
+
+    Args:
+        name: File name without suffix.
+        like: Encoder to replace. An encoder of the same class is returned unchanged. Of another class, the size
+            fields that both have are copied, and the others come from the named size with the nearest `state_size`.
+
+    Raises:
+        UserError: If there is no such file, or if it does not define exactly one config.
+    """
+    if name not in available_models():
+        raise UserError(f"unknown model {name!r}: choose among {', '.join(available_models())}")
+    classes = classes_in(sequence, name, TrajectoryEncoderConfig)
+    if len(classes) != 1:
+        raise UserError(
+            f"{sequence.__name__}.{name} must define one TrajectoryEncoderConfig, but it defines {len(classes)}"
+        )
+    config = classes[0]()
+    if like is None:
+        return config
+    if isinstance(like, classes[0]):
+        return like
+    target = like.state_size
+    sized = [config.at_size(size) for size in config.SIZES]
+    nearest = min(sized, key=lambda candidate: abs(candidate.state_size - target), default=config)
+    size_fields = {field for values in config.SIZES.values() for field in values}
+    return replace(nearest, **{field: getattr(like, field) for field in size_fields if hasattr(like, field)})
+
+
+class RecurrentEncoder(nn.Module):
+    """Trajectory encoder around a recurrent layer such as `torch.nn.LSTM`, which trains and acts without further code.
+
+    Args:
+        recurrence: Module with the signature of PyTorch's recurrent layers with `batch_first=True`:
+            `recurrence(x_BLD, hidden) -> (states_BLS, hidden)`. `hidden` is a tensor `[..., B, D]` or a tuple of
+            such tensors; None stands for zeros.
+    """
+
+    def __init__(self, recurrence: nn.Module) -> None:
+        super().__init__()
+        self.recurrence = recurrence
+
+    def sequence(self, x_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"]:
+        """Return the states of whole windows, starting from zeros. Override for a faster implementation."""
+        states_BLS: Tensor = self.recurrence(x_BLD, None)[0]
+        return states_BLS
+
+    def readout(self, state_NS: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+        """Map the recurrence's outputs to states; the identity by default."""
+        return state_NS
+
+    def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
+        """Return the states of all tokens. The recurrence starts from zeros at each window."""
+        layout = PaddedLayout.from_batch(batch)
+        return self.readout(layout.unpad(self.sequence(layout.pad(timestep_ND))))
+
+    def initial_state(self, num_envs: int) -> "RecurrentState":
+        """Return an empty memory."""
+        device = next(self.parameters()).device
+        return RecurrentState(time=torch.full((num_envs,), -1, device=device))
+
+    def step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: "RecurrentState"
+    ) -> Float[Tensor, "E S"]:
+        """Return the states after one more timestep of each environment."""
+        x_E1D, time = timestep_ED[:, None], torch.from_numpy(time_E).to(timestep_ED.device)
+        if state.hidden is None:
+            state.hidden = state.before = _map(torch.zeros_like, self.recurrence(x_E1D, None)[1])
+        repeated, first = (time == state.time)[:, None], (time == 0)[:, None]
+        state.before = _map(lambda before, hidden: torch.where(repeated, before, hidden), state.before, state.hidden)
+        state.before = _map(lambda before: torch.where(first, 0.0, before), state.before)
+        out_E1S, state.hidden = self.recurrence(x_E1D, state.before)
+        state.time = time.clone()
+        return self.readout(torch.squeeze(out_E1S, 1))
+
+
+Hidden = Tensor | tuple[Any, ...]
+"""A tensor `[..., E, D]` or a tuple of hidden states."""
+
+
+@dataclass(kw_only=True)
+class RecurrentState:
+    """Memory of an acting recurrent encoder. A timestep that is passed twice replaces its first version."""
+
+    time: Int64[Tensor, "E"]
+    """Last timestep of each environment; -1 before the first one."""
+    hidden: Hidden | None = None
+    """Hidden state after the last timestep; None before the first one."""
+    before: Hidden | None = None
+    """Hidden state before the last timestep."""
+
+    def state_dict(self) -> State:
+        """Return copies of all tensors."""
+        return {name: None if value is None else _map(torch.clone, value) for name, value in vars(self).items()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore the tensors of `state_dict`."""
+        device = self.time.device
+        for name, value in state.items():
+            setattr(self, name, None if value is None else _map(lambda x: x.to(device, copy=True), value))
+
+
+def _map(function: Callable[..., Tensor], *hidden: Any) -> Any:
+    """Apply a function to the corresponding tensors of hidden states."""
+    if isinstance(hidden[0], Tensor):
+        return function(*hidden)
+    return tuple(_map(function, *parts) for parts in zip(*hidden, strict=True))

@@ -1,6 +1,8 @@
-"""No memory at all: the paper's "w/o memory" ablation, still trained on sequences."""
+"""Trajectory encoder without memory: the paper's "w/o memory" ablation, still trained on sequences."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -14,7 +16,14 @@ from yamame.nets.sequence.base import TrajectoryEncoderConfig
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardConfig(TrajectoryEncoderConfig):
-    """Sizes of the memory-free encoder."""
+    """Sizes of the encoder without memory."""
+
+    SIZES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": {"d_model": 32, "num_layers": 1},
+        "small": {"d_model": 64, "num_layers": 2},
+        "base": {"d_model": 256, "num_layers": 3},
+        "large": {"d_model": 384, "num_layers": 6},
+    }
 
     d_model: int = 256
     """Width of the residual stream and of the states."""
@@ -30,33 +39,33 @@ class FeedForwardConfig(TrajectoryEncoderConfig):
         return self.d_model
 
     def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> "FeedForward":
-        """The encoder; the lengths do not matter to it."""
-        return FeedForward(self, inputs=input_size)
+        """Return the encoder. It ignores both lengths."""
+        return FeedForward(self, input_size=input_size)
 
 
 class FeedForward(nn.Module):
-    """Linear -> residual blocks x + act(linear(act(linear(x)))) -> linear -> LayerNorm, each timestep alone."""
+    """Linear -> residual blocks x + act(linear(act(linear(x)))) -> linear -> LayerNorm, applied to each timestep alone."""
 
-    def __init__(self, config: FeedForwardConfig, *, inputs: int) -> None:
+    def __init__(self, config: FeedForwardConfig, *, input_size: int) -> None:
         super().__init__()
         width = config.d_model
-        self.embed = nn.Linear(inputs, width)
+        self.embed = nn.Linear(input_size, width)
         self.widen = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(config.num_layers))
         self.narrow = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(config.num_layers))
         self.output = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
-        """States of all tokens."""
+        """Return the states of all tokens."""
         return self._encode(timestep_ND)
 
     def initial_state(self, num_envs: int) -> None:
-        """Nothing to remember."""
+        """Return None: there is no memory."""
 
     def step(
         self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: None
     ) -> Float[Tensor, "E S"]:
-        """State of one more timestep of each environment."""
+        """Return the states of one more timestep of each environment."""
         return self._encode(timestep_ED)
 
     def _encode(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N S"]:

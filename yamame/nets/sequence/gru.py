@@ -1,21 +1,66 @@
-"""Recurrent trajectory encoder: the paper's AMAGO-GRU."""
+"""GRU trajectory encoder: the paper's AMAGO-GRU baseline."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from yamame.data.batch import Batch
 from yamame.errors import check_range
 from yamame.nets.blocks import at_least_float32
-from yamame.nets.ops import PaddedLayout
-from yamame.nets.sequence.base import TrajectoryEncoderConfig
-from yamame.types import State
+from yamame.nets.sequence.base import RecurrentEncoder, TrajectoryEncoderConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRUConfig(TrajectoryEncoderConfig):
+    """Sizes of the GRU."""
+
+    SIZES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "tiny": {"d_model": 32, "num_layers": 1},
+        "small": {"d_model": 64, "num_layers": 2},
+        "base": {"d_model": 256, "num_layers": 3},
+        "large": {"d_model": 384, "num_layers": 6},
+    }
+
+    d_model: int = 256
+    """Width of the hidden layers and of the states."""
+    num_layers: int = 2
+    """Number of recurrent layers."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "d_model", "num_layers", ge=1)
+
+    @property
+    def state_size(self) -> int:
+        """Width of the states."""
+        return self.d_model
+
+    def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> "GRU":
+        """Return the GRU. It depends on all timesteps since the start of the window."""
+        return GRU(self, input_size=input_size)
+
+
+class GRU(RecurrentEncoder):
+    """GRU -> linear -> LayerNorm. Paper: appendix A (baselines)."""
+
+    def __init__(self, config: GRUConfig, *, input_size: int) -> None:
+        recurrence = nn.GRU(input_size, config.d_model, config.num_layers, batch_first=True)
+        super().__init__(recurrence)
+        self.output = nn.Linear(config.d_model, config.d_model)
+        self.norm = nn.LayerNorm(config.d_model)
+
+    def sequence(self, x_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"]:
+        """Return the states of whole windows, starting from zeros."""
+        assert isinstance(self.recurrence, nn.GRU)
+        return gru_forward(self.recurrence, x_BLD)
+
+    def readout(self, state_NS: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
+        """Return the normalized linear map of the recurrence's outputs."""
+        return self.norm(self.output(state_NS))
 
 
 def gru_forward(recurrence: nn.GRU, rows_BLD: Float[Tensor, "B L inputs"]) -> Float[Tensor, "B L D"]:
@@ -96,85 +141,3 @@ class _Recurrence(torch.autograd.Function):
 
 def _steps(*over_time: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(x.unbind() for x in over_time), strict=True))
-
-
-@dataclass(frozen=True, kw_only=True)
-class GRUConfig(TrajectoryEncoderConfig):
-    """Sizes of the GRU."""
-
-    d_model: int = 256
-    """Width of the hidden layers and of the states."""
-    num_layers: int = 2
-    """Number of recurrent layers."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "d_model", "num_layers", ge=1)
-
-    @property
-    def state_size(self) -> int:
-        """Width of the states."""
-        return self.d_model
-
-    def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> "GRU":
-        """The GRU; it needs neither length: it remembers from the window's first timestep on."""
-        return GRU(self, inputs=input_size)
-
-
-class GRU(nn.Module):
-    """GRU -> linear -> LayerNorm. Source: paper appendix A (baselines)."""
-
-    def __init__(self, config: GRUConfig, *, inputs: int) -> None:
-        super().__init__()
-        self.recurrence = nn.GRU(inputs, config.d_model, config.num_layers, batch_first=True)
-        self.output = nn.Linear(config.d_model, config.d_model)
-        self.norm = nn.LayerNorm(config.d_model)
-
-    def forward(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
-        """States of all tokens; the recurrence starts empty at each window."""
-        layout = PaddedLayout.from_segments(
-            batch.segment_ids, batch.position_ids, batch.num_segments, batch.max_seqlen, all_full=batch.equal_lengths
-        )
-        states_BLD = gru_forward(self.recurrence, layout.pad(timestep_ND))
-        return self.norm(self.output(layout.unpad(states_BLD)))
-
-    def initial_state(self, num_envs: int) -> "GRUState":
-        """Zeros."""
-        shape = (self.recurrence.num_layers, num_envs, self.recurrence.hidden_size)
-        weight = next(self.parameters())
-        return GRUState(
-            hidden=weight.new_zeros(shape),
-            last_timestep=weight.new_zeros(shape),
-            time=torch.full((num_envs,), -1, device=weight.device),
-        )
-
-    def step(
-        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: "GRUState"
-    ) -> Float[Tensor, "E S"]:
-        """State of one more timestep of each environment."""
-        time = torch.from_numpy(time_E).to(timestep_ED.device)
-        state.last_timestep = torch.where((time == state.time)[:, None], state.last_timestep, state.hidden)
-        state.last_timestep = torch.where((time == 0)[:, None], 0.0, state.last_timestep)
-        out_E1D, state.hidden = self.recurrence(timestep_ED[:, None], state.last_timestep)
-        state.time = time.clone()
-        return self.norm(self.output(torch.squeeze(out_E1D, 1)))
-
-
-@dataclass(kw_only=True)
-class GRUState:
-    """What acting remembers: a timestep that comes twice (nothing happened in between) replaces what it left first."""
-
-    hidden: Float[Tensor, "layers E D"]
-    """After the last timestep."""
-    last_timestep: Float[Tensor, "layers E D"]
-    """Before it."""
-    time: Int64[Tensor, "E"]
-    """Of the last timestep."""
-
-    def state_dict(self) -> State:
-        """All of it."""
-        return {name: tensor.clone() for name, tensor in vars(self).items()}
-
-    def load_state_dict(self, state: State) -> None:
-        """Go on where `state_dict` was taken."""
-        for name, tensor in state.items():
-            getattr(self, name).copy_(tensor)

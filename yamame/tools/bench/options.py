@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from yamame.envs.config import EnvConfig
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets.compute import Compute, ComputeConfig
-from yamame.nets.sequence.gru import GRUConfig
+from yamame.nets.sequence.base import model_config
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.presets import SIZES as NETWORKS
 from yamame.presets import NetworkSize
@@ -32,10 +32,14 @@ class BenchNetwork(NetworkSize):
     """Numbers in an observation."""
     actions: int
     """Discrete actions."""
+    transformer: TransformerConfig | None = None
+    """Transformer of sizes that `encoder_size` has no name for."""
 
     def agent(self, encoder: str) -> AgentConfig:
-        """The network with a Transformer or, as wide and as deep, a GRU."""
-        return self.apply_to(AgentConfig(trajectory_encoder=GRUConfig() if encoder == "gru" else TransformerConfig()))
+        """Return the agent with a trajectory encoder, as wide and as deep as the size's Transformer."""
+        agent = self.apply_to(AgentConfig())
+        sized = model_config(encoder, like=self.transformer or agent.trajectory_encoder)
+        return replace(agent, trajectory_encoder=sized)
 
     def task(self, length: int) -> EnvFnConfig:
         """A task with this size's spaces whose trials have `length` steps."""
@@ -62,20 +66,14 @@ SIZES: Mapping[str, BenchNetwork] = {
         actions=8,
         timestep_hidden=(128, 128),
         timestep_width=128,
-        d_model=128,
-        d_ff=512,
-        num_layers=3,
-        num_heads=8,
+        transformer=TransformerConfig(d_model=128, d_ff=512, num_layers=3, num_heads=8),
     ),
     "tmaze": BenchNetwork(
         observation=2,
         actions=4,
         timestep_hidden=(128, 128),
         timestep_width=128,
-        d_model=128,
-        d_ff=512,
-        num_layers=2,
-        num_heads=8,
+        transformer=TransformerConfig(d_model=128, d_ff=512, num_layers=2, num_heads=8),
     ),
     "crafter": BenchNetwork(
         observation=273,  # 7 x 9 embedded textures of 4 numbers, 21 of the inventory

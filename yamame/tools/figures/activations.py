@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from yamame.errors import UserError, check_range
-from yamame.nets.sequence.introspection import PROBE_POINTS
+from yamame.nets.introspection import PROBE_POINTS
 from yamame.run_dir import CHECKPOINTS
 from yamame.tools.plots import color, compact, finish, line_style, new_figure
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run

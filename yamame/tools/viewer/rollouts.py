@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from yamame.errors import UserError
-from yamame.nets.sequence.introspection import AttentionWeights
+from yamame.nets.introspection import AttentionWeights
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
 from yamame.runs import LATEST, evaluate_run, read_result
 from yamame.tools.trial_recording import ActionDistributions, TrialRecording
@@ -348,7 +348,7 @@ def _attention(attention: AttentionWeights) -> dict[str, Any]:
         "heads": heads,
         "moments": moments,
         "kept": kept,
-        "memory_length": attention.memory_length,
+        "memory_length": attention.attention_window,
         "weight": b64encode(weight.tobytes()).decode(),
         "key": b64encode(attention.key_LHTS.astype("<u2").tobytes()).decode(),
     }
