@@ -188,8 +188,8 @@ def freeze_for_inference(module: ModuleT) -> ModuleT:
 
 
 def _fast_layer(module: nn.Module) -> nn.Module:
-    for name in list(getattr(module, "parametrizations", ())):
-        parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+    if parametrize.is_parametrized(module):
+        _fold_parametrizations(module)
     if isinstance(module, SigmaLinear):
         return _FastLinear(module.effective_weight(), module.bias)
     if type(module) is nn.Linear:
@@ -207,6 +207,17 @@ def _fast_layer(module: nn.Module) -> nn.Module:
         module.__dict__[name] = fast
     module.__dict__.update(module.named_parameters(recurse=False))
     return module
+
+
+def _fold_parametrizations(module: nn.Module) -> None:
+    """Replace parametrizations by their values. PyTorch's `remove_parametrizations` breaks copies of the module."""
+    plain_class = parametrize.type_before_parametrizations(module)
+    parametrizations = module._modules.pop("parametrizations")
+    assert parametrizations is not None
+    values = {name: parametrization() for name, parametrization in parametrizations.named_children()}
+    module.__class__ = plain_class
+    for name, value in values.items():
+        module.register_parameter(name, nn.Parameter(value, requires_grad=False))
 
 
 class _FastLinear(nn.Linear):

@@ -13,6 +13,7 @@ from yamame.components import build_components
 from yamame.data.batch import Batch
 from yamame.data.packing import Window, pack
 from yamame.data.sampler import ReplayConfig
+from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.tools.bench.measure import (
     BenchResult,
     PeakMemory,
@@ -42,7 +43,9 @@ class LearnerBench(BatchOptions):
     def _measure(self, learner: Learner, batch: Batch) -> BenchResult:
         compute, device = learner.compute, learner.compute.device
         squares = [(side, side, side) for side in (512, 2048, *([8192] if device.type == "cuda" else []))]
-        widening = (len(batch.reward), self.network.d_model, self.network.d_ff)
+        encoder = self.network.agent("transformer").trajectory_encoder
+        assert isinstance(encoder, TransformerConfig)
+        widening = (len(batch.reward), encoder.d_model, encoder.d_ff)
         peak = matmul_peak(device, compute.dtype, [*squares, widening])
         batch = batch.to(device)
         memory = PeakMemory(device)
