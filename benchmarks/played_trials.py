@@ -17,7 +17,7 @@ from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
-from yamame.runs import load_agent, read_config
+from yamame.runs import load_model, read_config
 
 
 def report_command(report: Callable[[Path, int], None], *, about: str | None, trials: int) -> int:
@@ -38,7 +38,7 @@ def report_command(report: Callable[[Path, int], None], *, about: str | None, tr
 
 def open_run(run: Path) -> tuple[RunConfig, Agent, int]:
     """How a run is set up, its newest agent and how many updates made it. Raises UserError where there is none."""
-    agent, loaded = load_agent(run, "latest")
+    agent, loaded = load_model(run, "latest")
     return read_config(run), agent, loaded.step
 
 

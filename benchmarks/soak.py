@@ -38,7 +38,7 @@ from yamame.data.database import TABLES, Database, Tables
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
 from yamame.recipe_loader import load_recipe, settings_from_overrides
-from yamame.runs import RunMetadata, go_on, start
+from yamame.runs import RunMetadata, resume, start
 
 SECONDS_A_LINE, SAMPLES_A_LINE = 10.0, 5
 FAULTY_STEPS, FAULTY_BATCHES = 0.02, 0.01
@@ -117,7 +117,7 @@ def train(directory: Path, ended: Path) -> None:
     Learner.update = update_or_spoil  # type: ignore[method-assign]
     while not ended.exists():
         if (directory / "config.json").exists():
-            summary = go_on(directory, env_steps=None, quiet=True)
+            summary = resume(directory, env_steps=None, quiet=True)
         else:
             summary = start(config(), RunMetadata(recipe="soak"), run_dir=directory, quiet=True)
         if "stopped_by" not in summary:
@@ -147,7 +147,7 @@ class Soak:
     def second(self) -> float:
         return time.monotonic() - self.began
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """One look at the child, and what is due to happen to it."""
         if self.child.poll() == -signal.SIGTERM:  # it came where no run was listening: between two, in the same process
             self._begin()
@@ -270,7 +270,7 @@ def soak(seconds: float, folder: Path, streams: list[TextIO]) -> int:
         while watched.second < seconds:
             for _ in range(SAMPLES_A_LINE):
                 time.sleep(SECONDS_A_LINE / SAMPLES_A_LINE)
-                watched.go_on()
+                watched.resume()
             say(watched.line())
         watched.end()
         tables, sound = watched.verdict()

@@ -19,7 +19,7 @@ from yamame.collect.exploration import Explorer, NoExploration
 from yamame.data.actions import to_env_action
 from yamame.envs.tmaze import TMazeVectorEnv
 from yamame.nets.sequence.gru import GRUConfig
-from yamame.runs import load_agent, read_config
+from yamame.runs import load_model, read_config
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def make_cart_pole() -> gymnasium.Env[Any, Any]:
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)  # pictures take longer than tiny runs
+    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)  # pictures take longer than tiny runs
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_public_names() -> None:
     assert set(names) - {"__builtins__"} == set(yamame.__all__)
     assert issubclass(yamame.UserError, Exception)
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
-        yamame.trian  # noqa: B018
+        yamame.trian
 
 
 # train
@@ -182,7 +182,7 @@ def test_a_vector_environment() -> None:
 
 def test_gymnasiums_own_vector_environment() -> None:
     settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
-    factory = lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")  # noqa: E731
+    factory = lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
     run = yamame.train(factory, horizon=500, context_length=8, env_steps=60, **settings)
     assert run.evaluate(trials=4)["return_mean"] > 5
 
@@ -344,7 +344,7 @@ def test_a_loaded_policy_acts_as_it_did_in_training(
 ) -> None:
     run: yamame.Run = request.getfixturevalue(which)
     assert run.config is not None
-    agent, _ = load_agent(run.directory)
+    agent, _ = load_model(run.directory)
     trials = run.config.env.build(1, 11)
     policy = Policy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
     explorer = Explorer(NoExploration(), trials.action_space, 1, np.random.default_rng(0))

@@ -162,7 +162,7 @@ def make_mixed() -> Showing:
 
 @pytest.fixture
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
 
 
 @pytest.mark.usefixtures("_no_pictures")

@@ -11,7 +11,6 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from yamame import runs as session
-from yamame.algorithms.amago.policy import Policy
 from yamame.config import RunConfig
 from yamame.data.actions import policy_action_space, to_env_action, zero_action
 from yamame.data.spaces import flatten_observation, flatten_space, stored_shape
@@ -22,8 +21,9 @@ from yamame.errors import UserError
 from yamame.flags import apply_overrides
 from yamame.presets import apply_model, apply_size, apply_variants, default_config
 from yamame.recipe_loader import about_run, load_recipe, settings_from_overrides
+from yamame.runs import RunMetadata, RunResult
+from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
-from yamame.train_run import RunMetadata, RunResult
 
 EnvFn = Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
 
@@ -40,9 +40,7 @@ class Run:
 
     def evaluate(self, trials: int | None = None, seed: int | None = None, *, instruction: str = "") -> RunResult:
         """Judge the newest checkpoint: the same dict as `yamame eval --json` prints."""
-        return session.evaluate_run(
-            self.directory, trials=trials, seed=seed, instruction=instruction, config=self.config
-        )
+        return session.evaluate(self.directory, trials=trials, seed=seed, instruction=instruction, config=self.config)
 
     def record_video(
         self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = ""
@@ -98,13 +96,15 @@ def train(
 
 def start(config: RunConfig, about: RunMetadata, *, run_dir: str | Path | None = None, quiet: bool = True) -> Run:
     """Train what a full config says."""
-    summary = session.start(config, about, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
+    summary = session.train(config, about, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
+    write_report_if_finished(summary)
     return Run(Path(summary["run_dir"]), summary, config)
 
 
 def resume(run: str | Path, *, env_steps: int | None = None, quiet: bool = True) -> Run:
     """Go on where a run stands."""
-    summary = session.go_on(Path(run), env_steps=env_steps, quiet=quiet)
+    summary = session.resume(Path(run), env_steps=env_steps, quiet=quiet)
+    write_report_if_finished(summary)
     return Run(Path(summary["run_dir"]), summary)
 
 
@@ -126,14 +126,16 @@ class LoadedPolicy:
     """
 
     def __init__(self, run: Path, *, num_envs: int | None) -> None:
-        agent, _ = session.load_agent(run)
-        of_task = session.read_spaces(run)
-        self._observation_space, self._action_space = of_task["observation_space"], of_task["action_space"]
+        model, _ = session.load_model(run)
+        task = session.read_task_spec(run)
+        self._observation_space, self._action_space = task.observation_space, task.action_space
         self._leaves = flatten_space(self._observation_space)
         self._single = num_envs is None
         self._num_envs = 1 if num_envs is None else num_envs
-        self._policy = Policy(agent, num_envs=self._num_envs, generator=torch.Generator().manual_seed(0))
         config = session.read_config(run)
+        self._policy = config.algorithm.build_policy(
+            model, num_envs=self._num_envs, generator=torch.Generator().manual_seed(0)
+        )
         self._deterministic = config.deterministic_actions
         self._masks = ActionMaskExtractor(config.env.action_mask_key, self._observation_space, self._action_space)
         self._time = np.zeros(self._num_envs, np.int64)

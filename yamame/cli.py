@@ -163,7 +163,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             return 0
         raise UserError("no recipe was named: yamame recipes lists them")
     from yamame.recipe_loader import about_run, load_recipe, require_recipe_first, settings_from_flags
-    from yamame.runs import start
+    from yamame.runs import train
 
     require_recipe_first(options.recipe, rest, "train")
     recipe = load_recipe(options.recipe)
@@ -176,21 +176,21 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
     model = [] if options.model is None else ["--model", options.model]
     variants = [word for variant in options.variant for word in ("--variant", variant)]
     about = about_run(recipe, config, ["yamame", "train", recipe.name, *size, *model, *variants, *rest])
-    _show_run(start(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
+    _show_run(train(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
     return 0
 
 
 def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
-    from yamame.runs import go_on
+    from yamame.runs import resume
 
-    _show_run(go_on(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
+    _show_run(resume(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
     return 0
 
 
 def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
-    from yamame.runs import evaluate_run
+    from yamame.runs import evaluate
 
     filmed = {}
     if options.video:
@@ -205,7 +205,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
             checkpoint=options.checkpoint,
         )
         filmed = {"video": str(options.video)}
-    result = evaluate_run(
+    result = evaluate(
         options.run,
         trials=options.trials,
         seed=options.seed,
@@ -249,7 +249,9 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _show_run(summary: dict[str, Any], as_json: bool) -> None:
     from yamame.distributed.learners import is_output_process
+    from yamame.tools.report import write_report_if_finished
 
+    write_report_if_finished(summary)
     if is_output_process():
         _show(summary, as_json)
 

@@ -1,4 +1,4 @@
-"""From a config to the parts of a run."""
+"""Components of a run, built from its config."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from yamame.algorithms.amago.learner import Learner
-from yamame.algorithms.amago.policy import Policy
 from yamame.algorithms.amago.relabeling import Relabeler
-from yamame.build_agent import build_agent
+from yamame.algorithms.base import Algorithm, Policy, Replay, build_model
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer
 from yamame.collect.statistics import TrialStats
@@ -17,7 +15,6 @@ from yamame.config import RunConfig
 from yamame.data.batch import Batch
 from yamame.data.offline import OfflineCollector, open_offline_store
 from yamame.data.sampler import Sampler
-from yamame.data.schema import TaskSpec
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import finish_interrupted_repair
@@ -30,40 +27,40 @@ from yamame.envs.base import TrialVectorEnv
 from yamame.nets.compute import Compute, resolve_compute
 from yamame.run_dir import OFFLINE
 
-_STREAMS = 6
+_NUM_STREAMS = 6
 """Random streams of a learner."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingComponents:
-    """Everything that a run in one process is made of, or one of a run's learners."""
+    """Everything that one learner of a run is made of."""
 
-    learner: Learner
+    algorithm: Algorithm
     policy: Policy | WeightPublisher
     collector: Collector | OfflineCollector | RayCollector
-    store: LMDBReplayStore
-    offline: LMDBReplayStore | None
-    """What others experienced; None where the run learns from its own alone."""
-    sampler: Sampler
+    replay: Replay
+    offline_store: LMDBReplayStore | None
+    """Trajectories of `offline.data`; None if there are none."""
     statistics: TrialStats
-    generator: torch.Generator
-    """Draws the policy's actions."""
     rng: np.random.Generator
-    """Draws exploration."""
+    """Random stream of the exploration."""
 
     def collect_step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
-        """A vector step: see `Collector.step`, or `RayCollector.step` where it is made elsewhere."""
+        """Make one vector step; return the trials that ended, each with the index of its environment.
+
+        None: the collectors in other processes have not made this step yet.
+        """
         if isinstance(self.collector, RayCollector):
             return self.collector.step(deterministic=deterministic)
-        assert isinstance(self.policy, Policy)
+        assert not isinstance(self.policy, WeightPublisher)
         return self.collector.step(self.policy, deterministic=deterministic)
 
     def close(self) -> None:
-        """Close environments and store."""
+        """Close environments and stores."""
         self.collector.close()
-        self.store.close()
-        if self.offline is not None:
-            self.offline.close()
+        self.replay.store.close()
+        if self.offline_store is not None:
+            self.offline_store.close()
 
 
 def build_components(
@@ -71,45 +68,34 @@ def build_components(
     replay_directory: Path,
     *,
     restarts: int,
-    ranks: DistributedContext = SINGLE_PROCESS,
+    distributed: DistributedContext = SINGLE_PROCESS,
     connection: RayConnection | None = None,
 ) -> TrainingComponents:
-    """All parts, from independent random streams of the config's seed.
+    """Build all components of one learner, with independent random streams of the config's seed.
 
-    `restarts` counts earlier processes of the same run: environments cannot be restored, so each process gives them
-    seeds of its own. With several `ranks`, `config` is that of this one's share, and its streams are its own; those of
-    the first rank are what a run in one process has. With a `connection` collectors of its cluster act.
+    Args:
+        config: The learner's shard of the config.
+        replay_directory: Directory of the learner's replay store.
+        restarts: Number of earlier processes of the run: each seeds its environments anew, since not every
+            environment can be restored.
+        distributed: This process among the learners. The main rank has the streams of a run in one process.
+        connection: Ray cluster whose processes collect.
     """
     root = np.random.SeedSequence(config.seed)
-    root = root.spawn(_STREAMS + ranks.rank)[-1] if ranks.rank else root
-    weights, learning, acting, exploring, sampling, environments = root.spawn(_STREAMS)
-    environment_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
+    root = root.spawn(_NUM_STREAMS + distributed.rank)[-1] if distributed.rank else root
+    weights, learning, acting, exploring, sampling, environments = root.spawn(_NUM_STREAMS)
+    env_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
     acts_here = not (config.offline.is_offline_only or connection)
-    num_envs = config.num_envs if acts_here else config.env.required_num_envs or 1
-    trials = config.env.build(num_envs, environment_seed)
-    agent = build_agent(
-        config,
-        trials.observation_space,
-        trials.action_space,
-        trials.horizon,
-        seed=int(weights.generate_state(1)[0]),
+    envs = config.env.build(config.num_envs if acts_here else config.env.required_num_envs or 1, env_seed)
+    task = config.env.task_spec(envs)
+    context_length = config.resolved_context_length
+    model = build_model(config.algorithm, task, context_length=context_length, seed=int(weights.generate_state(1)[0]))
+    compute = resolve_run_compute(config, distributed)
+    algorithm = config.algorithm.build(
+        model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
     )
-    compute = resolve_run_compute(config, ranks)
-    learner = Learner(
-        agent,
-        config.learner,
-        generator=_torch_generator(learning, compute.device),
-        compute=compute,
-        ranks=ranks,
-    )
-    generator = _torch_generator(acting, compute.device)
-    rng = np.random.default_rng(exploring)
-    task = TaskSpec(
-        observation_space=trials.observation_space,
-        action_space=trials.env_action_space,
-        horizon=trials.horizon,
-        action_mask_key=config.env.action_mask_key,
-    )
+    action_generator = _torch_generator(acting, compute.device)
+    exploration_rng = np.random.default_rng(exploring)
     finish_interrupted_repair(replay_directory)
     store = LMDBReplayStore(
         replay_directory,
@@ -125,54 +111,53 @@ def build_components(
     policy: Policy | WeightPublisher
     collector: Collector | OfflineCollector | RayCollector
     if connection:
-        collector = _collectors(config, trials, connection, rank=ranks.rank, restarts=restarts)
+        collector = _ray_collector(config, envs, connection, rank=distributed.rank, restarts=restarts)
         policy = WeightPublisher(collector)
     else:
-        collector = _collector(config, trials, rng)
-        policy = Policy(agent, num_envs=config.num_envs, generator=generator)
+        collector = _collector(config, envs, exploration_rng)
+        policy = algorithm.policy(num_envs=config.num_envs, generator=action_generator)
+    sampler = Sampler(
+        store,
+        config=config.replay,
+        context_length=context_length,
+        rng=np.random.default_rng(sampling),
+        relabel=Relabeler(config.replay.relabel),
+        prepare=Batch.pin_memory if compute.device.type == "cuda" else None,
+        offline=offline,
+        offline_windows=config.offline.num_windows(config.replay.batch_size),
+    )
     return TrainingComponents(
-        learner=learner,
+        algorithm=algorithm,
         policy=policy,
         collector=collector,
-        store=store,
-        offline=offline,
-        sampler=Sampler(
-            store,
-            config=config.replay,
-            context_length=config.resolved_context_length,
-            rng=np.random.default_rng(sampling),
-            relabel=Relabeler(config.replay.relabel),
-            prepare=Batch.pin_memory if compute.device.type == "cuda" else None,
-            offline=offline,
-            offline_windows=config.offline.num_windows(config.replay.batch_size),
-        ),
+        replay=Replay(store=store, sampler=sampler),
+        offline_store=offline,
         statistics=TrialStats(),
-        generator=generator,
-        rng=rng,
+        rng=exploration_rng,
     )
 
 
-def _collector(config: RunConfig, trials: TrialVectorEnv, rng: np.random.Generator) -> Collector | OfflineCollector:
+def resolve_run_compute(config: RunConfig, distributed: DistributedContext = SINGLE_PROCESS) -> Compute:
+    """Return the device, types and compilation of a run, or of one of its learners, on this machine."""
+    compute = config.compute
+    if not distributed.is_single_process:
+        compute = compute_for_rank(compute, distributed.local_rank, distributed.local_world_size)
+    return resolve_compute(compute, width=config.algorithm.model_width, updates=config.total_updates)
+
+
+def _collector(
+    config: RunConfig, envs: TrialVectorEnv, exploration_rng: np.random.Generator
+) -> Collector | OfflineCollector:
     if config.offline.is_offline_only:
-        return OfflineCollector(trials, env_steps=config.env_steps, num_envs=config.num_envs)
-    explorer = Explorer(config.exploration, trials.action_space, config.num_envs, rng)
-    return Collector(trials, config.env.task_name, explorer, config.fault_tolerance)
+        return OfflineCollector(envs, env_steps=config.env_steps, num_envs=config.num_envs)
+    explorer = Explorer(config.exploration, envs.action_space, config.num_envs, exploration_rng)
+    return Collector(envs, config.env.task_name, explorer, config.fault_tolerance)
 
 
-def _collectors(
-    config: RunConfig, trials: TrialVectorEnv, connection: RayConnection, *, rank: int, restarts: int
+def _ray_collector(
+    config: RunConfig, envs: TrialVectorEnv, connection: RayConnection, *, rank: int, restarts: int
 ) -> RayCollector:
-    return RayCollector(CollectorPool(config, connection, rank=rank, restarts=restarts), trials, config)
-
-
-def resolve_run_compute(config: RunConfig, ranks: DistributedContext = SINGLE_PROCESS) -> Compute:
-    """What a run, or one of its learners, learns with on this machine."""
-    compute = (
-        config.compute
-        if ranks.is_single_process
-        else compute_for_rank(config.compute, ranks.local_rank, ranks.local_world_size)
-    )
-    return resolve_compute(compute, width=config.agent.trajectory_encoder.state_size, updates=config.total_updates)
+    return RayCollector(CollectorPool(config, connection, rank=rank, restarts=restarts), envs, config)
 
 
 def _torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:

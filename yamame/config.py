@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from yamame.algorithms.amago.agent import AgentConfig
-from yamame.algorithms.amago.learner import LearnerConfig
+from yamame.algorithms.amago.config import AMAGOConfig
+from yamame.algorithms.base import AlgorithmConfig
 from yamame.collect.exploration import BilevelEpsilonGreedy, ExplorationConfig
 from yamame.collect.faults import FaultToleranceConfig
 from yamame.data.sampler import ReplayConfig
@@ -125,8 +125,8 @@ class RunConfig:
     """Seed of everything random; on one process and CPU the same seed gives the same run to the bit."""
     deterministic_actions: bool = False
     """Act with the mode of the policy instead of a sample, while collecting and evaluating (the paper: T-Maze only)."""
-    agent: AgentConfig = field(default_factory=AgentConfig)
-    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AMAGOConfig, metadata={"flatten": True})
+    """Learning algorithm. Its fields are flags without the prefix `algorithm`: `--learner.learning-rate`."""
     exploration: ExplorationConfig = field(default_factory=BilevelEpsilonGreedy)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     offline: OfflineConfig = field(default_factory=OfflineConfig)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float64
+from torch import nn
 
-from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.base import model_device
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
@@ -174,12 +174,12 @@ class EvalReport:
         return metrics | (_metrics(EVAL_TRAIN_TASKS, self.train_tasks) if self.train_tasks else {})
 
 
-def evaluate_agent(config: RunConfig, agent: Agent, *, trials: int, seed: int = EVALUATION_SEED) -> EvalReport:
+def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int = EVALUATION_SEED) -> EvalReport:
     """The agent without exploration noise, on `trials` trials of fresh environments, and as many of training ones."""
     test_tasks = config.env.eval_config()
-    evaluation = _evaluate_agent(config, test_tasks, agent, trials=trials, seed=seed)
+    evaluation = _evaluate_model(config, test_tasks, model, trials=trials, seed=seed)
     differ = test_tasks != config.env
-    training_tasks = _evaluate_agent(config, config.env, agent, trials=trials, seed=seed) if differ else None
+    training_tasks = _evaluate_model(config, config.env, model, trials=trials, seed=seed) if differ else None
     return EvalReport(test=evaluation, train_tasks=training_tasks)
 
 
@@ -191,11 +191,11 @@ def evaluate_random_policy(config: RunConfig, *, trials: int, seed: int = EVALUA
         return evaluate(policy, environments, trials=trials, deterministic=False, faults=config.fault_tolerance)
 
 
-def _evaluate_agent(config: RunConfig, env: EnvConfig, agent: Agent, *, trials: int, seed: int) -> EvalResult:
+def _evaluate_model(config: RunConfig, env: EnvConfig, model: nn.Module, *, trials: int, seed: int) -> EvalResult:
     num_envs = _num_envs(config, env, trials)
     with closing(env.build(num_envs, seed)) as environments:
-        generator = torch.Generator(agent.gammas_G.device).manual_seed(seed)
-        policy = Policy(agent, num_envs=num_envs, generator=generator)
+        generator = torch.Generator(model_device(model)).manual_seed(seed)
+        policy = config.algorithm.build_policy(model, num_envs=num_envs, generator=generator)
         return evaluate(
             policy,
             environments,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from yamame.algorithms.amago.agent import SHORT_GAMMAS, AgentConfig
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
@@ -94,7 +95,8 @@ def apply_size(config: RunConfig, name: str | None) -> RunConfig:
         return config
     if name not in SIZES:
         raise UserError(f"unknown size {name!r}: choose among {', '.join(SIZES)}")
-    return replace(config, agent=SIZES[name].apply_to(config.agent))
+    amago = amago_config(config)
+    return replace(config, algorithm=replace(amago, agent=SIZES[name].apply_to(amago.agent)))
 
 
 def apply_model(config: RunConfig, name: str | None) -> RunConfig:
@@ -104,8 +106,8 @@ def apply_model(config: RunConfig, name: str | None) -> RunConfig:
     """
     if name is None:
         return config
-    encoder = model_config(name, like=config.agent.trajectory_encoder)
-    return replace(config, agent=replace(config.agent, trajectory_encoder=encoder))
+    encoder = model_config(name, like=amago_config(config).agent.trajectory_encoder)
+    return replace_agent(config, trajectory_encoder=encoder)
 
 
 MAX_CONTEXT = 256
@@ -137,8 +139,10 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         num_envs=24,
         env_steps=env_steps,
         context_length=context,
-        agent=small_agent(acting_gamma=0.99),
-        learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100),
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.99),
+            learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100),
+        ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=max(1, env_steps // 2)),
         updates_per_env_step=2.0 / context,
         env_steps_per_iteration=24 * context,
@@ -148,18 +152,18 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 
 def no_multi_gamma(config: RunConfig) -> RunConfig:
     """Train for the acting discount alone."""
-    return replace(config, agent=replace(config.agent, multi_gamma=False))
+    return replace_agent(config, multi_gamma=False)
 
 
 def no_popart(config: RunConfig) -> RunConfig:
     """Leave values on the scale of the rewards."""
-    return replace(config, agent=replace(config.agent, popart=False))
+    return replace_agent(config, popart=False)
 
 
 def no_filtered_imitation(config: RunConfig) -> RunConfig:
     """Policy gradient alone."""
-    learner = config.learner
-    return replace(config, learner=replace(learner, filtered_bc=replace(learner.filtered_bc, weight=0.0)))
+    learner = amago_config(config).learner
+    return replace_learner(config, filtered_bc=replace(learner.filtered_bc, weight=0.0))
 
 
 def no_memory(config: RunConfig) -> RunConfig:
@@ -174,14 +178,14 @@ def gru(config: RunConfig) -> RunConfig:
 
 def naive(config: RunConfig) -> RunConfig:
     """The paper's naive agent: plain pre-LayerNorm Transformer (GELU), ReLU networks, 2 critics, discount 0.99."""
-    agent = config.agent
+    agent = amago_config(config).agent
     encoder = agent.trajectory_encoder
     if isinstance(encoder, TransformerConfig):
         encoder = replace(
             encoder, sigma_reparam=False, normformer=False, head_scaling=False, token_shift=False, activation="gelu"
         )
-    plain = replace(
-        agent,
+    return replace_agent(
+        config,
         trajectory_encoder=encoder,
         timestep_encoder=replace(agent.timestep_encoder, activation="relu"),
         actor=replace(agent.actor, activation="relu"),
@@ -189,12 +193,11 @@ def naive(config: RunConfig) -> RunConfig:
         multi_gamma=False,
         acting_gamma=0.99,
     )
-    return replace(config, agent=plain)
 
 
 def world_model(config: RunConfig) -> RunConfig:
     """Predict how the observation will change beside all else, at weight 1 where a recipe does not yet."""
-    return _world_model(config, weight=config.learner.world_model.weight or 1.0)
+    return _world_model(config, weight=amago_config(config).learner.world_model.weight or 1.0)
 
 
 def no_world_model(config: RunConfig) -> RunConfig:
@@ -204,10 +207,10 @@ def no_world_model(config: RunConfig) -> RunConfig:
 
 def no_token_shift(config: RunConfig) -> RunConfig:
     """Let each token carry its own timestep alone, where a recipe gives it the one before as well."""
-    encoder = config.agent.trajectory_encoder
+    encoder = amago_config(config).agent.trajectory_encoder
     if not isinstance(encoder, TransformerConfig):
         return config
-    return replace(config, agent=replace(config.agent, trajectory_encoder=replace(encoder, token_shift=False)))
+    return replace_agent(config, trajectory_encoder=replace(encoder, token_shift=False))
 
 
 def no_relabeling(config: RunConfig) -> RunConfig:
@@ -269,10 +272,29 @@ def _instructions(config: RunConfig, **changes: Any) -> RunConfig:
 
 
 def _world_model(config: RunConfig, *, weight: float) -> RunConfig:
-    learner = config.learner
-    return replace(config, learner=replace(learner, world_model=replace(learner.world_model, weight=weight)))
+    learner = amago_config(config).learner
+    return replace_learner(config, world_model=replace(learner.world_model, weight=weight))
 
 
 def _relabeling(config: RunConfig, **changes: Any) -> RunConfig:
     relabel = replace(_instructions(config).replay.relabel, **changes)
     return replace(config, replay=replace(config.replay, relabel=relabel))
+
+
+def amago_config(config: RunConfig) -> AMAGOConfig:
+    """Return the algorithm's config. Raises `UserError` if the algorithm is not AMAGO."""
+    if not isinstance(config.algorithm, AMAGOConfig):
+        raise UserError("this size or variant is for the algorithm AMAGO")
+    return config.algorithm
+
+
+def replace_agent(config: RunConfig, **changes: Any) -> RunConfig:
+    """Return the config with changed fields of the agent."""
+    amago = amago_config(config)
+    return replace(config, algorithm=replace(amago, agent=replace(amago.agent, **changes)))
+
+
+def replace_learner(config: RunConfig, **changes: Any) -> RunConfig:
+    """Return the config with changed fields of the learner."""
+    amago = amago_config(config)
+    return replace(config, algorithm=replace(amago, learner=replace(amago.learner, **changes)))

@@ -17,7 +17,7 @@ from yamame.envs.config import EnvConfig
 from yamame.errors import UserError
 from yamame.flags import apply_overrides, parse_flags
 from yamame.presets import apply_model, apply_size, apply_variants
-from yamame.train_run import RunMetadata
+from yamame.runs import RunMetadata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,12 @@ def settings_from_flags(
 
 
 def settings_from_overrides(
-    recipe: Recipe, variants: Sequence[str], overrides: Mapping[str, Any], *, size: str | None = None, model: str | None = None
+    recipe: Recipe,
+    variants: Sequence[str],
+    overrides: Mapping[str, Any],
+    *,
+    size: str | None = None,
+    model: str | None = None,
 ) -> RunConfig:
     """The config for `{"env.horizon": 60, "agent": {...}}`; what concerns the task is applied first, as for flags."""
     of_task = {name: value for name, value in overrides.items() if name == "env" or name.startswith("env.")}

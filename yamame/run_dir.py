@@ -16,14 +16,14 @@ import difflib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout, lock_descriptor
 
-from yamame.errors import UserError
+from yamame.errors import UserError, wrap_os_errors
 from yamame.metrics import METRICS_FILE
 
 DEFAULT_RUNS_DIR = Path("runs")
@@ -168,6 +168,14 @@ def _runs_in(folder: Path) -> list[Path]:
 
 
 ExitKind = Literal["stopped", "failed"]
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file atomically: it is complete or unchanged whenever the process is killed."""
+    partial = path.with_suffix(".partial")
+    with wrap_os_errors(path):
+        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        partial.replace(path)
 
 
 def write_status(directory: Path, how: ExitKind, why: str) -> None:

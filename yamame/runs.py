@@ -1,60 +1,117 @@
-"""What is done with runs: begun, gone on with, read, judged."""
+"""Runs: train, resume, evaluate; read the files of a run directory."""
 
 import json
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from yamame.algorithms.amago.agent import Agent
-from yamame.build_agent import build_agent
+from torch import nn
+
+from yamame.algorithms.base import build_model
 from yamame.checkpoint import Checkpoint, load_checkpoint_at, load_latest_checkpoint, unflatten_tensors
 from yamame.config import RunConfig
 from yamame.config_io import from_json, to_json
-from yamame.data.actions import policy_action_space
 from yamame.data.offline import resolve_offline_length
-from yamame.data.spaces import space_from_json
+from yamame.data.schema import TaskSpec
+from yamame.data.spaces import space_from_json, space_to_json
 from yamame.distributed.learners import current_context, launch, should_launch
 from yamame.distributed.sharding import resolve_parallelism
+from yamame.distributed_context import DistributedContext
 from yamame.envs.wrappers.instruction import apply_instruction
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED, evaluate_agent
-from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, METADATA, RESULT, SPACES, create_run_dir, resolve_run_dir
-from yamame.train import checkpoint_mismatch_error
-from yamame.train_run import RunMetadata, RunResult, actual_env_steps, resume_training, start_training, warn_corrupted
+from yamame.evaluate import EVALUATION_SEED, evaluate_model
+from yamame.progress import ProgressBar
+from yamame.run_dir import (
+    BEST,
+    CHECKPOINTS,
+    CONFIG,
+    METADATA,
+    RESULT,
+    SPACES,
+    create_run_dir,
+    lock_run_dir,
+    record_failure,
+    resolve_run_dir,
+    write_json,
+    write_status,
+)
+from yamame.run_state import checkpoint_mismatch_error
+from yamame.signals import StopSignal
+from yamame.train import Trainer
 
-LATEST, BEST_ONE = "latest", "best"
-"""What a checkpoint can be called, beside its path."""
+LATEST, BEST_CHECKPOINT = "latest", "best"
+"""Names of checkpoints, beside their paths."""
+
+RunResult = dict[str, Any]
+"""The keys of `yamame train --json`."""
+
+EMPTY_RESULT: RunResult = {
+    "return_mean": None,
+    "return_ci95": None,
+    "return_per_attempt": None,
+    "return_per_attempt_ci95": None,
+    "success_rate": None,
+    "success_per_attempt": None,
+    "success_per_attempt_ci95": None,
+    "trials": 0,
+    "train_tasks": None,
+}
+"""Result of a run that was stopped before its final evaluation."""
 
 
-def start(config: RunConfig, about: RunMetadata, *, run_dir: Path | None, quiet: bool) -> RunResult:
-    """A new run, to its end or until a signal. `UserError` for a config that cannot run; then nothing is left.
+@dataclass(frozen=True, kw_only=True)
+class RunMetadata:
+    """Origin of a run's config."""
 
-    With several learners in so many processes; under torchrun this is one of them.
+    recipe: str
+    expected: str = ""
+    """Expected result of the recipe, in words."""
+    command: str = ""
+    """Command line; empty for runs started from Python or by a sweep."""
+    overrides: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Path of each changed field -> (the recipe's default, the run's value)."""
+
+
+def train(config: RunConfig, metadata: RunMetadata, *, run_dir: Path | None, quiet: bool) -> RunResult:
+    """Train a new run until its end or a signal.
+
+    With several learners this starts their processes; under torchrun it is one of them.
+
+    Raises:
+        UserError: If the config cannot run; no run directory is left then.
     """
     config = resolve_parallelism(resolve_offline_length(config))
-    _ = config.resolved_context_length, to_json(config)  # raise for what no run can have, before anything is made
+    _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
-        directory = create_run_dir(run_dir, about.recipe)
-        return launch(start_training, config, directory, about, quiet)
-    with current_context(config) as ranks:
-        directory = ranks.broadcast_object(create_run_dir(run_dir, about.recipe) if ranks.is_main else Path())
-        return start_training(ranks, config, directory, about, quiet)
+        return launch(_train_new, config, create_run_dir(run_dir, metadata.recipe), metadata, quiet)
+    with current_context(config) as distributed:
+        created = create_run_dir(run_dir, metadata.recipe) if distributed.is_main else Path()
+        return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet)
 
 
-def go_on(directory: Path, *, env_steps: int | None, quiet: bool) -> RunResult:
-    """Continue a run where its newest whole checkpoint stands; `env_steps` gives it another length."""
-    config, about = read_config(directory), read_metadata(directory)
+def resume(directory: Path, *, env_steps: int | None, quiet: bool, config: RunConfig | None = None) -> RunResult:
+    """Resume training from the latest intact checkpoint.
+
+    Args:
+        directory: Run directory.
+        env_steps: New total number of environment steps; None: that of the config.
+        quiet: Hide progress.
+        config: Config of the run if it is at hand; a file cannot hold every function.
+    """
+    config = config or read_config(directory)
     if env_steps is not None:
         config = replace(config, env_steps=env_steps)
     if should_launch(config):
-        return launch(resume_training, config, directory, about, quiet)
-    with current_context(config) as ranks:
-        return resume_training(ranks, config, directory, about, quiet)
+        return launch(_resume, config, directory, quiet)
+    with current_context(config) as distributed:
+        return _resume(distributed, config, directory, quiet)
 
 
-def evaluate_run(
+def evaluate(
     directory: Path,
     *,
     trials: int | None,
@@ -63,97 +120,235 @@ def evaluate_run(
     checkpoint: str = LATEST,
     config: RunConfig | None = None,
 ) -> RunResult:
-    """What `yamame eval --json` prints: a checkpoint judged anew (see `load_agent`).
+    """Evaluate a checkpoint without exploration noise.
 
-    `instruction` is what to do in every trial, instead of what the task would draw. `config` is what the run was
-    started with, if that is at hand; a file cannot hold every function.
+    Args:
+        directory: Run directory.
+        trials: Number of trials; None: `eval.final_trials`.
+        seed: Seed of tasks and actions; None: that of all evaluations of the run.
+        instruction: Instruction of every trial; empty: sampled by the task.
+        checkpoint: `latest`, `best` or a path.
+        config: Config of the run if it is at hand; a file cannot hold every function.
+
+    Returns:
+        The keys of `yamame eval --json`.
+
+    Raises:
+        UserError: If there is no such checkpoint.
     """
     config = config or read_config(directory)
     config = replace(config, env=apply_instruction(config.env, instruction))
     seed = EVALUATION_SEED if seed is None else seed
     trials = config.eval.final_trials if trials is None else trials
     if trials < 1:
-        raise UserError(f"cannot evaluate over {trials} trials: give at least 1")
+        raise UserError(f"cannot evaluate over {trials} trials: pass at least 1")
     if seed < 0:
-        raise UserError(f"cannot evaluate with seed {seed}: give at least 0")
-    agent, loaded = load_agent(directory, checkpoint)
-    judgement = evaluate_agent(config, agent, trials=trials, seed=seed)
+        raise UserError(f"cannot evaluate with seed {seed}: pass at least 0")
+    model, loaded = load_model(directory, checkpoint)
+    report = evaluate_model(config, model, trials=trials, seed=seed)
     env_steps = actual_env_steps(config, loaded.state["env_steps"])
-    counters = {"env_steps": env_steps, "updates": loaded.step, "seed": seed}
-    return {**judgement.to_json(), **counters}
+    return {**report.to_json(), "env_steps": env_steps, "updates": loaded.step, "seed": seed}
+
+
+def load_model(directory: Path, which: str = LATEST) -> tuple[nn.Module, Checkpoint]:
+    """Load the networks of a checkpoint, without environments.
+
+    Args:
+        directory: Run directory.
+        which: `latest`, `best` or the path of a checkpoint.
+
+    Raises:
+        UserError: If there is no such checkpoint or it does not match the config.
+    """
+    config, task = read_config(directory), read_task_spec(directory)
+    model = build_model(config.algorithm, task, context_length=config.resolved_context_length, seed=0)
+    checkpoint = _load_checkpoint(directory, which)
+    warn_corrupted(checkpoint.skipped_corrupted)
+    try:
+        model.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["algorithm"])["model"])
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise checkpoint_mismatch_error(directory) from error
+    return model, checkpoint
 
 
 def read_config(directory: Path) -> RunConfig:
-    """The config of a run; `UserError` where there is no run."""
-    with _undamaged(resolve_run_dir(directory) / CONFIG) as described:
-        return from_json(RunConfig, described)
+    """Read the config of a run. Raises `UserError` if there is no run."""
+    with _readable_json(resolve_run_dir(directory) / CONFIG) as content:
+        return from_json(RunConfig, content)
 
 
 def read_metadata(directory: Path) -> RunMetadata:
-    """Where the config of a run came from."""
-    with _undamaged(resolve_run_dir(directory) / METADATA) as about:
-        return RunMetadata(**about)
+    """Read the origin of a run's config."""
+    with _readable_json(resolve_run_dir(directory) / METADATA) as content:
+        return RunMetadata(**content)
 
 
-def read_spaces(directory: Path) -> dict[str, Any]:
-    """`observation_space`, `action_space` (the environment's own) and `horizon` of a run's task."""
-    with _undamaged(resolve_run_dir(directory) / SPACES) as described:
-        spaces: dict[str, Any] = {key: space_from_json(described[key]) for key in ("observation_space", "action_space")}
-        return {**spaces, "horizon": described["horizon"]}
+def read_task_spec(directory: Path) -> TaskSpec:
+    """Read the spaces and the horizon of a run's task."""
+    mask_key = read_config(directory).env.action_mask_key
+    with _readable_json(resolve_run_dir(directory) / SPACES) as content:
+        observation_space, action_space = (
+            space_from_json(content[key]) for key in ("observation_space", "action_space")
+        )
+        return TaskSpec(
+            observation_space=observation_space,
+            action_space=action_space,  # type: ignore[arg-type]
+            horizon=content["horizon"],
+            action_mask_key=mask_key,
+        )
 
 
 def read_result(directory: Path) -> RunResult | None:
-    """What `yamame train --json` printed at the end of a run; None where it has not come to its end."""
+    """Read the result of a run; None if it has not finished."""
     if not (resolve_run_dir(directory) / RESULT).exists():
         return None
-    with _undamaged(directory / RESULT) as result:
+    with _readable_json(directory / RESULT) as result:
         return result
 
 
 def random_baseline_return(directory: Path) -> float | None:
-    """Mean return of random actions, which a run finds out before it begins; None where no checkpoint tells."""
+    """Return the mean return of uniformly random actions; None if no checkpoint has it."""
     try:
-        random_actions = load_latest_checkpoint(directory / CHECKPOINTS).state["train_state"]["random_baseline"]
+        baseline = load_latest_checkpoint(directory / CHECKPOINTS).state["train_state"]["random_baseline"]
     except (UserError, KeyError):
         return None
-    return random_actions and random_actions["return_mean"]
+    return baseline and baseline["return_mean"]
 
 
-def load_agent(directory: Path, which: str = LATEST) -> tuple[Agent, Checkpoint]:
-    """The agent of a run's checkpoint, without its environments.
+def actual_env_steps(config: RunConfig, env_steps: int) -> int:
+    """Return the environment steps made; a purely offline run counts steps but makes none."""
+    return 0 if config.offline.is_offline_only else env_steps
 
-    `which`: the newest whole one, the best by evaluation while training, or the path of one of the run's. Raises
-    `UserError` where there is no such one.
-    """
-    config, of_task = read_config(directory), read_spaces(directory)
-    action_space = policy_action_space(of_task["action_space"])
-    agent = build_agent(config, of_task["observation_space"], action_space, of_task["horizon"], seed=0)
-    checkpoint = _checkpoint(directory, which)
-    warn_corrupted(checkpoint.skipped_corrupted)
+
+def warn_corrupted(checkpoints: Sequence[str]) -> None:
+    """Print a line for each corrupted checkpoint that was skipped."""
+    for corrupted in checkpoints:
+        print(f"checkpoint {corrupted} is corrupted; using an older one", file=sys.stderr)
+
+
+def _train_new(
+    distributed: DistributedContext, config: RunConfig, directory: Path, metadata: RunMetadata, quiet: bool
+) -> RunResult:
+    with _locked(directory, distributed):
+        trainer: Trainer | None = None
+        try:
+            trainer = Trainer(config, directory, distributed=distributed)
+            _write_run_files(trainer, metadata)
+            return _train_and_evaluate(trainer, quiet=quiet)
+        except BaseException as error:
+            made_steps = trainer is not None and trainer.env_steps > 0
+            started = (directory / CONFIG).exists() if distributed.is_main else True
+            if distributed.is_main and (not started or (isinstance(error, UserError) and not made_steps)):
+                shutil.rmtree(directory)
+            raise
+
+
+def _resume(distributed: DistributedContext, config: RunConfig, directory: Path, quiet: bool) -> RunResult:
+    with _locked(directory, distributed):
+        trainer = Trainer(config, directory, resume=True, distributed=distributed)
+        finished = trainer.is_finished()
+        if distributed.is_main:
+            warn_corrupted(trainer.skipped_corrupted)
+            for warning in trainer.resume_warnings:
+                print(warning, file=sys.stderr)
+            if not finished:
+                (directory / RESULT).unlink(missing_ok=True)
+            write_json(directory / CONFIG, to_json(config))
+        return _train_and_evaluate(trainer, quiet=quiet)
+
+
+def _train_and_evaluate(trainer: Trainer, *, quiet: bool) -> RunResult:
+    """Train, evaluate, write the result; close the trainer."""
+    config, distributed = trainer.config, trainer.distributed
     try:
-        agent.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"])["agent"])
-    except (RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise checkpoint_mismatch_error(directory) from error
-    return agent, checkpoint
+        unit = "simulated env steps" if config.offline.is_offline_only else "env steps"
+        with ProgressBar(config.env_steps, unit=unit, quiet=quiet or not distributed.is_main) as progress:
+            stopped_by = trainer.train(progress)
+        evaluation: RunResult | None = None
+        if not stopped_by:
+            with StopSignal() as stop:
+                report = trainer.evaluate_unless_stopped(stop, trials=config.eval.final_trials)
+                stop.sync(distributed)  # a signal to all ranks must find all inside
+            evaluation = report.to_json() if report else None
+            stopped_by = stop.requested
+        result = _write_result(trainer, evaluation, stopped_by) if distributed.is_main else {}
+        result = distributed.broadcast_object(result)
+    except UserError as error:
+        trainer.close()
+        if trainer.env_steps == 0:
+            raise
+        raise UserError(f"{error} (yamame resume {trainer.directory} continues from the last checkpoint)") from error
+    except BaseException:
+        trainer.close()
+        raise
+    trainer.shutdown()
+    return result
 
 
-def _checkpoint(directory: Path, which: str) -> Checkpoint:
+def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: str) -> RunResult:
+    """Write `result.json` of a finished run, or the status of a stopped one; return the result."""
+    state, env_steps = trainer.state, actual_env_steps(trainer.config, trainer.env_steps)
+    updates, seconds = trainer.algorithm.num_updates, trainer.state.train_seconds
+    counters: RunResult = {
+        "env_steps": env_steps,
+        "updates": updates,
+        "seed": trainer.config.seed,
+        "wall_seconds": state.wall_seconds,
+        "train_seconds": seconds,
+        "env_steps_per_second": env_steps / seconds if seconds else 0.0,
+        "updates_per_second": updates / seconds if seconds else 0.0,
+        "run_dir": str(trainer.directory),
+    }
+    if evaluation is None:
+        write_status(trainer.directory, "stopped", stopped_by)
+        print(f"stopped by {stopped_by}; yamame resume {trainer.directory} continues", file=sys.stderr)
+        return {**EMPTY_RESULT, **counters, "stopped_by": stopped_by}
+    result = {**evaluation, **counters}
+    write_json(trainer.directory / RESULT, result)
+    return result
+
+
+def _write_run_files(trainer: Trainer, metadata: RunMetadata) -> None:
+    """Write the first checkpoint and the files that describe the run; `config.json` last: it makes a folder a run."""
+    envs = trainer.components.collector.environments
+    task = {
+        "observation_space": space_to_json(envs.observation_space),
+        "action_space": space_to_json(envs.env_action_space),
+        "horizon": envs.horizon,
+    }
+    trainer.save_checkpoint()
+    if trainer.distributed.is_main:
+        for name, content in ((SPACES, task), (METADATA, asdict(metadata)), (CONFIG, to_json(trainer.config))):
+            write_json(trainer.directory / name, content)
+
+
+@contextmanager
+def _locked(directory: Path, distributed: DistributedContext) -> Iterator[None]:
+    """Hold the lock of the run directory and record failures, on the main rank."""
+    if not distributed.is_main:
+        yield
+        return
+    with lock_run_dir(directory), record_failure(directory):
+        yield
+
+
+def _load_checkpoint(directory: Path, which: str) -> Checkpoint:
     if which == LATEST:
         return load_latest_checkpoint(directory / CHECKPOINTS)
-    if which != BEST_ONE:
+    if which != BEST_CHECKPOINT:
         return load_checkpoint_at(Path(which))
     if not (directory / BEST).exists():
-        raise UserError(f"{directory} has no best checkpoint: it was never evaluated while training")
+        raise UserError(f"{directory} has no best checkpoint: it was never evaluated during training")
     return load_latest_checkpoint(directory / BEST)
 
 
 @contextmanager
-def _undamaged(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON object in a file of a run; what goes wrong in reading or using it is a `UserError`."""
+def _readable_json(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSON object in a file; errors of reading or using it become `UserError`."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
             raise TypeError("it holds no JSON object")
-        yield found
+        yield content
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-        raise UserError(f"{path} cannot be read ({problem}): the run directory is damaged") from problem
+        raise UserError(f"{path} cannot be read ({problem}): the run directory is corrupted") from problem

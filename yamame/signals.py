@@ -35,6 +35,10 @@ class StopSignal:
         for number, previous in self._previous.items():
             signal.signal(number, previous)
 
+    def is_requested(self) -> bool:
+        """Return whether a signal has arrived."""
+        return bool(self.requested)
+
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Inside, a first signal leaves the block at once: for work that can be done again from its beginning."""
@@ -46,9 +50,9 @@ class StopSignal:
         finally:
             self._cuts_short = False
 
-    def sync(self, ranks: DistributedContext) -> bool:
+    def sync(self, distributed: DistributedContext) -> bool:
         """Whether any rank was asked to stop, of which `requested` tells then on all; they ask this together."""
-        number = ranks.all_reduce_max(signal.Signals[self.requested] if self.requested else 0)
+        number = distributed.all_reduce_max(signal.Signals[self.requested] if self.requested else 0)
         if number:
             self.requested = signal.Signals(number).name
         return bool(number)

@@ -1,313 +1,364 @@
-"""A run in this process, or in this and others that learn with it: rounds, evaluations and checkpoints, to its end."""
+"""`Trainer`: the training loop. Build, then collect, store, sample, update, evaluate, save a checkpoint.
+
+    environments ── collect ──> trajectories ── store ──> replay ── sample ──> batches ── update ──> weights
+         ^                                                                                              │
+         └────────────────────────────────── load weights into the policy ──────────────────────────────┘
+
+One iteration collects one trial per environment (or `env_steps_per_iteration`), then makes the updates that
+`updates_per_env_step` allows. It can be interrupted after any vector step or update, and resumed.
+"""
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
-from yamame.algorithms.amago.goal_statistics import GoalStatistics
-from yamame.checkpoint import (
-    Checkpoint,
-    copy_checkpoint,
-    flatten_tensors,
-    load_latest_checkpoint,
-    save_checkpoint,
-    unflatten_tensors,
-)
-from yamame.components import TrainingComponents, build_components
+from yamame.checkpoint import Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
+from yamame.collect.background import BackgroundThread, ShouldStop
+from yamame.collect.statistics import summarize_trial
+from yamame.components import build_components
 from yamame.config import RunConfig
+from yamame.data.codec import CorruptedRecordError
+from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.connection import connect_ranks
 from yamame.distributed.sharding import shard_config
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.errors import UserError
-from yamame.evaluate import EvalReport, evaluate_agent, evaluate_random_policy
-from yamame.iteration import TrainingIteration
-from yamame.metrics import MetricLogger
-from yamame.nets.ops import load_generator_state
+from yamame.evaluate import EvalReport, evaluate_model, evaluate_random_policy
+from yamame.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND, MetricLogger
 from yamame.progress import ProgressBar
-from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, MILESTONES, replay_dir
+from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES, replay_dir
+from yamame.run_state import checkpoint_mismatch_error, collect_state, restore_state
 from yamame.signals import StopSignal
+from yamame.types import State
 
 
 @dataclass
 class TrainState:
-    """A record that JSON can hold."""
+    """Counters of a run beside those of its components. JSON can hold it."""
 
     train_seconds: float = 0.0
-    """Spent collecting and updating, in all processes of the run."""
+    """Seconds of collecting and updating, in all processes of the run."""
     wall_seconds: float = 0.0
-    """Spent in all, evaluations and checkpoints included."""
+    """Seconds in all, evaluations and checkpoints included."""
     restarts: int = 0
-    """Processes before this one."""
+    """Number of earlier processes of the run."""
     random_baseline: dict[str, Any] | None = None
-    """An evaluation of uniformly random actions."""
+    """Evaluation of uniformly random actions, as `EvalResult.to_json` returns it."""
     next_eval_step: int = 0
     """Environment steps at which the next evaluation is due."""
     consecutive_solved: int = 0
-    """Evaluations in a row that reached the config's `stop_return`."""
+    """Consecutive evaluations that reached `eval.stop_return`."""
     best_eval_return: float | None = None
-    """The highest mean return of an evaluation."""
+    """Highest mean return of an evaluation."""
     next_milestone_step: int = 0
-    """Environment steps at which the next checkpoint is due that is kept for good."""
+    """Environment steps at which the next milestone checkpoint is due."""
 
 
-_NO_FAULTS = {"counts": {}, "excess": 0, "has_worked": True}
+@dataclass
+class IterationState:
+    """Progress of an iteration."""
 
+    phase: Literal["start", "collect", "update", "done"] = "start"
+    vector_steps_left: int = 0
+    """Vector steps still to collect."""
+    update_metrics: dict[str, list[Tensor]] = field(default_factory=dict)
+    """Metrics of the updates so far, by key."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Everything else to log."""
 
-def collect_state(
-    parts: TrainingComponents, round_: TrainingIteration, standing: TrainState, metrics: MetricLogger | None
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and JSON for `save_checkpoint`: on the first rank those of all. All ranks call this together."""
-    tensors, learner = flatten_tensors(parts.learner.state_dict())
-    of_run, *of_others = round_.ranks.gather_object(_of_rank(parts, round_, metrics))
-    others, rest = flatten_tensors({"run": of_run, **({"other_ranks": of_others} if of_others else {})})
-    state = {
-        "learner": learner,
-        "train_state": asdict(standing),
-        "env_steps": round_.env_steps,
-        "rank_state": rest,
-    }
-    return tensors | others, state
+    def state_dict(self) -> State:
+        """Return the state with stacked metrics."""
+        stacked = {key: torch.stack(values).cpu() for key, values in self.update_metrics.items()}
+        return {**vars(self), "metrics": dict(self.metrics), "update_metrics": stacked}
 
-
-def _of_rank(parts: TrainingComponents, round_: TrainingIteration, metrics: MetricLogger | None) -> dict[str, Any]:
-    """What is not the same on all ranks."""
-    of_rank = {
-        "iteration": round_.state_dict(),
-        "collector": parts.collector.state_dict(),
-        "policy": parts.policy.state_dict(),
-        "exploration_rng": parts.rng.bit_generator.state,
-        "sampler": parts.sampler.state_dict(),
-        "statistics": parts.statistics.state_dict(),
-        "num_appended": parts.store.total_appended,
-        "metrics_bytes": metrics.num_bytes if metrics else None,
-    }
-    return of_rank if round_.ranks.is_main else of_rank | {"learner_rng": parts.learner.generator.get_state()}
-
-
-def restore_state(
-    checkpoint: Checkpoint, parts: TrainingComponents, round_: TrainingIteration, metrics: MetricLogger | None
-) -> list[str]:
-    """Put everything back; what could not be, each in a sentence. All ranks call this together.
-
-    Raises `RuntimeError` where the network does not take the weights, `UserError` for a checkpoint of other ranks.
-    """
-    state = _state_of(round_.ranks, checkpoint)
-    parts.learner.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["learner"]))
-    if "learner_rng" in state:
-        load_generator_state(parts.learner.generator, state["learner_rng"])
-    lost = state["num_appended"] - parts.store.total_appended
-    parts.store.rollback(state["num_appended"] - 1)
-    parts.statistics.load_state_dict(state["statistics"])
-    parts.sampler.load_state_dict(state["sampler"])
-    parts.rng.bit_generator.state = state["exploration_rng"]
-    trials_go_on = parts.collector.load_state_dict(state["collector"])
-    parts.policy.load_state_dict(state["policy"])
-    round_.load_state_dict(state["iteration"])
-    if metrics:
-        metrics.truncate(state["metrics_bytes"])
-    notes = [] if trials_go_on else ["these environments cannot be put back where they stood: new trials begin"]
-    if lost > 0:
-        notes.append(f"{parts.store.directory} has lost {lost} trajectories or more since the checkpoint")
-    return notes
-
-
-def load_goal_statistics(checkpoint: Checkpoint) -> GoalStatistics:
-    """What relabeling knew of goals; nothing where the checkpoint is from before there were any."""
-    sampler = _rest_of(checkpoint)["run"]["sampler"]
-    return GoalStatistics.from_json(sampler["goals"]) if "goals" in sampler else GoalStatistics()
-
-
-def _state_of(ranks: DistributedContext, checkpoint: Checkpoint) -> Mapping[str, Any]:
-    rest = _rest_of(checkpoint)
-    of_ranks = [rest["run"], *rest.get("other_ranks", [])]
-    if len(of_ranks) != ranks.world_size:
-        raise UserError(
-            f"{checkpoint.path} is of a run with {len(of_ranks)} learners, not {ranks.world_size}: give as many, since each "
-            "goes on with what it has experienced"
+    @classmethod
+    def from_state_dict(cls, state: State) -> "IterationState":
+        """Return the state from which `state_dict` was taken."""
+        return cls(
+            **{**state, "update_metrics": {key: list(values) for key, values in state["update_metrics"].items()}}
         )
-    of_rank: Mapping[str, Any] = of_ranks[ranks.rank]
-    return of_rank
-
-
-def _rest_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """Everything but the learner's, of the first rank and of others.
-
-    Also from before trials in flight were kept as well (2026-11-21).
-    """
-    state = checkpoint.state
-    if "rank_state" in state:
-        rest: Mapping[str, Any] = unflatten_tensors(checkpoint.tensors, state["rank_state"])
-        return rest
-    run = {
-        "iteration": {"phase": "start", "vector_steps_left": 0, "update_metrics": {}, "metrics": {}},
-        "collector": {"env_steps": state["env_steps"], "faults": _NO_FAULTS, "active_trials": None},
-        "policy": {"memory": None, "generator": checkpoint.tensors["acting_generator"]},
-        "metrics_bytes": None,
-        **{key: state[key] for key in ("exploration_rng", "sampler", "statistics", "num_appended")},
-    }
-    return {"run": run}
 
 
 class Trainer:
-    """One run in one process. `train` goes on until the config's end, a solved task or a signal.
+    """Trains until `env_steps` are made, the task is solved or a signal arrives.
 
-    Killed and resumed it becomes what it would have become, to the bit, on a CPU with as many threads, if its
-    environments can be put back where they stood (`not_restored` says if not: they begin new trials). With
-    `config.overlap`, a round in which a signal comes ends there.
+    Killed and resumed, a run ends as if it had never been interrupted, to the bit, on a CPU with the same number of
+    threads and if its environments can be restored (`resume_warnings` says if not). With `async_collection`, an
+    interrupted iteration ends at the interruption.
 
-    With several `ranks`, each has its share of environments, replay and batches, and they do everything together; the
-    first one alone reads and writes the run's files (but for the replay of each), evaluates and measures.
+    With several ranks each has a shard of the environments, the replay and the batches, and all make the same calls in
+    the same order. The main rank alone writes the run's files (except the replay of each rank), evaluates and logs.
+
+    Args:
+        config: Config of the whole run.
+        directory: Run directory.
+        resume: Continue from the latest intact checkpoint.
+        distributed: This process among the learners.
+
+    Raises:
+        UserError: If the run cannot be built or the checkpoint does not match the config.
     """
 
     def __init__(
-        self, config: RunConfig, directory: Path, *, resume: bool = False, ranks: DistributedContext = SINGLE_PROCESS
+        self,
+        config: RunConfig,
+        directory: Path,
+        *,
+        resume: bool = False,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
-        self.config, self.directory, self.ranks = config, directory, ranks
-        checkpoint = self._checkpoint() if resume else None
-        self.train_state = _standing_of(checkpoint, directory) if checkpoint else TrainState()
-        self.train_state.restarts += bool(checkpoint)
+        self.config, self.directory, self.distributed = config, directory, distributed
+        checkpoint = self._load_checkpoint() if resume else None
+        self.state = _train_state(checkpoint, directory) if checkpoint else TrainState()
+        self.state.restarts += bool(checkpoint)
         self.skipped_corrupted = checkpoint.skipped_corrupted if checkpoint else ()
-        share, replay = shard_config(config), directory / replay_dir(ranks.rank)
-        connection = connect_ranks(config, ranks) if config.ray.address else None
-        with ranks.propagate_failure():
+        """Newer checkpoints that are corrupted."""
+        with distributed.propagate_failure():
+            connection = connect_ranks(config, distributed) if config.ray.address else None
             self.components = build_components(
-                share, replay, restarts=self.train_state.restarts, ranks=ranks, connection=connection
+                shard_config(config),
+                directory / replay_dir(distributed.rank),
+                restarts=self.state.restarts,
+                distributed=distributed,
+                connection=connection,
             )
-        self.components.learner.broadcast_parameters()
-        self.iteration = TrainingIteration(config, self.components, ranks)
-        self.metrics = MetricLogger(directory) if ranks.is_main else None
+        self.algorithm = self.components.algorithm
+        self.algorithm.broadcast_parameters()
+        self.iteration = IterationState()
+        self.env_steps = 0
+        """Environment steps of all ranks whose trajectories are stored."""
+        self._count_env_steps()
+        self._background = BackgroundThread(computes=not config.ray.address)
+        self._stopping = False
+        self.logger = MetricLogger(directory) if distributed.is_main else None
         self.resume_warnings: list[str] = []
-        """What does not go on where an earlier process stood, each in a sentence."""
+        """What could not be restored, one sentence each."""
         if checkpoint:
             try:
-                self.resume_warnings = restore_state(checkpoint, self.components, self.iteration, self.metrics)
+                self._restore(checkpoint)
             except (RuntimeError, KeyError, TypeError, ValueError) as error:
                 self.close()
                 raise checkpoint_mismatch_error(directory) from error
 
-    @property
-    def finished(self) -> bool:
-        """Whether the run has come to its end, by length or by solving its task; all ranks ask together."""
-        return self.iteration.finished or (
-            self.iteration.state.phase == "start" and self.train_state.consecutive_solved >= 2
-        )
-
     def train(self, progress: ProgressBar) -> str:
-        """Train; the name of the signal that stopped it, or nothing. Leaves a checkpoint behind in either case."""
-        began = saved = time.monotonic()
-        before = self.train_state.wall_seconds
+        """Train; return the name of the signal that stopped the run, or "". A checkpoint is saved in either case."""
+        start = last_save = time.monotonic()
+        seconds_before = self.state.wall_seconds
         with StopSignal() as stop:
-            if self.train_state.random_baseline is None:
-                if self.ranks.is_main:
-                    with stop.interruptible():
-                        self.train_state.random_baseline = self._evaluate_random()
-                self.train_state = self.ranks.broadcast_object(self.train_state)
-            while not self.finished and not stop.sync(self.ranks):
-                self.train_state.train_seconds += self.iteration.run(progress, lambda: bool(stop.requested))
-                improved = self.iteration.state.phase == "done" and self._evaluate_if_due(stop)
-                self.train_state.wall_seconds = before + time.monotonic() - began
-                if not stop.sync(self.ranks):
-                    self._report(progress)
-                    self.iteration.reset()
-                if self._saved_for_good(best=improved) or self._save_is_due(time.monotonic() - saved):
-                    saved = time.monotonic()
-            self.train_state.wall_seconds = before + time.monotonic() - began
+            self._evaluate_random_policy(stop)
+            while not self.is_finished() and not stop.sync(self.distributed):
+                if self.iteration.phase != "done":
+                    self._run_iteration(progress, stop)
+                improved = self.iteration.phase == "done" and self._evaluate_if_due(stop)
+                self.state.wall_seconds = seconds_before + time.monotonic() - start
+                if not stop.sync(self.distributed):
+                    self._log(progress)
+                    self.iteration = IterationState()
+                if self._save_best_or_milestone(best=improved) or self._save_if_due(time.monotonic() - last_save):
+                    last_save = time.monotonic()
+            self.state.wall_seconds = seconds_before + time.monotonic() - start
             self.save_checkpoint()
         return stop.requested
 
-    def evaluate_unless_stopped(self, stop: StopSignal, *, trials: int) -> EvalReport | None:
-        """As `judge`; None if a signal comes meanwhile, and on other ranks than the first."""
-        judgement: EvalReport | None = None
-        if self.ranks.is_main:
-            with stop.interruptible():
-                judgement = self.evaluate(trials=trials)
-        return judgement
+    def is_finished(self) -> bool:
+        """Return whether the run has reached its length or solved its task. All ranks must call this together."""
+        if self.iteration.phase != "start":
+            return False
+        if self.state.consecutive_solved >= 2:
+            return True
+        return not self._num_vector_steps() and not self._num_updates_due()
+
+    def _run_iteration(self, progress: ProgressBar, stop: StopSignal) -> None:
+        """Collect, store and update until the iteration is done or a signal arrives."""
+        began, env_steps, updates = time.monotonic(), self.env_steps, self.algorithm.num_updates
+        if self.iteration.phase == "start":
+            self.iteration = IterationState(phase="collect", vector_steps_left=self._num_vector_steps())
+        if self._collects_in_background():
+            self._collect_and_update(progress, stop)
+        else:
+            if self.iteration.phase == "collect":
+                self._load_weights()
+                self._store(*self._collect(stop.is_requested))
+                if not self.distributed.any_rank(self.iteration.vector_steps_left > 0):
+                    self.iteration.phase = "update"
+            if self.iteration.phase == "update":
+                self._update(progress, stop.is_requested)
+                if not self._num_updates_due():
+                    self.iteration.phase = "done"
+        self._add_speeds(time.monotonic() - began, env_steps, updates)
+
+    def _load_weights(self) -> None:
+        self.components.policy.load_weights(self.algorithm.model, version=self.algorithm.num_updates)
+
+    def _collect(self, should_stop: ShouldStop) -> tuple[list[Trajectory], float]:
+        """Make the vector steps that are left; return the trials that ended, and the seconds taken."""
+        began = time.monotonic()
+        trajectories: list[Trajectory] = []
+        while self.iteration.vector_steps_left and not should_stop():
+            finished = self.components.collect_step(deterministic=self.config.deterministic_actions)
+            if finished is None:  # collectors in other processes have not made this step yet
+                continue
+            trajectories += [trajectory for _, trajectory in finished]
+            self.iteration.vector_steps_left -= 1
+        return trajectories, time.monotonic() - began
+
+    def _store(self, trajectories: list[Trajectory], collect_seconds: float) -> None:
+        """Append trajectories to the replay."""
+        components, store = self.components, self.components.replay.store
+        store.extend(trajectories)
+        for summaries in self.distributed.gather_object([summarize_trial(each) for each in trajectories]):
+            components.statistics.extend(summaries)
+        self._count_env_steps()
+        counts = {
+            **components.collector.counts(),
+            "replay/trajectories": float(len(store)),
+            "replay/num_corrupted": float(store.num_corrupted),
+        }
+        self.iteration.metrics |= {
+            **components.statistics.metrics(),
+            **components.collector.metrics(),
+            **self._sum_over_ranks(counts),
+            "time/collect_seconds": collect_seconds,
+            **self._policy_age(),
+        }
+
+    def _update(self, progress: ProgressBar, should_stop: ShouldStop) -> None:
+        """Make the updates that are due."""
+        algorithm, replay = self.algorithm, self.components.replay
+        began, waited = time.monotonic(), replay.sampler.wait_seconds
+        for batch in algorithm.batches(replay, 0 if self._must_stop(should_stop) else self._num_updates_due()):
+            for key, value in algorithm.update(batch).items():
+                self.iteration.update_metrics.setdefault(key, []).append(value)
+            progress.update(env_steps=self.env_steps, updates=algorithm.num_updates)
+            if self._must_stop(should_stop):
+                break
+        algorithm.raise_if_diverged()
+        seconds = time.monotonic() - began
+        self.iteration.metrics |= {
+            "time/update_seconds": seconds,
+            "time/learner_wait_fraction": (replay.sampler.wait_seconds - waited) / seconds,
+            **replay.sampler.goal_statistics.metrics(),
+            **algorithm.metrics(),
+        }
+
+    def _collect_and_update(self, progress: ProgressBar, stop: StopSignal) -> None:
+        """Collect in a second thread while updating from what was stored before: the policy is one iteration older."""
+        self._load_weights()
+        self._stopping = False
+        running = self._background.run(self._collect, lambda: self._stopping or stop.is_requested())
+        with running as (collecting, should_stop):
+            self._update(progress, should_stop)
+        self._store(*collecting.result())
+        self.iteration.phase, self.iteration.vector_steps_left = "done", 0
+
+    def _collects_in_background(self) -> bool:
+        in_background = self.config.async_collection or bool(self.config.ray.address)
+        return in_background and self.distributed.any_rank(self.iteration.vector_steps_left > 0)
+
+    def _num_vector_steps(self) -> int:
+        """Return the vector steps of an iteration that starts now."""
+        config = self.config
+        env_steps = min(config.resolved_env_steps_per_iteration, config.env_steps - self.env_steps)
+        return max(0, -(-env_steps // config.num_envs))
+
+    def _num_updates_due(self) -> int:
+        """Return the updates that are due, the same number on all ranks, which must call this together."""
+        if self.distributed.any_rank(not self.components.replay.sampler.is_ready):
+            return 0
+        return self.config.updates_due(env_steps=self.env_steps, updates=self.algorithm.num_updates)
+
+    def _must_stop(self, should_stop: ShouldStop) -> bool:
+        self._stopping = self.distributed.any_rank(should_stop())
+        return self._stopping
+
+    def _count_env_steps(self) -> None:
+        collector = self.components.collector
+        self.env_steps = self.distributed.all_reduce_sum(collector.env_steps)
+        collector.remote_env_steps = self.env_steps - collector.env_steps
 
     def evaluate(self, *, trials: int) -> EvalReport:
-        """Judge the present weights, always on the same tasks (`EVALUATION_SEED`)."""
-        return evaluate_agent(self.config, self.components.learner.agent, trials=trials)
+        """Evaluate the present weights, always on the same tasks (`EVALUATION_SEED`)."""
+        return evaluate_model(self.config, self.algorithm.model, trials=trials)
+
+    def evaluate_unless_stopped(self, stop: StopSignal, *, trials: int) -> EvalReport | None:
+        """Evaluate; return None if a signal arrives meanwhile, and on all but the main rank."""
+        report: EvalReport | None = None
+        if self.distributed.is_main:
+            with stop.interruptible():
+                report = self.evaluate(trials=trials)
+        return report
+
+    def _evaluate_random_policy(self, stop: StopSignal) -> None:
+        """Evaluate uniformly random actions, once per run."""
+        if self.state.random_baseline is not None:
+            return
+        if self.distributed.is_main:
+            with stop.interruptible():
+                baseline = evaluate_random_policy(self.config, trials=self.config.eval.final_trials)
+                self.state.random_baseline = baseline.to_json()
+        self.state = self.distributed.broadcast_object(self.state)
+
+    def _evaluate_if_due(self, stop: StopSignal) -> bool:
+        """Return whether an evaluation was due and its return is the highest so far."""
+        if not self.config.eval.interval_env_steps or self.env_steps < self.state.next_eval_step:
+            return False
+        report = self.evaluate_unless_stopped(stop, trials=self.config.eval.trials)
+        improved = report is not None and self._record_evaluation(report)
+        improved, self.state = self.distributed.broadcast_object((improved, self.state))
+        return improved
+
+    def _record_evaluation(self, report: EvalReport) -> bool:
+        """Update the counters; return whether the return is the highest so far."""
+        config, state, return_mean = self.config.eval, self.state, report.test.return_mean
+        self.iteration.metrics |= report.metrics()
+        state.next_eval_step = self.env_steps + config.interval_env_steps
+        solved = config.stop_return is not None and return_mean >= config.stop_return
+        state.consecutive_solved = state.consecutive_solved + 1 if solved else 0
+        improved = state.best_eval_return is None or return_mean > state.best_eval_return
+        state.best_eval_return = return_mean if improved else state.best_eval_return
+        return improved
 
     def save_checkpoint(self) -> Path | None:
-        """A checkpoint of all ranks, from which the run can go on; its folder, on the first of them."""
-        if self.metrics:
-            self.metrics.flush()
-        self.components.store.sync()
-        tensors, state = collect_state(self.components, self.iteration, self.train_state, self.metrics)
-        if not self.ranks.is_main:
+        """Save the state of all ranks; return the checkpoint's folder, on the main rank."""
+        if self.logger:
+            self.logger.flush()
+        self.components.replay.store.sync()
+        rank_state = {"iteration": self.iteration.state_dict(), "metrics_bytes": self.logger and self.logger.num_bytes}
+        tensors, state = collect_state(self.components, self.distributed, rank_state)
+        if not self.distributed.is_main:
             return None
         return save_checkpoint(
             self.directory / CHECKPOINTS,
-            step=self.components.learner.num_updates,
+            step=self.algorithm.num_updates,
             tensors=tensors,
-            state=state,
+            state={**state, "train_state": vars(self.state), "env_steps": self.env_steps},
             keep=self.config.checkpoint.keep_latest_k,
         )
 
-    def shutdown(self) -> None:
-        """Close when nothing has failed: the first rank last, since others may be in a cluster that it began."""
-        if not self.ranks.is_main:
-            self.close()
-        self.ranks.any_rank(False)
-        if self.ranks.is_main:
-            self.close()
-
-    def close(self) -> None:
-        """Close environments, store and files."""
-        if self.metrics:
-            self.metrics.close()
-        self.iteration.close()
-        self.components.close()
-
-    def _checkpoint(self) -> Checkpoint:
-        """The one to go on from, which the first rank reads for all."""
-        newest = load_latest_checkpoint(self.directory / CHECKPOINTS) if self.ranks.is_main else None
-        checkpoint = self.ranks.broadcast_object(newest)
+    def _load_checkpoint(self) -> Checkpoint:
+        """Return the latest intact checkpoint, which the main rank reads for all."""
+        latest = load_latest_checkpoint(self.directory / CHECKPOINTS) if self.distributed.is_main else None
+        checkpoint = self.distributed.broadcast_object(latest)
         assert checkpoint is not None
         return checkpoint
 
-    def _evaluate_random(self) -> dict[str, Any]:
-        return evaluate_random_policy(self.config, trials=self.config.eval.final_trials).to_json()
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        rank_state, self.resume_warnings = restore_state(checkpoint, self.components, self.distributed)
+        self.iteration = IterationState.from_state_dict(rank_state["iteration"])
+        self._count_env_steps()
+        if self.logger:
+            self.logger.truncate(rank_state["metrics_bytes"])
 
-    def _evaluate_if_due(self, stop: StopSignal) -> bool:
-        """Whether the policy was judged, and better than ever before."""
-        evaluation = self.config.eval
-        if not evaluation.interval_env_steps or self.iteration.env_steps < self.train_state.next_eval_step:
-            return False
-        judgement = self.evaluate_unless_stopped(stop, trials=evaluation.trials)
-        improved = judgement is not None and self._improved(judgement)
-        improved, self.train_state = self.ranks.broadcast_object((improved, self.train_state))
-        return improved
-
-    def _improved(self, judgement: EvalReport) -> bool:
-        """Take note of an evaluation; whether it is the best so far."""
-        evaluation, env_steps, standing = self.config.eval, self.iteration.env_steps, self.train_state
-        self.iteration.state.metrics |= judgement.metrics()
-        return_mean = judgement.test.return_mean
-        standing.next_eval_step = env_steps + evaluation.interval_env_steps
-        solved = evaluation.stop_return is not None and return_mean >= evaluation.stop_return
-        standing.consecutive_solved = standing.consecutive_solved + 1 if solved else 0
-        improved = standing.best_eval_return is None or return_mean > standing.best_eval_return
-        standing.best_eval_return = return_mean if improved else standing.best_eval_return
-        return improved
-
-    def _report(self, progress: ProgressBar) -> None:
-        """Log the round that is done."""
-        env_steps, updates = self.iteration.env_steps, self.components.learner.num_updates
-        wall_seconds, values = self.train_state.wall_seconds, self.iteration.state.metrics
-        if self.metrics:
-            self.metrics.write(env_steps=env_steps, updates=updates, wall_seconds=wall_seconds, values=values)
-        progress.update(env_steps=env_steps, updates=updates, values=values)
-
-    def _saved_for_good(self, *, best: bool) -> bool:
-        """Save if this is the best policy so far or a milestone is reached, and keep it."""
-        every, env_steps = self.config.checkpoint.milestone_interval_env_steps, self.iteration.env_steps
-        milestone = bool(every) and env_steps >= self.train_state.next_milestone_step
+    def _save_best_or_milestone(self, *, best: bool) -> bool:
+        """Save and keep a checkpoint if it is the best so far or a milestone."""
+        interval = self.config.checkpoint.milestone_interval_env_steps
+        milestone = bool(interval) and self.env_steps >= self.state.next_milestone_step
         if milestone:
-            self.train_state.next_milestone_step = env_steps + every
+            self.state.next_milestone_step = self.env_steps + interval
         if not (best or milestone):
             return False
         checkpoint = self.save_checkpoint()
@@ -317,22 +368,68 @@ class Trainer:
             copy_checkpoint(checkpoint, self.directory / MILESTONES)
         return True
 
-    def _save_is_due(self, seconds: float) -> bool:
-        """Save if the last checkpoint is too long ago, or what it needs of the replay would not stay much longer."""
-        due = seconds > self.config.checkpoint.interval_seconds or self.components.store.needs_checkpoint
-        due = self.ranks.any_rank(due)
+    def _save_if_due(self, seconds: float) -> bool:
+        """Save if the last checkpoint is too old, or if trajectories that it needs would be deleted soon."""
+        due = seconds > self.config.checkpoint.interval_seconds or self.components.replay.store.needs_checkpoint
+        due = self.distributed.any_rank(due)
         if due:
             self.save_checkpoint()
         return due
 
+    def _add_speeds(self, seconds: float, env_steps: int, updates: int) -> None:
+        """Add the speeds since the given counts and the means of the update metrics."""
+        self.state.train_seconds += seconds
+        self.iteration.metrics |= {
+            **{key: float(torch.stack(values).mean()) for key, values in self.iteration.update_metrics.items()},
+            ENV_STEPS_PER_SECOND: (self.env_steps - env_steps) / seconds,
+            UPDATES_PER_SECOND: (self.algorithm.num_updates - updates) / seconds,
+        }
 
-def _standing_of(checkpoint: Checkpoint, directory: Path) -> TrainState:
+    def _log(self, progress: ProgressBar) -> None:
+        """Write the metrics of the iteration."""
+        counters = {"env_steps": self.env_steps, "updates": self.algorithm.num_updates}
+        metrics = self.iteration.metrics
+        if self.logger:
+            self.logger.write(**counters, wall_seconds=self.state.wall_seconds, values=metrics)
+        progress.update(**counters, values=metrics)
+
+    def _policy_age(self) -> Mapping[str, float]:
+        """Return the updates since the policy that collected the median stored trajectory."""
+        store = self.components.replay.store
+        ids = store.ids()
+        if not ids:
+            return {}
+        try:
+            median = store.get(ids[len(ids) // 2], lazy=True)
+        except (CorruptedRecordError, KeyError):
+            return {}
+        return {"replay/median_age_updates": float(self.algorithm.num_updates - median.policy_version)}
+
+    def _sum_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
+        """Return the sums on the main rank; a rank may lack some keys."""
+        sums: dict[str, float] = {}
+        for of_rank in self.distributed.gather_object(values):
+            sums |= {key: sums.get(key, 0.0) + value for key, value in of_rank.items()}
+        return sums
+
+    def shutdown(self) -> None:
+        """Close after a run without failures: the main rank last, since it owns the cluster that others may use."""
+        if not self.distributed.is_main:
+            self.close()
+        self.distributed.any_rank(False)
+        if self.distributed.is_main:
+            self.close()
+
+    def close(self) -> None:
+        """Close environments, store and files."""
+        if self.logger:
+            self.logger.close()
+        self._background.close()
+        self.components.close()
+
+
+def _train_state(checkpoint: Checkpoint, directory: Path) -> TrainState:
     try:
         return TrainState(**checkpoint.state["train_state"])
     except (KeyError, TypeError) as error:
         raise checkpoint_mismatch_error(directory) from error
-
-
-def checkpoint_mismatch_error(directory: Path) -> UserError:
-    """What to say where a network does not take the weights of its own run's checkpoint."""
-    return UserError(f"{directory / CONFIG} does not fit the run's checkpoint: was it edited? put back what it was")

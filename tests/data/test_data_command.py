@@ -27,7 +27,7 @@ TRAIN = _TRAIN.split()
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("finished") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         assert main([*TRAIN, "--run-dir", str(run)]) == 0
     return run
 
@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a run, and an empty working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
     return Path(shutil.copytree(finished, "run"))
 
 

@@ -73,7 +73,7 @@ def small_runs() -> Iterator[None]:
         patch.setattr(session, "go_on", _go_on_briefly(session.go_on))
         patch.setattr(recipe_loader, "settings_from_flags", _shrink_settings(recipe_loader.settings_from_flags))
         patch.setattr(bench_command, "parse_benchmark", _measure_briefly(bench_command.parse_benchmark))
-        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         yield
 
 

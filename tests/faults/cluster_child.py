@@ -6,7 +6,7 @@ from pathlib import Path
 from killable import small_config
 
 from yamame.config import RunConfig
-from yamame.runs import RunMetadata, go_on, start
+from yamame.runs import RunMetadata, resume, start
 
 
 def config_of(cluster: str, *, learners: int) -> RunConfig:
@@ -29,6 +29,6 @@ def config_of(cluster: str, *, learners: int) -> RunConfig:
 if __name__ == "__main__":
     directory, cluster, learners = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     if (directory / "config.json").exists():
-        go_on(directory, env_steps=int(sys.argv[4]) if sys.argv[4:] else None, quiet=True)
+        resume(directory, env_steps=int(sys.argv[4]) if sys.argv[4:] else None, quiet=True)
     else:
         start(config_of(cluster, learners=learners), RunMetadata(recipe="small"), run_dir=directory, quiet=True)

@@ -19,7 +19,7 @@ from yamame import checkpoint
 from yamame.config import RunConfig
 from yamame.data.database import Database
 from yamame.recipe_loader import load_recipe, settings_from_overrides
-from yamame.runs import RunMetadata, go_on, start
+from yamame.runs import RunMetadata, resume, start
 
 KILLED = -signal.SIGKILL
 TOUCHES = ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink", "open", "link")
@@ -54,7 +54,7 @@ def train(config: RunConfig, directory: Path, *, before: Callable[[], None] = la
     try:
         before()
         if (directory / "config.json").exists():
-            go_on(directory, env_steps=None, quiet=True)
+            resume(directory, env_steps=None, quiet=True)
         else:
             start(config, RunMetadata(recipe="small"), run_dir=directory, quiet=True)
         code = 0

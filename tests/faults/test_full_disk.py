@@ -12,7 +12,7 @@ from left_behind import fingerprint, measured, replay_of
 from yamame.checkpoint import load_latest_checkpoint
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
-from yamame.runs import RunMetadata, RunResult, go_on, start
+from yamame.runs import RunMetadata, RunResult, resume, start
 
 DISK_BYTES = 4 << 20
 HALF, WHOLE = 1_200, 2_400
@@ -45,7 +45,7 @@ def begin(directory: Path, env_steps: int) -> RunResult:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("undisturbed") / "run"
     begin(directory, HALF)
-    go_on(directory, env_steps=WHOLE, quiet=True)
+    resume(directory, env_steps=WHOLE, quiet=True)
     return directory
 
 
@@ -61,7 +61,7 @@ def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undi
     lines = read_metrics(directory)
 
     with pytest.raises(UserError, match=r"cannot write to .*: free disk space and resume") as told:
-        go_on(directory, env_steps=WHOLE, quiet=True)
+        resume(directory, env_steps=WHOLE, quiet=True)
     assert "\n" not in str(told.value)
     assert part in str(told.value)
 
@@ -69,7 +69,7 @@ def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undi
     assert after.step >= before.step and after.skipped_corrupted == ()
     assert read_metrics(directory)[: len(lines)] == lines
     filler.unlink()
-    go_on(directory, env_steps=WHOLE, quiet=True)
+    resume(directory, env_steps=WHOLE, quiet=True)
     assert fingerprint(directory) == fingerprint(undisturbed)
     assert replay_of(directory) == replay_of(undisturbed)
     assert measured(directory) == measured(undisturbed)
@@ -101,5 +101,5 @@ def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch
         begin(disk / "run", HALF)
     assert filled
     filled[0].unlink()
-    assert go_on(disk / "run", env_steps=None, quiet=True)["env_steps"] == HALF
+    assert resume(disk / "run", env_steps=None, quiet=True)["env_steps"] == HALF
     assert (disk / "run" / "report.md").exists()

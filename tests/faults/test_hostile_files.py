@@ -73,7 +73,7 @@ PAYLOADS: dict[str, Callable[[Bomb], bytes]] = {
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("finished") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         assert main([*_TRAIN.split(), "--run-dir", str(run)]) == 0
     return run
 

@@ -38,7 +38,7 @@ def train(recipe: str, directory: Path, variants: list[str], settings: dict[str,
     chosen = load_recipe(recipe)
     config = apply_variants(settings_from_overrides(chosen, [], settings), variants)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         start(config, about_run(chosen, config), run_dir=directory, quiet=True)
     return directory
 

@@ -10,7 +10,7 @@ import pytest
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
 from yamame.nets.introspection import PROBE_POINTS
-from yamame.runs import load_agent, read_config
+from yamame.runs import load_model, read_config
 from yamame.tools.data import task_spec_of
 from yamame.tools.figures import activations, attention, q_by_discount
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints
@@ -110,7 +110,7 @@ def test_values_through_training(tmaze: Path) -> None:
     x, y = next(data for label, data in lines(axes).items() if label.endswith("(acts)"))
     assert list(x) == [checkpoint_updates(path) for path in checkpoints]
     for path, drawn in zip(checkpoints, y, strict=True):
-        agent, _ = load_agent(run, str(path))
+        agent, _ = load_model(run, str(path))
         values = np.concatenate([analyze_trajectory(agent, each, reward_scale=scale).q_TG[:, -1] for each in newest])
         assert drawn == pytest.approx(values.mean(), rel=1e-5)
     assert axes.get_xlabel() == "gradient updates" and "3 stored trajectories" in axes.get_title()

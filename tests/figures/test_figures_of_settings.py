@@ -14,10 +14,10 @@ from yamame.collect.exploration import NoExploration
 from yamame.config_io import to_json
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
+from yamame.run_state import load_goal_statistics
 from yamame.runs import read_config
 from yamame.tools.data import task_spec_of
 from yamame.tools.figures import exploration_schedule, relabeling_priorities, throughput
-from yamame.train import load_goal_statistics
 
 pytestmark = pytest.mark.slow
 

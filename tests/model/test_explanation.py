@@ -8,9 +8,9 @@ from torch import Tensor
 
 from yamame.nets import introspection as explanation
 from yamame.nets.attention import attend
+from yamame.nets.introspection import PROBE_POINTS, SupportsExplain, attend_with_weights
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
-from yamame.nets.introspection import PROBE_POINTS, SupportsExplain, attend_with_weights
 from yamame.nets.sequence.transformer import Transformer, TransformerConfig
 
 HEADS, WIDTH, LENGTH = 2, 4, 300

@@ -10,8 +10,8 @@ import pytest
 from command_runs import SMALL, interrupt_in_iteration
 
 from yamame.cli import main
-from yamame.iteration import TrainingIteration
 from yamame.run_dir import LOCK, STATUS, RunLockedError, is_locked, lock_run_dir
+from yamame.train import Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def test_a_failed_run_says_why(problem: Exception, why: str, tmp_path: Path, mon
     def fail(*_: object) -> float:
         raise problem
 
-    monkeypatch.setattr(TrainingIteration, "run", fail)
+    monkeypatch.setattr(Trainer, "run", fail)
     with pytest.raises(type(problem)):
         main([*TRAIN, "--run-dir", str(tmp_path / "run")])
     assert told(tmp_path / "run") == {"status": "failed", "reason": why}

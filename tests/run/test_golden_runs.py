@@ -23,7 +23,7 @@ import pytest
 
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import iter_valid_trajectories, verify_store
-from yamame.runs import evaluate_run, go_on, load_agent, read_config
+from yamame.runs import evaluate_run, load_model, read_config, resume
 from yamame.tools.data import task_spec_of
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def hashes_of_trajectories(run: Path) -> list[str]:
 def measured(run: Path) -> dict[str, Any]:
     """What is recorded of a golden run."""
     trajectories = hashes_of_trajectories(run)
-    agent, checkpoint = load_agent(run)
+    agent, checkpoint = load_model(run)
     return {
         "trajectories": len(trajectories),
         "replay": hash_of(enumerate(trajectories)),
@@ -104,7 +104,7 @@ def test_it_can_be_judged(run: Path) -> None:
 def test_it_goes_on_to_another_end(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, longer = measured(run), read_config(run).env_steps + 200
     old = hashes_of_trajectories(run)
-    summary = go_on(run, env_steps=longer, quiet=True)
+    summary = resume(run, env_steps=longer, quiet=True)
     assert summary["env_steps"] == longer and summary["updates"] > before["updates"]
     assert "damaged" not in capsys.readouterr().err
     found = verify_store(run / "replay", task_spec_of(run).schema)
@@ -113,4 +113,4 @@ def test_it_goes_on_to_another_end(run: Path, capsys: pytest.CaptureFixture[str]
     stayed = len([each for each in now if each in old])
     assert now[:stayed] == old[-stayed:] and 0 < stayed < len(now)
     assert read_config(run).env_steps == longer
-    assert (run / "report.md").is_file() and load_agent(run)[1].step == summary["updates"]
+    assert (run / "report.md").is_file() and load_model(run)[1].step == summary["updates"]

@@ -12,7 +12,7 @@ from yamame.envs.tmaze import PassiveTMazeConfig, TMazeVectorEnv
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.metrics import read_metrics
-from yamame.runs import RunMetadata, evaluate_run, go_on, read_result, start
+from yamame.runs import RunMetadata, evaluate, read_result, resume, start
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_all_evaluations_of_a_run_meet_the_same_tasks(tmp_path: Path, monkeypatc
     evaluation = {"trials": 16, "final_trials": 32, "num_envs": 16, "interval_env_steps": 100, "stop_return": None}
     config = tiny_config(eval=evaluation, num_envs=8)
     start(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
-    evaluate_run(tmp_path / "run", trials=None, seed=None)
+    evaluate(tmp_path / "run", trials=None, seed=None)
     goals = [trials for trials in met.values() if len(trials[0]) == 16]
     assert len(goals) >= 5  # random actions, three during training, the final one, and `yamame eval`
     for trials in goals[1:]:
@@ -68,7 +68,7 @@ def test_test_tasks_and_training_tasks_are_told_apart(tmp_path: Path) -> None:
     lines = [line for line in read_metrics(tmp_path / "run") if "eval/return_mean" in line]
     assert lines and all("eval_train_tasks/return_mean" in line for line in lines)
     assert any(line["eval/return_mean"] > line["eval_train_tasks/return_mean"] for line in lines)
-    assert evaluate_run(tmp_path / "run", trials=None, seed=None)["train_tasks"] == training_tasks
+    assert evaluate(tmp_path / "run", trials=None, seed=None)["train_tasks"] == training_tasks
 
 
 def test_a_task_without_test_tasks_has_one_evaluation(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, mo
     run = tmp_path / "run"
     summary = start(tiny_config(), RunMetadata(recipe="x"), run_dir=run, quiet=True)
     assert read_result(run) == summary
-    again = go_on(run, env_steps=None, quiet=True)
+    again = resume(run, env_steps=None, quiet=True)
     assert read_result(run) == again
 
     def die(*_: object, **__: object) -> None:
@@ -90,7 +90,7 @@ def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, mo
     with monkeypatch.context() as patch:
         patch.setattr("yamame.train.evaluate_agent", die)
         with pytest.raises(RuntimeError):
-            go_on(run, env_steps=800, quiet=True)
+            resume(run, env_steps=800, quiet=True)
     assert read_result(run) is None
-    assert go_on(run, env_steps=None, quiet=True)["env_steps"] == 800
+    assert resume(run, env_steps=None, quiet=True)["env_steps"] == 800
     assert read_result(run) is not None

@@ -23,7 +23,7 @@ from yamame.data.store import LMDBReplayStore
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.run_dir import CHECKPOINTS
-from yamame.runs import RunMetadata, go_on, read_config, start
+from yamame.runs import RunMetadata, read_config, resume, start
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +123,7 @@ def test_a_run_goes_on_with_what_each_learner_had(tmp_path: Path) -> None:
     configs = [tiny_config(num_learners=2, env_steps=env_steps, eval={"trials": 8}) for env_steps in (96, 192)]
     start(configs[1], RunMetadata(recipe="tiny"), run_dir=tmp_path / "whole", quiet=True)
     start(configs[0], RunMetadata(recipe="tiny"), run_dir=tmp_path / "parts", quiet=True)
-    go_on(tmp_path / "parts", env_steps=192, quiet=True)
+    resume(tmp_path / "parts", env_steps=192, quiet=True)
     whole, parts = (load_latest_checkpoint(tmp_path / name / CHECKPOINTS) for name in ("whole", "parts"))
     assert whole.step == parts.step > 5 and whole.tensors.keys() == parts.tensors.keys()
     different = {name for name, value in whole.tensors.items() if not bool((value == parts.tensors[name]).all())}
@@ -136,7 +136,7 @@ def test_another_number_of_learners_is_refused(tmp_path: Path) -> None:
     described = json.loads((tmp_path / "run/config.json").read_text())
     (tmp_path / "run/config.json").write_text(json.dumps(described | {"num_learners": 2}))
     with pytest.raises(UserError, match="of a run with 1 learners, not 2"):
-        go_on(tmp_path / "run", env_steps=None, quiet=True)
+        resume(tmp_path / "run", env_steps=None, quiet=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])

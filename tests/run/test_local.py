@@ -21,7 +21,7 @@ from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
 from yamame.recipe_loader import load_recipe, settings_from_overrides
-from yamame.runs import RunMetadata, go_on, start
+from yamame.runs import RunMetadata, resume, start
 from yamame.signals import StopSignal
 from yamame.train import Trainer
 
@@ -157,7 +157,7 @@ def test_an_error_while_collecting_ends_the_run_and_leaves_it_resumable(
         with pytest.raises(UserError, match=r"the simulator has gone .*resume"):
             start(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert torch.get_num_threads() == threads
-    assert go_on(tmp_path / "run", env_steps=None, quiet=True)["env_steps"] == 128
+    assert resume(tmp_path / "run", env_steps=None, quiet=True)["env_steps"] == 128
 
 
 @pytest.mark.parametrize("round_env_steps", [240, 32])
@@ -183,7 +183,7 @@ def test_a_signal_stops_an_overlapped_round_at_once_and_resume_goes_on(
     assert stopped["stopped_by"] == "SIGINT"
     assert stopped["env_steps"] == 160
     assert read_metrics(tmp_path / "run")[-1]["env_steps"] < stopped["env_steps"] if round_env_steps < 240 else True
-    finished = go_on(tmp_path / "run", env_steps=None, quiet=True)
+    finished = resume(tmp_path / "run", env_steps=None, quiet=True)
     assert (finished["env_steps"], finished["updates"]) == (240, 24)
 
 
@@ -204,7 +204,7 @@ def test_a_signal_stops_cleanly_and_resume_goes_on(tmp_path: Path, monkeypatch: 
     assert signal.getsignal(signal.SIGTERM) is handler
     before = read_metrics(tmp_path / "run")
     assert len(before) == 3  # rounds of four steps
-    finished = go_on(tmp_path / "run", env_steps=None, quiet=True)
+    finished = resume(tmp_path / "run", env_steps=None, quiet=True)
     assert finished["env_steps"] == 400
     assert "stopped_by" not in finished
     after = read_metrics(tmp_path / "run")
@@ -216,9 +216,9 @@ def test_a_signal_stops_cleanly_and_resume_goes_on(tmp_path: Path, monkeypatch: 
 
 def test_resume_of_a_finished_run_can_make_it_longer(tmp_path: Path) -> None:
     start(tiny_config(), RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
-    again = go_on(tmp_path / "run", env_steps=None, quiet=True)
+    again = resume(tmp_path / "run", env_steps=None, quiet=True)
     assert again["env_steps"] == 400
-    longer = go_on(tmp_path / "run", env_steps=600, quiet=True)
+    longer = resume(tmp_path / "run", env_steps=600, quiet=True)
     assert longer["env_steps"] == 600
     assert json.loads((tmp_path / "run" / "config.json").read_text())["env_steps"] == 600
 

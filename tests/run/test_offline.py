@@ -15,7 +15,7 @@ from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
-from yamame.runs import RunMetadata, evaluate_run, go_on, start
+from yamame.runs import RunMetadata, evaluate, resume, start
 from yamame.train import Trainer
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ ABOUT = RunMetadata(recipe="passive-tmaze")
 
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that another one learns from. Nothing may change it."""
     directory = tmp_path_factory.mktemp("source") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         start(tiny_config(), ABOUT, run_dir=directory, quiet=True)
     return directory
 
@@ -88,9 +88,9 @@ def test_it_goes_on_without_its_source_and_counts_no_environment_steps(tmp_path:
     assert summary["trials"] == 16
     moved.rename(tmp_path / "elsewhere")
     length = resolve_offline_length(config).env_steps
-    summary = go_on(tmp_path / "run", env_steps=2 * length, quiet=True)
+    summary = resume(tmp_path / "run", env_steps=2 * length, quiet=True)
     assert (summary["env_steps"], summary["updates"]) == (0, 80)
-    assert evaluate_run(tmp_path / "run", trials=4, seed=0)["env_steps"] == 0
+    assert evaluate(tmp_path / "run", trials=4, seed=0)["env_steps"] == 0
 
 
 def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 from test_report import evaluation, write_metrics, write_run
 from tiny import tiny_config
 
-from yamame.runs import RunMetadata, go_on, read_metadata, start
+from yamame.runs import RunMetadata, read_metadata, resume, start
 from yamame.tools.report import write_report
 
 HOSTILE = "<script>alert('x')</script>\"&|`"
@@ -161,7 +161,7 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     assert "cannot write the report (OSError: [Errno 28] No space left" in told and "writes it again" in told
     assert summary["return_mean"] is not None and (tmp_path / "run/result.json").exists()
     assert not (tmp_path / "run/report.html").exists()
-    again = go_on(tmp_path / "run", env_steps=None, quiet=True)
+    again = resume(tmp_path / "run", env_steps=None, quiet=True)
     assert again["return_mean"] == summary["return_mean"]
     page = Page((tmp_path / "run/report.html").read_text())
     assert "command yamame train x" in page.text and "seed 1 (default 0)" in page.text

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from torch import nn
+from yamame.build_agent import build_agent
 
 import yamame
-from yamame.build_agent import build_agent
 from yamame.cli import main
 from yamame.config import RunConfig
 from yamame.config_io import from_json, to_json

@@ -25,7 +25,7 @@ def train(run: Path, *flags: str) -> Path:
     """A real run in its own folder, a second of training; without its report."""
     steps = () if "--env-steps" in flags else ("--env-steps", "256")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.train_run.write_report", lambda *_, **__: None)
+        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         command = ["train", "passive-tmaze", "--env.horizon", "3", *steps, *SMALL, *flags]
         assert main([*command, "--run-dir", str(run), "--quiet"]) == 0
     return run

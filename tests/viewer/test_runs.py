@@ -8,10 +8,10 @@ import pytest
 from command_runs import interrupt_in_iteration, snapshot
 from runs_to_view import client, ids, line, row, train, write_run
 
-from yamame.iteration import TrainingIteration
 from yamame.run_dir import lock_run_dir
 from yamame.tools.viewer.run_index import MAX_DEPTH
 from yamame.tools.viewer.summary import KILLED_REASON
+from yamame.train import Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -26,14 +26,14 @@ def test_the_states_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         train(runs / "nested" / "stopped")
     with monkeypatch.context() as patch:
         rounds = iter([None, None])
-        original = TrainingIteration.run
+        original = Trainer.run
 
-        def failing(self: TrainingIteration, *args: object) -> float:
+        def failing(self: Trainer, *args: object) -> float:
             if next(rounds, "end") == "end":
                 raise ValueError("the environment <b>fell</b> over")
             return original(self, *args)  # type: ignore[arg-type]
 
-        patch.setattr(TrainingIteration, "run", failing)
+        patch.setattr(Trainer, "run", failing)
         with pytest.raises(ValueError, match="fell"):
             train(runs / "broken")
     before = snapshot(runs)

@@ -1,5 +1,8 @@
 """The policy to beat: actions drawn uniformly."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from jaxtyping import Shaped
 
@@ -11,6 +14,7 @@ class RandomPolicy:
     """An `ActingPolicy` that looks at nothing but what is allowed."""
 
     version = 0
+    extras: Mapping[str, Any] = {}
 
     def __init__(self, action_space: PolicyActionSpace, rng: np.random.Generator) -> None:
         self._shape = action_shape(action_space)

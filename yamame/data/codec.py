@@ -55,7 +55,7 @@ class CompressedFrames:
 
     shape: tuple[int, ...]
     frames: Sequence[bytes]
-    dtype: np.dtype = np.dtype(np.uint8)  # noqa: RUF009
+    dtype: np.dtype = np.dtype(np.uint8)
 
     def __post_init__(self) -> None:
         if len(self.frames) != -(-self.shape[0] // CHUNK_FRAMES):

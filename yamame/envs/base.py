@@ -88,6 +88,11 @@ class ActingPolicy(Protocol):
 
     version: int
 
+    @property
+    def extras(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """Quantities of the last act that learning needs (log-probability, value); stored in `Trajectory.extras`."""
+        ...
+
     def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:
         """Actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1]; none that `ACTION_MASK_KEY` forbids."""
         ...

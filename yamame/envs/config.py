@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.schema import TaskSpec
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.vector.autotune import make_vector_env
 from yamame.envs.vector.obs_filter import filter_env_fn
@@ -52,6 +53,15 @@ class EnvConfig(ABC):
 
         Raises `UserError` where the settings, the spaces or the installed packages do not allow it.
         """
+
+    def task_spec(self, envs: TrialVectorEnv) -> TaskSpec:
+        """Return the spaces and the horizon of environments that `build` returned."""
+        return TaskSpec(
+            observation_space=envs.observation_space,
+            action_space=envs.env_action_space,
+            horizon=envs.horizon,
+            action_mask_key=self.action_mask_key,
+        )
 
     def build_for_rendering(self, seed: int) -> TrialVectorEnv:
         """As few copies as there can be, the first of which can be looked at, if the task has pictures at all."""

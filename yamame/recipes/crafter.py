@@ -21,6 +21,7 @@ batches and a larger step size, so that it learns on a CPU. The paper's scale:
 from dataclasses import replace
 
 from yamame.algorithms.amago.agent import AgentConfig
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
@@ -40,9 +41,11 @@ def config(env: CrafterConfig = TASK) -> RunConfig:
         env=env,
         num_envs=24,
         env_steps=ENV_STEPS,
-        agent=_agent(env),
-        learner=LearnerConfig(
-            td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100, weight_decay=1e-4
+        algorithm=AMAGOConfig(
+            agent=_agent(env),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100, weight_decay=1e-4
+            ),
         ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=ENV_STEPS // 2),
         replay=ReplayConfig(batch_size=12),

@@ -13,6 +13,7 @@ is the paper's task. That of its comparison with algorithm distillation (appendi
 One who knows where key and door are earns 127.6 in those 500 steps, random actions 3.5.
 """
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
@@ -33,13 +34,15 @@ def config(env: DarkKeyToDoorConfig = TASK) -> RunConfig:
         env=env,
         num_envs=96,
         env_steps=TRIALS * steps,
-        agent=small_agent(acting_gamma=0.995),
-        learner=LearnerConfig(
-            td=TDLoss(reward_scale=100.0),
-            learning_rate=5e-4,
-            lr_warmup_updates=100,
-            lr_decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
-            weight_decay=1e-4,
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.995),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=100.0),
+                learning_rate=5e-4,
+                lr_warmup_updates=100,
+                lr_decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
+                weight_decay=1e-4,
+            ),
         ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=TRIALS // 2 * steps),
         replay=ReplayConfig(capacity_trajectories=10_000),

@@ -12,6 +12,7 @@ an action, and so is what imitation repeats; with neither, the policy soon takes
 follows the mean of the critics, not the least of them. The paper does not give its reward scale for this task.
 """
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
@@ -23,7 +24,7 @@ from yamame.envs.half_cheetah_velocity import HalfCheetahVelocityConfig
 from yamame.presets import small_agent
 
 
-def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunConfig:  # noqa: B008
+def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunConfig:
     """The run for a number of attempts."""
     num_envs = 96
     return RunConfig(
@@ -31,15 +32,17 @@ def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunC
         num_envs=num_envs,
         env_steps=3_200_000,
         context_length=min(env.max_trial_steps, 16),
-        agent=small_agent(acting_gamma=0.96, gammas=(0.85,), head_width=128),
-        learner=LearnerConfig(
-            td=TDLoss(reward_scale=10.0, n_step=5),
-            policy_gradient=PolicyGradientLoss(critic_reduction="mean", entropy_coef=0.003),
-            filtered_bc=FilteredBCLoss(weight=0.0),
-            learning_rate=1e-3,
-            lr_warmup_updates=100,
-            lr_decay_updates=96_000,
-            tau=0.01,
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.96, gammas=(0.85,), head_width=128),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=10.0, n_step=5),
+                policy_gradient=PolicyGradientLoss(critic_reduction="mean", entropy_coef=0.003),
+                filtered_bc=FilteredBCLoss(weight=0.0),
+                learning_rate=1e-3,
+                lr_warmup_updates=100,
+                lr_decay_updates=96_000,
+                tau=0.01,
+            ),
         ),
         exploration=EpsilonGreedy(anneal_env_steps=200_000, final_eps=0.0),
         replay=ReplayConfig(batch_size=32),

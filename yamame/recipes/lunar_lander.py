@@ -16,20 +16,19 @@ from dataclasses import replace
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.config import RunConfig
 from yamame.envs.gymnasium import GymnasiumConfig
-from yamame.presets import default_config
+from yamame.presets import default_config, replace_learner
 
 CONTEXT_LENGTH = 128
 """Transitions, of the paper's figure."""
 
 
-def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:  # noqa: B008
+def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:
     """The run for the lander."""
-    base = default_config(env)
+    base = replace_learner(default_config(env), td=TDLoss(reward_scale=1.0))
     context = min(env.horizon, CONTEXT_LENGTH)
     return replace(
         base,
         context_length=context,
-        learner=replace(base.learner, td=TDLoss(reward_scale=1.0)),
         updates_per_env_step=2.0 / context,
         env_steps_per_iteration=base.num_envs * context,
     )

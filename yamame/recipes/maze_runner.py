@@ -21,6 +21,7 @@ one who has to look 136):
     yamame train maze-runner --env.no-position
 """
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
@@ -39,7 +40,7 @@ REWIRED_TRIALS, REWIRED_UPDATES_PER_TRIAL = 10_000, 3.0
 MAX_CONTEXT = 128
 
 
-def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:  # noqa: B008
+def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:
     """The run for a kind of maze."""
     steps = env.max_trial_steps
     trials, updates_per_trial = (
@@ -50,16 +51,18 @@ def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:  # noqa: B0
         num_envs=48,
         env_steps=trials * steps,
         context_length=min(steps, MAX_CONTEXT),
-        agent=small_agent(acting_gamma=0.97, gammas=(0.8, 0.9, 0.95), token_shift=True),
-        learner=LearnerConfig(
-            td=TDLoss(reward_scale=100.0),
-            policy_gradient=_policy_gradient(env),
-            filtered_bc=FilteredBCLoss(weight=0.0),
-            world_model=WorldModelLoss(weight=30.0),
-            learning_rate=5e-4,
-            lr_warmup_updates=100,
-            lr_decay_updates=int(updates_per_trial * trials),
-            weight_decay=1e-4,
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.97, gammas=(0.8, 0.9, 0.95), token_shift=True),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=100.0),
+                policy_gradient=_policy_gradient(env),
+                filtered_bc=FilteredBCLoss(weight=0.0),
+                world_model=WorldModelLoss(weight=30.0),
+                learning_rate=5e-4,
+                lr_warmup_updates=100,
+                lr_decay_updates=int(updates_per_trial * trials),
+                weight_decay=1e-4,
+            ),
         ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=(trials if env.rewired else trials // 2) * steps),
         replay=ReplayConfig(capacity_trajectories=20_000),

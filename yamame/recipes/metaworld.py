@@ -11,6 +11,7 @@ narrower network of 2 layers instead of 3, fewer discounts, and a larger step si
 --env.attempt-length 500 --size base --env-steps 10000000 is the paper's scale.
 """
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
@@ -29,8 +30,10 @@ def config(env: MetaworldConfig = TASK) -> RunConfig:
         num_envs=24,
         env_steps=400_000,
         context_length=min(steps, MAX_CONTEXT),
-        agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
-        learner=LearnerConfig(td=TDLoss(reward_scale=10.0, n_step=5), learning_rate=5e-4, lr_warmup_updates=100),
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
+            learner=LearnerConfig(td=TDLoss(reward_scale=10.0, n_step=5), learning_rate=5e-4, lr_warmup_updates=100),
+        ),
         exploration=EpsilonGreedy(anneal_env_steps=150_000),
         updates_per_env_step=0.02,
         env_steps_per_iteration=24 * min(steps, 300),

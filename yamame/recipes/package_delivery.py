@@ -13,6 +13,7 @@ imitation, which keeps habits at forks; token shift and a world model, without w
 updates that what happened at a fork will happen there again.
 """
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
@@ -28,23 +29,25 @@ TRIALS, UPDATES_PER_TRIAL = 12_000, 1.0
 """Length and pace of a run."""
 
 
-def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:  # noqa: B008
+def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:
     """The run for a road."""
     steps = env.max_trial_steps
     return RunConfig(
         env=env,
         num_envs=48,
         env_steps=TRIALS * steps,
-        agent=small_agent(acting_gamma=0.95, gammas=(0.8, 0.9, 0.93), head_width=64, token_shift=True),
-        learner=LearnerConfig(
-            td=TDLoss(reward_scale=100.0),
-            policy_gradient=PolicyGradientLoss(entropy_coef=0.003),
-            filtered_bc=FilteredBCLoss(weight=0.0),
-            world_model=WorldModelLoss(weight=30.0),
-            learning_rate=5e-4,
-            lr_warmup_updates=100,
-            lr_decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
-            weight_decay=1e-4,
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.95, gammas=(0.8, 0.9, 0.93), head_width=64, token_shift=True),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=100.0),
+                policy_gradient=PolicyGradientLoss(entropy_coef=0.003),
+                filtered_bc=FilteredBCLoss(weight=0.0),
+                world_model=WorldModelLoss(weight=30.0),
+                learning_rate=5e-4,
+                lr_warmup_updates=100,
+                lr_decay_updates=int(UPDATES_PER_TRIAL * TRIALS),
+                weight_decay=1e-4,
+            ),
         ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=TRIALS // 2 * steps),
         replay=ReplayConfig(capacity_trajectories=15_000),

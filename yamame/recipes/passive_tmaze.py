@@ -13,6 +13,7 @@ the junction stays at 0.3, in the last step alone (the paper's is 0.01, in the l
 the other way again.
 """
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import TMazeEpsilonGreedy
@@ -22,7 +23,7 @@ from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
 from yamame.presets import small_agent
 
 
-def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:  # noqa: B008
+def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:
     """The run for a corridor."""
     return tmaze(env)
 
@@ -35,12 +36,14 @@ def tmaze(env: PassiveTMazeConfig | ActiveTMazeConfig) -> RunConfig:
         num_envs=24,
         env_steps=20_000 * steps,
         deterministic_actions=True,
-        agent=small_agent(acting_gamma=0.9999),
-        learner=LearnerConfig(
-            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=steps),
-            learning_rate=1e-3,
-            lr_warmup_updates=50,
-            weight_decay=1e-4,
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.9999),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=steps),
+                learning_rate=1e-3,
+                lr_warmup_updates=50,
+                weight_decay=1e-4,
+            ),
         ),
         exploration=TMazeEpsilonGreedy(anneal_env_steps=320 * steps, final_eps=0.3, num_junction_steps=1),
         replay=ReplayConfig(capacity_trajectories=5000),

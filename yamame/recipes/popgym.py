@@ -14,6 +14,7 @@ script. Differs from the paper: a narrower network, fewer discounts and a larger
 
 from dataclasses import replace
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
@@ -21,10 +22,10 @@ from yamame.collect.exploration import EpsilonGreedy
 from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.popgym import PopgymConfig
-from yamame.presets import small_agent
+from yamame.presets import replace_agent, replace_learner, small_agent
 
 
-def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:  # noqa: B008
+def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:
     """The run for an environment."""
     if "Pendulum" in env.name:
         return _control(env)
@@ -38,9 +39,11 @@ def _memory(env: PopgymConfig) -> RunConfig:
         env=env,
         num_envs=24,
         env_steps=300_000,
-        agent=small_agent(acting_gamma=0.999, probability_clip=(1e-6, 1.0)),
-        learner=LearnerConfig(
-            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=1e-3, lr_warmup_updates=100
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.999, probability_clip=(1e-6, 1.0)),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=1e-3, lr_warmup_updates=100
+            ),
         ),
         exploration=EpsilonGreedy(anneal_env_steps=8_000),
         updates_per_env_step=0.04,
@@ -54,12 +57,11 @@ def _prediction(env: PopgymConfig) -> RunConfig:
 
     In training half of them stay random, so that it learns what the other guess would have earned.
     """
-    base = _memory(env)
+    base = replace_agent(_memory(env), acting_gamma=0.1, gammas=(0.5,))
+    base = replace_learner(base, lr_decay_updates=5_000)
     return replace(
         base,
         env_steps=500_000,
-        agent=replace(base.agent, acting_gamma=0.1, gammas=(0.5,)),
-        learner=replace(base.learner, lr_decay_updates=5_000),
         exploration=EpsilonGreedy(anneal_env_steps=8_000, final_eps=0.5),
         updates_per_env_step=0.01,
         eval=replace(base.eval, interval_env_steps=50_000, trials=240),
@@ -73,13 +75,15 @@ def _control(env: PopgymConfig) -> RunConfig:
         num_envs=24,
         env_steps=200_000,
         context_length=32,
-        agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
-        learner=LearnerConfig(
-            td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=5),
-            filtered_bc=FilteredBCLoss(weight=0.02),
-            learning_rate=1e-3,
-            lr_warmup_updates=100,
-            tau=0.01,
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=5),
+                filtered_bc=FilteredBCLoss(weight=0.02),
+                learning_rate=1e-3,
+                lr_warmup_updates=100,
+                tau=0.01,
+            ),
         ),
         exploration=EpsilonGreedy(anneal_env_steps=30_000),
         updates_per_env_step=0.08,
@@ -93,13 +97,12 @@ def _balance(env: PopgymConfig) -> RunConfig:
 
     Steps cost next to nothing here, so there are many of them for each update.
     """
-    base = _control(env)
+    base = replace_agent(_control(env), acting_gamma=0.99)
+    base = replace_learner(base, filtered_bc=FilteredBCLoss(), lr_decay_updates=16_000)
     return replace(
         base,
         num_envs=96,
         env_steps=1_000_000,
-        agent=replace(base.agent, acting_gamma=0.99),
-        learner=replace(base.learner, filtered_bc=FilteredBCLoss(), lr_decay_updates=16_000),
         exploration=EpsilonGreedy(anneal_env_steps=120_000),
         replay=ReplayConfig(capacity_trajectories=4_000),
         updates_per_env_step=0.02,

@@ -12,6 +12,7 @@ them for each update: from a quarter as many the critics of one seed in three le
 goal, and nothing else.
 """
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
@@ -27,22 +28,24 @@ UPDATES, ENV_STEPS_PER_UPDATE = 10_000, 200
 """Length and pace of what comes then."""
 
 
-def config(env: WindConfig = WindConfig()) -> RunConfig:  # noqa: B008
+def config(env: WindConfig = WindConfig()) -> RunConfig:
     """The run for the benchmark's winds."""
     return RunConfig(
         env=env,
         num_envs=288,
         env_steps=RANDOM_ENV_STEPS + UPDATES * ENV_STEPS_PER_UPDATE,
         context_length=min(env.horizon, 16),
-        agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
-        learner=LearnerConfig(
-            td=TDLoss(reward_scale=200.0),
-            filtered_bc=FilteredBCLoss(advantage_threshold=0.0),
-            learning_rate=1e-3,
-            lr_warmup_updates=100,
-            lr_decay_updates=UPDATES,
-            tau=0.01,
-            max_grad_norm=10.0,
+        algorithm=AMAGOConfig(
+            agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=200.0),
+                filtered_bc=FilteredBCLoss(advantage_threshold=0.0),
+                learning_rate=1e-3,
+                lr_warmup_updates=100,
+                lr_decay_updates=UPDATES,
+                tau=0.01,
+                max_grad_norm=10.0,
+            ),
         ),
         exploration=EpsilonGreedy(anneal_env_steps=2 * RANDOM_ENV_STEPS),
         replay=ReplayConfig(batch_size=48, unrewarded_keep_prob=0.05),

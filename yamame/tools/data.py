@@ -20,7 +20,7 @@ from yamame.data.store import LMDBReplayStore
 from yamame.data.verify import check_record, iter_valid_trajectories, require_store
 from yamame.errors import UserError
 from yamame.run_dir import CONFIG, REPLAY, replay_dirs, resolve_run_dir
-from yamame.runs import read_config, read_spaces
+from yamame.runs import read_config, read_task_spec
 from yamame.tools.options import refuse
 
 _Report = tuple[dict[str, Any], str, int]
@@ -155,7 +155,7 @@ class DataSource:
 
 def task_spec_of(run: Path) -> TaskSpec:
     """What a run's files say of its task."""
-    return TaskSpec(**read_spaces(run), action_mask_key=read_config(run).env.action_mask_key)
+    return read_task_spec(run)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.checkpoint import load_latest_checkpoint
+from yamame.distributed.learners import is_output_process
 from yamame.errors import UserError
 from yamame.metrics import METRICS, get_metric, read_metrics
 from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
@@ -67,7 +68,7 @@ def write_report(run_dir: Path) -> None:
     try:
         result, baseline = _read_json(run_dir / RESULT), _random_baseline(run_dir)
         curve, attempts = (run_dir / name for name in PLOTS)
-        plot_learning_curve(curve, read_metrics(run_dir), result, baseline and baseline["return_mean"])
+        plot_learning_curve(curve, read_metrics(run_dir), result, float(baseline["return_mean"]) if baseline else None)
         plot_attempts(attempts, result, baseline)
         data = collect_report(run_dir, result, baseline)
         for name, text in ((REPORT, render_markdown(data)), (REPORT_HTML, render_html(data, run_dir))):
@@ -80,6 +81,12 @@ def write_report(run_dir: Path) -> None:
     except Exception as problem:  # a full disk, a file that was edited, or whatever plotting may raise
         reason = " ".join(f"{type(problem).__name__}: {problem}".split())
         print(f"cannot write the report ({reason}); yamame resume {run_dir} writes it again", file=sys.stderr)
+
+
+def write_report_if_finished(result: Mapping[str, Any]) -> None:
+    """Write the report of the run with this result; not of a run that was stopped, and only in the output process."""
+    if "stopped_by" not in result and is_output_process():
+        write_report(Path(result["run_dir"]))
 
 
 def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> ReportData:

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.policy import Policy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
@@ -38,7 +39,7 @@ from yamame.evaluate import EVALUATION_SEED
 from yamame.nets.heads.actor import PolicyDistribution
 from yamame.nets.heads.distributions import CategoricalPolicy, FactoredPolicy, TanhGaussianPolicy
 from yamame.nets.introspection import AttentionWeights, SupportsExplain
-from yamame.runs import LATEST, load_agent, read_config
+from yamame.runs import LATEST, load_model, read_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +281,7 @@ def record_trial(
 ) -> TrialRecording:
     """One trial of what the run is judged on, begun from `seed` (evaluations' own if None).
 
-    `checkpoint` and `config` are as in `evaluate_run`, `instruction` is what to do instead of what the task would draw,
+    `checkpoint` and `config` are as in `evaluate`, `instruction` is what to do instead of what the task would draw,
     `deterministic` whether the most likely action is taken (None: as the run's evaluations do). `keep` is as of
     `insight`. Raises `UserError` where there is no such checkpoint, and for an instruction that nobody can
     follow there.
@@ -292,7 +293,8 @@ def record_trial(
         raise UserError(f"cannot record from seed {seed}: give at least 0")
     config = config or read_config(directory)
     env = apply_instruction(config.env.eval_config(), instruction)
-    agent, loaded = load_agent(directory, checkpoint)
+    agent, loaded = load_model(directory, checkpoint)
+    assert isinstance(agent, Agent) and isinstance(config.algorithm, AMAGOConfig)
     deterministic = config.deterministic_actions if deterministic is None else deterministic
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper):
@@ -321,7 +323,7 @@ def record_trial(
         action_names=names,
         sub_goals=texts,
         goals_completed=done,
-        insight=analyze_trajectory(agent, trajectory, reward_scale=config.learner.td.reward_scale, keep=keep),
+        insight=analyze_trajectory(agent, trajectory, reward_scale=config.algorithm.learner.td.reward_scale, keep=keep),
     )
 
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Shaped, UInt8
 from PIL import Image
 
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.base import model_device
 from yamame.config import RunConfig
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.envs.base import RenderableVectorEnv
@@ -22,7 +22,7 @@ from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, EvalResult, evaluate
-from yamame.runs import LATEST, load_agent, read_config
+from yamame.runs import LATEST, load_model, read_config
 
 Frame = UInt8[np.ndarray, "height width 3"]
 MAX_GIF = 50.0
@@ -133,13 +133,14 @@ def record_video(
 
     `instruction` is what to do, instead of what the task would draw. Raises `UserError` for a file that cannot be
     written, for a task that has no pictures, and for an instruction that nobody can follow there. `checkpoint` and
-    `config` are as in `evaluate_run`. Returns how the filmed trials went.
+    `config` are as in `evaluate`. Returns how the filmed trials went.
     """
     validate_video_path(path)
     if trials < 1:
         raise UserError(f"cannot film {trials} trials: give at least 1")
-    env = apply_instruction((config or read_config(directory)).env.eval_config(), instruction)
-    agent, _ = load_agent(directory, checkpoint)
+    config = config or read_config(directory)
+    env = apply_instruction(config.env.eval_config(), instruction)
+    model, _ = load_model(directory, checkpoint)
     seed = EVALUATION_SEED if seed is None else seed
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper) or not isinstance(plain.environments, RenderableVectorEnv):
@@ -148,8 +149,8 @@ def record_video(
             describe = partial(_describe, env) if isinstance(env, GoalEnvConfig) else None
             camera = VideoRecorder(plain.environments, video.add, trials=trials, describe=describe)
             filmed = TrialWrapper(camera, horizon=plain.horizon, attempts=plain.attempts)
-            generator = torch.Generator(agent.gammas_G.device).manual_seed(seed)
-            policy = Policy(agent, num_envs=camera.num_envs, generator=generator)
+            generator = torch.Generator(model_device(model)).manual_seed(seed)
+            policy = config.algorithm.build_policy(model, num_envs=camera.num_envs, generator=generator)
             return evaluate(policy, filmed, trials=trials * camera.num_envs, deterministic=True)
 
 

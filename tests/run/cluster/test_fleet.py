@@ -13,9 +13,9 @@ import pytest
 from fleet_config import fleet_config
 from processes import are_gone, is_gone
 from troubled import Troubled
+from yamame.build_agent import build_agent
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.build_agent import build_agent
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory

@@ -7,10 +7,10 @@ import pytest
 import torch
 from fleet_config import fleet_config
 from troubled import Troubled
+from yamame.build_agent import build_agent
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.policy import Policy
-from yamame.build_agent import build_agent
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import EpsilonGreedy, Explorer
 from yamame.config import RunConfig

@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from fleet_config import fleet_config
+from yamame.build_agent import build_agent
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.build_agent import build_agent
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.collector import RayCollector

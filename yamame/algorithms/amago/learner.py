@@ -1,6 +1,6 @@
 """One update: statistics, targets, losses, one backward pass, one optimizer step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,13 +13,16 @@ from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
+from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.value_metrics import value_metrics_by_gamma
+from yamame.algorithms.base import Metrics, Replay
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.envs.base import Loss
 from yamame.errors import UserError, check_range
 from yamame.nets.blocks import power_iteration
 from yamame.nets.compute import CPU_FLOAT32, Compute
-from yamame.nets.cuda_graph import CudaGraphUpdate, Metrics
+from yamame.nets.cuda_graph import CudaGraphUpdate
 from yamame.nets.ops import load_generator_state, masked_mean
 from yamame.nets.optimizer import ClippedAdamW
 
@@ -78,14 +81,15 @@ class Learner:
         *,
         generator: torch.Generator,
         compute: Compute = CPU_FLOAT32,
-        ranks: DistributedContext = SINGLE_PROCESS,
+        distributed: DistributedContext = SINGLE_PROCESS,
     ) -> None:
         if config.world_model.weight and agent.world_model is None:
             raise UserError("a world-model loss needs its head: make the agent with world_model=True")
         self.agent = agent.to(compute.device).train()
+        self.model: nn.Module = self.agent
         self.config = config
         self.compute = compute
-        self.ranks = ranks
+        self.distributed = distributed
         self.generator = generator
         """On the agent's device."""
         self.optimizer = ClippedAdamW(
@@ -108,7 +112,7 @@ class Learner:
         self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
         self._losses_of_tokens = compiled(self._sum_losses)
         self._update: Callable[[Batch], Metrics] = self._update_eagerly
-        if compute.cuda_graph and ranks.is_single_process:
+        if compute.cuda_graph and distributed.is_single_process:
             self._update = CudaGraphUpdate(self._update_eagerly, generator)
 
     @property
@@ -121,6 +125,14 @@ class Learner:
         """Those since the last one that did."""
         return int(self._consecutive_nonfinite)
 
+    def policy(self, *, num_envs: int, generator: torch.Generator) -> Policy:
+        """Return a policy with the present weights."""
+        return Policy(self.agent, num_envs=num_envs, generator=generator)
+
+    def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
+        """Yield batches of uniformly sampled, relabeled windows."""
+        return replay.sampler.iter_batches(count)
+
     def update(self, batch: Batch) -> Metrics:
         """One gradient step on a batch; numbers worth logging (tensors: reading them is the caller's choice).
 
@@ -132,6 +144,11 @@ class Learner:
         if self._drops_out:
             torch.manual_seed((self.generator.initial_seed() + self.num_updates) % 2**63)
         return self._update(batch)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the number of non-finite updates and what PopArt knows of the values of single discounts."""
+        values = value_metrics_by_gamma(self.agent, self.config.td.reward_scale)
+        return {"optim/nonfinite_updates": float(self.num_nonfinite), **values}
 
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` of them in a row. Waits for the device."""
@@ -148,13 +165,13 @@ class Learner:
         statistics_before = [value.clone() for value in statistics]
         power_iteration(agent.trajectory_encoder)
         features_NF = agent.features(batch)
-        agent.update_normalizers(features_NF, batch, self.ranks)
+        agent.update_normalizers(features_NF, batch, self.distributed)
         with self.compute.autocast():
             state_ND = self._encode(features_NF, batch)
 
         pieces = _chunks(len(batch.reward), self.compute.chunk_tokens)
         td_target_NG = self._td_target(batch, state_ND.detach(), pieces)
-        agent.popart.update(td_target_NG, batch.loss_mask, self.ranks)
+        agent.popart.update(td_target_NG, batch.loss_mask, self.distributed)
         num_valid = self._num_valid(batch, state_ND.dtype)
         self.optimizer.zero_grad()
         total, state_gradient_ND, metrics = self._backward_heads(
@@ -167,7 +184,7 @@ class Learner:
         )
         state_ND.backward(state_gradient_ND)
         target_mean = masked_mean(td_target_NG[:, -1], batch.loss_mask) * (batch.loss_mask.sum() / num_valid)
-        self.ranks.all_reduce_sum_(*self.optimizer.grads, total, target_mean, *metrics.values())
+        self.distributed.all_reduce_sum_(*self.optimizer.grads, total, target_mean, *metrics.values())
 
         norm, finite = self.optimizer.step(total)
         agent.update_targets(config.tau * finite.to(norm.dtype))
@@ -185,7 +202,7 @@ class Learner:
     def _num_valid(self, batch: Batch, dtype: torch.dtype) -> Float[Tensor, ""]:
         """Valid tokens of all ranks; 1 where there are none."""
         count = batch.loss_mask.sum().to(dtype)
-        self.ranks.all_reduce_sum_(count)
+        self.distributed.all_reduce_sum_(count)
         return count.clamp(min=1)
 
     def _td_target(self, batch: Batch, state_ND: Float[Tensor, "N D"], pieces: Sequence[slice]) -> Float[Tensor, "N G"]:
@@ -250,12 +267,12 @@ class Learner:
 
     def broadcast_parameters(self) -> None:
         """Take over weights and statistics of the first rank; all ranks together, before the first update."""
-        self.ranks.broadcast_(*self.agent.state_dict().values())
+        self.distributed.broadcast_(*self.agent.state_dict().values())
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
         return {
-            "agent": self.agent.state_dict(),
+            "model": self.agent.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "updates": self.num_updates,
@@ -265,7 +282,7 @@ class Learner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict`."""
-        self.agent.load_state_dict(state["agent"])
+        self.agent.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         load_generator_state(self.generator, state["generator"])
         self.num_updates = state["updates"]

@@ -1,5 +1,7 @@
 """The agent as it acts: a frozen copy of what acting needs, with its memory."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from jaxtyping import Shaped
@@ -35,6 +37,11 @@ class Policy:
         self.timestep_encoder = freeze_for_inference(agent.timestep_encoder)
         self.trajectory_encoder = freeze_for_inference(agent.trajectory_encoder)
         self.actor = freeze_for_inference(agent.actor.for_gamma(agent.acting_index))
+
+    @property
+    def extras(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """Nothing: off-policy learning needs actions alone."""
+        return {}
 
     def reset(self) -> None:
         """Forget everything, in all environments."""

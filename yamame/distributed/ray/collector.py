@@ -6,7 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from yamame.algorithms.amago.agent import Agent
+from torch import nn
+
 from yamame.collect.faults import FaultMonitor
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
@@ -92,7 +93,7 @@ class RayCollector:
         self._arrived: deque[tuple[CollectRequest, CollectResult]] = deque()
         self._numbers = itertools.count()
 
-    def publish(self, agent: Agent, *, version: int) -> None:
+    def publish(self, model: nn.Module, *, version: int) -> None:
         """Let collectors act with an agent's present weights from now on."""
         if not self._refreshes:
             self.pool.start(self.name)
@@ -100,7 +101,7 @@ class RayCollector:
         if version == self._version:
             return
         began = time.monotonic()
-        tensors = actor_state(agent)
+        tensors = actor_state(self.config.algorithm, model)
         self.pool.publish_weights(PolicyWeights(name=uuid4().hex, version=version, tensors=tensors))
         self._version = version
         self.pool_metrics.record_weight_sync(sum(array.nbytes for array in tensors.values()), time.monotonic() - began)
@@ -221,9 +222,9 @@ class WeightPublisher:
     def __init__(self, collectors: RayCollector) -> None:
         self._collectors = collectors
 
-    def load_weights(self, agent: Agent, *, version: int) -> None:
+    def load_weights(self, model: nn.Module, *, version: int) -> None:
         """Let collectors act with an agent's present weights from now on."""
-        self._collectors.publish(agent, version=version)
+        self._collectors.publish(model, version=version)
 
     def state_dict(self) -> State:
         """Nothing: memories are the collectors' own."""

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Shaped
+from torch import nn
 
-from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.policy import Policy
-from yamame.build_agent import build_agent
+from yamame.algorithms.base import AlgorithmConfig, build_model
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer
 from yamame.collect.faults import FaultMonitor
@@ -32,25 +31,21 @@ from yamame.envs.config import EnvConfig, SingleEnvConfig
 from yamame.errors import UserError
 from yamame.types import Fault
 
-_ACTING = ("timestep_encoder.", "trajectory_encoder.", "actor.")
+
+def actor_state(config: AlgorithmConfig, model: nn.Module) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """Return copies of the weights that acting needs, by name."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in config.acting_state(model).items()}
 
 
-def actor_state(agent: Agent) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """Copies of encoders and actor, by name; neither critics nor slow copies."""
-    return {
-        name: tensor.detach().cpu().numpy().copy()
-        for name, tensor in agent.state_dict().items()
-        if name.startswith(_ACTING)
-    }
-
-
-def load_actor_state(agent: Agent, tensors: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
-    """Let an agent act as the one whose `actor_state` these are. Raises `ValueError` for another network's."""
-    expected = {name for name in agent.state_dict() if name.startswith(_ACTING)}
+def load_actor_state(
+    config: AlgorithmConfig, model: nn.Module, tensors: Mapping[str, Shaped[np.ndarray, "..."]]
+) -> None:
+    """Load the result of `actor_state` into a model. Raises `ValueError` if it is of another network."""
+    expected = set(config.acting_state(model))
     if expected != set(tensors):
         raise ValueError(f"not the weights of this network: {sorted(expected ^ set(tensors))}")
     try:
-        agent.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()}, strict=False)
+        model.load_state_dict({name: torch.tensor(value) for name, value in tensors.items()}, strict=False)
     except RuntimeError as problem:
         raise ValueError(f"not the weights of this network: {problem}") from problem
 
@@ -69,10 +64,12 @@ class CollectorWorker:
             num_envs, int(environments.generate_state(1)[0])
         )
         device = torch.device("cuda" if config.ray.num_gpus_per_collector else "cpu")
-        self._agent = build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
-        self._agent.to(device)
+        self._algorithm = config.algorithm
+        self._model = build_model(
+            config.algorithm, config.env.task_spec(trials), context_length=config.resolved_context_length, seed=0
+        ).to(device)
         generator = torch.Generator(device).manual_seed(int(acting.generate_state(1)[0]))
-        self._policy = Policy(self._agent, num_envs=num_envs, generator=generator)
+        self._policy = config.algorithm.build_policy(self._model, num_envs=num_envs, generator=generator)
         explorer = Explorer(config.exploration, trials.action_space, num_envs, np.random.default_rng(exploring))
         self._collector = Collector(trials, config.env.task_name, explorer, config.fault_tolerance)
         self._faults: list[Fault] = []
@@ -116,8 +113,8 @@ class CollectorWorker:
 
     def _take(self, weights: PolicyWeights) -> None:
         if weights.name != self._weights:
-            load_actor_state(self._agent, weights.tensors)
-            self._policy.load_weights(self._agent, version=weights.version)
+            load_actor_state(self._algorithm, self._model, weights.tensors)
+            self._policy.load_weights(self._model, version=weights.version)
             self._weights = weights.name
 
 

@@ -35,7 +35,7 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
     each of the 22 was had in this episode. `reset(options={"new_task": False})` repeats the task.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(
         self,

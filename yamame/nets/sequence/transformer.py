@@ -83,9 +83,7 @@ class TransformerConfig(TrajectoryEncoderConfig):
 
     def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> "Transformer":
         """Return the Transformer."""
-        return Transformer(
-            self, input_size=input_size, attention_window=attention_window, max_timestep=max_timestep
-        )
+        return Transformer(self, input_size=input_size, attention_window=attention_window, max_timestep=max_timestep)
 
 
 class Transformer(nn.Module):

@@ -82,7 +82,7 @@ class CollectorBench(SizedOptions):
         assert isinstance(parts.policy, Policy)
         policy = _TimedPolicy(parts.policy)
         environments = parts.collector.environments = _TimedEnvironments(parts.collector.environments)
-        device = parts.learner.compute.device
+        device = parts.algorithm.compute.device
         memory = PeakMemory(device)
         for _ in range(self.warmup):
             self._collect(parts, policy)
@@ -102,7 +102,7 @@ class CollectorBench(SizedOptions):
             bench="collector",
             samples=measured,
             scalars={"peak_memory_bytes": memory.num_bytes},
-            config=describe_config(self, parts.learner.compute),
+            config=describe_config(self, parts.algorithm.compute),
             machine=describe_machine(device),
         )
 
@@ -113,14 +113,14 @@ class CollectorBench(SizedOptions):
         began, before = time.perf_counter(), collector.env_steps
         for _ in range(self.steps):
             for _, trajectory in collector.step(policy, deterministic=False):
-                parts.store.append(trajectory)
+                parts.replay.store.append(trajectory)
         return time.perf_counter() - began, collector.env_steps - before
 
 
 class _TimedPolicy:
     def __init__(self, policy: ActingPolicy) -> None:
         self._policy = policy
-        self.version = policy.version
+        self.version, self.extras = policy.version, policy.extras
         self.seconds = 0.0
 
     def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:

@@ -38,7 +38,8 @@ class LearnerBench(BatchOptions):
             tempfile.TemporaryDirectory() as folder,
             closing(build_components(config, Path(folder), restarts=0)) as parts,
         ):
-            return self._measure(parts.learner, pack_windows(self, config.replay))
+            assert isinstance(parts.algorithm, Learner)
+            return self._measure(parts.algorithm, pack_windows(self, config.replay))
 
     def _measure(self, learner: Learner, batch: Batch) -> BenchResult:
         compute, device = learner.compute, learner.compute.device

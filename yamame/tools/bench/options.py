@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 from yamame.algorithms.amago.agent import AgentConfig
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
@@ -213,7 +214,7 @@ def run_config(options: SizedOptions, env: EnvConfig, *, num_envs: int = 1) -> R
         num_envs=num_envs,
         context_length=options.context,
         seed=options.seed,
-        agent=options.network.agent(options.encoder),
+        algorithm=AMAGOConfig(agent=options.network.agent(options.encoder)),
         compute=options.compute,
     )
 

@@ -50,9 +50,9 @@ class ReplayBench(BatchOptions):
             writes = self._writes(Path(folder, "alone"), config.replay, trials)
             cold, cached = self._reads(Path(folder, "alone"), config.replay)
             with closing(build_components(config, Path(folder, "learned"), restarts=0)) as parts:
-                parts.store.extend(trials)
+                parts.replay.store.extend(trials)
                 batches, waits, memory = self._sampling(parts)
-                compute = parts.learner.compute
+                compute = parts.algorithm.compute
         return BenchResult(
             bench="replay",
             samples={
@@ -98,7 +98,7 @@ class ReplayBench(BatchOptions):
 
     def _sampling(self, parts: TrainingComponents) -> tuple[list[float], list[float], PeakMemory]:
         """Milliseconds to make a batch, and the share of its time that the learner waits for one made ahead."""
-        sampler, learner = parts.sampler, parts.learner
+        sampler, learner = parts.replay.sampler, parts.algorithm
         device = learner.compute.device
         memory = PeakMemory(device)
         for _ in range(self.warmup):

@@ -12,7 +12,7 @@ import numpy as np
 
 from yamame.confidence import Mean, mean_of, wilson_ci95
 from yamame.errors import UserError, check_range
-from yamame.runs import evaluate_run, random_baseline_return, read_result
+from yamame.runs import evaluate, random_baseline_return, read_result
 from yamame.tools.plots import (
     HEIGHT,
     color,
@@ -88,9 +88,7 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
     width = BAR / len(groups)
     for number, group in enumerate(groups):
         for place, instruction in enumerate(options.instructions):
-            judged = [
-                evaluate_run(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs
-            ]
+            judged = [evaluate(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs]
             at = place - BAR / 2 + (number + 0.5) * width
             _bar(axes, at, _of_group(judged, "success_rate"), number=number, width=width, label=plain(group.label))
     axes.set_xticks(range(len(options.instructions)), [_wrapped(text) for text in options.instructions])

@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 
 from yamame.collect.exploration import ExplorationConfig, NoExploration
 from yamame.errors import UserError, check_range
-from yamame.runs import read_config, read_spaces
+from yamame.runs import read_config, read_task_spec
 from yamame.tools.plots import compact, finish, new_figure
 from yamame.tools.run_groups import single_run
 
@@ -40,10 +40,10 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     from matplotlib import colormaps
 
     run = single_run(paths)
-    config, task = read_config(run), read_spaces(run)
+    config, task = read_config(run), read_task_spec(run)
     if isinstance(config.exploration, NoExploration) or config.offline.is_offline_only:
         raise UserError(f"{run} does not explore: exploration-schedule needs a run that does")
-    horizon: int = task["horizon"]
+    horizon: int = task.horizon
     multipliers = config.exploration.sample_noise_scale(np.random.default_rng(0), DRAWS)
     low, high = np.quantile(multipliers, [0.1, 0.9])
     varies = bool(np.ptp(multipliers))
@@ -67,7 +67,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
                 env_steps, low * level, high * level, color="#4477aa", alpha=0.15, linewidth=0,
                 label="8 of 10 trials, first step",
             )  # fmt: skip
-    share = isinstance(task["action_space"], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    share = isinstance(task.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
     unit = "chance of a random action" if share else "deviation of the noise"
     over_trial.set(xlabel="step of a trial", ylabel=f"largest {unit}" if varies else unit, title="Over a trial")
     over_training.set(xlabel="environment steps of training", title="Over training")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from yamame.errors import UserError
-from yamame.metrics import EVAL_RETURN, METRIC_DESCRIPTIONS, RETURN
+from yamame.metrics import EVAL_RETURN, METRICS, RETURN
 from yamame.runs import random_baseline_return, read_config, read_result
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.plots import (
@@ -79,7 +79,7 @@ def _curves(groups: Sequence[Group], metric: str, along: str) -> tuple[str, list
         for run, curve in zip(group.runs, curves, strict=True)
         if not len(curve.x)
     )
-    known = METRIC_DESCRIPTIONS.keys() if metric else ()
+    known = {each.key for each in METRICS} if metric else ()
     hint = f"name another --metric, such as {next(iter(known))}" if known else "has it begun?"
     raise UserError(f"{run} has logged no {wanted[-1]}: {hint}")
 

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Float64
 
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError, check_range
-from yamame.runs import LATEST, load_agent, read_config
+from yamame.runs import LATEST, load_model, read_config
 from yamame.tools.data import DataSource, task_spec_of
 from yamame.tools.plots import compact, finish, new_figure
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
@@ -110,9 +112,11 @@ def mean_values(
     run: Path, checkpoint: Path, trajectories: Sequence[Trajectory]
 ) -> tuple[Float64[np.ndarray, "G"], Float64[np.ndarray, "G"]]:
     """Mean value of the actions of the first `LONGEST` steps of each trajectory, at every discount; and these."""
-    agent, _ = load_agent(run, str(checkpoint))
-    scale = read_config(run).learner.td.reward_scale
-    found = [analyze_trajectory(agent, each, reward_scale=scale, keep=1) for each in trajectories]
+    model, _ = load_model(run, str(checkpoint))
+    algorithm = read_config(run).algorithm
+    assert isinstance(model, Agent) and isinstance(algorithm, AMAGOConfig)
+    scale = algorithm.learner.td.reward_scale
+    found = [analyze_trajectory(model, each, reward_scale=scale, keep=1) for each in trajectories]
     steps = np.concatenate([each.q_TG[:MAX_TRIAL_LENGTH] for each in found])
     return steps.mean(axis=0).astype(np.float64), found[0].gammas_G.astype(np.float64)
 

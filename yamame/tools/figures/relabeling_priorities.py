@@ -20,11 +20,11 @@ from yamame.data.verify import iter_valid_trajectories
 from yamame.envs.wrappers.instruction import GoalEnvConfig
 from yamame.errors import UserError, check_range
 from yamame.run_dir import CHECKPOINTS
+from yamame.run_state import load_goal_statistics
 from yamame.runs import read_config
 from yamame.tools.data import DataSource, task_spec_of
 from yamame.tools.plots import COLORS, RANDOM_COLOR, finish, new_figure, plain
 from yamame.tools.run_groups import single_run
-from yamame.train import load_goal_statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

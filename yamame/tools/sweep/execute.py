@@ -12,6 +12,7 @@ from yamame import runs as run_api
 from yamame.errors import UserError
 from yamame.recipe_loader import about_run, load_recipe
 from yamame.run_dir import CHECKPOINTS, LOCK, METADATA, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
+from yamame.tools.report import write_report_if_finished
 from yamame.tools.sweep.plan import PlannedRun, RunStatus
 
 Train = Callable[[PlannedRun, bool], Mapping[str, Any]]
@@ -35,9 +36,12 @@ class Outcome:
 def train_or_resume(run: PlannedRun, quiet: bool) -> Mapping[str, Any]:
     """Train a run, or resume it from its latest checkpoint."""
     if run.status() is RunStatus.STARTED:
-        return run_api.go_on(run.directory, env_steps=run.config.env_steps, quiet=quiet)
-    metadata = about_run(load_recipe(run.recipe), run.config)
-    return run_api.start(run.config, metadata, run_dir=run.directory, quiet=quiet)
+        result = run_api.resume(run.directory, env_steps=run.config.env_steps, quiet=quiet)
+    else:
+        metadata = about_run(load_recipe(run.recipe), run.config)
+        result = run_api.train(run.config, metadata, run_dir=run.directory, quiet=quiet)
+    write_report_if_finished(result)
+    return result
 
 
 def execute(runs: Sequence[PlannedRun], *, quiet: bool, train: Train = train_or_resume) -> Outcome:

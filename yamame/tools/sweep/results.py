@@ -11,10 +11,9 @@ from typing import Any
 from yamame.confidence import Aggregate, Mean, aggregate, mean_of
 from yamame.experiments import Experiment, Reference
 from yamame.metrics import EVAL_RETURN, read_metrics
-from yamame.runs import random_baseline_return, read_config, read_result
+from yamame.runs import RunResult, random_baseline_return, read_config, read_result
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.sweep.plan import FoundRun, find_runs
-from yamame.train_run import RunResult
 
 
 @dataclass(frozen=True, kw_only=True)

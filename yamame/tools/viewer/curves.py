@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from yamame.errors import UserError
-from yamame.metrics import METRIC_DESCRIPTIONS
+from yamame.metrics import get_metric
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTableCache
 from yamame.tools.viewer.run_index import RunIndex
 from yamame.tools.viewer.selection import SelectedRun, Selection, Series, select
@@ -122,7 +122,7 @@ def sections(keys: Iterable[str]) -> list[Section]:
     found: list[Section] = []
     for title, singles in _SINGLE.items():
         panels = [
-            Panel(title=name, keys=[key], about=about or METRIC_DESCRIPTIONS.get(key, ""))
+            Panel(title=name, keys=[key], about=about or get_metric(key).description)
             for key, (name, about) in singles.items()
             if key in left
         ]
@@ -133,7 +133,7 @@ def sections(keys: Iterable[str]) -> list[Section]:
         shown = {key for panel in panels for key in panel.keys}
         left = [key for key in left if key not in shown]
         found += [Section(title=title, panels=panels)] if panels else []
-    others = [Panel(title=key, keys=[key], about=METRIC_DESCRIPTIONS.get(key, "")) for key in left]
+    others = [Panel(title=key, keys=[key], about=get_metric(key).description) for key in left]
     return found + ([Section(title="Other", panels=others)] if others else [])
 
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from yamame.errors import UserError
 from yamame.nets.introspection import AttentionWeights
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
-from yamame.runs import LATEST, evaluate_run, read_result
+from yamame.runs import LATEST, evaluate, read_result
 from yamame.tools.trial_recording import ActionDistributions, TrialRecording
 from yamame.tools.viewer.run_index import RunIndex
 
@@ -382,8 +382,8 @@ def load_final_adaptation(directory: Path) -> AdaptationCurve | None:
 def measure_adaptation(
     directory: Path, *, checkpoint: str = LATEST, trials: int = 64, seed: int | None = None, instruction: str = ""
 ) -> AdaptationCurve:
-    """What a checkpoint achieves now; arguments and errors as of `evaluate_run`."""
-    found = evaluate_run(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
+    """What a checkpoint achieves now; arguments and errors as of `evaluate`."""
+    found = evaluate(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
     return _adaptation_adaptation(found, f"the checkpoint of update {found['updates']:,}", directory)
 
 

@@ -1,0 +1,59 @@
+"""`AMAGOConfig`: the algorithm of the paper as a choice of `RunConfig.algorithm`."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from yamame.algorithms.amago.agent import Agent, AgentConfig
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.base import AlgorithmConfig
+from yamame.data.actions import policy_action_space
+from yamame.data.schema import TaskSpec
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.envs.vector.action_masks import strip_action_mask
+from yamame.nets.compute import Compute
+
+_ACTING = ("timestep_encoder.", "trajectory_encoder.", "actor.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AMAGOConfig(AlgorithmConfig):
+    """AMAGO: actor and critics on one sequence model, trained together off-policy (arXiv 2310.09971)."""
+
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+
+    @property
+    def model_width(self) -> int:
+        return self.agent.trajectory_encoder.state_size
+
+    def build_model(self, task: TaskSpec, *, context_length: int) -> Agent:
+        return Agent(
+            self.agent,
+            observation_space=strip_action_mask(task.observation_space, task.action_mask_key),
+            action_space=policy_action_space(task.action_space),
+            context_length=context_length,
+            horizon=task.horizon,
+            world_model=self.learner.world_model.weight > 0,
+        )
+
+    def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> Policy:
+        assert isinstance(model, Agent)
+        return Policy(model, num_envs=num_envs, generator=generator)
+
+    def build(
+        self,
+        model: nn.Module,
+        *,
+        compute: Compute,
+        generator: torch.Generator,
+        distributed: DistributedContext = SINGLE_PROCESS,
+    ) -> Learner:
+        assert isinstance(model, Agent)
+        return Learner(model, self.learner, generator=generator, compute=compute, distributed=distributed)
+
+    def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return encoders and actor; neither critics nor target networks."""
+        return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(_ACTING)}

@@ -1,0 +1,152 @@
+"""The interface of a learning algorithm: what the trainer, evaluation, acting, checkpoints and tools know of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from yamame.data.batch import Batch
+from yamame.data.sampler import Sampler
+from yamame.data.schema import TaskSpec
+from yamame.data.step import PolicyInput
+from yamame.data.store import LMDBReplayStore
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.nets.compute import Compute
+from yamame.types import State
+
+Metrics = dict[str, Float[Tensor, ""]]
+
+
+class Policy(Protocol):
+    """Acts in E environments with its own memory and its own copy of the weights."""
+
+    version: int
+    """Number of updates of the weights."""
+
+    def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
+        """Return actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1]. Masked actions never occur."""
+        ...
+
+    @property
+    def extras(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """Quantities of the last act that learning needs (log-probability, value); stored in `Trajectory.extras`."""
+        ...
+
+    def load_weights(self, model: Any, *, version: int) -> None:
+        """Copy the present weights of a model. Memory is kept."""
+        ...
+
+    def reset(self) -> None:
+        """Clear the memory of all environments."""
+        ...
+
+    def state_dict(self) -> State:
+        """Return memory and random state; the weights belong to the algorithm."""
+        ...
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore the result of `state_dict`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Where an algorithm takes its batches from."""
+
+    store: LMDBReplayStore
+    """Trajectories that the run collected, newest last."""
+    sampler: Sampler
+    """Uniform windows of these and of offline trajectories, relabeled."""
+
+
+class Algorithm(Protocol):
+    """One way to learn from trajectories. Environments, storage, acting loop, evaluation and tools are shared."""
+
+    model: nn.Module
+    """All weights. Policies copy what acting needs."""
+    compute: Compute
+    generator: torch.Generator
+    """Random stream of the updates, on the device of the model. With several ranks each has its own."""
+    num_updates: int
+
+    def policy(self, *, num_envs: int, generator: torch.Generator) -> Policy:
+        """Return a policy with the present weights and empty memory; `generator` samples its actions."""
+        ...
+
+    def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
+        """Yield `count` batches: of uniform replay, of the newest iteration, of whole learning histories, …"""
+        ...
+
+    def update(self, batch: Batch) -> Metrics:
+        """Make one gradient step. Metrics stay on the device."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Return what to log once an iteration. May block until the device is idle."""
+        ...
+
+    def raise_if_diverged(self) -> None:
+        """Raise `UserError` if training cannot continue."""
+        ...
+
+    def broadcast_parameters(self) -> None:
+        """Copy weights and statistics of the main rank to all ranks."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything the next update depends on; `model` is the state dict of the model."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the result of `state_dict`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig(ABC):
+    """Base class of algorithm configs. The class of the config chooses the algorithm."""
+
+    @property
+    @abstractmethod
+    def model_width(self) -> int:
+        """Width of the largest layers, from which `ComputeConfig` derives whether to compile."""
+
+    @abstractmethod
+    def build_model(self, task: TaskSpec, *, context_length: int) -> nn.Module:
+        """Return the networks for a task, initialized from PyTorch's global random state."""
+
+    @abstractmethod
+    def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> Policy:
+        """Return a policy with the weights of a model."""
+
+    @abstractmethod
+    def build(
+        self,
+        model: nn.Module,
+        *,
+        compute: Compute,
+        generator: torch.Generator,
+        distributed: DistributedContext = SINGLE_PROCESS,
+    ) -> Algorithm:
+        """Return the algorithm; it moves the model to `compute.device`."""
+
+    def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the entries of the model's state dict that acting needs; collectors in other processes get these."""
+        return model.state_dict()
+
+
+def model_device(model: nn.Module) -> torch.device:
+    """Return the device of a model's weights."""
+    return next(model.parameters()).device
+
+
+def build_model(config: AlgorithmConfig, task: TaskSpec, *, context_length: int, seed: int) -> nn.Module:
+    """Return a model with weights drawn from `seed`; PyTorch's global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return config.build_model(task, context_length=context_length)

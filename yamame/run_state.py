@@ -1,0 +1,97 @@
+"""The part of a checkpoint that components own: what is saved, and how it is restored."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from yamame.algorithms.amago.goal_statistics import GoalStatistics
+from yamame.checkpoint import Checkpoint, flatten_tensors, unflatten_tensors
+from yamame.components import TrainingComponents
+from yamame.distributed_context import DistributedContext
+from yamame.errors import UserError
+from yamame.nets.ops import load_generator_state
+from yamame.run_dir import CONFIG
+
+
+def collect_state(
+    components: TrainingComponents, distributed: DistributedContext, rank_state: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and JSON for `save_checkpoint`: on the main rank those of all ranks, which call this together.
+
+    `rank_state` is state of this rank beside that of its components.
+    """
+    tensors, algorithm = flatten_tensors(components.algorithm.state_dict())
+    main_rank, *other_ranks = distributed.gather_object({**rank_state, **_rank_state(components, distributed)})
+    ranks = {"run": main_rank, **({"other_ranks": other_ranks} if other_ranks else {})}
+    rank_tensors, rank_json = flatten_tensors(ranks)
+    return tensors | rank_tensors, {"algorithm": algorithm, "rank_state": rank_json}
+
+
+def restore_state(
+    checkpoint: Checkpoint, components: TrainingComponents, distributed: DistributedContext
+) -> tuple[Mapping[str, Any], list[str]]:
+    """Restore all components; return this rank's state and what could not be restored, a sentence each.
+
+    All ranks call this together.
+
+    Raises:
+        RuntimeError: If the weights do not fit the network.
+        UserError: If the checkpoint was saved by another number of learners.
+    """
+    state = _state_of_rank(checkpoint, distributed)
+    store, sampler = components.replay.store, components.replay.sampler
+    components.algorithm.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["algorithm"]))
+    if "learner_rng" in state:
+        load_generator_state(components.algorithm.generator, state["learner_rng"])
+    num_lost = state["num_appended"] - store.total_appended
+    store.rollback(state["num_appended"] - 1)
+    components.statistics.load_state_dict(state["statistics"])
+    sampler.load_state_dict(state["sampler"])
+    components.rng.bit_generator.state = state["exploration_rng"]
+    restored_trials = components.collector.load_state_dict(state["collector"])
+    components.policy.load_state_dict(state["policy"])
+    warnings = [] if restored_trials else ["environment state cannot be restored; starting new trials"]
+    if num_lost > 0:
+        warnings.append(f"{store.directory} lost at least {num_lost} trajectories since the checkpoint")
+    return state, warnings
+
+
+def load_goal_statistics(checkpoint: Checkpoint) -> GoalStatistics:
+    """Return the goal frequencies of the relabeling."""
+    return GoalStatistics.from_json(_all_ranks(checkpoint)["run"]["sampler"]["goals"])
+
+
+def checkpoint_mismatch_error(directory: Path) -> UserError:
+    """Return the error for a config that does not match the checkpoint of its run."""
+    return UserError(f"{directory / CONFIG} does not match the checkpoint (was it edited?); restore the original file")
+
+
+def _rank_state(components: TrainingComponents, distributed: DistributedContext) -> dict[str, Any]:
+    state = {
+        "collector": components.collector.state_dict(),
+        "policy": components.policy.state_dict(),
+        "exploration_rng": components.rng.bit_generator.state,
+        "sampler": components.replay.sampler.state_dict(),
+        "statistics": components.statistics.state_dict(),
+        "num_appended": components.replay.store.total_appended,
+    }
+    return state if distributed.is_main else state | {"learner_rng": components.algorithm.generator.get_state()}
+
+
+def _state_of_rank(checkpoint: Checkpoint, distributed: DistributedContext) -> Mapping[str, Any]:
+    saved = _all_ranks(checkpoint)
+    ranks = [saved["run"], *saved.get("other_ranks", [])]
+    if len(ranks) != distributed.world_size:
+        raise UserError(
+            f"{checkpoint.path} was saved by {len(ranks)} learners, not {distributed.world_size}: "
+            f"pass --num-learners {len(ranks)}, since each continues with its own replay"
+        )
+    state: Mapping[str, Any] = ranks[distributed.rank]
+    return state
+
+
+def _all_ranks(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    saved: Mapping[str, Any] = unflatten_tensors(checkpoint.tensors, checkpoint.state["rank_state"])
+    return saved
