@@ -59,7 +59,7 @@ class Outcome:
 def made(work: Updates, ranks: DistributedContext = SINGLE_PROCESS) -> Outcome:
     """What becomes of a learner by its share of the updates."""
     agent = tiny_agent(work.agent, work.action_space, dtype=work.dtype, seed=ranks.rank)
-    learner = Learner(agent, work.learner, generator=torch.Generator().manual_seed(ranks.rank), ranks=ranks)
+    learner = Learner(agent, work.learner, generator=torch.Generator().manual_seed(ranks.rank), distributed=ranks)
     learner.broadcast_parameters()
     if work.means_of_means:
         learner._num_valid = lambda batch, dtype: ranks.world_size * batch.loss_mask.sum().to(dtype)  # type: ignore[method-assign]

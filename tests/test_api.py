@@ -131,7 +131,7 @@ def test_a_recipe_with_other_settings(maze: yamame.Run) -> None:
 def test_a_recipe_silently_by_default(capfd: pytest.CaptureFixture[str]) -> None:
     run = yamame.train("passive-tmaze", variants=["gru"], env={"horizon": 3}, env_steps=16, seed=7, **without_heads())
     assert run.directory.parent == Path("runs")
-    assert run.config is not None and isinstance(run.config.agent.trajectory_encoder, GRUConfig)
+    assert run.config is not None and isinstance(run.config.algorithm.agent.trajectory_encoder, GRUConfig)
     assert run.result["seed"] == 7
     assert capfd.readouterr() == ("", "")
 
@@ -162,7 +162,7 @@ def test_a_function_whose_environment_names_its_horizon() -> None:
 
 def test_a_lambda_can_be_evaluated_by_who_trained_it() -> None:
     run = yamame.train(lambda: Dial(), horizon=3, variants=["gru"], env_steps=24, **without_heads())
-    assert run.config is not None and isinstance(run.config.agent.trajectory_encoder, GRUConfig)
+    assert run.config is not None and isinstance(run.config.algorithm.agent.trajectory_encoder, GRUConfig)
     assert run.evaluate(trials=3)["trials"] == 3
     yamame.load(run.directory).act(Dial().reset(options={"new_task": True})[0])
     with pytest.raises(yamame.UserError, match="define it at the top of a module"):
@@ -232,7 +232,7 @@ def test_settings_that_only_fit_together() -> None:
     settings = {name: value for name, value in SMALL.items() if name != "agent.trajectory_encoder"}
     settings |= {f"agent.trajectory_encoder.{name}": value for name, value in encoder.items()}
     run = yamame.train("passive-tmaze", horizon=3, env_steps=4, **settings)
-    assert run.config is not None and run.config.agent.trajectory_encoder.state_size == 6
+    assert run.config is not None and run.config.algorithm.agent.trajectory_encoder.state_size == 6
 
 
 # evaluate

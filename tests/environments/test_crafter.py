@@ -266,7 +266,7 @@ def test_the_recipe_reads_textures_as_tokens() -> None:
     recipe = load_recipe("crafter")
     config = recipe.configure(recipe.environment)
     assert isinstance(config, RunConfig)
-    assert config.agent.timestep_encoder.encoder_overrides == ("textures=tokens",)
+    assert config.algorithm.agent.timestep_encoder.encoder_overrides == ("textures=tokens",)
     assert (
         recipe.configure(
             replace(recipe.environment, observation_mode="pixels")

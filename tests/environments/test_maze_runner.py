@@ -300,6 +300,6 @@ def test_impossible_mazes_are_refused(wrong):
 def test_the_recipe_gives_rewired_mazes_more_time(rewired, updates):
     config = load_recipe("maze-runner").configure(MazeRunnerConfig(rewired=rewired, horizon=50))
     assert isinstance(config, RunConfig) and config.resolved_context_length == 50
-    assert round(config.env_steps * config.updates_per_env_step) == config.learner.lr_decay_updates == updates
+    assert round(config.env_steps * config.updates_per_env_step) == config.algorithm.learner.lr_decay_updates == updates
     assert config.exploration.anneal_env_steps <= config.env_steps
-    assert (config.learner.policy_gradient.entropy_coef > 0.01) == rewired
+    assert (config.algorithm.learner.policy_gradient.entropy_coef > 0.01) == rewired

@@ -106,7 +106,7 @@ def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
     """All that a run left behind but what a clock said, and ids: those of what was lost are not used again."""
     run = Trainer(config, directory, resume=True)
     tensors, state = collect_state(run.components, run.iteration, run.train_state, run.metrics)
-    replay = [encode(run.components.store.get(number)) for number in run.components.store.ids()]
+    replay = [encode(run.components.replay.store.get(number)) for number in run.components.replay.store.ids()]
     run.close()
     state["train_state"] = {key: value for key, value in state["train_state"].items() if key not in CLOCKS}
     rest = dict(state["rank_state"]["dict"][0][1]["dict"])

@@ -55,7 +55,8 @@ def test_hostile_names_are_drawn_as_they_are(tmaze: Path, tmp_path: Path) -> Non
 def test_labels_say_what_sets_experiments_apart() -> None:
     recipe = load_recipe("passive-tmaze")
     base = recipe.configure(PassiveTMazeConfig(horizon=30))
-    steps = replace(base, learner=replace(base.learner, td=replace(base.learner.td, n_step=1), learning_rate=0.5))
+    learner = base.algorithm.learner
+    steps = replace_learner(base, td=replace(learner.td, n_step=1), learning_rate=0.5)
     many = replace(steps, num_envs=3, deterministic_actions=False)
     assert make_labels([("t", base)], aside=IGNORED_FIELDS) == ["t"]
     experiments = [("t", many), ("t", base), ("t", apply_variants(base, ["gru"])), ("t", steps)]

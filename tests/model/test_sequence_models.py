@@ -85,7 +85,7 @@ def test_one_update_with_a_new_model_through_the_command_line(
     flags = [*TINY_RUN, "--agent.trajectory-encoder.d-model", "12", "--run-dir", str(tmp_path / "run")]
     assert main(["train", "passive-tmaze", "--model", "lstm", "--size", "tiny", *flags]) == 0
     capsys.readouterr()
-    encoder = yamame.Run(tmp_path / "run").config.agent.trajectory_encoder
+    encoder = yamame.Run(tmp_path / "run").config.algorithm.agent.trajectory_encoder
     assert type(encoder).__name__ == "LSTMConfig" and encoder.state_size == 12
 
 
@@ -93,7 +93,7 @@ def test_one_update_with_a_model_through_the_command_line(tmp_path: Path, capsys
     assert main(["train", "passive-tmaze", "--model", "gru", *TINY_RUN, "--run-dir", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     run = yamame.Run(tmp_path / "run")
-    assert run.config.agent.trajectory_encoder == GRUConfig(d_model=64, num_layers=2)
+    assert run.config.algorithm.agent.trajectory_encoder == GRUConfig(d_model=64, num_layers=2)
     assert run.summary["updates"] > 0
     assert main(["train", "passive-tmaze", "--model", "grue", *TINY_RUN]) == 2
     assert "feedforward, gru, transformer" in capsys.readouterr().err

@@ -40,7 +40,7 @@ def test_a_failed_run_says_why(problem: Exception, why: str, tmp_path: Path, mon
     def fail(*_: object) -> float:
         raise problem
 
-    monkeypatch.setattr(Trainer, "run", fail)
+    monkeypatch.setattr(Trainer, "_run_iteration", fail)
     with pytest.raises(type(problem)):
         main([*TRAIN, "--run-dir", str(tmp_path / "run")])
     assert told(tmp_path / "run") == {"status": "failed", "reason": why}

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 def weights_of(run: Trainer) -> torch.Tensor:
-    return torch.cat([value.flatten().double() for value in run.components.learner.agent.state_dict().values()])
+    return torch.cat([value.flatten().double() for value in run.components.algorithm.model.state_dict().values()])
 
 
 def trained(directory: Path, **changes: object) -> Trainer:
@@ -62,8 +62,8 @@ def test_same_seed_same_run_to_the_bit(tmp_path: Path, overlap: bool) -> None:
 def test_the_world_model_is_built_where_it_has_a_weight(tmp_path: Path) -> None:
     with_model = trained(tmp_path / "a", **{"learner.world_model.weight": 1.0})
     without = trained(tmp_path / "b")
-    names = {name.partition(".")[0] for name in with_model.components.learner.agent.state_dict()}
-    assert names - {name.partition(".")[0] for name in without.components.learner.agent.state_dict()} == {"world_model"}
+    names = {name.partition(".")[0] for name in with_model.components.algorithm.model.state_dict()}
+    assert names - {name.partition(".")[0] for name in without.components.algorithm.model.state_dict()} == {"world_model"}
     lines = [line for line in read_metrics(with_model.directory) if "loss/world_model" in line]
     assert lines and all(line["loss/world_model"] > 0 for line in lines)
 
@@ -76,24 +76,24 @@ def test_relabeling_is_measured_and_outlives_the_process(tmp_path: Path) -> None
     with ProgressBar(run.config.env_steps, quiet=True) as progress:
         run.train(progress)
     run.close()
-    known = run.components.sampler.goal_statistics
+    known = run.components.replay.sampler.goal_statistics
     assert known.num_sampled > 0 and read_metrics(tmp_path)[-1]["relabel/num_unique_goals"] == len(known.index) > 0
     resumed = Trainer(config, tmp_path, resume=True)
     resumed.close()
-    assert resumed.components.sampler.goal_statistics.to_json() == known.to_json()
+    assert resumed.components.replay.sampler.goal_statistics.to_json() == known.to_json()
 
 
 def test_pace_is_a_setting_and_counts_are_exact(tmp_path: Path) -> None:
     run = trained(tmp_path / "a", **{"updates_per_env_step": 0.1, "env_steps_per_iteration": 64})
     assert run.components.collector.env_steps == 400
-    assert run.components.learner.num_updates == 40
+    assert run.components.algorithm.num_updates == 40
     assert len(read_metrics(run.directory)) == 7  # 6 rounds of 64 and what was left
 
 
 def test_overlap_keeps_the_pace_one_round_later(tmp_path: Path) -> None:
     changes = {"updates_per_env_step": 0.1, "env_steps_per_iteration": 64, "learning_starts": 100}
     in_turn, at_once = trained(tmp_path / "a", **changes), trained(tmp_path / "b", **changes, async_collection=True)
-    assert at_once.components.learner.num_updates == in_turn.components.learner.num_updates == 30
+    assert at_once.components.algorithm.num_updates == in_turn.components.algorithm.num_updates == 30
     lines, late = read_metrics(in_turn.directory), read_metrics(at_once.directory)
     counts = [(line["env_steps"], line["updates"]) for line in lines]
     steps = [steps for steps, _ in counts]
@@ -110,20 +110,20 @@ def test_overlap_acts_with_the_weights_and_learns_from_the_store_of_the_rounds_b
     (tmp_path / "a").mkdir()
     run = Trainer(tiny_config(async_collection=True, env_steps=128, **{"env_steps_per_iteration": 32}), tmp_path / "a")
     stored_at_updates: list[int] = []
-    update = run.components.learner.update
+    update = run.components.algorithm.update
 
     def watched(batch: Batch) -> dict[str, torch.Tensor]:
-        stored_at_updates.append(len(run.components.store))
+        stored_at_updates.append(len(run.components.replay.store))
         return update(batch)
 
-    monkeypatch.setattr(run.components.learner, "update", watched)
+    monkeypatch.setattr(run.components.algorithm, "update", watched)
     with ProgressBar(128, quiet=True) as progress:
         run.train(progress)
     lines = read_metrics(run.directory)
     assert [line["replay/trajectories"] for line in lines] == [8, 16, 24, 32, 32]  # trials last for just a round
     zero, one, two, three, four = (line["updates"] for line in lines)
     assert 0 == zero < one < two < three < four
-    versions = [run.components.store.get(number).policy_version for number in run.components.store.ids()]
+    versions = [run.components.replay.store.get(number).policy_version for number in run.components.replay.store.ids()]
     assert versions == [0] * 8 + [0] * 8 + [one] * 8 + [two] * 8
     assert stored_at_updates == [8] * one + [16] * (two - one) + [24] * (three - two) + [32] * (four - three)
     run.close()
@@ -228,15 +228,15 @@ def test_resumed_state_is_what_was_saved(tmp_path: Path) -> None:
     second = Trainer(first.config, first.directory, resume=True)
     assert torch.equal(weights_of(first), weights_of(second))
     assert second.components.collector.env_steps == first.components.collector.env_steps
-    assert second.components.learner.num_updates == first.components.learner.num_updates
-    assert second.components.sampler.state_dict() == first.components.sampler.state_dict()
+    assert second.components.algorithm.num_updates == first.components.algorithm.num_updates
+    assert second.components.replay.sampler.state_dict() == first.components.replay.sampler.state_dict()
     assert second.components.rng.bit_generator.state == first.components.rng.bit_generator.state
     assert torch.equal(second.components.generator.get_state(), first.components.generator.get_state())
     assert second.components.statistics.metrics() == first.components.statistics.metrics()
     assert second.train_state.restarts == first.train_state.restarts + 1
     batch, other = (
-        next(iter(second.components.sampler.iter_batches(1))),
-        next(iter(second.components.sampler.iter_batches(1))),
+        next(iter(second.components.replay.sampler.iter_batches(1))),
+        next(iter(second.components.replay.sampler.iter_batches(1))),
     )
     assert not torch.equal(batch.reward, other.reward) or not torch.equal(batch.action, other.action)
     second.close()

@@ -52,7 +52,7 @@ def trained(directory: Path, **changes: Any) -> Trainer:
 
 
 def weights_of(run: Trainer) -> torch.Tensor:
-    return torch.cat([value.flatten().double() for value in run.components.learner.agent.state_dict().values()])
+    return torch.cat([value.flatten().double() for value in run.components.algorithm.model.state_dict().values()])
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -67,7 +67,7 @@ def test_no_environment_is_stepped_and_the_length_is_in_updates(
     monkeypatch.setattr(Trainer, "_evaluate_random", lambda _: {})
     monkeypatch.setattr(Trainer, "_evaluate_if_due", lambda *_: False)
     run = trained(tmp_path / "run", **offline(source))
-    assert run.components.learner.num_updates == run.config.total_updates == 40
+    assert run.components.algorithm.num_updates == run.config.total_updates == 40
     assert content(source / "replay") == before and not (source / "offline").exists()
     assert {line["updates"] for line in read_metrics(run.directory)} > {40}
 
@@ -98,8 +98,8 @@ def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path)
     (tmp_path / "run").mkdir()
     config = tiny_config(**{"offline.data": (str(source),), "offline.batch_fraction": 0.25, "replay.batch_size": 8})
     run = Trainer(config, tmp_path / "run")
-    assert run.components.offline is not None and not run.components.sampler.is_ready
-    stores = {id(run.components.offline): True, id(run.components.store): False}
+    assert run.components.offline_store is not None and not run.components.replay.sampler.is_ready
+    stores = {id(run.components.offline_store): True, id(run.components.replay.store): False}
     whole = Sampler._sample_trajectory
 
     def watched(sampler: Sampler, share: Any, rng: np.random.Generator) -> Any:
@@ -112,7 +112,7 @@ def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path)
     run.close()
     assert len(from_data) % 8 == 0
     assert from_data == [True, True, *[False] * 6] * (len(from_data) // 8)
-    assert run.components.collector.env_steps == 400 and len(from_data) == 8 * run.components.learner.num_updates
+    assert run.components.collector.env_steps == 400 and len(from_data) == 8 * run.components.algorithm.num_updates
 
 
 def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> None:

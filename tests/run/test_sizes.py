@@ -49,18 +49,18 @@ def test_each_size_is_several_times_the_one_before() -> None:
 def test_what_a_network_is_made_of_and_does_is_left_as_it_is() -> None:
     config = TMAZE.configure(TMAZE.environment)
     agent = replace(
-        config.agent,
+        config.algorithm.agent,
         trajectory_encoder=TransformerConfig(position_embedding="rotary", dropout=0.1),
         timestep_encoder=TimestepEncoderConfig(encoder_overrides=("observation=vector",), activation="gelu"),
     )
-    small = apply_size(replace(config, agent=agent), "small")
+    small = apply_size(replace(config, algorithm=replace(config.algorithm, agent=agent)), "small")
     assert small.agent.trajectory_encoder == TransformerConfig(
         position_embedding="rotary", dropout=0.1, d_model=64, num_layers=2, num_heads=4, d_ff=256
     )
     assert small.agent.timestep_encoder.encoder_overrides == ("observation=vector",)
     assert small.agent.timestep_encoder.activation == "gelu"
-    assert small.agent.gammas == config.agent.gammas
-    assert replace(small, agent=config.agent) == config, "nothing but the network"
+    assert small.agent.gammas == config.algorithm.agent.gammas
+    assert replace(small, algorithm=config.algorithm) == config, "nothing but the network"
 
 
 def test_without_the_dial_the_recipe_decides() -> None:
@@ -72,9 +72,9 @@ def test_without_the_dial_the_recipe_decides() -> None:
 def test_flags_win_over_the_dial_and_variants_follow_it() -> None:
     flags = ["--agent.trajectory-encoder.num-layers", "5", "--agent.timestep-encoder.image.output-size", "9"]
     config = settings_from_flags(TMAZE, [], flags, size="base")
-    assert config.agent.trajectory_encoder == TransformerConfig(d_model=256, d_ff=1024, num_layers=5, num_heads=8)
-    assert config.agent.timestep_encoder.image.output_size == 9
-    assert config.agent.timestep_encoder.tokens.output_size == SIZES["base"].leaf_width
+    assert config.algorithm.agent.trajectory_encoder == TransformerConfig(d_model=256, d_ff=1024, num_layers=5, num_heads=8)
+    assert config.algorithm.agent.timestep_encoder.image.output_size == 9
+    assert config.algorithm.agent.timestep_encoder.tokens.output_size == SIZES["base"].leaf_width
     overrides = {"agent.trajectory_encoder.num_layers": 5, "agent.timestep_encoder.image.output_size": 9}
     assert settings_from_overrides(TMAZE, [], overrides, size="base") == config
     assert settings_from_flags(TMAZE, ["gru"], [], size="base").agent.trajectory_encoder == GRUConfig(
@@ -84,7 +84,7 @@ def test_flags_win_over_the_dial_and_variants_follow_it() -> None:
 
 def test_a_gru_is_sized_too() -> None:
     config = TMAZE.configure(TMAZE.environment)
-    recurrent = replace(config, agent=replace(config.agent, trajectory_encoder=GRUConfig()))
+    recurrent = replace_agent(config, trajectory_encoder=GRUConfig())
     assert apply_size(recurrent, "large").agent.trajectory_encoder == GRUConfig(d_model=384, num_layers=6)
 
 

@@ -40,7 +40,7 @@ def test_settings_follow_from_the_task_and_flags_win() -> None:
     assert long.env_steps / short.env_steps == pytest.approx(61 / 31)
     flags = ["--env.horizon", "60", "--env-steps", "7", "--learner.td.n-step=3", "--agent.no-popart"]
     config = settings_from_flags(recipe, [], flags)
-    assert (config.env_steps, config.learner.td.n_step, config.agent.popart) == (7, 3, False)
+    assert (config.env_steps, config.algorithm.learner.td.n_step, config.algorithm.agent.popart) == (7, 3, False)
     assert settings_from_overrides(recipe, [], {"env": {"horizon": 60}}) == long
     assert settings_from_overrides(recipe, [], {"env.horizon": 60}) == long
 
@@ -63,7 +63,7 @@ def test_variants() -> None:
     assert all(config != base for config in changed.values())
     assert isinstance(changed["no-memory"].agent.trajectory_encoder, FeedForwardConfig)
     assert isinstance(changed["gru"].agent.trajectory_encoder, GRUConfig)
-    assert changed["no-memory"].agent.trajectory_encoder.state_size == base.agent.trajectory_encoder.state_size
+    assert changed["no-memory"].agent.trajectory_encoder.state_size == base.algorithm.agent.trajectory_encoder.state_size
     naive = changed["naive"].agent.trajectory_encoder
     assert isinstance(naive, TransformerConfig)
     assert not (naive.sigma_reparam or naive.normformer or naive.head_scaling)
@@ -79,13 +79,13 @@ def test_variants() -> None:
 def test_variants_without_what_is_not_of_the_paper() -> None:
     recipe = load_recipe("package-delivery")
     base = recipe.configure(recipe.environment)
-    assert base.learner.world_model.weight > 1.0
+    assert base.algorithm.learner.world_model.weight > 1.0
     assert apply_variants(base, ["world-model"]) == base, "it has one"
     assert apply_variants(base, ["no-world-model"]).learner.world_model.weight == 0.0
     for name in ("no-token-shift", "naive"):
         encoder = apply_variants(base, [name]).agent.trajectory_encoder
         assert isinstance(encoder, TransformerConfig) and not encoder.token_shift
-        assert encoder.state_size == base.agent.trajectory_encoder.state_size
+        assert encoder.state_size == base.algorithm.agent.trajectory_encoder.state_size
 
 
 OF_INSTRUCTIONS = ("no-relabeling", "relabel-all", "no-goal-importance-sampling", "no-multi-goal", "no-planning")

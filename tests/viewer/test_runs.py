@@ -26,14 +26,14 @@ def test_the_states_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         train(runs / "nested" / "stopped")
     with monkeypatch.context() as patch:
         rounds = iter([None, None])
-        original = Trainer.run
+        original = Trainer._run_iteration
 
         def failing(self: Trainer, *args: object) -> float:
             if next(rounds, "end") == "end":
                 raise ValueError("the environment <b>fell</b> over")
             return original(self, *args)  # type: ignore[arg-type]
 
-        patch.setattr(Trainer, "run", failing)
+        patch.setattr(Trainer, "_run_iteration", failing)
         with pytest.raises(ValueError, match="fell"):
             train(runs / "broken")
     before = snapshot(runs)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from yamame.types import State
 Metrics = dict[str, Float[Tensor, ""]]
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Acts in E environments with its own memory and its own copy of the weights."""
 
@@ -64,6 +65,7 @@ class Replay:
     """Uniform windows of these and of offline trajectories, relabeled."""
 
 
+@runtime_checkable
 class Algorithm(Protocol):
     """One way to learn from trajectories. Environments, storage, acting loop, evaluation and tools are shared."""
 
