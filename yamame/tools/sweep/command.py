@@ -32,7 +32,7 @@ def register(subparsers: Any) -> None:
     sweep.add_argument("--seeds", metavar="0,1,2", default="0", help="seeds of each arm (default: 0)")
     sweep.add_argument("--envs", "--names", metavar="ENV,ENV", help="environments of a benchmark")
     sweep.add_argument("--difficulty", metavar="LEVEL", help="environments of a benchmark: easy, medium or hard")
-    sweep.add_argument("--all", action="store_true", help="all environments of a benchmark")
+    sweep.add_argument("--all", action="store_true", dest="all_envs", help="all environments of a benchmark")
     sweep.add_argument(
         "--output-dir", type=Path, metavar="DIR", help="directory of all runs and results (default: sweeps/RECIPE)"
     )
@@ -53,14 +53,14 @@ class SweepReport:
 
 
 def run_sweep(
-    name: str,
+    recipe: str,
     *,
     variants: str | None = None,
     no_full: bool = False,
     seeds: str = "0",
     envs: str | None = None,
     difficulty: str | None = None,
-    everything: bool = False,
+    all_envs: bool = False,
     output_dir: Path | None = None,
     report_only: bool = False,
     flags: Sequence[str] = (),
@@ -68,42 +68,30 @@ def run_sweep(
     quiet: bool = False,
     train: Any = None,
 ) -> SweepReport:
-    """Train the runs that are missing, then report on all runs in the directory.
+    """Train the runs that are missing, then report on all runs in the directory (default: `sweeps/RECIPE`).
 
-    Args:
-        name: Recipe or experiment.
-        variants: Arms besides `full`, such as `A,B,A+B` (default: those of the experiment).
-        no_full: Leave out the unmodified recipe.
-        seeds: Such as `0,1,2`.
-        envs, difficulty, everything: The environments of a benchmark, by one of the three.
-        output_dir: Directory of all runs and results (default: `sweeps/NAME`).
-        report_only: Train nothing.
-        flags: Fields of the recipe, as after `yamame train`.
-        size: Network size.
-        quiet: Hide progress.
-        train: Trains one planned run (default: `train_or_resume`).
-
-    Raises:
-        UserError: For an unknown name, bad flags, or a directory that holds something else.
+    `recipe` may be an experiment; `flags` are fields of the recipe, the other arguments those of `yamame sweep`.
+    `train` trains one planned run (default: `train_or_resume`). Raises `UserError` for an unknown name, bad flags, or a
+    directory that holds something else.
     """
     from yamame.tools.sweep.execute import Outcome, execute, train_or_resume
     from yamame.tools.sweep.plan import choose_arms, choose_env_names, choose_seeds, find_experiment, plan
     from yamame.tools.sweep.report import markdown, write_report
     from yamame.tools.sweep.results import collect_results
 
-    experiment = find_experiment(name)
-    directory = DEFAULT_SWEEPS_DIR / name if output_dir is None else output_dir
+    experiment = find_experiment(recipe)
+    directory = DEFAULT_SWEEPS_DIR / recipe if output_dir is None else output_dir
     if report_only:
         if flags:
             raise UserError(f"{flags[0]} has no effect with --report-only: leave it out")
         if not directory.is_dir():
-            raise UserError(f"{directory} does not exist: yamame sweep {name} makes it, or name another --output-dir")
+            raise UserError(f"{directory} does not exist: yamame sweep {recipe} makes it, or name another --output-dir")
         outcome = Outcome()
     else:
         runs = plan(
             experiment,
             directory,
-            env_names=choose_env_names(experiment, envs, difficulty, everything),
+            env_names=choose_env_names(experiment, envs, difficulty, all_envs),
             arms=choose_arms(variants, experiment.variants, no_full=no_full),
             seeds=choose_seeds(seeds),
             flags=flags,
@@ -133,20 +121,8 @@ def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.recipe_loader import require_recipe_first
 
     require_recipe_first(options.recipe, rest, "sweep")
-    report = run_sweep(
-        options.recipe,
-        variants=options.variants,
-        no_full=options.no_full,
-        seeds=options.seeds,
-        envs=options.envs,
-        difficulty=options.difficulty,
-        everything=options.all,
-        output_dir=options.output_dir,
-        report_only=options.report_only,
-        flags=rest,
-        size=options.size,
-        quiet=options.quiet,
-    )
+    arguments = {name: value for name, value in vars(options).items() if name not in ("command", "json")}
+    report = run_sweep(flags=rest, **arguments)
     print(json.dumps(report.results) if options.json else report.text)
     return report.exit_code
 

@@ -79,16 +79,16 @@ def find_experiment(name: str) -> Experiment:
     return Experiment(recipe=recipe_loader.load_recipe(name).name, title=name)
 
 
-def choose_env_names(experiment: Experiment, envs: str | None, difficulty: str | None, everything: bool) -> list[str]:
+def choose_env_names(experiment: Experiment, envs: str | None, difficulty: str | None, all_envs: bool) -> list[str]:
     """Return the environments that the flags choose, `[""]` for a recipe of one task; `UserError` for bad flags."""
-    num_given = sum((envs is not None, difficulty is not None, everything))
+    num_given = sum((envs is not None, difficulty is not None, all_envs))
     if not experiment.env_names:
         if num_given:
             raise UserError(f"{experiment.recipe} is a single task: leave out --envs, --difficulty and --all")
         return [""]
     if num_given != 1:
         raise UserError("choose the environments by one of --envs A,B, --difficulty easy|medium|hard and --all")
-    if everything:
+    if all_envs:
         return list(experiment.env_names)
     if difficulty is not None:
         if difficulty not in experiment.difficulties:
