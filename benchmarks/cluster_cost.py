@@ -28,8 +28,9 @@ from ray_nodes import cluster_of
 from trajectories import TASKS, own, whole_trials
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.policy import Policy
-from yamame.build_agent import build_agent
+from yamame.algorithms.base import build_model
 from yamame.components import build_components
 from yamame.config import RunConfig
 from yamame.data.codec import encode
@@ -90,7 +91,7 @@ class Collector:
         began = time.perf_counter()
         arrays = ray.get(weights[0])
         fetched, began_loading = time.perf_counter(), time.thread_time()
-        load_actor_state(self.agent, arrays)
+        load_actor_state(AMAGOConfig(), self.agent, arrays)
         loaded = time.thread_time()
         self.policy.load_weights(self.agent, version=1)
         return fetched - began, loaded - began_loading, time.thread_time() - loaded
@@ -102,7 +103,9 @@ def agent_of(size: str) -> Agent:
     agent = small_agent(acting_gamma=0.9999) if size == "small" else SIZES["popgym"].agent("transformer")
     config = RunConfig(env=task, agent=agent)
     trials = task.build(1, 0)
-    return build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
+    return build_model(
+        config.algorithm, config.env.task_spec(trials), context_length=config.resolved_context_length, seed=0
+    )
 
 
 def of_trajectories(name: str, actors: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -143,7 +146,7 @@ def of_weights(size: str, actors: Mapping[str, Sequence[Any]], repeats: int) -> 
             seconds: dict[str, list[float]] = {key: [] for key in ("put", "fetch", "load", "refresh", "all")}
             for _ in range(repeats + 1):
                 began = time.perf_counter()
-                ref = ray.put(actor_state(agent))
+                ref = ray.put(actor_state(AMAGOConfig(), agent))
                 put = time.perf_counter() - began
                 parts = ray.get([actor.take_over.remote([ref]) for actor in all_of_node[:count]])
                 everything = time.perf_counter() - began
@@ -152,7 +155,10 @@ def of_weights(size: str, actors: Mapping[str, Sequence[Any]], repeats: int) -> 
                     seconds[key].append(value)
                 del ref
             measured[f"{count} {place}"] = {key: figure(values[1:], 1e6) for key, values in seconds.items()}
-    return {"bytes": sum(array.nbytes for array in actor_state(agent).values()), "microseconds": measured}
+    return {
+        "bytes": sum(array.nbytes for array in actor_state(AMAGOConfig(), agent).values()),
+        "microseconds": measured,
+    }
 
 
 def round_trip(actor: Any, repeats: int) -> tuple[Figure, Figure]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yamame.iteration import TrainingIteration
 
 from yamame.cli import main
-from yamame.iteration import TrainingIteration
 
 _SMALL = (
     "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "

@@ -37,7 +37,10 @@ def config() -> Any:
 def test_it_trains_and_can_be_gone_on_with() -> None:
     with small_runs():
         run = follow(PAGE)["run"]
-    assert run.result["updates"] > 0 and type(run.config.algorithm.agent.trajectory_encoder).__name__ == "ConvolutionConfig"
+    assert (
+        run.result["updates"] > 0
+        and type(run.config.algorithm.agent.trajectory_encoder).__name__ == "ConvolutionConfig"
+    )
     assert cli.main(["eval", str(run.directory), "--trials", "8"]) == 0
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.errors import UserError
-from yamame.presets import apply_variants
+from yamame.presets import apply_variants, replace_learner
 from yamame.recipe_loader import load_recipe
 from yamame.tools.figure import save
 from yamame.tools.figures import ablation_bars, learning_curves

@@ -22,7 +22,7 @@ from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 
-LSTM_FILE = '''
+LSTM_FILE = """
 from dataclasses import dataclass
 
 from torch import nn
@@ -41,7 +41,7 @@ class LSTMConfig(TrajectoryEncoderConfig):
 
     def build(self, *, input_size: int, attention_window: int, max_timestep: int) -> nn.Module:
         return RecurrentEncoder(nn.LSTM(input_size, self.d_model, batch_first=True))
-'''
+"""
 """A whole model: a config around a layer of PyTorch."""
 
 TINY_RUN = ["--env.horizon", "6", "--num-envs", "4", "--env-steps", "48", "--seed", "0", "--quiet"]

@@ -63,7 +63,9 @@ def test_the_world_model_is_built_where_it_has_a_weight(tmp_path: Path) -> None:
     with_model = trained(tmp_path / "a", **{"learner.world_model.weight": 1.0})
     without = trained(tmp_path / "b")
     names = {name.partition(".")[0] for name in with_model.components.algorithm.model.state_dict()}
-    assert names - {name.partition(".")[0] for name in without.components.algorithm.model.state_dict()} == {"world_model"}
+    assert names - {name.partition(".")[0] for name in without.components.algorithm.model.state_dict()} == {
+        "world_model"
+    }
     lines = [line for line in read_metrics(with_model.directory) if "loss/world_model" in line]
     assert lines and all(line["loss/world_model"] > 0 for line in lines)
 

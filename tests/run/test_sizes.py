@@ -6,18 +6,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from gymnasium import spaces
-from torch import nn
-from yamame.build_agent import build_agent
 
 import yamame
+from yamame.algorithms.base import build_model
 from yamame.cli import main
 from yamame.config import RunConfig
 from yamame.config_io import from_json, to_json
+from yamame.data.schema import TaskSpec
 from yamame.errors import UserError
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
-from yamame.presets import SIZES, apply_size
+from yamame.presets import SIZES, apply_size, replace_agent
 from yamame.recipe_loader import load_recipe, settings_from_flags, settings_from_overrides
 
 TMAZE = load_recipe("passive-tmaze")
@@ -26,7 +26,13 @@ PIXELS = spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 3), np.uint8), "cell"
 
 def parameters(size: str) -> int:
     config = apply_size(TMAZE.configure(TMAZE.environment), size)
-    agent: nn.Module = build_agent(config, PIXELS, spaces.Discrete(3), config.env.max_trial_steps, seed=0)
+    task = TaskSpec(
+        observation_space=PIXELS,
+        action_space=spaces.Discrete(3),
+        horizon=config.env.max_trial_steps,
+        action_mask_key="",
+    )
+    agent = build_model(config.algorithm, task, context_length=config.resolved_context_length, seed=0)
     return sum(parameter.numel() for parameter in agent.parameters())
 
 
@@ -72,7 +78,9 @@ def test_without_the_dial_the_recipe_decides() -> None:
 def test_flags_win_over_the_dial_and_variants_follow_it() -> None:
     flags = ["--agent.trajectory-encoder.num-layers", "5", "--agent.timestep-encoder.image.output-size", "9"]
     config = settings_from_flags(TMAZE, [], flags, size="base")
-    assert config.algorithm.agent.trajectory_encoder == TransformerConfig(d_model=256, d_ff=1024, num_layers=5, num_heads=8)
+    assert config.algorithm.agent.trajectory_encoder == TransformerConfig(
+        d_model=256, d_ff=1024, num_layers=5, num_heads=8
+    )
     assert config.algorithm.agent.timestep_encoder.image.output_size == 9
     assert config.algorithm.agent.timestep_encoder.tokens.output_size == SIZES["base"].leaf_width
     overrides = {"agent.trajectory_encoder.num_layers": 5, "agent.timestep_encoder.image.output_size": 9}

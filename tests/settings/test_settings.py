@@ -63,7 +63,9 @@ def test_variants() -> None:
     assert all(config != base for config in changed.values())
     assert isinstance(changed["no-memory"].agent.trajectory_encoder, FeedForwardConfig)
     assert isinstance(changed["gru"].agent.trajectory_encoder, GRUConfig)
-    assert changed["no-memory"].agent.trajectory_encoder.state_size == base.algorithm.agent.trajectory_encoder.state_size
+    assert (
+        changed["no-memory"].agent.trajectory_encoder.state_size == base.algorithm.agent.trajectory_encoder.state_size
+    )
     naive = changed["naive"].agent.trajectory_encoder
     assert isinstance(naive, TransformerConfig)
     assert not (naive.sigma_reparam or naive.normformer or naive.head_scaling)

@@ -13,9 +13,9 @@ import pytest
 from fleet_config import fleet_config
 from processes import are_gone, is_gone
 from troubled import Troubled
-from yamame.build_agent import build_agent
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.base import build_model
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
@@ -73,7 +73,9 @@ def begin(joined: RayConnection) -> Iterator[Callable[..., RayCollector]]:
 
 def agent_of(config: RunConfig) -> Agent:
     trials = config.env.build(1, 0)
-    return build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
+    return build_model(
+        config.algorithm, config.env.task_spec(trials), context_length=config.resolved_context_length, seed=0
+    )
 
 
 def config_with(**changes: Any) -> RunConfig:

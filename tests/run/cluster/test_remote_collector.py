@@ -7,10 +7,11 @@ import pytest
 import torch
 from fleet_config import fleet_config
 from troubled import Troubled
-from yamame.build_agent import build_agent
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.base import build_model
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import EpsilonGreedy, Explorer
 from yamame.config import RunConfig
@@ -30,11 +31,13 @@ def config() -> RunConfig:
 
 def agent_of(config: RunConfig, seed: int) -> Agent:
     trials = config.env.build(1, 0)
-    return build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=seed)
+    return build_model(
+        config.algorithm, config.env.task_spec(trials), context_length=config.resolved_context_length, seed=seed
+    )
 
 
 def weights(agent: Agent, version: int) -> PolicyWeights:
-    return PolicyWeights(name=f"of {version}", version=version, tensors=actor_state(agent))
+    return PolicyWeights(name=f"of {version}", version=version, tensors=actor_state(AMAGOConfig(), agent))
 
 
 def order(vector_steps: int, *, env_steps: int = 0, seconds: float = 60.0) -> CollectRequest:
@@ -162,23 +165,23 @@ def test_faults_come_with_the_harvest_in_which_they_happened(config: RunConfig) 
 
 def test_acting_needs_a_part_of_the_weights(config: RunConfig) -> None:
     one, other = agent_of(config, seed=3), agent_of(config, seed=4)
-    tensors = actor_state(one)
+    tensors = actor_state(AMAGOConfig(), one)
     assert {name.split(".")[0] for name in tensors} == {"timestep_encoder", "trajectory_encoder", "actor"}
     critic_before = other.critic.state_dict()
-    load_actor_state(other, tensors)
-    assert all(np.array_equal(value, tensors[name]) for name, value in actor_state(other).items())
+    load_actor_state(AMAGOConfig(), other, tensors)
+    assert all(np.array_equal(value, tensors[name]) for name, value in actor_state(AMAGOConfig(), other).items())
     assert all(torch.equal(value, critic_before[name]) for name, value in other.critic.state_dict().items())
     tensors[min(tensors)][...] = 17.0
-    assert not np.array_equal(actor_state(one)[min(tensors)], tensors[min(tensors)])
+    assert not np.array_equal(actor_state(AMAGOConfig(), one)[min(tensors)], tensors[min(tensors)])
 
 
 def test_weights_of_another_network_are_refused(config: RunConfig) -> None:
     agent = agent_of(config, seed=3)
-    tensors = actor_state(agent)
+    tensors = actor_state(AMAGOConfig(), agent)
     first = min(tensors)
     with pytest.raises(ValueError, match=first):
-        load_actor_state(agent, {name: value for name, value in tensors.items() if name != first})
+        load_actor_state(AMAGOConfig(), agent, {name: value for name, value in tensors.items() if name != first})
     with pytest.raises(ValueError, match="unknown"):
-        load_actor_state(agent, {**tensors, "unknown": np.zeros(1)})
+        load_actor_state(AMAGOConfig(), agent, {**tensors, "unknown": np.zeros(1)})
     with pytest.raises(ValueError, match="size mismatch"):
-        load_actor_state(agent, {**tensors, first: np.zeros((99, 99), np.float32)})
+        load_actor_state(AMAGOConfig(), agent, {**tensors, first: np.zeros((99, 99), np.float32)})

@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from fleet_config import fleet_config
-from yamame.build_agent import build_agent
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.base import build_model
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.collector import RayCollector
@@ -101,7 +101,9 @@ def config() -> RunConfig:
 @pytest.fixture(scope="module")
 def agent(config: RunConfig) -> Agent:
     trials = config.env.build(1, 0)
-    return build_agent(config, trials.observation_space, trials.action_space, trials.horizon, seed=0)
+    return build_model(
+        config.algorithm, config.env.task_spec(trials), context_length=config.resolved_context_length, seed=0
+    )
 
 
 def begun(config: RunConfig, agent: Agent) -> tuple[RayCollector, ScriptedFleet]:
