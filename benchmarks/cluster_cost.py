@@ -40,7 +40,7 @@ from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.worker import actor_state, load_actor_state
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.presets import small_agent
-from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools.bench.measure import describe_machine, format_machine
 from yamame.tools.bench.options import SIZES
 
@@ -188,7 +188,7 @@ def look(actor: Any, waited_for: int, repeats: int) -> Figure:
 
 def of_recipe(name: str, flags: Sequence[str], repeats: int) -> dict[str, Any]:
     """What one core makes of a recipe: a vector step of `NUM_ENVS` environments, and an update."""
-    config = replace(settings_from_flags(load_recipe(name), [], flags), num_envs=NUM_ENVS)
+    config = replace(config_from_flags(load_recipe(name), [], flags), num_envs=NUM_ENVS)
     with tempfile.TemporaryDirectory() as folder, closing(build_components(config, Path(folder), restarts=0)) as parts:
         steps, trajectories = [], list[Trajectory]()
         while len(trajectories) < NUM_ENVS:

@@ -37,7 +37,7 @@ from yamame.data.batch import Batch
 from yamame.data.database import TABLES, Database, Tables
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
-from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.recipes import load_recipe, config_from_overrides
 from yamame.runs import RunMetadata, resume, start
 
 SECONDS_A_LINE, SAMPLES_A_LINE = 10.0, 5
@@ -101,7 +101,7 @@ def config() -> RunConfig:
         "checkpoint.keep_latest_k": 2,
     }
     env = EnvFnConfig(env_fn=Unreliable, horizon=5, num_workers=2, step_timeout_seconds=20.0)
-    return replace(settings_from_overrides(load_recipe("passive-tmaze"), [], small), env=env)
+    return replace(config_from_overrides(load_recipe("passive-tmaze"), [], small), env=env)
 
 
 def train(directory: Path, ended: Path) -> None:

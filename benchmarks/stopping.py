@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from yamame.checkpoint import load_latest_checkpoint
-from yamame.recipe_loader import recipe_names
+from yamame.recipes import recipe_names
 
 NEED_SETTINGS = {
     "gymnasium": ("--env.id", "CartPole-v1", "--env.horizon", "500"),

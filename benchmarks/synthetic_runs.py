@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from yamame.config_io import to_json
-from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe
 
 RECIPES = ("dark-key-to-door", "passive-tmaze", "maze-runner", "package-delivery", "half-cheetah-velocity")
 SEEDS = 4
@@ -28,7 +28,7 @@ def make_runs(folder: Path, *, runs: int, lines: int) -> None:
             "agent.trajectory_encoder.d_model": width,
             "checkpoint.interval_seconds": 60.0 + repeat,
         }
-        config = to_json(settings_from_overrides(load_recipe(recipe), [], overrides))
+        config = to_json(config_from_overrides(load_recipe(recipe), [], overrides))
         _write(run / "config.json", config)
         _write(run / "metadata.json", {"recipe": recipe, "expected": ""})
         rng = np.random.default_rng(number)

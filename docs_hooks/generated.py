@@ -11,7 +11,7 @@ from typing import Any
 
 from yamame.cli import _parser, main
 from yamame.metrics import get_metric
-from yamame.recipe_loader import load_recipe, recipe_names
+from yamame.recipes import load_recipe, recipe_names
 from yamame.tools.bench.command import BENCHES
 
 EXAMPLE = "passive-tmaze"
@@ -45,7 +45,7 @@ def recipes() -> Iterator[str]:
     """A table of all recipes, and each one's docstring."""
     yield from ("| recipe | task |", "|---|---|")
     for name in recipe_names():
-        yield f"| [`{name}`](#{name}) | {load_recipe(name).about['summary']} |"
+        yield f"| [`{name}`](#{name}) | {load_recipe(name).metadata['summary']} |"
     for name in recipe_names():
         yield from ("", f"## {name}", "")
         yield from recipe(name)
@@ -53,10 +53,10 @@ def recipes() -> Iterator[str]:
 
 def recipe(name: str) -> Iterator[str]:
     """One recipe's docstring: the lines that begin with a known word as a list, all others as they are."""
-    module = inspect.getmodule(load_recipe(name).configure)
+    module = inspect.getmodule(load_recipe(name).make_config)
     assert module is not None
     lines = inspect.cleandoc(module.__doc__ or "").splitlines()
-    about = load_recipe(name).about
+    about = load_recipe(name).metadata
     yield from (f"**{about['summary']}**", "", "```sh", about["command"], "```", "")
     for word in ("cost", "expected"):
         yield f"* {word.capitalize()}: {about.get(word, 'not known')}"

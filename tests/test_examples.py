@@ -14,7 +14,7 @@ from documents import ROOT, SMALL_RUN, blocks
 import yamame
 from yamame import api, cli
 from yamame.flags import parse_flags
-from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools import figure as figures
 from yamame.tools.bench.command import parse_benchmark
 from yamame.tools.figure import load_figure
@@ -72,7 +72,7 @@ def test_python_in_documents_runs(document: str) -> None:
 def test_commands_in_documents_can_be_read(line: str) -> None:
     options, rest = cli._parser().parse_known_args(shlex.split(line, comments=True)[1:])
     if options.command is cli._train:
-        settings_from_flags(load_recipe(options.recipe), options.variant, rest)
+        config_from_flags(load_recipe(options.recipe), options.variant, rest)
     elif options.command is cli._bench:
         parse_benchmark(options.what, rest)
     elif options.command is figures._figure:

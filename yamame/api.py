@@ -12,15 +12,16 @@ from gymnasium.vector import VectorEnv
 
 from yamame import runs as session
 from yamame.config import RunConfig
+from yamame.config_io import apply_overrides
 from yamame.data.actions import policy_action_space, to_env_action, zero_action
 from yamame.data.spaces import flatten_observation, flatten_space, stored_shape
 from yamame.data.step import PolicyInput
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
-from yamame.flags import apply_overrides
+from yamame.config_io import apply_overrides
 from yamame.presets import apply_model, apply_size, apply_variants, default_config
-from yamame.recipe_loader import about_run, load_recipe, settings_from_overrides
+from yamame.recipes import make_metadata, load_recipe, config_from_overrides
 from yamame.runs import RunMetadata, RunResult
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
@@ -82,8 +83,8 @@ def train(
         recipe = load_recipe(recipe_or_env_fn)
         settings |= {} if horizon is None else {"env.horizon": horizon}
         settings |= {} if attempts == 1 else {"env.attempts": attempts}
-        config = settings_from_overrides(recipe, variants, settings, size=size, model=model)
-        about = about_run(recipe, config)
+        config = config_from_overrides(recipe, variants, settings, size=size, model=model)
+        about = make_metadata(recipe, config)
     else:
         env = _environment(recipe_or_env_fn, horizon, attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}

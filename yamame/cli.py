@@ -144,13 +144,13 @@ def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from yamame.recipe_loader import load_recipe, recipe_names
+    from yamame.recipes import load_recipe, recipe_names
 
     table = Table(show_lines=True)
     for heading in ("recipe", "task", "cost", "expected"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "recipe")
     for name in recipe_names():
-        about = load_recipe(name).about
+        about = load_recipe(name).metadata
         table.add_row(name, about["summary"], about.get("cost", ""), about.get("expected", ""))
     Console().print(table)
     return 0
@@ -162,20 +162,20 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("no recipe was named: yamame recipes lists them")
-    from yamame.recipe_loader import about_run, load_recipe, require_recipe_first, settings_from_flags
+    from yamame.recipes import make_metadata, load_recipe, check_argument_order, config_from_flags
     from yamame.runs import train
 
-    require_recipe_first(options.recipe, rest, "train")
+    check_argument_order(options.recipe, rest, "train")
     recipe = load_recipe(options.recipe)
     if options.help:
         options.parser.print_help()
         print()
     flags = [*rest, "--help"] if options.help else rest
-    config = settings_from_flags(recipe, options.variant, flags, size=options.size, model=options.model)
+    config = config_from_flags(recipe, options.variant, flags, size=options.size, model=options.model)
     size = [] if options.size is None else ["--size", options.size]
     model = [] if options.model is None else ["--model", options.model]
     variants = [word for variant in options.variant for word in ("--variant", variant)]
-    about = about_run(recipe, config, ["yamame", "train", recipe.name, *size, *model, *variants, *rest])
+    about = make_metadata(recipe, config, ["yamame", "train", recipe.name, *size, *model, *variants, *rest])
     _show_run(train(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
     return 0
 

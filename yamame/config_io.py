@@ -1,207 +1,439 @@
-"""Config dataclasses as JSON and back, exactly; reading one runs nothing but the constructors of config classes.
+"""Config dataclasses to and from JSON, type checks that name the field, overrides by path, and differences.
 
-Every dataclass is stored with its class, `{"type": "package.module:Class", field: value, ...}`, and a function with its
-name, `{"callable": "package.module:name"}`. Reading imports the modules that a file names, so it refuses Python's own,
-and takes from them only a dataclass that the field's type allows, or a function that was defined there.
+A dataclass is stored with its class, `{"type": "package.module:Class", field: value, ...}`, a function as
+`{"callable": "package.module:name"}`. No module is imported on a file's word: a class is a frozen dataclass of this
+package or belongs to a module that the caller has named (`caller_modules`), a function belongs to such a module.
 """
 
+import dataclasses
 import importlib
 import json
 import math
+import re
 import sys
-from collections.abc import Mapping
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from difflib import SequenceMatcher
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar
+from types import ModuleType, NoneType
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from yamame.errors import UserError
-from yamame.typed_fields import MisfitError, conform, field_types, is_callable_type, is_config, is_of_class
+from yamame.errors import ConfigFieldError, UserError
 
 C = TypeVar("C")
 
-MOVED = {
-    "yamame.nets.timestep.vector:VectorEncoderConfig": ("yamame.nets.timestep.encoder:TimestepEncoderConfig"),
-}
-"""What files of older versions call a class -> its name today."""
+_caller_modules: ContextVar[Mapping[str, ModuleType]] = ContextVar("caller_modules")
+_SCALARS: Mapping[Any, Any] = {bool: bool, int: Integral, float: Real, str: str, Path: (str, Path)}
+"""Type of a field -> what it is converted from."""
+
+
+class FieldPathError(UserError):
+    """A field of a nested config cannot have a value. The message is `path` followed by `problem`."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}{problem}".removeprefix(": "))
+        self.path, self.problem = path, problem
+
+
+class TypeMismatchError(Exception):
+    """A value does not fit a type."""
+
+
+class MissingFunction:
+    """Placeholder for a function that a file names and that is not available. Calling it raises `UserError`.
+
+    A run can be read with it. Writing the config stores `described` again.
+    """
+
+    def __init__(self, described: Mapping[str, Any], name: str, why: str) -> None:
+        self.described, self.why = described, why
+        self.__name__ = name if re.fullmatch(r"[\w.<>]{1,100}", name) else "function"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise `UserError`."""
+        raise UserError(self.why)
+
+
+class Word(str):
+    """A word of the command line, which `coerce` reads as a number, a boolean, None or a choice."""
+
+    def read_as(self, kind: Any, choices: Sequence[Any]) -> Any:
+        """Convert to a type where possible. Raises ValueError for a number that is malformed."""
+        if kind in (int, float):
+            return kind(self)
+        known = {"True": True, "False": False, "None": None} if kind in (bool, NoneType) else {}
+        return {**known, **{str(choice): choice for choice in choices}}.get(self, str(self))
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def caller_modules(modules: Iterable[str | ModuleType]) -> Iterator[None]:
+    """Import modules, and let config files that are read inside this context name their classes and functions.
+
+    Raises `UserError` for a module that cannot be imported.
+    """
+    imported = [_import(module) if isinstance(module, str) else module for module in modules]
+    token = _caller_modules.set({**_caller_modules.get({}), **{module.__name__: module for module in imported}})
+    try:
+        yield
+    finally:
+        _caller_modules.reset(token)
 
 
 def to_json(config: Any) -> dict[str, Any]:
-    """A config and all configs inside it as plain JSON, from which `from_json` makes an equal one.
+    """Convert a config to plain JSON from which `from_json` makes an equal one.
 
-    A function that no import would find (a lambda, a local function) is stored as null with an explanation, and comes
-    back as a function that raises it. Fields of type Any hold what JSON knows, and sequences in them are tuples.
-    Raises `UserError` for a config class that no import would find, TypeError for values that no file can hold.
+    A function that cannot be imported by name (a lambda or a local function) is stored as null with an explanation.
+    Raises `UserError` for a config class that cannot be imported by name, TypeError for values that JSON lacks.
     """
-    return _dataclass_to_json(config, type(config).__name__)
+    described: dict[str, Any] = _to_tree(config, type(config).__name__, as_json=True)
+    return described
 
 
 def from_json(config_class: type[C], described: Mapping[str, Any]) -> C:
-    """The config that `to_json` described; `config_class` itself or a subclass of it.
+    """Build the config that `to_json` described: an instance of `config_class` or of a subclass.
 
-    Fields that the file lacks take their defaults; a function that cannot be found again raises `UserError` when it
-    is called. Raises `UserError` for unknown fields, values of a wrong type and classes that the field does not take.
+    Missing fields take their defaults, functions that are not available become a `MissingFunction`. Raises
+    `UserError` with the path of the field for unknown fields, wrong types and classes that are not allowed.
     """
-    try:
-        config: C = _from_json(described, config_class, "config")
-    except MisfitError as misfit:
-        raise UserError(f"config: {misfit}") from misfit
-    return config
+    return _coerce_field(described, config_class, "config")
 
 
-class _NotFoundError(UserError):
-    """What a file names is not there to import."""
+def parse_json(text: str) -> Any:
+    """Parse JSON as `json.loads` does. Raises ValueError also where an object has a key twice."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("an object has a key twice")
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=unique)
 
 
-def _dataclass_to_json(config: Any, path: str) -> dict[str, Any]:
-    name = _name_of(type(config))
-    if name is None:
-        raise UserError(f"{path}: config class {type(config).__qualname__} is local: define it at the top of a module")
-    hints = field_types(type(config))
-    return {"type": name} | {field: _to_json(getattr(config, field), f"{path}.{field}") for field in hints}
-
-
-def _to_json(value: Any, path: str) -> Any:
-    if is_config(value):
-        return _dataclass_to_json(value, path)
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Path):
+def _leaf_to_json(value: Any, path: str) -> Any:
+    if isinstance(value, Path) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
-    if isinstance(value, list | tuple):
-        return [_to_json(part, f"{path}.{index}") for index, part in enumerate(value)]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _to_json(part, f"{path}.{key}") for key, part in value.items()}
-    if callable(value):
-        return _callable_to_json(value)
-    raise TypeError(f"{path}: {type(value).__name__} cannot be stored in a config file")
-
-
-def _callable_to_json(function: Any) -> dict[str, Any]:
-    name = _name_of(function)
-    if name is not None:
-        return {"callable": name}
-    shown = getattr(function, "__qualname__", type(function).__name__)
-    why = f"{shown} could not be stored with the run: define it at the top of a module"
-    return {"callable": None, "name": shown, "why": why}
-
-
-def _from_json(value: Any, annotation: Any, path: str) -> Any:
-    """The reader of `conform`: what stands in a file for a function or for an instance of a config class."""
-    if not isinstance(value, Mapping):
+    if value is None or isinstance(value, bool | int | float | str):
         return value
-    if is_callable_type(annotation):
-        return _function_from_json(value, path)
-    name = value.get("type")
-    config_class = _resolve(MOVED.get(name, name) if isinstance(name, str) else name, path)
-    if not isinstance(config_class, type) or not hasattr(config_class, "__dataclass_fields__"):
-        raise UserError(f"{path}: {value.get('type')} is not a config class")
-    if not is_of_class(config_class, annotation):
-        raise MisfitError(f"{path}: {value['type']} is not a {annotation.__name__}")
-    return _build(config_class, {name: part for name, part in value.items() if name != "type"}, path)
+    if isinstance(value, MissingFunction):
+        return value.described
+    if not callable(value):
+        raise TypeError(f"{path}: {type(value).__name__} cannot be stored in a config file")
+    name, shown = _import_name(value), getattr(value, "__qualname__", type(value).__name__)
+    why = f"{shown} was not stored with the run: define it at the top of a module"
+    return {"callable": name} if name else {"callable": None, "name": shown, "why": why}
 
 
-def _build(config_class: type[Any], described: Mapping[str, Any], path: str) -> Any:
-    hints = field_types(config_class)
-    unknown = sorted(set(described) - set(hints))
-    if unknown:
-        raise UserError(
-            f"{path}: {config_class.__name__} has no field {', '.join(map(repr, unknown))}: "
-            "was it written by another version of the library?"
-        )
-    fields = {name: _field(part, hints[name], f"{path}.{name}") for name, part in described.items()}
-    try:
-        return config_class(**fields)
-    except (TypeError, ValueError) as problem:
-        raise UserError(f"{path}: {config_class.__name__} cannot be made: {problem}") from problem
+def _class_to_json(config_class: type[Any], path: str) -> str:
+    name = _import_name(config_class)
+    if name is None:
+        raise UserError(f"{path}: config class {config_class.__qualname__} is local: move it to the top of a module")
+    return name
 
 
-def _field(value: Any, annotation: Any, path: str) -> Any:
-    try:
-        return conform(value, annotation, lambda part, option: _from_json(part, option, path))
-    except MisfitError as misfit:
-        raise UserError(f"{path}: {misfit}") from misfit
+def _import_name(value: Any) -> str | None:
+    """Return `module:qualname` if an import finds exactly this class or function there."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    found = _nested_attribute(sys.modules.get(module), name) if module and name else None
+    return f"{module}:{name}" if found is not None and found is value else None
 
 
-def _name_of(named: Any) -> str | None:
-    """`module:qualname` if an import finds this very class or function under it."""
-    module, name = getattr(named, "__module__", None), getattr(named, "__qualname__", None)
-    if not module or not name or _attribute(sys.modules.get(module), name) is not named:
-        return None
-    return f"{module}:{name}"
-
-
-def _function_from_json(described: Mapping[str, Any], path: str) -> Any:
+def _load_function(described: Mapping[str, Any], path: str) -> Any:
     name = described.get("callable")
     if name is None:
-        return _missing_function(str(described.get("name")), f"{path}: {described.get('why')}")
+        return MissingFunction(described, str(described.get("name")), f"{path}: {described.get('why')}")
     try:
-        found = _resolve(name, path)
-    except _NotFoundError as problem:
-        return _missing_function(name.rpartition(":")[2], str(problem))
-    if not callable(found) or _name_of(found) != name:
-        raise UserError(f"{path}: {name} is not a function or class defined in that module")
-    return found
+        require_caller_module(str(name).partition(":")[0], path)
+        return _load(name, path)
+    except UserError as problem:
+        return MissingFunction(described, str(name).rpartition(":")[2], str(problem))
 
 
-def _missing_function(name: str, why: str) -> Any:
-    """Stands for a function that is not to be had: a run can be read without it, but not continued."""
-
-    def missing(*_: Any, **__: Any) -> Any:
-        raise UserError(why)
-
-    missing.__name__ = missing.__qualname__ = name
-    return missing
-
-
-def _resolve(name: Any, path: str) -> Any:
+def _load(name: Any, path: str) -> Any:
+    """Return what an allowed module defines under `module:qualname`."""
     module, _, attribute = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if not attribute or not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
-        raise UserError(f"{path}: {name!r} is not of the form module:Name")
-    if module.split(".")[0] in {*sys.stdlib_module_names, "builtins"} - {"__main__"}:
-        raise UserError(f"{path}: {name} is part of Python itself, which no config needs: the file has been altered")
-    try:
-        found = _attribute(importlib.import_module(module), attribute)
-    except Exception as problem:  # whatever a user's own module may raise
-        raise _NotFoundError(
-            f"{path}: cannot import {name} ({problem}): put its folder on PYTHONPATH or install it"
-        ) from problem
-    if found is None:
-        raise _NotFoundError(f"{path}: module {module} has no {attribute}: was it renamed?")
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module) or not attribute:
+        raise FieldPathError(path, f": expected module:Name, got {_shorten(name)}")
+    if not re.fullmatch(r"yamame(\.[a-z]\w*)+", module):  # private modules such as __main__ are excluded
+        require_caller_module(module, path)
+    found = _nested_attribute(_caller_modules.get({}).get(module) or _import(module), attribute)
+    if not callable(found) or (found.__module__, found.__qualname__) != (module, attribute):
+        raise FieldPathError(path, f": module {module} defines no {attribute}: was it renamed?")
     return found
 
 
-def _attribute(module: Any, qualified_name: str) -> Any:
-    found = module
+def require_caller_module(module: str, path: str) -> None:
+    """Raise `UserError` for a module that the caller has not named."""
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise FieldPathError(path, f": module {module} is part of Python, which no config needs: the file was altered")
+    if module not in _caller_modules.get({}):
+        how = f"add --import {module} (in Python: modules=[{module!r}])" if len(module) < 80 else "name it"
+        raise FieldPathError(path, f": module {_shorten(module)} is not part of yamame: if you trust its code, {how}")
+
+
+def _import(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as problem:  # a module can raise anything
+        raise UserError(f"cannot import {module} ({problem}): put its folder on PYTHONPATH or install it") from problem
+
+
+def _nested_attribute(found: Any, qualified_name: str) -> Any:
     for part in qualified_name.split("."):
         found = getattr(found, part, None)
     return found
 
 
-Differences = dict[str, tuple[Any, Any]]
-"""Path of a field -> its value here and there, as JSON has them; None where a config lacks the field."""
+# ---- Types -----------------------------------------------------------------------------------------------------------
 
 
-def settings_difference(found: Any, wanted: Any) -> str:
-    """The first field that differs, with both values, such as `num_envs 4, not 8`; empty where none does."""
-    for path, (one, other) in differences(found, wanted).items():
+def coerce(value: Any, annotation: Any, path: str) -> Any:
+    """Convert the value of the field at `path` where that keeps its meaning: list to tuple, int to float, str to Path.
+
+    A mapping with the key `type` becomes a config of that class.
+
+    Raises:
+        TypeMismatchError: The value does not fit. True, "3" and 3.5 are not ints.
+        FieldPathError: A field of a config inside the value does not fit.
+    """
+    options = union_options(annotation)
+    if type(value) in options and not isinstance(value, list | tuple | dict):
+        return value
+    for option in options:
+        try:
+            return _coerce_to(value, option, path)
+        except (TypeMismatchError, ValueError, OverflowError):
+            continue
+    raise TypeMismatchError(f"expected {describe_type(annotation)}, got {_shorten(value)}")
+
+
+def _coerce_to(value: Any, annotation: Any, path: str) -> Any:
+    kind, members = get_origin(annotation) or annotation, get_args(annotation)
+    if isinstance(value, Word):
+        value = value.read_as(kind, members if kind is Literal else ())
+    if kind is Any and isinstance(value, list | tuple | dict):
+        kind = dict if isinstance(value, dict) else tuple
+    if kind in (tuple, list, Sequence) and isinstance(value, tuple | list):
+        if kind is not tuple or not members or members[-1] is Ellipsis:
+            members = (*members, Any)[:1] * len(value)
+        pairs = enumerate(zip(value, members, strict=True))
+        parts = [coerce(part, member, f"{path}.{index}") for index, (part, member) in pairs]
+        return parts if kind is list else tuple(parts)
+    if kind in (dict, Mapping) and isinstance(value, Mapping):
+        return {coerce(key, str, path): coerce(part, (*members, Any, Any)[1], path) for key, part in value.items()}
+    if isinstance(value, Mapping):
+        value = _build(value, annotation, path) if "type" in value else _load_function(value, path)
+    if kind is float and value in ("inf", "-inf", "nan"):
+        return float(value)
+    if kind is Any:
+        fits = True
+    elif kind is Literal:
+        fits = any(type(value) is type(choice) and value == choice for choice in members)
+    elif kind in _SCALARS:
+        fits = isinstance(value, _SCALARS[kind]) and isinstance(value, bool) is (kind is bool)
+    else:
+        fits = callable(value) if _holds_function(annotation) else _is_of_class(type(value), kind)
+    if not fits:
+        raise TypeMismatchError
+    return kind(value) if kind in _SCALARS else value
+
+
+def _coerce_field(value: Any, annotation: Any, path: str) -> Any:
+    try:
+        return coerce(value, annotation, path)
+    except TypeMismatchError as mismatch:
+        raise FieldPathError(path, f": {mismatch}") from mismatch
+
+
+def _build(described: Mapping[str, Any], annotation: Any, path: str) -> Any:
+    """Build a config from a mapping with its class under `type`: a name in files, otherwise the class itself."""
+    config_class = described["type"]
+    if not isinstance(config_class, type):
+        config_class = _load(config_class, path)
+        parameters = getattr(config_class, "__dataclass_params__", None)
+        if not (isinstance(config_class, type) and parameters and parameters.frozen):
+            raise FieldPathError(path, f": {described['type']} is not a config class (a frozen dataclass)")
+    if not _is_of_class(config_class, annotation) and not _holds_function(annotation):
+        raise TypeMismatchError
+    annotations, fields = field_types(config_class), {}
+    for name in [name for name in described if name != "type"]:
+        if name not in annotations:
+            problem = f"{config_class.__name__} has no field {_shorten(name)}: was it written by another version?"
+            raise FieldPathError(path, f": {problem}")
+        fields[name] = _coerce_field(described[name], annotations[name], f"{path}.{name}".lstrip("."))
+    try:
+        config = config_class(**fields)
+    except ConfigFieldError as error:
+        raise FieldPathError(f"{path}.{error.field}".lstrip("."), f" {error.problem}") from error
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise FieldPathError(path, f": {error}") from error
+    if isinstance(described["type"], str):
+        for module in getattr(config, "imported_modules", ()):
+            require_caller_module(module, path)
+    return config
+
+
+def _is_of_class(candidate: type[Any], annotation: Any) -> bool:
+    """Whether instances of `candidate` fit a field of class `annotation`. For a Protocol, compare its members."""
+    if getattr(annotation, "_is_protocol", False):
+        members = {name for name in (*vars(annotation), *annotation.__annotations__) if not name.startswith("_")}
+        return annotation in candidate.__mro__ or all(hasattr(candidate, name) for name in members)
+    return isinstance(annotation, type) and issubclass(candidate, annotation)
+
+
+def _holds_function(annotation: Any) -> bool:
+    return Callable in (annotation, get_origin(annotation))
+
+
+def is_config(value: Any) -> bool:
+    """Whether a value is a dataclass instance."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def field_types(config_class: type[Any]) -> Mapping[str, Any]:
+    """Name -> type of the fields that the constructor takes."""
+    hints = get_type_hints(config_class)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config_class) if field.init}
+
+
+def union_options(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union, None first. Any other type is its own only member."""
+    options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return tuple(sorted(options, key=lambda option: option is not NoneType))
+
+
+def describe_type(annotation: Any) -> str:
+    """Return a type as messages show it: `int | None`, `tuple[float, ...]`, `one of 'a', 'b'`."""
+    if get_origin(annotation) is Literal:
+        return f"one of {', '.join(map(repr, get_args(annotation)))}"
+    if any(map(_holds_function, union_options(annotation))):
+        return "a function"
+    return annotation.__name__ if isinstance(annotation, type) else re.sub(r"\w+\.|<|>", "", str(annotation))
+
+
+def _shorten(value: Any) -> str:
+    value = value.get("type", value) if isinstance(value, Mapping) else value
+    text = value.__name__ if isinstance(value, type) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# ---- Fields by path --------------------------------------------------------------------------------------------------
+
+
+class Field(NamedTuple):
+    """A field of a nested config, such as `env.horizon` or `losses.0.weight`."""
+
+    path: str
+    annotation: Any
+    value: Any
+
+
+def iter_fields(config: Any, path: str = "") -> Iterator[Field]:
+    """Iterate over the leaves of a nested config, in order of declaration."""
+    if is_config(config):
+        parts = [(name, hint, getattr(config, name)) for name, hint in field_types(type(config)).items()]
+    else:
+        parts = [(key, type(part), part) for key, part in _items(config)]
+    for name, annotation, value in parts:
+        field = Field(f"{path}.{name}".lstrip("."), annotation, value)
+        has_parts = is_config(value) or any(_items(value))
+        yield from iter_fields(value, field.path) if has_parts else (field,)
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the entries of a mapping, or index and member of a sequence of configs."""
+    if isinstance(value, Mapping):
+        return value.items()
+    return list(enumerate(value)) if isinstance(value, tuple | list) and all(map(is_config, value)) else ()
+
+
+def apply_overrides(config: C, overrides: Mapping[str, Any]) -> C:
+    """Return `config` with other values: `{"env.horizon": 60, "agent": {"width": 64}, "losses.0.weight": 0.5}`.
+
+    A nested mapping changes the fields that it names; any other value replaces the whole field. Values are coerced to
+    the type of the field (list to tuple, int to float). Fields of one config are changed together.
+
+    Raises:
+        UserError: A field is unknown (the message names the nearest one) or a value does not fit.
+    """
+    tree = _to_tree(config)
+    for name, value in overrides.items():
+        _assign(tree, name, value, config)
+    return _coerce_field(tree, type(config), "")
+
+
+def _to_tree(value: Any, path: str = "", *, as_json: bool = False) -> Any:
+    """Convert configs to mappings with their class under `type`, and tuples to lists."""
+    if is_config(value):
+        config_class = _class_to_json(type(value), path) if as_json else type(value)
+        fields = {name: getattr(value, name) for name in field_types(type(value))}
+        return {"type": config_class, **_to_tree(fields, path, as_json=as_json)}
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _to_tree(part, f"{path}.{key}", as_json=as_json) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_tree(part, f"{path}.{index}", as_json=as_json) for index, part in enumerate(value)]
+    return _leaf_to_json(value, path) if as_json else value
+
+
+def _assign(tree: Any, path: str, value: Any, config: Any, prefix: str = "") -> None:
+    """Change a value in the tree of `config`."""
+    name, _, rest = path.replace("-", "_").partition(".")
+    key: Any = int(name) if isinstance(tree, list) and name.isdecimal() else name
+    known = range(len(tree)) if isinstance(tree, list) else tree if isinstance(tree, dict) else ()
+    if key not in known or key == "type":
+        guess = closest_match(prefix + path, [field.path for field in iter_fields(config)])
+        hint = f"did you mean {guess!r}?" if guess else "see --help for all of them"
+        raise UserError(f"no field {prefix + path!r}: {hint}")
+    if rest:
+        _assign(tree[key], rest, value, config, f"{prefix}{name}.")
+    elif isinstance(value, Mapping) and isinstance(tree[key], dict) and "type" in tree[key]:
+        for part in value:
+            _assign(tree[key], part, value[part], config, f"{prefix}{name}.")
+    else:
+        tree[key] = _to_tree(value)
+
+
+def closest_match(name: str, known: Iterable[str]) -> str:
+    """Return the known dotted name most similar to `name`, its last part above all. Empty if none is similar."""
+
+    def similarity(other: str) -> float:
+        parts = zip(other.rpartition("."), name.rpartition("."), (0.3, 0.0, 0.7), strict=True)
+        likeness = sum(weight * SequenceMatcher(None, one, two).ratio() for one, two, weight in parts)
+        return 1.0 if other.startswith(f"{name}.") else likeness
+
+    return max((other for other in known if similarity(other) >= 0.6), key=similarity, default="")
+
+
+# ---- Differences -----------------------------------------------------------------------------------------------------
+
+
+def first_difference(found: Any, expected: Any) -> str:
+    """Return the first field that differs, with both values, such as `num_envs 4, not 8`. Empty if none differs."""
+    for path, (one, other) in diff_configs(found, expected).items():
         return f"{path} {json.dumps(one)}, not {json.dumps(other)}"
     return ""
 
 
-def differences(one: Any, other: Any) -> Differences:
-    """All fields of two configs that differ."""
-    here, there = settings_of(one), settings_of(other)
-    pairs = {path: (here.get(path), there.get(path)) for path in {**here, **there}}
+def diff_configs(one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
+    """Return path -> both values, in JSON form, of all fields that differ. None where a config lacks the field."""
+    first, second = flatten_config(one), flatten_config(other)
+    pairs = {path: (first.get(path), second.get(path)) for path in {**first, **second}}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def settings_of(config: Any) -> dict[str, Any]:
-    """Path -> value of all fields of a config, as JSON has them; the classes of its parts are fields called `type`."""
-    return dict(_leaves(to_json(config)))
+def flatten_config(config: Any) -> dict[str, Any]:
+    """Return path -> value in JSON form for all fields. The class of a nested config is a field called `type`."""
 
+    def flatten(described: object, path: str) -> Iterator[tuple[str, object]]:
+        if not isinstance(described, dict):
+            yield path, described
+            return
+        for name, part in described.items():
+            yield from flatten(part, f"{path}.{name}".lstrip("."))
 
-def _leaves(described: object, path: str = "") -> list[tuple[str, object]]:
-    if not isinstance(described, dict):
-        return [(path, described)]
-    return [leaf for name, part in described.items() for leaf in _leaves(part, f"{path}.{name}".lstrip("."))]
+    return dict(flatten(to_json(config), ""))

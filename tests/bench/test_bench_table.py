@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from yamame.flags import parse_flags
-from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools.bench.collector import CollectorBench
 from yamame.tools.bench.learner import LearnerBench
 from yamame.tools.bench.measure import format_machine
@@ -56,7 +56,7 @@ def test_rows_have_names_of_their_own_and_flags_that_are_taken(table: ModuleType
                 parse_flags(LearnerBench(), spell_out_switches(flags[1:]), "")
             elif flags[0] == "train":
                 of_recipe = flags[2 : flags.index("--quiet")]
-                settings_from_flags(load_recipe(flags[1]), [], of_recipe)
+                config_from_flags(load_recipe(flags[1]), [], of_recipe)
             elif flags[1] in defaults:
                 parse_flags(defaults[flags[1]], spell_out_switches(flags[2:]), "")
             else:

@@ -16,7 +16,7 @@ from yamame.envs.config import EnvConfig
 from yamame.envs.registration import register_environments
 from yamame.envs.vector.action_masks import strip_action_mask
 from yamame.errors import UserError
-from yamame.recipe_loader import load_recipe, recipe_names
+from yamame.recipes import load_recipe, recipe_names
 
 pytestmark = [
     pytest.mark.slow,  # simulators take their time to be built
@@ -31,7 +31,7 @@ def tasks() -> list[Any]:
     """The default task of each recipe, and what it is evaluated on where that is another."""
     found = {}
     for name in recipe_names():
-        task = load_recipe(name).environment
+        task = load_recipe(name).env
         found |= {task: name} if task.eval_config() == task else {task: name, task.eval_config(): f"{name}-eval"}
     return [pytest.param(task, id=name) for task, name in found.items()]
 

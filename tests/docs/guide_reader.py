@@ -12,10 +12,10 @@ import pytest
 from documents import ROOT, SMALL_RUN, Block, all_blocks
 
 import yamame
-from yamame import api, cli, recipe_loader
+from yamame import api, cli, recipes
 from yamame import runs as session
 from yamame.config import RunConfig
-from yamame.flags import apply_overrides
+from yamame.config_io import apply_overrides
 from yamame.tools.bench import command as bench_command
 
 DOCS = ROOT / "docs"
@@ -71,7 +71,7 @@ def small_runs() -> Iterator[None]:
         patch.setattr(yamame, "train", _train_briefly)
         patch.setattr(session, "start", _start_briefly(session.start))
         patch.setattr(session, "go_on", _go_on_briefly(session.go_on))
-        patch.setattr(recipe_loader, "settings_from_flags", _shrink_settings(recipe_loader.settings_from_flags))
+        patch.setattr(recipe_loader, "config_from_flags", _shrink_settings(recipes.config_from_flags))
         patch.setattr(bench_command, "parse_benchmark", _measure_briefly(bench_command.parse_benchmark))
         patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         yield
@@ -107,8 +107,8 @@ def _go_on_briefly(go_on: Any) -> Any:
     return briefly
 
 
-def _shrink_settings(settings_from_flags: Any) -> Any:
-    return lambda *args, **options: shrunk(settings_from_flags(*args, **options))
+def _shrink_settings(config_from_flags: Any) -> Any:
+    return lambda *args, **options: shrunk(config_from_flags(*args, **options))
 
 
 def _measure_briefly(parse: Any) -> Any:

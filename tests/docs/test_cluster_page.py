@@ -9,7 +9,7 @@ from documents import all_blocks
 from guide_reader import DOCS
 
 from yamame.distributed.sharding import resolve_parallelism, shard_config
-from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.recipes import load_recipe, config_from_flags
 
 PAGE = DOCS / "cluster.md"
 
@@ -39,7 +39,7 @@ def test_trainings_have_flags_that_are_taken_and_shares_that_come_out_even(comma
     if size:
         flags.remove("--size")
         flags.remove(size)
-    config = resolve_parallelism(settings_from_flags(load_recipe(recipe), [], flags))
+    config = resolve_parallelism(config_from_flags(load_recipe(recipe), [], flags))
     assert config.ray.num_collectors or config.num_learners > 1
     assert shard_config(config).num_envs * config.num_learners == config.num_envs
 

@@ -17,7 +17,7 @@ from guide_reader import DOCS, PAGES
 
 from yamame import cli
 from yamame.algorithms.amago.losses.td import TDLoss
-from yamame.recipe_loader import load_recipe, recipe_names
+from yamame.recipes import load_recipe, recipe_names
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 def test_the_recipes_page_is_made_of_the_recipes(site: Path) -> None:
     content = text(site / "recipes.html")
     for name in recipe_names():
-        about = load_recipe(name).about
+        about = load_recipe(name).metadata
         for said in (about["summary"], about["command"]):
             assert said in content.replace("&#39;", "'"), name
     assert "Source: paper section 4 and appendix C.2" in content

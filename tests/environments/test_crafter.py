@@ -19,7 +19,7 @@ from yamame.envs.crafter.goals import GOALS, achievement_goal, goal_text, travel
 from yamame.envs.crafter.instructions import TechTreeInstructionSampler
 from yamame.envs.rendering import render_frame
 from yamame.errors import ConfigFieldError, UserError
-from yamame.recipe_loader import load_recipe
+from yamame.recipes import load_recipe
 
 NOOP, LEFT, RIGHT, UP, DOWN, DO = range(6)
 PLACE_PLANT = ACTIONS.index("place_plant")
@@ -264,12 +264,12 @@ def test_without_the_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 
 def test_the_recipe_reads_textures_as_tokens() -> None:
     recipe = load_recipe("crafter")
-    config = recipe.configure(recipe.environment)
+    config = recipe.make_config(recipe.env)
     assert isinstance(config, RunConfig)
     assert config.algorithm.agent.timestep_encoder.encoder_overrides == ("textures=tokens",)
     assert (
-        recipe.configure(
-            replace(recipe.environment, observation_mode="pixels")
+        recipe.make_config(
+            replace(recipe.env, observation_mode="pixels")
         ).agent.timestep_encoder.encoder_overrides
         == ()
     )

@@ -10,7 +10,7 @@ from yamame.envs.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv, short
 from yamame.envs.rendering import AGENT, GOAL, WALL
 from yamame.envs.wrappers.instruction import InstructionWrapper
 from yamame.errors import UserError
-from yamame.recipe_loader import load_recipe
+from yamame.recipes import load_recipe
 
 WEST, NORTH, EAST, SOUTH, STAY = range(5)
 MAZE = read_maze(
@@ -298,7 +298,7 @@ def test_impossible_mazes_are_refused(wrong):
 
 @pytest.mark.parametrize(("rewired", "updates"), [(False, 10_000), (True, 30_000)])
 def test_the_recipe_gives_rewired_mazes_more_time(rewired, updates):
-    config = load_recipe("maze-runner").configure(MazeRunnerConfig(rewired=rewired, horizon=50))
+    config = load_recipe("maze-runner").make_config(MazeRunnerConfig(rewired=rewired, horizon=50))
     assert isinstance(config, RunConfig) and config.resolved_context_length == 50
     assert round(config.env_steps * config.updates_per_env_step) == config.algorithm.learner.lr_decay_updates == updates
     assert config.exploration.anneal_env_steps <= config.env_steps

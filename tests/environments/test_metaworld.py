@@ -9,7 +9,7 @@ import yamame
 from yamame.config import RunConfig
 from yamame.envs.metaworld import MetaworldConfig, MetaworldEnv, load_tasks
 from yamame.errors import UserError
-from yamame.recipe_loader import load_recipe
+from yamame.recipes import load_recipe
 
 pytestmark = pytest.mark.slow
 
@@ -181,7 +181,7 @@ def test_training_runs(tmp_path, name):
 
 def test_the_recipe_follows_its_task():
     recipe = load_recipe("metaworld")
-    config = recipe.configure(MetaworldConfig(attempts=1, attempt_length=60))
+    config = recipe.make_config(MetaworldConfig(attempts=1, attempt_length=60))
     assert isinstance(config, RunConfig) and config.resolved_context_length == 60
 
 

@@ -18,7 +18,7 @@ from tiny_network import TINY_NETWORK
 from yamame import checkpoint
 from yamame.config import RunConfig
 from yamame.data.database import Database
-from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.recipes import load_recipe, config_from_overrides
 from yamame.runs import RunMetadata, resume, start
 
 KILLED = -signal.SIGKILL
@@ -42,7 +42,7 @@ def small_config(**changes: Any) -> RunConfig:
         "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 600},
         **changes,
     }
-    return settings_from_overrides(load_recipe("package-delivery"), [], settings)
+    return config_from_overrides(load_recipe("package-delivery"), [], settings)
 
 
 def train(config: RunConfig, directory: Path, *, before: Callable[[], None] = lambda: None) -> int:

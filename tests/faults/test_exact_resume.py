@@ -17,7 +17,7 @@ from yamame.data.codec import encode
 from yamame.data.store import LMDBReplayStore
 from yamame.metrics import MetricLogger, read_metrics
 from yamame.progress import ProgressBar
-from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe
 from yamame.train import Trainer, collect_state
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ class Killed(BaseException):
 
 def config_of(task: str) -> RunConfig:
     recipe, changes = TASKS[task]
-    return settings_from_overrides(load_recipe(recipe), [], {**SHORT, **changes})
+    return config_from_overrides(load_recipe(recipe), [], {**SHORT, **changes})
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 from tiny_network import TINY_NETWORK
 
 from yamame.presets import apply_variants
-from yamame.recipe_loader import about_run, load_recipe, settings_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe, make_metadata
 from yamame.runs import start
 
 TINY: dict[str, Any] = {
@@ -36,10 +36,10 @@ MAZE: dict[str, Any] = {
 def train(recipe: str, directory: Path, variants: list[str], settings: dict[str, Any]) -> Path:
     """A whole run, but for the report, which takes longer."""
     chosen = load_recipe(recipe)
-    config = apply_variants(settings_from_overrides(chosen, [], settings), variants)
+    config = apply_variants(config_from_overrides(chosen, [], settings), variants)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-        start(config, about_run(chosen, config), run_dir=directory, quiet=True)
+        start(config, make_metadata(chosen, config), run_dir=directory, quiet=True)
     return directory
 
 

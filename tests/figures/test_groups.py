@@ -9,7 +9,7 @@ import pytest
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.errors import UserError
 from yamame.presets import apply_variants, replace_learner
-from yamame.recipe_loader import load_recipe
+from yamame.recipes import load_recipe
 from yamame.tools.figure import save
 from yamame.tools.figures import ablation_bars, learning_curves
 from yamame.tools.run_groups import IGNORED_FIELDS, group_by_seed, make_labels, resolve_runs
@@ -54,7 +54,7 @@ def test_hostile_names_are_drawn_as_they_are(tmaze: Path, tmp_path: Path) -> Non
 
 def test_labels_say_what_sets_experiments_apart() -> None:
     recipe = load_recipe("passive-tmaze")
-    base = recipe.configure(PassiveTMazeConfig(horizon=30))
+    base = recipe.make_config(PassiveTMazeConfig(horizon=30))
     learner = base.algorithm.learner
     steps = replace_learner(base, td=replace(learner.td, n_step=1), learning_rate=0.5)
     many = replace(steps, num_envs=3, deterministic_actions=False)

@@ -15,7 +15,7 @@ from yamame.envs.rendering import AGENT
 from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.recipes import load_recipe, config_from_overrides
 from yamame.runs import RunMetadata, evaluate, start
 from yamame.tools.trial_recording import FrameRecorder, describe_observation, encode_png, record_trial
 
@@ -31,7 +31,7 @@ TINY: dict[str, Any] = {
 
 
 def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
-    config = settings_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
+    config = config_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
     start(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
     return run
 
@@ -104,7 +104,7 @@ def test_long_trials_are_cut(tmp_path: Path) -> None:
 )
 def test_actions_of_others_have_their_names(package: str, recipe: str, env: dict[str, Any]) -> None:
     pytest.importorskip(package)
-    config = settings_from_overrides(load_recipe(recipe), [], {"env": env})
+    config = config_from_overrides(load_recipe(recipe), [], {"env": env})
     with closing(config.env.build(1, 0)) as environments:
         assert len(config.env.action_names) == environments.action_space.n  # type: ignore[union-attr]
 

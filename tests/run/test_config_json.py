@@ -1,5 +1,6 @@
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.config_io import from_json, to_json
+from yamame.config_io import caller_modules, from_json, parse_json, to_json
 from yamame.errors import UserError
-from yamame.nets.timestep.encoder import TimestepEncoderConfig
 
 HERE = __name__
+
+
+@pytest.fixture(autouse=True)
+def named():
+    with caller_modules([HERE]):
+        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +132,13 @@ def test_functions_that_no_import_finds_come_back_as_their_explanation():
     described = to_json(Everything(factory=lambda: 1))
     assert described["factory"]["callable"] is None and "lambda" in described["factory"]["why"]
     loaded = from_json(Everything, described)
-    with pytest.raises(UserError, match=r"factory.*<lambda> could not be stored"):
+    with pytest.raises(UserError, match=r"factory.*<lambda> was not stored with the run"):
         loaded.factory()
     assert to_json(loaded)["factory"]["why"] == described["factory"]["why"]
     gone = from_json(Everything, {**described, "factory": {"callable": "no_such_module:make"}})
-    with pytest.raises(UserError, match=r"cannot import no_such_module:make.*PYTHONPATH"):
+    with pytest.raises(UserError, match=r"config\.factory: module 'no_such_module'.*--import no_such_module"):
         gone.factory(1, two=2)
+    assert to_json(gone)["factory"] == {"callable": "no_such_module:make"}
 
 
 def test_what_a_file_cannot_hold_is_refused():
@@ -152,33 +159,32 @@ def test_missing_fields_take_their_defaults():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cuont": 1, "zz": 2}, "Everything has no field 'cuont', 'zz'"),
-        ({"count": 1.5}, r"config\.count: 1.5 is not an int"),
-        ({"count": True}, "True is not an int"),
-        ({"count": "3"}, "'3' is not an int"),
-        ({"on": 1}, "1 is not True or False"),
-        ({"rate": "fast"}, "'fast' is not a number"),
-        ({"pair": [1]}, "is not a list of 2 values"),
-        ({"widths": [1, 2.5]}, "is not a list of ints"),
-        ({"path": 3}, "3 is not a path or None"),
-        ({"env": 3}, "3 is not a Base"),
-        ({"env": None}, "None is not a Base"),
-        ({"env": {"horizon": 3}}, "not of the form module:Name"),
+        ({"cuont": 1, "zz": 2}, "Everything has no field 'cuont'"),
+        ({"count": 1.5}, r"config\.count: expected int, got 1.5"),
+        ({"count": True}, "expected int, got True"),
+        ({"count": "3"}, "expected int, got '3'"),
+        ({"on": 1}, "expected bool, got 1"),
+        ({"rate": "fast"}, "expected float, got 'fast'"),
+        ({"pair": [1]}, r"expected tuple\[int, float\], got \[1\]"),
+        ({"widths": [1, 2.5]}, r"expected tuple\[int, \.\.\.\], got \[1, 2.5\]"),
+        ({"path": 3}, r"expected Path \| None, got 3"),
+        ({"env": 3}, "expected Base, got 3"),
+        ({"env": None}, "expected Base, got None"),
+        ({"env": {"horizon": 3}}, "expected Base, got {'horizon': 3}"),
         ({"env": {"type": f"{HERE}:Maze", "horizont": 3}}, r"config\.env: Maze has no field 'horizont'"),
         ({"env": {"type": f"{HERE}:Maze", "horizon": 0}}, "horizon must be positive"),
-        ({"env": {"type": f"{HERE}:Maze", "name": "middle"}}, "'middle' is not one of 'short', 'long'"),
-        ({"env": {"type": f"{HERE}:Other"}}, "is not a Base"),
-        ({"builder": {"type": f"{HERE}:Other"}}, "is not a Builder"),
+        ({"env": {"type": f"{HERE}:Maze", "name": "middle"}}, "expected one of 'short', 'long', got 'middle'"),
+        ({"env": {"type": f"{HERE}:Other"}}, "expected Base, got .*Other"),
+        ({"builder": {"type": f"{HERE}:Other"}}, "expected Builder, got .*Other"),
         ({"env": {"type": f"{HERE}:make"}}, "not a config class"),
-        ({"env": {"type": f"{HERE}:Gone"}}, "has no Gone"),
-        ({"env": {"type": "no_such_module:Maze"}}, "cannot import no_such_module:Maze"),
-        ({"env": {"type": "os:system"}}, "part of Python itself"),
-        ({"env": {"type": "subprocess:Popen", "args": "ls"}}, "part of Python itself"),
-        ({"env": {"type": "os.path; import x:y"}}, "not of the form"),
-        ({"factory": {"callable": "os:system"}}, "part of Python itself"),
-        ({"factory": {"callable": "builtins:exec"}}, "part of Python itself"),
-        ({"factory": {"callable": f"{HERE}:json.dumps"}}, "not a function or class defined in that module"),
-        ({"factory": {"callable": f"{HERE}:HERE"}}, "not a function or class defined in that module"),
+        ({"env": {"type": f"{HERE}:Gone"}}, "defines no Gone"),
+        (
+            {"env": {"type": "no_such_module:Maze"}},
+            "module 'no_such_module' is not part of yamame.*--import no_such_module",
+        ),
+        ({"env": {"type": "os:system"}}, "part of Python"),
+        ({"env": {"type": "subprocess:Popen", "args": "ls"}}, "part of Python"),
+        ({"env": {"type": "os.path; import x:y"}}, "expected module:Name"),
     ],
 )
 def test_a_file_that_does_not_fit_is_a_user_error(change, message):
@@ -188,7 +194,7 @@ def test_a_file_that_does_not_fit_is_a_user_error(change, message):
 
 
 def test_the_top_must_be_of_the_class_asked_for():
-    with pytest.raises(UserError, match="not a Maze"):
+    with pytest.raises(UserError, match="expected Maze"):
         from_json(Maze, to_json(Other()))
     assert from_json(Base, to_json(Maze(horizon=4))) == Maze(horizon=4)
 
@@ -207,18 +213,114 @@ class Alarm:
         type(self).rung = True
 
 
-def test_a_broken_module_is_a_user_error(tmp_path, monkeypatch):
+FUNCTIONS = [
+    "os:system",
+    "builtins:exec",
+    f"{HERE}:json.dumps",
+    f"{HERE}:HERE",
+    "yamame.cli:main",
+    "no_such_module:make",
+    3,
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_that_is_not_allowed_is_a_placeholder_that_raises(name):
+    described = to_json(Everything()) | {"factory": {"callable": name}}
+    config = from_json(Everything, described)
+    with pytest.raises(UserError, match=r"config\.factory: ") as error:
+        config.factory("echo")
+    assert "\n" not in str(error.value)
+    assert to_json(config) == described
+
+
+SIDE_EFFECT = "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\n"
+MODULE = (
+    SIDE_EFFECT
+    + """
+from dataclasses import dataclass
+from {here} import Base
+
+@dataclass(frozen=True)
+class Mine(Base):
+    size: int = 2
+
+def make():
+    return 5
+"""
+)
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """A module on the path; the file `ran` appears when it is imported."""
+    (tmp_path / "own_settings.py").write_text(MODULE.format(here=HERE))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "own_settings.ran"
+    sys.modules.pop("own_settings", None)
+
+
+def test_a_module_is_imported_only_if_the_caller_names_it(own_module):
+    described = to_json(Everything()) | {"env": {"type": "own_settings:Mine", "size": 3}}
+    with pytest.raises(UserError, match=r"config\.env: module 'own_settings'.*--import own_settings"):
+        from_json(Everything, described)
+    described["env"] = to_json(Maze())
+    described["factory"] = {"callable": "own_settings:make"}
+    assert from_json(Everything, described).count == 1
+    assert not own_module.exists()
+
+    with caller_modules(["own_settings"]):
+        config = from_json(Everything, described | {"env": {"type": "own_settings:Mine", "size": 3}})
+    assert own_module.exists() and config.env.size == 3 and config.factory() == 5
+    with pytest.raises(UserError, match="own_settings"):  # named for the context alone
+        from_json(Everything, to_json(config))
+    with caller_modules([sys.modules["own_settings"]]):
+        assert from_json(Everything, to_json(config)) == config
+
+
+def test_a_module_that_cannot_be_imported_is_a_user_error(tmp_path, monkeypatch):
     (tmp_path / "broken_settings.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="division by zero"):
-        from_json(Everything, {"type": f"{HERE}:Everything", "env": {"type": "broken_settings:Maze"}})
+    for name, reason in (("broken_settings", "division by zero"), ("no_such_module", "PYTHONPATH")):
+        with pytest.raises(UserError, match=f"cannot import {name}.*{reason}"), caller_modules([name]):
+            pass
 
 
-def test_a_config_of_version_0_1_is_read():
-    """Its timestep encoder was a class of another name, with fewer fields."""
-    old = "yamame.nets.timestep.vector:VectorEncoderConfig"
-    config = from_json(
-        TimestepEncoderConfig, {"type": old, "hidden_sizes": [8], "output_size": 4, "activation": "relu"}
-    )
-    assert config == TimestepEncoderConfig(hidden_sizes=(8,), output_size=4, activation="relu")
-    assert to_json(config)["type"] != old
+@pytest.mark.parametrize(
+    "name",
+    [
+        "yamame.cli:main",
+        "yamame.cli:argparse.ArgumentParser",
+        "yamame.__main__:main",
+        "yamame.errors:UserError",
+        "yamame.config_io:Field",
+        "yamame:train",
+        "yamame.no_such_module:Config",
+        "yamame.config:dataclass",
+        "yamame.config:RunConfig.__init__",
+        "yamame..config:RunConfig",
+        ":",
+        "a:" + "b" * 10_000,
+    ],
+)
+def test_of_this_package_only_configs_are_built(name):
+    with pytest.raises(UserError, match=r"config\.env: |cannot import") as error:
+        from_json(Everything, to_json(Everything()) | {"env": {"type": name}})
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_numbers_and_nesting_without_end():
+    everything = to_json(Everything())
+    with pytest.raises(UserError, match=r"config\.rate: expected float"):
+        from_json(Everything, everything | {"rate": 10**400})
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(RecursionError):  # as of the JSON parser; who reads files reports both
+        from_json(Everything, everything | {"kwargs": {"deep": deep}})
+
+
+def test_a_key_may_not_be_there_twice():
+    assert parse_json('{"a": {"b": 1}, "c": [1]}') == {"a": {"b": 1}, "c": [1]}
+    with pytest.raises(ValueError, match="twice"):
+        parse_json('{"a": {"b": 1, "b": 2}}')

@@ -22,7 +22,7 @@ from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder, add_caption
 from yamame.errors import UserError
 from yamame.evaluate import evaluate
-from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe
 from yamame.runs import RunMetadata, evaluate_run, start
 from yamame.tools.video import open_video, record_video, validate_video_path
 
@@ -58,7 +58,7 @@ class Traffic(gymnasium.Env[np.ndarray, int]):
 
 
 def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
-    config = settings_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
+    config = config_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
     start(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
     return run
 

@@ -20,7 +20,7 @@ from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
-from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.recipes import load_recipe, config_from_overrides
 from yamame.runs import RunMetadata, resume, start
 from yamame.signals import StopSignal
 from yamame.train import Trainer
@@ -73,7 +73,7 @@ def test_the_world_model_is_built_where_it_has_a_weight(tmp_path: Path) -> None:
 def test_relabeling_is_measured_and_outlives_the_process(tmp_path: Path) -> None:
     road = load_recipe("package-delivery")
     sizes = {key: value for key, value in TINY.items() if key != "env.horizon"}
-    config = settings_from_overrides(road, [], {**sizes, "env": {"horizon": 40}, "env_steps": 1_600})
+    config = config_from_overrides(road, [], {**sizes, "env": {"horizon": 40}, "env_steps": 1_600})
     run = Trainer(config, tmp_path)
     with ProgressBar(run.config.env_steps, quiet=True) as progress:
         run.train(progress)

@@ -147,9 +147,9 @@ def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
 
 
 def test_data_of_another_task_is_refused(tmp_path: Path, source: Path) -> None:
-    from yamame.recipe_loader import load_recipe, settings_from_overrides
+    from yamame.recipes import config_from_overrides, load_recipe
 
-    config = settings_from_overrides(load_recipe("dark-key-to-door"), [], {"offline.data": (str(source),)})
+    config = config_from_overrides(load_recipe("dark-key-to-door"), [], {"offline.data": (str(source),)})
     with pytest.raises(UserError, match=r"do not fit this task: its observation"):
         start(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

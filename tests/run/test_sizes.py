@@ -18,14 +18,14 @@ from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.presets import SIZES, apply_size, replace_agent
-from yamame.recipe_loader import load_recipe, settings_from_flags, settings_from_overrides
+from yamame.recipes import load_recipe, config_from_flags, config_from_overrides
 
 TMAZE = load_recipe("passive-tmaze")
 PIXELS = spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 3), np.uint8), "cell": spaces.Discrete(100)})
 
 
 def parameters(size: str) -> int:
-    config = apply_size(TMAZE.configure(TMAZE.environment), size)
+    config = apply_size(TMAZE.make_config(TMAZE.env), size)
     task = TaskSpec(
         observation_space=PIXELS,
         action_space=spaces.Discrete(3),
@@ -39,7 +39,7 @@ def parameters(size: str) -> int:
 def test_base_and_large_are_the_papers() -> None:
     """Appendix, table 3: POPGym and Crafter."""
     recipe = load_recipe("popgym")
-    base, large = (apply_size(recipe.configure(recipe.environment), size).agent for size in ("base", "large"))
+    base, large = (apply_size(recipe.make_config(recipe.env), size).agent for size in ("base", "large"))
     assert (base.timestep_encoder.hidden_sizes, base.timestep_encoder.output_size) == ((512, 512), 200)
     assert base.trajectory_encoder == TransformerConfig(d_model=256, d_ff=1024, num_layers=3, num_heads=8)
     assert base.actor.hidden_sizes == base.critic.hidden_sizes == (256, 256)
@@ -53,7 +53,7 @@ def test_each_size_is_several_times_the_one_before() -> None:
 
 
 def test_what_a_network_is_made_of_and_does_is_left_as_it_is() -> None:
-    config = TMAZE.configure(TMAZE.environment)
+    config = TMAZE.make_config(TMAZE.env)
     agent = replace(
         config.algorithm.agent,
         trajectory_encoder=TransformerConfig(position_embedding="rotary", dropout=0.1),
@@ -70,41 +70,41 @@ def test_what_a_network_is_made_of_and_does_is_left_as_it_is() -> None:
 
 
 def test_without_the_dial_the_recipe_decides() -> None:
-    config = TMAZE.configure(TMAZE.environment)
+    config = TMAZE.make_config(TMAZE.env)
     assert apply_size(config, None) == config
-    assert settings_from_flags(TMAZE, [], []) == config == settings_from_overrides(TMAZE, [], {})
+    assert config_from_flags(TMAZE, [], []) == config == config_from_overrides(TMAZE, [], {})
 
 
 def test_flags_win_over_the_dial_and_variants_follow_it() -> None:
     flags = ["--agent.trajectory-encoder.num-layers", "5", "--agent.timestep-encoder.image.output-size", "9"]
-    config = settings_from_flags(TMAZE, [], flags, size="base")
+    config = config_from_flags(TMAZE, [], flags, size="base")
     assert config.algorithm.agent.trajectory_encoder == TransformerConfig(
         d_model=256, d_ff=1024, num_layers=5, num_heads=8
     )
     assert config.algorithm.agent.timestep_encoder.image.output_size == 9
     assert config.algorithm.agent.timestep_encoder.tokens.output_size == SIZES["base"].leaf_width
     overrides = {"agent.trajectory_encoder.num_layers": 5, "agent.timestep_encoder.image.output_size": 9}
-    assert settings_from_overrides(TMAZE, [], overrides, size="base") == config
-    assert settings_from_flags(TMAZE, ["gru"], [], size="base").agent.trajectory_encoder == GRUConfig(
+    assert config_from_overrides(TMAZE, [], overrides, size="base") == config
+    assert config_from_flags(TMAZE, ["gru"], [], size="base").agent.trajectory_encoder == GRUConfig(
         d_model=256, num_layers=3
     )
 
 
 def test_a_gru_is_sized_too() -> None:
-    config = TMAZE.configure(TMAZE.environment)
+    config = TMAZE.make_config(TMAZE.env)
     recurrent = replace_agent(config, trajectory_encoder=GRUConfig())
     assert apply_size(recurrent, "large").agent.trajectory_encoder == GRUConfig(d_model=384, num_layers=6)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_sized_config_survives_its_json(size: str) -> None:
-    config = apply_size(TMAZE.configure(TMAZE.environment), size)
+    config = apply_size(TMAZE.make_config(TMAZE.env), size)
     assert from_json(RunConfig, to_json(config)) == config
 
 
 def test_an_unknown_size_is_told_which_there_are() -> None:
     with pytest.raises(UserError, match=r"'huge'.*tiny, small, base, large"):
-        apply_size(TMAZE.configure(TMAZE.environment), "huge")
+        apply_size(TMAZE.make_config(TMAZE.env), "huge")
 
 
 def test_both_doors_have_the_dial(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from tiny_network import TINY_NETWORK
 
 from yamame.config import RunConfig
-from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe
 
 TINY: dict[str, Any] = {
     "env.horizon": 3,
@@ -18,4 +18,4 @@ TINY: dict[str, Any] = {
 
 
 def tiny_config(**changes: Any) -> RunConfig:
-    return settings_from_overrides(load_recipe("passive-tmaze"), [], {**TINY, **changes})
+    return config_from_overrides(load_recipe("passive-tmaze"), [], {**TINY, **changes})

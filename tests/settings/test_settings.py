@@ -11,7 +11,7 @@ from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.presets import VARIANTS, apply_variants
-from yamame.recipe_loader import load_recipe, recipe_names, settings_from_flags, settings_from_overrides
+from yamame.recipes import config_from_flags, config_from_overrides, load_recipe, recipe_names
 
 TMAZE = "passive-tmaze"
 
@@ -19,13 +19,13 @@ TMAZE = "passive-tmaze"
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_says_what_it_costs_and_survives_its_json(name: str) -> None:
     recipe = load_recipe(name)
-    assert {"summary", "command", "cost", "expected"} <= set(recipe.about)
-    assert recipe.about["command"].startswith(f"yamame train {name}")
-    config = recipe.configure(recipe.environment)
+    assert {"summary", "command", "cost", "expected"} <= set(recipe.metadata)
+    assert recipe.metadata["command"].startswith(f"yamame train {name}")
+    config = recipe.make_config(recipe.env)
     assert from_json(RunConfig, to_json(config)) == config
     assert config.resolved_context_length <= config.env.max_trial_steps
-    assert recipe.about["command"].split()[3:] is not None
-    assert settings_from_flags(recipe, [], recipe.about["command"].split()[3:]) == config
+    assert recipe.metadata["command"].split()[3:] is not None
+    assert config_from_flags(recipe, [], recipe.metadata["command"].split()[3:]) == config
 
 
 def test_an_unknown_recipe_names_the_nearest() -> None:
@@ -35,29 +35,29 @@ def test_an_unknown_recipe_names_the_nearest() -> None:
 
 def test_settings_follow_from_the_task_and_flags_win() -> None:
     recipe = load_recipe(TMAZE)
-    short, long = (settings_from_flags(recipe, [], ["--env.horizon", str(n)]) for n in (30, 60))
+    short, long = (config_from_flags(recipe, [], ["--env.horizon", str(n)]) for n in (30, 60))
     assert (short.resolved_context_length, long.resolved_context_length) == (31, 61)
     assert long.env_steps / short.env_steps == pytest.approx(61 / 31)
     flags = ["--env.horizon", "60", "--env-steps", "7", "--learner.td.n-step=3", "--agent.no-popart"]
-    config = settings_from_flags(recipe, [], flags)
+    config = config_from_flags(recipe, [], flags)
     assert (config.env_steps, config.algorithm.learner.td.n_step, config.algorithm.agent.popart) == (7, 3, False)
-    assert settings_from_overrides(recipe, [], {"env": {"horizon": 60}}) == long
-    assert settings_from_overrides(recipe, [], {"env.horizon": 60}) == long
+    assert config_from_overrides(recipe, [], {"env": {"horizon": 60}}) == long
+    assert config_from_overrides(recipe, [], {"env.horizon": 60}) == long
 
 
 def test_a_wrong_flag_names_the_nearest_one() -> None:
     recipe = load_recipe(TMAZE)
     with pytest.raises(UserError, match=r"--env\.horizn.*--env\.horizon"):
-        settings_from_flags(recipe, [], ["--env.horizn", "60"])
+        config_from_flags(recipe, [], ["--env.horizn", "60"])
     with pytest.raises(UserError, match=r"--learner\.learning-rate"):
-        settings_from_flags(recipe, [], ["--learner.learning-rat", "1"])
+        config_from_flags(recipe, [], ["--learner.learning-rat", "1"])
     with pytest.raises(UserError, match="int"):
-        settings_from_flags(recipe, [], ["--env.horizon", "far"])
+        config_from_flags(recipe, [], ["--env.horizon", "far"])
 
 
 def test_variants() -> None:
     recipe = load_recipe("dark-key-to-door")
-    base = recipe.configure(recipe.environment)
+    base = recipe.make_config(recipe.env)
     others = [name for name in VARIANTS if name not in (*OF_INSTRUCTIONS, "no-world-model", "no-token-shift")]
     changed = {name: apply_variants(base, [name]) for name in others}
     assert all(config != base for config in changed.values())
@@ -74,13 +74,13 @@ def test_variants() -> None:
     assert not changed["no-popart"].agent.popart
     with pytest.raises(UserError, match="no-memory"):
         apply_variants(base, ["no-memori"])
-    flags = settings_from_flags(recipe, ["gru"], ["--agent.trajectory-encoder.d-model", "32"])
+    flags = config_from_flags(recipe, ["gru"], ["--agent.trajectory-encoder.d-model", "32"])
     assert flags.agent.trajectory_encoder.state_size == 32
 
 
 def test_variants_without_what_is_not_of_the_paper() -> None:
     recipe = load_recipe("package-delivery")
-    base = recipe.configure(recipe.environment)
+    base = recipe.make_config(recipe.env)
     assert base.algorithm.learner.world_model.weight > 1.0
     assert apply_variants(base, ["world-model"]) == base, "it has one"
     assert apply_variants(base, ["no-world-model"]).learner.world_model.weight == 0.0
@@ -95,7 +95,7 @@ OF_INSTRUCTIONS = ("no-relabeling", "relabel-all", "no-goal-importance-sampling"
 
 def test_variants_of_tasks_with_instructions() -> None:
     recipe = load_recipe("package-delivery")
-    base = recipe.configure(recipe.environment)
+    base = recipe.make_config(recipe.env)
     changed = {name: apply_variants(base, [name]) for name in OF_INSTRUCTIONS}
     assert changed["no-relabeling"].replay.relabel.mode == "none"
     assert changed["relabel-all"].replay.relabel.mode == "all"
@@ -108,11 +108,11 @@ def test_variants_of_tasks_with_instructions() -> None:
     )
     for name in OF_INSTRUCTIONS:
         with pytest.raises(UserError, match="no instructions"):
-            apply_variants(load_recipe("wind").configure(load_recipe("wind").environment), [name])
+            apply_variants(load_recipe("wind").make_config(load_recipe("wind").env), [name])
 
 
 def test_a_task_object_replaces_the_task_whole() -> None:
     task = DarkKeyToDoorConfig(size=4, horizon=40, attempt_length=10)
-    config = settings_from_overrides(load_recipe("dark-key-to-door"), [], {"env": task})
+    config = config_from_overrides(load_recipe("dark-key-to-door"), [], {"env": task})
     assert config.env == task
     assert config.resolved_context_length == 40

@@ -7,7 +7,7 @@ from typing import Any
 
 from yamame.config_io import to_json
 from yamame.metrics import EVAL_RETURN
-from yamame.recipe_loader import about_run, load_recipe
+from yamame.recipes import make_metadata, load_recipe
 from yamame.run_dir import CONFIG, METADATA, RESULT
 from yamame.tools.sweep.plan import PlannedRun
 
@@ -28,7 +28,7 @@ class FakeTrain:
         if run.title in self.errors:
             raise self.errors[run.title]
         run.directory.mkdir(exist_ok=True)
-        metadata = asdict(about_run(load_recipe(run.recipe), run.config))
+        metadata = asdict(make_metadata(load_recipe(run.recipe), run.config))
         for name, content in ((METADATA, metadata), (CONFIG, to_json(run.config))):
             (run.directory / name).write_text(json.dumps(content))
         score = fake_return(run.series, run.config.seed)

@@ -11,7 +11,7 @@ from yamame.config import RunConfig
 from yamame.config_io import settings_difference
 from yamame.errors import UserError
 from yamame.experiments import Experiment, load_experiment
-from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.recipes import load_recipe, config_from_flags
 from yamame.tools.sweep.plan import PlannedRun, choose_arms, choose_env_names, plan, require_same_config, series_of
 
 TMAZE = Experiment(recipe="passive-tmaze", title="T-Maze")
@@ -25,7 +25,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
-    return settings_from_flags(load_recipe("passive-tmaze"), (), ["--env-steps", "1000"])
+    return config_from_flags(load_recipe("passive-tmaze"), (), ["--env-steps", "1000"])
 
 
 def planned(arms: list[str], *flags: str, size: str | None = None) -> dict[str, RunConfig]:

@@ -1,1 +1,125 @@
-"""Recipes: one file an experiment, a function from an environment config to a full run config."""
+"""Recipes: every module of this package is one, with a function `config(env=TASK) -> RunConfig`.
+
+A recipe, a size, variants and flags or overrides make the config of a run.
+"""
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from typing import Any
+
+from yamame.config import RunConfig
+from yamame.config_io import apply_overrides, diff_configs
+from yamame.envs.config import EnvConfig
+from yamame.errors import UserError
+from yamame.flags import group_by_flag, parse_flags
+from yamame.presets import apply_model, apply_size, apply_variants
+from yamame.runs import RunMetadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """An experiment by name."""
+
+    name: str
+    env: EnvConfig
+    """The default task."""
+    make_config: Callable[[Any], RunConfig]
+    """Returns the config for a task of the same class. Defaults of other fields can depend on the task."""
+    metadata: Mapping[str, str]
+    """`summary`, `command`, `cost` and `expected`, from the docstring of the module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    env: EnvConfig
+
+
+def recipe_names() -> tuple[str, ...]:
+    """Return the names of all recipes, sorted."""
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
+
+
+@cache
+def load_recipe(name: str) -> Recipe:
+    """Return the recipe of a name. Raises `UserError` with the nearest name if there is none."""
+    if name not in recipe_names():
+        nearest = difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.5)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else "yamame recipes lists them"
+        raise UserError(f"unknown recipe {name!r}: {hint}")
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    env = inspect.signature(module.config).parameters["env"].default
+    return Recipe(name=name, env=env, make_config=module.config, metadata=_parse_docstring(module.__doc__ or ""))
+
+
+def check_argument_order(recipe: str, rest: Sequence[str], command: str) -> None:
+    """Raise `UserError` where the first argument is no recipe and a later one is."""
+    if recipe not in recipe_names() and any(word in recipe_names() for word in rest):
+        raise UserError(f"the recipe comes before its flags: yamame {command} RECIPE --field value")
+
+
+def config_from_flags(
+    recipe: Recipe,
+    variants: Sequence[str],
+    flags: Sequence[str],
+    *,
+    size: str | None = None,
+    model: str | None = None,
+) -> RunConfig:
+    """Return the config for `--field value` flags: those of the task first, then size, model, variants and all other flags.
+
+    Raises `UserError` for flags that are unknown or do not fit.
+    """
+    prog = f"yamame train {recipe.name}"
+    groups = [[flag, *words] for flag, words in group_by_flag(flags) if flag.startswith("--env.")]
+    task = parse_flags(_Task(env=recipe.env), list(chain.from_iterable(groups)), prog)
+    return parse_flags(_base_config(recipe, task.env, variants, size, model), flags, prog)
+
+
+def config_from_overrides(
+    recipe: Recipe,
+    variants: Sequence[str],
+    overrides: Mapping[str, Any],
+    *,
+    size: str | None = None,
+    model: str | None = None,
+) -> RunConfig:
+    """Return the config for `{"env.horizon": 60, "agent": {...}}`, applied in the same order as flags."""
+    of_task = {name: value for name, value in overrides.items() if name.partition(".")[0] == "env"}
+    task = apply_overrides(_Task(env=recipe.env), of_task)
+    others = {name: value for name, value in overrides.items() if name not in of_task}
+    return apply_overrides(_base_config(recipe, task.env, variants, size, model), others)
+
+
+def _base_config(
+    recipe: Recipe, env: EnvConfig, variants: Sequence[str], size: str | None, model: str | None
+) -> RunConfig:
+    return apply_variants(apply_model(apply_size(recipe.make_config(env), size), model), variants)
+
+
+def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()) -> RunMetadata:
+    """Return what a run stores about its origin: the recipe, the command, and the fields that differ from the recipe.
+
+    The task is compared with the recipe's own, all else with the recipe's config for this task.
+    """
+    of_task = {f"env.{path}": pair for path, pair in diff_configs(recipe.env, config.env).items()}
+    return RunMetadata(
+        recipe=recipe.name,
+        expected=recipe.metadata.get("expected", ""),
+        command=shlex.join(command),
+        overrides=of_task | diff_configs(recipe.make_config(config.env), config),
+    )
+
+
+def _parse_docstring(docstring: str) -> dict[str, str]:
+    """Return the first line, and the paragraphs that begin with a known word and a colon."""
+    text = inspect.cleandoc(docstring)
+    found = re.findall(r"^(Command|Cost|Expected):(.*(?:\n .*)*)", text, re.MULTILINE)
+    return {"summary": text.splitlines()[0], **{word.lower(): " ".join(rest.split()) for word, rest in found}}

@@ -92,9 +92,9 @@ def _listed() -> str:
 
 def _split(words: Sequence[str], options: Any) -> tuple[list[Path], list[str]]:
     """Paths, and flags with their values, in whatever order they come; a flag takes one value, a switch none."""
-    from yamame.flags import flags_of
+    from yamame.flags import list_flags
 
-    known = flags_of(options)
+    known = list_flags(options)
     paths: list[Path] = []
     flags: list[str] = []
     takes_value = False

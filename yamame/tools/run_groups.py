@@ -10,7 +10,7 @@ from typing import Any
 
 from yamame.checkpoint import list_checkpoints
 from yamame.config import RunConfig
-from yamame.config_io import settings_of
+from yamame.config_io import flatten_config
 from yamame.errors import UserError
 from yamame.presets import VARIANTS
 from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
@@ -58,7 +58,7 @@ def _told(configs: Sequence[RunConfig], aside: re.Pattern[str]) -> list[str]:
 
 
 def _settings(config: RunConfig, aside: re.Pattern[str]) -> Settings:
-    return {path: value for path, value in settings_of(config).items() if not aside.fullmatch(path)}
+    return {path: value for path, value in flatten_config(config).items() if not aside.fullmatch(path)}
 
 
 def _variants(base: RunConfig, aside: re.Pattern[str]) -> dict[str, Settings]:
@@ -138,7 +138,7 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
     for run in resolve_runs(paths):
         config, recipe = read_config(run), read_metadata(run).recipe
         settings = tuple(
-            (path, repr(value)) for path, value in settings_of(config).items() if not IGNORED_FIELDS.fullmatch(path)
+            (path, repr(value)) for path, value in flatten_config(config).items() if not IGNORED_FIELDS.fullmatch(path)
         )
         members.setdefault((recipe, settings), []).append(run)
         configs.setdefault((recipe, settings), (recipe, config))

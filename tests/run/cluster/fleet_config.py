@@ -6,7 +6,7 @@ from typing import Any
 from tiny_network import TINY_NETWORK
 
 from yamame.config import RunConfig
-from yamame.recipe_loader import load_recipe, settings_from_overrides
+from yamame.recipes import load_recipe, config_from_overrides
 
 TINY: dict[str, Any] = {
     "env.horizon": 3,
@@ -20,5 +20,5 @@ TINY: dict[str, Any] = {
 
 def fleet_config(collectors: int = 2, **changes: Any) -> RunConfig:
     """T-mazes of 4 steps, in rounds of 32."""
-    config = settings_from_overrides(load_recipe("passive-tmaze"), [], {**TINY, **changes})
+    config = config_from_overrides(load_recipe("passive-tmaze"), [], {**TINY, **changes})
     return replace(config, ray=replace(config.ray, address="local", num_collectors=collectors))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from yamame.errors import UserError
-from yamame.flags import flags_of, parse_flags
+from yamame.flags import list_flags, parse_flags
 from yamame.tools.bench.collector import CollectorBench
 from yamame.tools.bench.end_to_end import EndToEndBench
 from yamame.tools.bench.learner import LearnerBench
@@ -33,7 +33,7 @@ def parse_benchmark(name: str, flags: Sequence[str]) -> Callable[[], BenchResult
 
 def _split(flags: Sequence[str]) -> tuple[list[str], list[str]]:
     """What the bench itself takes, and what its recipe does; values go with the flag before them."""
-    known = {*flags_of(EndToEndBench()), "--help", "-h"}
+    known = {*list_flags(EndToEndBench()), "--help", "-h"}
     own: list[str] = []
     of_recipe: list[str] = []
     goes_to = own

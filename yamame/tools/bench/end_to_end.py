@@ -10,7 +10,7 @@ from yamame.components import resolve_run_compute
 from yamame.config import EvalConfig, RunConfig
 from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
-from yamame.recipe_loader import load_recipe, settings_from_flags
+from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools.bench.measure import BenchResult, PeakMemory, describe_machine
 from yamame.tools.bench.options import BenchOptions, describe_config
 from yamame.train import Trainer
@@ -32,7 +32,7 @@ class EndToEndBench(BenchOptions):
     def run(self, recipe_flags: Sequence[str]) -> BenchResult:
         """Measure runs of the recipe's config with these flags."""
         self.use_threads()
-        config = settings_from_flags(load_recipe(self.recipe), [], recipe_flags)
+        config = config_from_flags(load_recipe(self.recipe), [], recipe_flags)
         config = replace(
             config,
             env_steps=self.env_steps,

@@ -118,9 +118,9 @@ def run_sweep(
 
 
 def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
-    from yamame.recipe_loader import require_recipe_first
+    from yamame.recipes import check_argument_order
 
-    require_recipe_first(options.recipe, rest, "sweep")
+    check_argument_order(options.recipe, rest, "sweep")
     arguments = {name: value for name, value in vars(options).items() if name not in ("command", "json")}
     report = run_sweep(flags=rest, **arguments)
     print(json.dumps(report.results) if options.json else report.text)

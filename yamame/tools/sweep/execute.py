@@ -10,7 +10,7 @@ from typing import Any
 
 from yamame import runs as run_api
 from yamame.errors import UserError
-from yamame.recipe_loader import about_run, load_recipe
+from yamame.recipes import make_metadata, load_recipe
 from yamame.run_dir import CHECKPOINTS, LOCK, METADATA, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.sweep.plan import PlannedRun, RunStatus
@@ -38,7 +38,7 @@ def train_or_resume(run: PlannedRun, quiet: bool) -> Mapping[str, Any]:
     if run.status() is RunStatus.STARTED:
         result = run_api.resume(run.directory, env_steps=run.config.env_steps, quiet=quiet)
     else:
-        metadata = about_run(load_recipe(run.recipe), run.config)
+        metadata = make_metadata(load_recipe(run.recipe), run.config)
         result = run_api.train(run.config, metadata, run_dir=run.directory, quiet=quiet)
     write_report_if_finished(result)
     return result

@@ -12,9 +12,9 @@ from enum import Enum, auto
 from itertools import combinations
 from pathlib import Path
 
-from yamame import recipe_loader
+from yamame import recipes
 from yamame.config import RunConfig
-from yamame.config_io import settings_difference
+from yamame.config_io import first_difference
 from yamame.errors import UserError
 from yamame.experiments import Experiment, experiment_names, load_experiment
 from yamame.presets import VARIANTS, apply_variants
@@ -76,7 +76,7 @@ def find_experiment(name: str) -> Experiment:
     """Return the experiment of a name, or the one task of the recipe of that name; `UserError` if there is neither."""
     if name in experiment_names():
         return load_experiment(name)
-    return Experiment(recipe=recipe_loader.load_recipe(name).name, title=name)
+    return Experiment(recipe=recipes.load_recipe(name).name, title=name)
 
 
 def choose_env_names(experiment: Experiment, envs: str | None, difficulty: str | None, all_envs: bool) -> list[str]:
@@ -207,7 +207,7 @@ def series_of(run: Path) -> str | None:
 def require_same_config(directory: Path, found: RunConfig, wanted: RunConfig, *, allow_longer: bool = True) -> None:
     """Raise `UserError` if a directory holds another config. A shorter run can be resumed, so it is no difference."""
     ignore_length = allow_longer or found.env_steps < wanted.env_steps
-    difference = settings_difference(replace(found, env_steps=wanted.env_steps) if ignore_length else found, wanted)
+    difference = first_difference(replace(found, env_steps=wanted.env_steps) if ignore_length else found, wanted)
     if difference:
         raise UserError(f"{directory} was trained with another config ({difference}): choose another --output-dir")
 
@@ -219,12 +219,12 @@ def arm_variants(arm: str) -> Sequence[str]:
 
 def _full_config(recipe: str, env_name: str, flags: Sequence[str], size: str | None) -> RunConfig:
     of_env = ["--env.name", env_name] if env_name else []
-    return recipe_loader.settings_from_flags(recipe_loader.load_recipe(recipe), (), [*of_env, *flags], size=size)
+    return recipes.config_from_flags(recipes.load_recipe(recipe), (), [*of_env, *flags], size=size)
 
 
 def _require_different(configs: Mapping[str, RunConfig]) -> None:
     for (one, config), (other, other_config) in combinations(configs.items(), 2):
-        if not settings_difference(config, other_config):
+        if not first_difference(config, other_config):
             what = "changes nothing here" if one == FULL else f"is the same as {one} here"
             raise UserError(f"--variants: {other} {what}: leave it out")
 
