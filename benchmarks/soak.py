@@ -37,7 +37,7 @@ from yamame.data.batch import Batch
 from yamame.data.database import TABLES, Database, Tables
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
-from yamame.recipes import load_recipe, config_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe
 from yamame.runs import RunMetadata, resume, start
 
 SECONDS_A_LINE, SAMPLES_A_LINE = 10.0, 5

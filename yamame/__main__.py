@@ -1,8 +1,14 @@
 """`python -m yamame`: the command line, for torchrun and wherever the command is not on the path."""
 
 import sys
-
-from yamame.cli import main
+from pathlib import Path
 
 if __name__ == "__main__":
+    # `python -m` looks for modules in the working directory first, which can be a run folder with a torch.py in it
+    if not sys.flags.safe_path and Path(sys.path[0]) not in Path(__file__).parents:
+        here = sys.path.pop(0)
+        sys.path += [here] if sys.argv[1:2] == ["train"] else []  # for --env.id my_module:Name-v0
+
+    from yamame.cli import main
+
     sys.exit(main())

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -10,18 +11,17 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from yamame import runs as session
+from yamame import runs
 from yamame.config import RunConfig
-from yamame.config_io import apply_overrides
+from yamame.config_io import apply_overrides, caller_modules
 from yamame.data.actions import policy_action_space, to_env_action, zero_action
 from yamame.data.spaces import flatten_observation, flatten_space, stored_shape
 from yamame.data.step import PolicyInput
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
-from yamame.config_io import apply_overrides
 from yamame.presets import apply_model, apply_size, apply_variants, default_config
-from yamame.recipes import make_metadata, load_recipe, config_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe, make_metadata
 from yamame.runs import RunMetadata, RunResult
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
@@ -41,7 +41,7 @@ class Run:
 
     def evaluate(self, trials: int | None = None, seed: int | None = None, *, instruction: str = "") -> RunResult:
         """Judge the newest checkpoint: the same dict as `yamame eval --json` prints."""
-        return session.evaluate(self.directory, trials=trials, seed=seed, instruction=instruction, config=self.config)
+        return runs.evaluate(self.directory, trials=trials, seed=seed, instruction=instruction, config=self.config)
 
     def record_video(
         self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = ""
@@ -54,7 +54,7 @@ class Run:
 
     def load(self, num_envs: int | None = None) -> "LoadedPolicy":
         """The trained policy."""
-        return load(self.directory, num_envs=num_envs)
+        return LoadedPolicy(self.directory, num_envs=num_envs, config=self.config)
 
 
 def train(
@@ -97,26 +97,35 @@ def train(
 
 def start(config: RunConfig, about: RunMetadata, *, run_dir: str | Path | None = None, quiet: bool = True) -> Run:
     """Train what a full config says."""
-    summary = session.train(config, about, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
+    summary = runs.train(config, about, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
     write_report_if_finished(summary)
     return Run(Path(summary["run_dir"]), summary, config)
 
 
-def resume(run: str | Path, *, env_steps: int | None = None, quiet: bool = True) -> Run:
-    """Go on where a run stands."""
-    summary = session.resume(Path(run), env_steps=env_steps, quiet=quiet)
-    write_report_if_finished(summary)
-    return Run(Path(summary["run_dir"]), summary)
+def resume(
+    run: str | Path, *, env_steps: int | None = None, quiet: bool = True, modules: Sequence[str | ModuleType] = ()
+) -> Run:
+    """Resume training from the latest checkpoint. `modules` are as in `load`."""
+    with caller_modules(modules):
+        result = runs.resume(Path(run), env_steps=env_steps, quiet=quiet)
+        write_report_if_finished(result)
+        return Run(Path(result["run_dir"]), result, runs.read_config(Path(result["run_dir"])))
 
 
-def load(run: str | Path, *, num_envs: int | None = None) -> "LoadedPolicy":
-    """The policy of a run's newest checkpoint: for one environment, or for `num_envs` stepped together.
+def load(run: str | Path, *, num_envs: int | None = None, modules: Sequence[str | ModuleType] = ()) -> "LoadedPolicy":
+    """Load the policy of a run's latest checkpoint.
 
-    Raises `UserError` where there is no run.
+    Args:
+        run: Run directory.
+        num_envs: Number of environments stepped together; None: a single environment.
+        modules: Modules whose classes the config may name, such as `["my_encoders"]` or `[__name__]`. Classes of this
+            package are always found; no other module is imported.
+
+    Raises:
+        UserError: If there is no run.
     """
-    if num_envs is not None and num_envs < 1:
-        raise UserError(f"num_envs is {num_envs}: give at least 1, or None for a single environment")
-    return LoadedPolicy(Path(run), num_envs=num_envs)
+    with caller_modules(modules):
+        return LoadedPolicy(Path(run), num_envs=num_envs)
 
 
 class LoadedPolicy:
@@ -126,14 +135,16 @@ class LoadedPolicy:
     that many, and so are the actions.
     """
 
-    def __init__(self, run: Path, *, num_envs: int | None) -> None:
-        model, _ = session.load_model(run)
-        task = session.read_task_spec(run)
+    def __init__(self, run: Path, *, num_envs: int | None, config: RunConfig | None = None) -> None:
+        if num_envs is not None and num_envs < 1:
+            raise UserError(f"num_envs is {num_envs}: pass at least 1, or None for a single environment")
+        config = config or runs.read_config(run)
+        model, _ = runs.load_model(run, config=config)
+        task = runs.read_task_spec(run, config)
         self._observation_space, self._action_space = task.observation_space, task.action_space
         self._leaves = flatten_space(self._observation_space)
         self._single = num_envs is None
         self._num_envs = 1 if num_envs is None else num_envs
-        config = session.read_config(run)
         self._policy = config.algorithm.build_policy(
             model, num_envs=self._num_envs, generator=torch.Generator().manual_seed(0)
         )

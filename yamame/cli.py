@@ -3,16 +3,18 @@
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
+from yamame.config_io import caller_modules
 from yamame.errors import RunFailedError, UserError
 from yamame.tools.data import add_data
 from yamame.tools.figure import add_figure
-from yamame.tools.options import add_output, refuse
+from yamame.tools.options import add_import, add_output, refuse
 from yamame.tools.sweep.command import register as register_sweep
 from yamame.tools.viewer.command import add_view
 
@@ -27,13 +29,20 @@ def main(args: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
-        return options.command(options, rest)
+        with caller_modules(getattr(options, "modules", ())):
+            return options.command(options, rest)
     except UserError as error:
         print("yamame:", *str(error).split(), file=sys.stderr)
         return 2
     except RunFailedError as failure:
         print("yamame:", *str(failure).split(), file=sys.stderr)
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not re.search("out of memory|can't allocate memory", str(error)):
+            raise
+        shown = str(error).strip().partition("\n")[0]
+        print(f"yamame: out of memory ({shown}): use a smaller network, batch or number of envs", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -88,6 +97,7 @@ def _add_train(commands: Any) -> None:
     resume = commands.add_parser("resume", help="go on where a run stands", allow_abbrev=False)
     resume.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     resume.add_argument("--env-steps", type=int, metavar="N", help="another length of the run, in environment steps")
+    add_import(resume)
     add_output(resume)
     resume.set_defaults(command=_resume)
 
@@ -101,6 +111,7 @@ def _add_eval(commands: Any) -> None:
     _add_checkpoint(judge)
     judge.add_argument("--video", type=Path, metavar="FILE", help="film the greedy policy into FILE.gif or FILE.mp4")
     judge.add_argument("--video-trials", type=int, metavar="N", default=1, help="how many trials the film shows")
+    add_import(judge)
     judge.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     judge.set_defaults(command=_evaluate)
 
@@ -117,6 +128,7 @@ def _add_play(commands: Any) -> None:
     _add_checkpoint(play)
     play.add_argument("--trials", type=int, metavar="N", default=1, help="how many (default 1)")
     play.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
+    add_import(play)
     play.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     play.set_defaults(command=_play)
 
@@ -162,7 +174,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("no recipe was named: yamame recipes lists them")
-    from yamame.recipes import make_metadata, load_recipe, check_argument_order, config_from_flags
+    from yamame.recipes import check_argument_order, config_from_flags, load_recipe, make_metadata
     from yamame.runs import train
 
     check_argument_order(options.recipe, rest, "train")

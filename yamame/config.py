@@ -152,6 +152,7 @@ class RunConfig:
         check_range(self, "num_envs", "env_steps", "num_learners", ge=1)
         check_range(self, "context_length", "seed", ge=0)
         check_range(self, "updates_per_env_step", "env_steps_per_iteration", "learning_starts", ge=0)
+        check_range(self, "num_learners", le=1024)
 
     @property
     def resolved_context_length(self) -> int:

@@ -95,13 +95,14 @@ def to_json(config: Any) -> dict[str, Any]:
     return described
 
 
-def from_json(config_class: type[C], described: Mapping[str, Any]) -> C:
+def from_json(config_class: type[C], described: Mapping[str, Any], path: str = "config") -> C:
     """Build the config that `to_json` described: an instance of `config_class` or of a subclass.
 
     Missing fields take their defaults, functions that are not available become a `MissingFunction`. Raises
-    `UserError` with the path of the field for unknown fields, wrong types and classes that are not allowed.
+    `UserError` with the path of the field for unknown fields, wrong types and classes that are not allowed. `path` is
+    that of the whole config.
     """
-    return _coerce_field(described, config_class, "config")
+    return _coerce_field(described, config_class, path)
 
 
 def parse_json(text: str) -> Any:
@@ -202,8 +203,7 @@ def coerce(value: Any, annotation: Any, path: str) -> Any:
         FieldPathError: A field of a config inside the value does not fit.
     """
     options = union_options(annotation)
-    if type(value) in options and not isinstance(value, list | tuple | dict):
-        return value
+    options = tuple(sorted(options, key=lambda option: option is not type(value)))  # an int stays one in float | int
     for option in options:
         try:
             return _coerce_to(value, option, path)
@@ -236,6 +236,7 @@ def _coerce_to(value: Any, annotation: Any, path: str) -> Any:
         fits = any(type(value) is type(choice) and value == choice for choice in members)
     elif kind in _SCALARS:
         fits = isinstance(value, _SCALARS[kind]) and isinstance(value, bool) is (kind is bool)
+        fits = fits and (kind is not int or -(2**63) <= value < 2**63)
     else:
         fits = callable(value) if _holds_function(annotation) else _is_of_class(type(value), kind)
     if not fits:

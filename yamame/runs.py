@@ -1,6 +1,5 @@
 """Runs: train, resume, evaluate; read the files of a run directory."""
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from torch import nn
 from yamame.algorithms.base import build_model
 from yamame.checkpoint import Checkpoint, load_checkpoint_at, load_latest_checkpoint, unflatten_tensors
 from yamame.config import RunConfig
-from yamame.config_io import from_json, to_json
+from yamame.config_io import from_json, parse_json, to_json
 from yamame.data.offline import resolve_offline_length
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import space_from_json, space_to_json
@@ -144,23 +143,25 @@ def evaluate(
         raise UserError(f"cannot evaluate over {trials} trials: pass at least 1")
     if seed < 0:
         raise UserError(f"cannot evaluate with seed {seed}: pass at least 0")
-    model, loaded = load_model(directory, checkpoint)
+    model, loaded = load_model(directory, checkpoint, config)
     report = evaluate_model(config, model, trials=trials, seed=seed)
     env_steps = actual_env_steps(config, loaded.state["env_steps"])
     return {**report.to_json(), "env_steps": env_steps, "updates": loaded.step, "seed": seed}
 
 
-def load_model(directory: Path, which: str = LATEST) -> tuple[nn.Module, Checkpoint]:
+def load_model(directory: Path, which: str = LATEST, config: RunConfig | None = None) -> tuple[nn.Module, Checkpoint]:
     """Load the networks of a checkpoint, without environments.
 
     Args:
         directory: Run directory.
         which: `latest`, `best` or the path of a checkpoint.
+        config: As in `evaluate`.
 
     Raises:
         UserError: If there is no such checkpoint or it does not match the config.
     """
-    config, task = read_config(directory), read_task_spec(directory)
+    config = config or read_config(directory)
+    task = read_task_spec(directory, config)
     model = build_model(config.algorithm, task, context_length=config.resolved_context_length, seed=0)
     checkpoint = _load_checkpoint(directory, which)
     warn_corrupted(checkpoint.skipped_corrupted)
@@ -180,20 +181,23 @@ def read_config(directory: Path) -> RunConfig:
 def read_metadata(directory: Path) -> RunMetadata:
     """Read the origin of a run's config."""
     with _readable_json(resolve_run_dir(directory) / METADATA) as content:
-        return RunMetadata(**content)
+        return from_json(RunMetadata, {**content, "type": RunMetadata}, "metadata")
 
 
-def read_task_spec(directory: Path) -> TaskSpec:
-    """Read the spaces and the horizon of a run's task."""
-    mask_key = read_config(directory).env.action_mask_key
+def read_task_spec(directory: Path, config: RunConfig | None = None) -> TaskSpec:
+    """Read the spaces and the horizon of a run's task. `config` is as in `evaluate`."""
+    mask_key = (config or read_config(directory)).env.action_mask_key
     with _readable_json(resolve_run_dir(directory) / SPACES) as content:
         observation_space, action_space = (
             space_from_json(content[key]) for key in ("observation_space", "action_space")
         )
+        horizon = content["horizon"]
+        if type(horizon) is not int or horizon < 1:
+            raise ValueError(f"horizon is {horizon!r}")
         return TaskSpec(
             observation_space=observation_space,
             action_space=action_space,  # type: ignore[arg-type]
-            horizon=content["horizon"],
+            horizon=horizon,
             action_mask_key=mask_key,
         )
 
@@ -342,13 +346,25 @@ def _load_checkpoint(directory: Path, which: str) -> Checkpoint:
     return load_latest_checkpoint(directory / BEST)
 
 
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError),
+    *(RecursionError, MemoryError),
+)
+
+
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError),
+    *(RecursionError, MemoryError),
+)
+
+
 @contextmanager
 def _readable_json(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the JSON object in a file; errors of reading or using it become `UserError`."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise TypeError("it holds no JSON object")
         yield content
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+    except _UNREADABLE as problem:
         raise UserError(f"{path} cannot be read ({problem}): the run directory is corrupted") from problem

@@ -9,7 +9,7 @@ from documents import all_blocks
 from guide_reader import DOCS
 
 from yamame.distributed.sharding import resolve_parallelism, shard_config
-from yamame.recipes import load_recipe, config_from_flags
+from yamame.recipes import config_from_flags, load_recipe
 
 PAGE = DOCS / "cluster.md"
 

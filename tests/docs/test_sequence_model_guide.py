@@ -41,7 +41,9 @@ def test_it_trains_and_can_be_gone_on_with() -> None:
         run.result["updates"] > 0
         and type(run.config.algorithm.agent.trajectory_encoder).__name__ == "ConvolutionConfig"
     )
-    assert cli.main(["eval", str(run.directory), "--trials", "8"]) == 0
+    assert cli.main(["eval", str(run.directory), "--trials", "8"]) == 2
+    assert cli.main(["eval", str(run.directory), "--trials", "8", "--import", "convolution"]) == 0
+    run.load()
 
 
 @pytest.mark.parametrize("promise", PROMISES)

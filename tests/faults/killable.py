@@ -18,7 +18,7 @@ from tiny_network import TINY_NETWORK
 from yamame import checkpoint
 from yamame.config import RunConfig
 from yamame.data.database import Database
-from yamame.recipes import load_recipe, config_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe
 from yamame.runs import RunMetadata, resume, start
 
 KILLED = -signal.SIGKILL

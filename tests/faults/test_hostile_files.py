@@ -7,8 +7,10 @@ import os
 import pickle
 import shutil
 import struct
+import subprocess
+import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ import zstandard
 from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
 
+import yamame
 from yamame.cli import main
+from yamame.errors import UserError
 
 _TRAIN = (
     "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
@@ -95,10 +99,10 @@ def payload(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[bytes]:
     assert not mark.exists()
 
 
-def outcomes(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[int, str]]:
+def outcomes(capsys: pytest.CaptureFixture[str], commands: Mapping[str, str] = COMMANDS) -> dict[str, tuple[int, str]]:
     """Of every command: the exit code, and what it says on stderr."""
     result = {}
-    for name, command in COMMANDS.items():
+    for name, command in commands.items():
         capsys.readouterr()
         code = main(command.split())
         err = capsys.readouterr().err
@@ -266,5 +270,180 @@ def test_configs_that_name_what_they_should_not(
     else:
         (config[place] if place else config)[key] = name
     (run / "config.json").write_text(json.dumps(config))
-    acting = {"eval", "play", "resume"}  # what needs the function, not only the settings beside it
-    assert refusing(outcomes(capsys)) == (acting if (place, key) == ("env.env_fn", "type") else set(COMMANDS))
+    acting = {"eval", "play", "resume"}  # these call the function, the others only read the fields beside it
+    assert refusing(outcomes(capsys)) == (acting if (place, key) == ("env.env_fn", "callable") else set(COMMANDS))
+
+
+EVIL = """
+from pathlib import Path
+Path(__file__).with_name("ran").touch()
+from dataclasses import dataclass
+import gymnasium
+from yamame.envs.tmaze import PassiveTMazeConfig
+
+@dataclass(frozen=True, kw_only=True)
+class Config(PassiveTMazeConfig):
+    pass
+
+def make():
+    return gymnasium.make("CartPole-v1")
+
+gymnasium.register("Evil-v0", "evil:make")
+"""
+ENV_FN = "yamame.envs.env_fn:EnvFnConfig"
+GYMNASIUM = "yamame.envs.gymnasium:GymnasiumConfig"
+NAMING_EVIL: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "run": lambda config: {**config, "type": "evil:Config"},
+    "env": lambda config: {**config, "env": {**config["env"], "type": "evil:Config"}},
+    "encoder": lambda config: {**config, "agent": {**config["agent"], "trajectory_encoder": {"type": "evil:Config"}}},
+    "package": lambda config: {**config, "exploration": {"type": "evil.deeper:Config"}},
+    "id": lambda config: {**config, "env": {"type": GYMNASIUM, "id": "evil:Evil-v0", "horizon": 3}},
+    "function": lambda config: {**config, "env": {"type": ENV_FN, "env_fn": {"callable": "evil:make"}, "horizon": 3}},
+}
+FIGURE = "figure exploration-schedule run --output figure.png"
+
+
+@pytest.fixture
+def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module in the working directory and on the path; `ran` is there once it has been imported."""
+    (tmp_path / "evil.py").write_text(EVIL)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "ran"
+    sys.modules.pop("evil", None)
+
+
+def change_config(run: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(change(config)))
+
+
+@pytest.mark.parametrize("place", NAMING_EVIL)
+def test_no_module_is_imported_on_the_word_of_a_config(
+    place: str, run: Path, evil: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_config(run, NAMING_EVIL[place])
+    results = outcomes(capsys, {**COMMANDS, "figure": FIGURE, "export": "data export run --output dataset"})
+    assert refusing(results) == ({"eval", "play", "resume"} if place == "function" else set(results))
+    assert all("--import evil" in err for code, err in results.values() if code == 2)
+    assert not evil.exists() and "evil" not in sys.modules
+
+
+@pytest.mark.parametrize("place", NAMING_EVIL)
+def test_the_viewer_imports_nothing_either(place: str, run: Path, evil: Path) -> None:
+    testclient = pytest.importorskip("starlette.testclient")
+    from yamame.tools.viewer.app import build_app
+    from yamame.tools.viewer.run_index import RunIndex
+    from yamame.tools.viewer.security import Access
+
+    change_config(run, NAMING_EVIL[place])
+    app = build_app(RunIndex([run.parent]), Access(token="", cookie="cookie"))
+    with testclient.TestClient(app, base_url="http://127.0.0.1") as client:
+        (listed,) = client.get("/api/runs").json()["runs"]
+        answers = [client.get(f"/api/rollouts/{listed['id']}{rest}") for rest in ("", "/recording?seed=1")]
+    assert {answer.status_code for answer in answers} <= ({200, 422} if place == "function" else {422})
+    assert "--import evil" in answers[1].json()["error"]
+    assert not evil.exists()
+
+
+def test_a_module_that_the_caller_names_is_imported(run: Path, evil: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change_config(run, NAMING_EVIL["env"])
+    with pytest.raises(UserError, match="--import evil"):
+        yamame.load(run)
+    commands = {name: f"{command} --import evil" for name, command in {**COMMANDS, "figure": FIGURE}.items()}
+    assert outcomes(capsys, commands) == dict.fromkeys(commands, (0, ""))
+    assert evil.exists()
+    with pytest.raises(UserError, match="--import evil"):  # for that command alone
+        yamame.load(run)
+    yamame.load(run, modules=["evil"])
+    assert main(["eval", "run", "--import", "no_such_module"]) == 2
+    assert "cannot import no_such_module" in capsys.readouterr().err
+
+
+def test_python_m_finds_no_module_in_a_run_folder(run: Path, evil: Path) -> None:
+    """`python -m` puts the working directory on the path: `torch.py` in it would be imported instead of PyTorch."""
+    change_config(run, NAMING_EVIL["env"])
+    for name in ("evil", "torch", "safetensors", "lmdb"):
+        (run / f"{name}.py").write_text(EVIL)
+    package = Path(yamame.__file__).parents[1]
+    result = subprocess.run(
+        [sys.executable, "-m", "yamame", "eval", "."],
+        cwd=run,
+        env={**os.environ, "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2 and result.stderr.count("\n") == 1 and "--import evil" in result.stderr
+    assert not (run / "ran").exists() and not evil.exists()
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+WRONG: dict[str, Any] = {
+    "num_envs": "many",
+    "env_steps": 1e6,
+    "seed": 2**200,
+    "deterministic_actions": 1,
+    "agent": None,
+    "learner": [],
+    "exploration": {"type": "yamame.nets.compute:ComputeConfig"},
+    "env": {"type": "yamame.config:RunConfig"},
+    "eval": {"type": "yamame.config:EvalConfig", "trials": 0},
+    "replay": deep(900),
+    "faults": 3,
+    "compute": {"type": "yamame.cli:main"},
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_configs_with_wrong_values(field: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change_config(run, lambda config: {**config, field: WRONG[field]})
+    results = outcomes(capsys, {**COMMANDS, "figure": FIGURE})
+    assert refusing(results) == set(results)
+    assert all("config" in err and field in err for _, err in results.values())
+
+
+def test_a_config_with_a_key_twice(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace('"seed": 0', '"seed": 0, "seed": 1'))
+    results = outcomes(capsys)
+    assert refusing(results) == set(COMMANDS) and all("key twice" in err for _, err in results.values())
+
+
+BOX = {"kind": "Box", "shape": [2], "dtype": "float32", "low": 0.0, "high": 1.0}
+SPACES: dict[str, Any] = {
+    "kind": {"kind": "os:system"},
+    "no kind": {"shape": [2]},
+    "list": [1, 2],
+    "shape": {**BOX, "shape": "long"},
+    "negative": {**BOX, "shape": [-1]},
+    "huge": {**BOX, "shape": [2**40, 2**40]},
+    "large": {**BOX, "shape": [2**16, 2**16]},
+    "dtype": {**BOX, "dtype": "O"},
+    "object": {**BOX, "dtype": "object", "low": {"a": 1}},
+    "low": {**BOX, "low": [0, 1, 2]},
+    "discrete": {"kind": "Discrete", "n": 2**70, "start": 0},
+    "none": {"kind": "Discrete", "n": 0, "start": 0},
+    "text": {"kind": "Text", "min_length": 0, "max_length": "x", "characters": "ab"},
+    "dict": {"kind": "Dict", "spaces": [BOX]},
+    "deep": {"kind": "Tuple", "spaces": [{"kind": "Tuple", "spaces": deep(500)}]},
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_spaces_that_cannot_be(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spaces = json.loads((run / "spaces.json").read_text())
+    (run / "spaces.json").write_text(json.dumps({**spaces, "observation_space": SPACES[name]}))
+    assert refusing(outcomes(capsys)) == {"info", "verify", "eval", "play"}
+
+
+@pytest.mark.parametrize("horizon", ["long", 0, -3, 1.5, None, True])
+def test_horizons_that_cannot_be(horizon: Any, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spaces = json.loads((run / "spaces.json").read_text())
+    (run / "spaces.json").write_text(json.dumps({**spaces, "horizon": horizon}))
+    assert refusing(outcomes(capsys)) == {"info", "verify", "eval", "play"}

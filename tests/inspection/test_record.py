@@ -15,7 +15,7 @@ from yamame.envs.rendering import AGENT
 from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.recipes import load_recipe, config_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe
 from yamame.runs import RunMetadata, evaluate, start
 from yamame.tools.trial_recording import FrameRecorder, describe_observation, encode_png, record_trial
 

@@ -90,6 +90,7 @@ def again(config):
 
 
 mazes = st.builds(Maze, horizon=st.integers(1, 9), name=st.sampled_from(["short", "long"]))
+integers = st.integers(-(2**63), 2**63 - 1)
 plain = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
 configs = st.builds(
     Everything,
@@ -99,13 +100,13 @@ configs = st.builds(
     many=st.lists(mazes | st.just(Base()), max_size=2).map(tuple),
     named=st.dictionaries(st.text(max_size=2), mazes, max_size=2),
     rate=st.floats(allow_nan=False),
-    count=st.integers(),
+    count=integers,
     on=st.booleans(),
     text=st.text(max_size=5),
     path=st.none() | st.just(Path("a/b")),
     widths=st.lists(st.integers(), max_size=3).map(tuple),
     numbers=st.lists(st.floats(allow_nan=False), max_size=2),
-    size=st.none() | st.integers() | st.text(max_size=2),
+    size=st.none() | integers | st.text(max_size=2),
     kwargs=st.dictionaries(st.text(max_size=2), plain | st.lists(plain, max_size=2).map(tuple), max_size=2),
     factory=st.sampled_from([None, make, Holder, Holder.make]),
 )
@@ -311,8 +312,9 @@ def test_of_this_package_only_configs_are_built(name):
 
 def test_numbers_and_nesting_without_end():
     everything = to_json(Everything())
-    with pytest.raises(UserError, match=r"config\.rate: expected float"):
-        from_json(Everything, everything | {"rate": 10**400})
+    for name, value in (("rate", 10**400), ("count", 2**63), ("size", -(10**30))):
+        with pytest.raises(UserError, match=rf"config\.{name}: expected "):
+            from_json(Everything, everything | {name: value})
     deep = []
     for _ in range(100_000):
         deep = [deep]

@@ -20,7 +20,7 @@ from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
-from yamame.recipes import load_recipe, config_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe
 from yamame.runs import RunMetadata, resume, start
 from yamame.signals import StopSignal
 from yamame.train import Trainer

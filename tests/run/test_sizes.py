@@ -18,7 +18,7 @@ from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.presets import SIZES, apply_size, replace_agent
-from yamame.recipes import load_recipe, config_from_flags, config_from_overrides
+from yamame.recipes import config_from_flags, config_from_overrides, load_recipe
 
 TMAZE = load_recipe("passive-tmaze")
 PIXELS = spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 3), np.uint8), "cell": spaces.Discrete(100)})

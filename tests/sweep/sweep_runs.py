@@ -7,7 +7,7 @@ from typing import Any
 
 from yamame.config_io import to_json
 from yamame.metrics import EVAL_RETURN
-from yamame.recipes import make_metadata, load_recipe
+from yamame.recipes import load_recipe, make_metadata
 from yamame.run_dir import CONFIG, METADATA, RESULT
 from yamame.tools.sweep.plan import PlannedRun
 

@@ -11,7 +11,7 @@ from yamame.config import RunConfig
 from yamame.config_io import settings_difference
 from yamame.errors import UserError
 from yamame.experiments import Experiment, load_experiment
-from yamame.recipes import load_recipe, config_from_flags
+from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools.sweep.plan import PlannedRun, choose_arms, choose_env_names, plan, require_same_config, series_of
 
 TMAZE = Experiment(recipe="passive-tmaze", title="T-Maze")

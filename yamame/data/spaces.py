@@ -1,5 +1,6 @@
 """Gymnasium spaces as flat dicts of leaves, and the refusal of what we do not support."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -57,6 +58,9 @@ def _numbers(characters: str) -> Mapping[str, int]:
 
 DEFAULT_KEY = "observation"
 """Name of the one leaf of an observation that is not a dict or tuple."""
+
+MAX_BOX_SIZE = 2**26
+"""Numbers in a Box that a file may describe."""
 
 Leaf = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Text
 
@@ -161,6 +165,8 @@ def space_from_json(described: Mapping[str, Any]) -> spaces.Space[Any]:
             return spaces.Tuple([space_from_json(part) for part in described["spaces"]])
         case "Box":
             dtype = np.dtype(described["dtype"])
+            if math.prod(described["shape"]) > MAX_BOX_SIZE:
+                raise ValueError(f"a Box of shape {described['shape']} is too large")
             low, high = (np.full(described["shape"], described[side], dtype) for side in ("low", "high"))
             return spaces.Box(low, high, tuple(described["shape"]), dtype.type)
         case "Discrete":

@@ -88,6 +88,7 @@ class SingleEnvConfig(EnvConfig):
 
     def __post_init__(self) -> None:
         check_range(self, "num_workers", "step_timeout_seconds", ge=0)
+        check_range(self, "num_workers", le=1024)
 
     def build_for_rendering(self, seed: int) -> TrialVectorEnv:
         """See `EnvConfig.build_for_rendering`; pictures come from this process."""

@@ -35,6 +35,11 @@ class GymnasiumConfig(SingleEnvConfig):
         return self.id.rpartition(":")[2].replace("/", "-")
 
     @property
+    def imported_modules(self) -> tuple[str, ...]:
+        """The module that making the environment imports, if any."""
+        return (self.id.partition(":")[0],) if ":" in self.id else ()
+
+    @property
     def max_trial_steps(self) -> int:
         """The horizon."""
         return self.horizon

@@ -21,7 +21,7 @@ from yamame.data.verify import check_record, iter_valid_trajectories, require_st
 from yamame.errors import UserError
 from yamame.run_dir import CONFIG, REPLAY, replay_dirs, resolve_run_dir
 from yamame.runs import read_config, read_task_spec
-from yamame.tools.options import refuse
+from yamame.tools.options import add_import, refuse
 
 _Report = tuple[dict[str, Any], str, int]
 """For programs, for people, and the exit code."""
@@ -51,6 +51,7 @@ def add_data(commands: Any) -> None:
 def _add(verbs: Any, verb: str, act: Callable[[argparse.Namespace], _Report], about: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(verb, help=about, description=about, allow_abbrev=False)
     parser.add_argument("path", type=Path, metavar="RUN", help="a run directory, or a store such as RUN/replay")
+    add_import(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     parser.set_defaults(command=lambda options, rest: _run(act, options, rest))
     return parser

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yamame.tools.figures
 from yamame.errors import UserError
+from yamame.tools.options import add_import
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +32,7 @@ def add_figure(commands: Any) -> None:
     )
     figure.add_argument("name", metavar="NAME", nargs="?", help="which picture; without it, all are listed")
     figure.add_argument("--output", type=Path, metavar="FILE", help="where it goes: FILE.png, FILE.svg or FILE.pdf")
+    add_import(figure)
     figure.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     figure.add_argument("-h", "--help", action="store_true", help="with NAME: every flag of that picture")
     figure.set_defaults(command=_figure, parser=figure)

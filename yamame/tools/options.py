@@ -12,6 +12,18 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
+def add_import(parser: argparse.ArgumentParser) -> None:
+    """`--import MODULE`, for every command that reads a run."""
+    parser.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import your MODULE, whose classes and functions the run's config names; may be repeated",
+    )
+
+
 def refuse(rest: Sequence[str]) -> None:
     """Raise `UserError` where words are left that a command does not take."""
     if rest:

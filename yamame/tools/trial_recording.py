@@ -293,7 +293,7 @@ def record_trial(
         raise UserError(f"cannot record from seed {seed}: give at least 0")
     config = config or read_config(directory)
     env = apply_instruction(config.env.eval_config(), instruction)
-    agent, loaded = load_model(directory, checkpoint)
+    agent, loaded = load_model(directory, checkpoint, config)
     assert isinstance(agent, Agent) and isinstance(config.algorithm, AMAGOConfig)
     deterministic = config.deterministic_actions if deterministic is None else deterministic
     with closing(env.build_for_rendering(seed)) as plain:

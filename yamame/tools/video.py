@@ -140,7 +140,7 @@ def record_video(
         raise UserError(f"cannot film {trials} trials: give at least 1")
     config = config or read_config(directory)
     env = apply_instruction(config.env.eval_config(), instruction)
-    model, _ = load_model(directory, checkpoint)
+    model, _ = load_model(directory, checkpoint, config)
     seed = EVALUATION_SEED if seed is None else seed
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper) or not isinstance(plain.environments, RenderableVectorEnv):

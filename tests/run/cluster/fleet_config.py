@@ -6,7 +6,7 @@ from typing import Any
 from tiny_network import TINY_NETWORK
 
 from yamame.config import RunConfig
-from yamame.recipes import load_recipe, config_from_overrides
+from yamame.recipes import config_from_overrides, load_recipe
 
 TINY: dict[str, Any] = {
     "env.horizon": 3,

@@ -10,7 +10,7 @@ from typing import Any
 
 from yamame import runs as run_api
 from yamame.errors import UserError
-from yamame.recipes import make_metadata, load_recipe
+from yamame.recipes import load_recipe, make_metadata
 from yamame.run_dir import CHECKPOINTS, LOCK, METADATA, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.sweep.plan import PlannedRun, RunStatus

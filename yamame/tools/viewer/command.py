@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.tools.options import refuse
+from yamame.tools.options import add_import, refuse
 
 DEFAULT_ROOTS = (Path("runs"), Path("sweeps"))
 """Default directories of `train` and `sweep`."""
@@ -34,6 +34,7 @@ def add_view(commands: Any) -> None:
     )
     view.add_argument("--port", type=int, default=0, metavar="N", help="where to listen (default 0: one that is free)")
     view.add_argument("--no-browser", action="store_true", help="only print the address")
+    add_import(view)
     view.set_defaults(command=_view)
 
 
