@@ -39,10 +39,10 @@ def compare(options: LearnerBench) -> BenchResult:
     options.use_threads()
     config = run_config(options, options.network.task(options.context))
     with tempfile.TemporaryDirectory() as folder, closing(build_components(config, Path(folder), restarts=0)) as parts:
-        learner, device = parts.learner, parts.learner.compute.device
+        learner, device = parts.algorithm, parts.algorithm.compute.device
         batch = pack_windows(options, config.replay).to(device)
         rows = PaddedBatch.of(batch, options.network.actions)
-        naive = NaiveLearner(learner.agent, config.learner, generator=torch.Generator(device).manual_seed(0))
+        naive = NaiveLearner(learner.model, config.algorithm.learner, generator=torch.Generator(device).manual_seed(0))
         for _ in range(options.warmup):
             learner.update(batch)
         naive.update(rows)

@@ -101,7 +101,7 @@ def agent_of(size: str) -> Agent:
     """That of the T-Maze recipe, or the paper's for POPGym."""
     task = PassiveTMazeConfig(horizon=30)
     agent = small_agent(acting_gamma=0.9999) if size == "small" else SIZES["popgym"].agent("transformer")
-    config = RunConfig(env=task, agent=agent)
+    config = RunConfig(env=task, algorithm=AMAGOConfig(agent=agent))
     trials = task.build(1, 0)
     return build_model(
         config.algorithm, config.env.task_spec(trials), context_length=config.resolved_context_length, seed=0
@@ -196,9 +196,9 @@ def of_recipe(name: str, flags: Sequence[str], repeats: int) -> dict[str, Any]:
             ended = parts.collector.step(parts.policy, deterministic=config.deterministic_actions)
             steps.append(time.thread_time() - began)
             trajectories += [trajectory for _, trajectory in ended]
-        parts.store.extend(trajectories)
-        batches = parts.sampler.iter_batches(repeats + 1)
-        updates = [_core_seconds(partial(parts.learner.update, batch)) for batch in batches]
+        parts.replay.store.extend(trajectories)
+        batches = parts.replay.sampler.iter_batches(repeats + 1)
+        updates = [_core_seconds(partial(parts.algorithm.update, batch)) for batch in batches]
         return {
             "environments": NUM_ENVS,
             "updates_per_env_step": config.updates_per_env_step,

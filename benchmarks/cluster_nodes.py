@@ -36,8 +36,8 @@ from yamame.config import EvalConfig, RayConfig, RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.metrics import read_metrics
-from yamame.presets import SIZES, default_config
-from yamame.runs import RunMetadata, start
+from yamame.presets import apply_size, default_config
+from yamame.runs import RunMetadata, train
 from yamame.tools.bench.measure import describe_machine, format_machine
 
 NODES, ENVIRONMENTS, STEPS = (1, 2, 3), 4, 50
@@ -65,11 +65,11 @@ class Patient(gymnasium.Env[np.ndarray, int]):
 def config(nodes: int, updates_per_env_step: float, env_steps: int) -> RunConfig:
     """A run with a small network and no evaluations."""
     basis = default_config(EnvFnConfig(env_fn=Patient, horizon=STEPS, num_workers=0), env_steps=env_steps)
+    basis = apply_size(basis, "tiny")
     return replace(
         basis,
         num_envs=nodes * ENVIRONMENTS,
         ray=RayConfig(address="auto", num_collectors=nodes),
-        agent=SIZES["tiny"].apply_to(basis.agent),
         updates_per_env_step=updates_per_env_step,
         eval=EvalConfig(trials=1, final_trials=1, num_envs=1),
     )
@@ -86,12 +86,12 @@ def measured_work(costs: Mapping[str, Any], run: RunConfig) -> Work:
             steps.append(time.perf_counter() - began)
             trajectories += [trajectory for _, trajectory in ended]
         began = time.perf_counter()
-        parts.store.extend(trajectories)
+        parts.replay.store.extend(trajectories)
         append = (time.perf_counter() - began) / len(trajectories)
         updates = []
-        for batch in parts.sampler.iter_batches(25):
+        for batch in parts.replay.sampler.iter_batches(25):
             began = time.perf_counter()
-            parts.learner.update(batch)
+            parts.algorithm.update(batch)
             updates.append(time.perf_counter() - began)
     return replace(
         work_of(costs, NEAREST_KIND, size="small"),
@@ -124,7 +124,7 @@ def speeds_of_run(run: RunConfig) -> dict[str, float]:
     """Of the second half of a real run."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
-        start(run, RunMetadata(recipe="patient"), run_dir=directory, quiet=True)
+        train(run, RunMetadata(recipe="patient"), run_dir=directory, quiet=True)
         lines = read_metrics(directory)
     first, last = lines[len(lines) // 2], lines[-1]
     seconds = last["wall_seconds"] - first["wall_seconds"]

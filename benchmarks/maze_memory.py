@@ -31,7 +31,7 @@ def report(run: Path, count: int) -> None:
     config, agent, updates = open_run(run)
     if not isinstance(config.env, MazeRunnerConfig):
         raise UserError(f"{run} is a run of {config.env.task_name}: give one of MazeRunner")
-    if config.env.actions != "discrete" or not config.env.position or not config.learner.world_model.weight:
+    if config.env.actions != "discrete" or not config.env.position or not config.algorithm.learner.world_model.weight:
         raise UserError(f"{run} needs discrete actions, a position and a world model")
     trials = play(config, agent, count)
     length = config.resolved_context_length

@@ -31,6 +31,7 @@ import numpy as np
 from gymnasium import spaces
 from processes import age_seconds, descendants, disk_bytes, resident_bytes
 
+from yamame import runs
 from yamame.algorithms.amago.learner import Learner
 from yamame.config import RunConfig
 from yamame.data.batch import Batch
@@ -38,7 +39,7 @@ from yamame.data.database import TABLES, Database, Tables
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata, resume, start
+from yamame.runs import RunMetadata
 
 SECONDS_A_LINE, SAMPLES_A_LINE = 10.0, 5
 FAULTY_STEPS, FAULTY_BATCHES = 0.02, 0.01
@@ -117,9 +118,9 @@ def train(directory: Path, ended: Path) -> None:
     Learner.update = update_or_spoil  # type: ignore[method-assign]
     while not ended.exists():
         if (directory / "config.json").exists():
-            summary = resume(directory, env_steps=None, quiet=True)
+            summary = runs.resume(directory, env_steps=None, quiet=True)
         else:
-            summary = start(config(), RunMetadata(recipe="soak"), run_dir=directory, quiet=True)
+            summary = runs.train(config(), RunMetadata(recipe="soak"), run_dir=directory, quiet=True)
         if "stopped_by" not in summary:
             raise RuntimeError("the run came to an end that it does not have")
 

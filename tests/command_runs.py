@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yamame.iteration import TrainingIteration
 
 from yamame.cli import main
+from yamame.train import Trainer
 
 _SMALL = (
     "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
@@ -45,11 +45,11 @@ def snapshot(directory: Path) -> dict[str, int]:
 
 def interrupt_in_iteration(patch: pytest.MonkeyPatch, number: int) -> None:
     """Raise SIGINT while the next run is in its iteration of this number, from 1."""
-    original, numbers = TrainingIteration.run, itertools.count(1)
+    original, numbers = Trainer._run_iteration, itertools.count(1)
 
-    def interrupted(self: TrainingIteration, *args: Any) -> Any:
+    def interrupted(self: Trainer, *args: Any) -> Any:
         if next(numbers) == number:
             signal.raise_signal(signal.SIGINT)
         return original(self, *args)
 
-    patch.setattr(TrainingIteration, "run", interrupted)
+    patch.setattr(Trainer, "_run_iteration", interrupted)

@@ -1,5 +1,8 @@
 """Config dataclasses to and from JSON, type checks that name the field, overrides by path, and differences.
 
+A field with the metadata `{"flatten": True}` has no part in the paths of flags, overrides and messages: those of
+`RunConfig.algorithm` begin with `agent` or `learner`.
+
 A dataclass is stored with its class, `{"type": "package.module:Class", field: value, ...}`, a function as
 `{"callable": "package.module:name"}`. No module is imported on a file's word: a class is a frozen dataclass of this
 package or belongs to a module that the caller has named (`caller_modules`), a function belongs to such a module.
@@ -266,7 +269,7 @@ def _build(described: Mapping[str, Any], annotation: Any, path: str) -> Any:
         if name not in annotations:
             problem = f"{config_class.__name__} has no field {_shorten(name)}: was it written by another version?"
             raise FieldPathError(path, f": {problem}")
-        fields[name] = _coerce_field(described[name], annotations[name], f"{path}.{name}".lstrip("."))
+        fields[name] = _coerce_field(described[name], annotations[name], _join(path, name, config_class))
     try:
         config = config_class(**fields)
     except ConfigFieldError as error:
@@ -302,6 +305,15 @@ def field_types(config_class: type[Any]) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(config_class) if field.init}
 
 
+def is_flattened(config_class: type[Any], name: str) -> bool:
+    """Whether a field has no part in the paths of the fields below it."""
+    return any(field.name == name and field.metadata.get("flatten") for field in dataclasses.fields(config_class))
+
+
+def _join(path: str, name: str, config_class: type[Any]) -> str:
+    return path if is_flattened(config_class, name) else f"{path}.{name}".lstrip(".")
+
+
 def union_options(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union, None first. Any other type is its own only member."""
     options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
@@ -332,6 +344,8 @@ class Field(NamedTuple):
     path: str
     annotation: Any
     value: Any
+    owner: Any
+    """Class of the config that has the field."""
 
 
 def iter_fields(config: Any, path: str = "") -> Iterator[Field]:
@@ -341,7 +355,8 @@ def iter_fields(config: Any, path: str = "") -> Iterator[Field]:
     else:
         parts = [(key, type(part), part) for key, part in _items(config)]
     for name, annotation, value in parts:
-        field = Field(f"{path}.{name}".lstrip("."), annotation, value)
+        joined = _join(path, name, type(config)) if is_config(config) else f"{path}.{name}".lstrip(".")
+        field = Field(joined, annotation, value, type(config))
         has_parts = is_config(value) or any(_items(value))
         yield from iter_fields(value, field.path) if has_parts else (field,)
 
@@ -384,6 +399,7 @@ def _to_tree(value: Any, path: str = "", *, as_json: bool = False) -> Any:
 def _assign(tree: Any, path: str, value: Any, config: Any, prefix: str = "") -> None:
     """Change a value in the tree of `config`."""
     name, _, rest = path.replace("-", "_").partition(".")
+    tree = _containing(tree, name)
     key: Any = int(name) if isinstance(tree, list) and name.isdecimal() else name
     known = range(len(tree)) if isinstance(tree, list) else tree if isinstance(tree, dict) else ()
     if key not in known or key == "type":
@@ -397,6 +413,14 @@ def _assign(tree: Any, path: str, value: Any, config: Any, prefix: str = "") -> 
             _assign(tree[key], part, value[part], config, f"{prefix}{name}.")
     else:
         tree[key] = _to_tree(value)
+
+
+def _containing(tree: Any, name: str) -> Any:
+    """Return the tree itself, or the flattened part of it that has the field."""
+    if not isinstance(tree, dict) or name in tree or not isinstance(tree.get("type"), type):
+        return tree
+    flattened = (tree[key] for key in tree if key != "type" and is_flattened(tree["type"], key))
+    return next((part for part in flattened if isinstance(part, dict) and name in part), tree)
 
 
 def closest_match(name: str, known: Iterable[str]) -> str:
@@ -430,11 +454,18 @@ def diff_configs(one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
 def flatten_config(config: Any) -> dict[str, Any]:
     """Return path -> value in JSON form for all fields. The class of a nested config is a field called `type`."""
 
-    def flatten(described: object, path: str) -> Iterator[tuple[str, object]]:
-        if not isinstance(described, dict):
-            yield path, described
+    def flatten(value: object, path: str) -> Iterator[tuple[str, object]]:
+        if not is_config(value):
+            yield path, _to_tree(value, path, as_json=True)
             return
-        for name, part in described.items():
-            yield from flatten(part, f"{path}.{name}".lstrip("."))
+        yield f"{path}.type".lstrip("."), _class_to_json(type(value), path)
+        for name in field_types(type(value)):
+            part = getattr(value, name)
+            if is_flattened(type(value), name):
+                of_part = dict(flatten(part, path))
+                yield name, of_part.pop(f"{path}.type".lstrip("."))
+                yield from of_part.items()
+            else:
+                yield from flatten(part, f"{path}.{name}".lstrip("."))
 
-    return dict(flatten(to_json(config), ""))
+    return dict(flatten(config, ""))

@@ -1,6 +1,13 @@
 """Fields of a nested config as command-line flags, with one-line errors that name the nearest flag."""
 
-from collections.abc import Sequence
+import argparse
+import ast
+import dataclasses
+import inspect
+import textwrap
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -115,7 +122,42 @@ def _is_flag_type(annotation: Any) -> bool:
 
 def _print_help(default: Any, prog: str) -> None:
     """Print all flags, grouped by config, with their docstrings and defaults, and exit with 0."""
-    import tyro
+    parser = argparse.ArgumentParser(prog=prog, add_help=False, usage=f"{prog} [--FLAG VALUE ...]")
+    groups: dict[str, Any] = {}
+    for field in list_flags(default).values():
+        section, _, name = field.path.rpartition(".")
+        if section not in groups:
+            about = inspect.getdoc(field.owner) or ""
+            groups[section] = parser.add_argument_group(f"{section or 'run'} options", about.partition("\n\n")[0])
+        if to_flag(field.path) in parser._option_string_actions:
+            continue  # the second flag of a boolean
+        flag, text = to_flag(field.path), " ".join(_field_docs(field.owner).get(name, "").split())
+        text = f"{text} (default: {_shown(field.value)})".strip().replace("%", "%%")
+        if field.annotation is bool:
+            groups[section].add_argument(flag, _negated(field.path), action="store_true", help=text)
+        else:
+            groups[section].add_argument(flag, metavar=describe_type(field.annotation), help=text)
+    parser.print_help()
+    raise SystemExit(0)
 
-    options = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed)
-    tyro.cli(type(default), default=default, args=["--help"], prog=prog, config=options)
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) or "none" if isinstance(value, tuple | list) else str(value)
+
+
+@cache
+def _field_docs(config_class: type[Any]) -> Mapping[str, str]:
+    """Return field -> the string literal below it, those of base classes included."""
+    docs: dict[str, str] = {}
+    for base in reversed(config_class.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        except (OSError, TypeError, SyntaxError):  # a class without source, such as one made in a console
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, text in pairwise(body.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+                docs[field.target.id] = str(getattr(text.value, "value", ""))
+    return docs

@@ -69,9 +69,9 @@ def small_runs() -> Iterator[None]:
     """Inside, whatever trains or measures does so for a second, on networks of a few units."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(yamame, "train", _train_briefly)
-        patch.setattr(session, "start", _start_briefly(session.start))
-        patch.setattr(session, "go_on", _go_on_briefly(session.go_on))
-        patch.setattr(recipe_loader, "config_from_flags", _shrink_settings(recipes.config_from_flags))
+        patch.setattr(session, "train", _start_briefly(session.train))
+        patch.setattr(session, "resume", _go_on_briefly(session.resume))
+        patch.setattr(recipes, "config_from_flags", _shrink_settings(recipes.config_from_flags))
         patch.setattr(bench_command, "parse_benchmark", _measure_briefly(bench_command.parse_benchmark))
         patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         yield

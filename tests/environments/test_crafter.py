@@ -268,7 +268,9 @@ def test_the_recipe_reads_textures_as_tokens() -> None:
     assert isinstance(config, RunConfig)
     assert config.algorithm.agent.timestep_encoder.encoder_overrides == ("textures=tokens",)
     assert (
-        recipe.make_config(replace(recipe.env, observation_mode="pixels")).agent.timestep_encoder.encoder_overrides
+        recipe.make_config(
+            replace(recipe.env, observation_mode="pixels")
+        ).algorithm.agent.timestep_encoder.encoder_overrides
         == ()
     )
 

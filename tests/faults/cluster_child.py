@@ -6,7 +6,7 @@ from pathlib import Path
 from killable import small_config
 
 from yamame.config import RunConfig
-from yamame.runs import RunMetadata, resume, start
+from yamame.runs import RunMetadata, resume, train
 
 
 def config_of(cluster: str, *, learners: int) -> RunConfig:
@@ -31,4 +31,4 @@ if __name__ == "__main__":
     if (directory / "config.json").exists():
         resume(directory, env_steps=int(sys.argv[4]) if sys.argv[4:] else None, quiet=True)
     else:
-        start(config_of(cluster, learners=learners), RunMetadata(recipe="small"), run_dir=directory, quiet=True)
+        train(config_of(cluster, learners=learners), RunMetadata(recipe="small"), run_dir=directory, quiet=True)

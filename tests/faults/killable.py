@@ -15,11 +15,11 @@ import lmdb
 import pytest
 from tiny_network import TINY_NETWORK
 
-from yamame import checkpoint
+from yamame import checkpoint, runs
 from yamame.config import RunConfig
 from yamame.data.database import Database
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata, resume, start
+from yamame.runs import RunMetadata
 
 KILLED = -signal.SIGKILL
 TOUCHES = ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink", "open", "link")
@@ -54,9 +54,9 @@ def train(config: RunConfig, directory: Path, *, before: Callable[[], None] = la
     try:
         before()
         if (directory / "config.json").exists():
-            resume(directory, env_steps=None, quiet=True)
+            runs.resume(directory, env_steps=None, quiet=True)
         else:
-            start(config, RunMetadata(recipe="small"), run_dir=directory, quiet=True)
+            runs.train(config, RunMetadata(recipe="small"), run_dir=directory, quiet=True)
         code = 0
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -18,7 +18,8 @@ from yamame.data.store import LMDBReplayStore
 from yamame.metrics import MetricLogger, read_metrics
 from yamame.progress import ProgressBar
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.train import Trainer, collect_state
+from yamame.run_state import collect_state
+from yamame.train import Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -105,12 +106,14 @@ def killed() -> None:
 def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
     """All that a run left behind but what a clock said, and ids: those of what was lost are not used again."""
     run = Trainer(config, directory, resume=True)
-    tensors, state = collect_state(run.components, run.iteration, run.train_state, run.metrics)
+    rank_state = {"iteration": run.iteration.state_dict(), "metrics_bytes": run.logger and run.logger.num_bytes}
+    tensors, state = collect_state(run.components, run.distributed, rank_state)
+    state |= {"train_state": dict(vars(run.state)), "env_steps": run.env_steps}
     replay = [encode(run.components.replay.store.get(number)) for number in run.components.replay.store.ids()]
     run.close()
     state["train_state"] = {key: value for key, value in state["train_state"].items() if key not in CLOCKS}
     rest = dict(state["rank_state"]["dict"][0][1]["dict"])
-    assert rest.pop("trajectories") >= len(replay)
+    assert rest.pop("num_appended") >= len(replay)
     assert rest.pop("metrics_bytes") > 0
     return {
         "tensors": {name: np.asarray(tensor).tobytes() for name, tensor in tensors.items()},
@@ -136,7 +139,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dic
         if task not in outcomes:
             directory = tmp_path_factory.mktemp("undisturbed")
             begin(directory, config_of(task))
-            assert train(directory, config_of(task)).finished
+            assert train(directory, config_of(task)).is_finished()
             outcomes[task] = outcome(directory, config_of(task))
         return outcomes[task]
 
@@ -157,7 +160,7 @@ def test_killed_again_and_again(task: str, tmp_path: Path, undisturbed: Callable
             except Killed:
                 kills += 1
     run = train(tmp_path, config)
-    assert run.finished
+    assert run.is_finished()
     assert kills >= 3
     assert run.resume_warnings == []
     assert outcome(tmp_path, config) == undisturbed(task)
@@ -171,6 +174,6 @@ def test_stopped_by_a_signal(
     config = config_of("package-delivery")
     begin(tmp_path, config)
     with at(moment, count, lambda: signal.raise_signal(signal.SIGTERM)):
-        assert not train(tmp_path, config).finished
-    assert train(tmp_path, config).finished
+        assert not train(tmp_path, config).is_finished()
+    assert train(tmp_path, config).is_finished()
     assert outcome(tmp_path, config) == undisturbed("package-delivery")

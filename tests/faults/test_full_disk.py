@@ -12,7 +12,7 @@ from left_behind import fingerprint, measured, replay_of
 from yamame.checkpoint import load_latest_checkpoint
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
-from yamame.runs import RunMetadata, RunResult, resume, start
+from yamame.runs import RunMetadata, RunResult, resume, train
 
 DISK_BYTES = 4 << 20
 HALF, WHOLE = 1_200, 2_400
@@ -38,7 +38,7 @@ def fill(disk: Path, *, leave: int = 0) -> Path:
 
 
 def begin(directory: Path, env_steps: int) -> RunResult:
-    return start(small_config(env_steps=env_steps), RunMetadata(recipe="small"), run_dir=directory, quiet=True)
+    return train(small_config(env_steps=env_steps), RunMetadata(recipe="small"), run_dir=directory, quiet=True)
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tiny_network import TINY_NETWORK
 
+from yamame import runs
 from yamame.presets import apply_variants
 from yamame.recipes import config_from_overrides, load_recipe, make_metadata
-from yamame.runs import start
 
 TINY: dict[str, Any] = {
     "env.horizon": 3,
@@ -39,7 +39,7 @@ def train(recipe: str, directory: Path, variants: list[str], settings: dict[str,
     config = apply_variants(config_from_overrides(chosen, [], settings), variants)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-        start(config, make_metadata(chosen, config), run_dir=directory, quiet=True)
+        runs.train(config, make_metadata(chosen, config), run_dir=directory, quiet=True)
     return directory
 
 

@@ -106,7 +106,7 @@ def test_values_through_training(tmaze: Path) -> None:
     (axes,) = q_by_discount.draw([run], q_by_discount.Options(trajectories=3)).axes
     checkpoints = list_kept_checkpoints(run)
     newest = list(iter_valid_trajectories(run / "replay", task_spec_of(run).schema))[-3:]
-    scale = read_config(run).learner.td.reward_scale
+    scale = read_config(run).algorithm.learner.td.reward_scale
     x, y = next(data for label, data in lines(axes).items() if label.endswith("(acts)"))
     assert list(x) == [checkpoint_updates(path) for path in checkpoints]
     for path, drawn in zip(checkpoints, y, strict=True):

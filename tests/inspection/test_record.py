@@ -16,7 +16,7 @@ from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata, evaluate, start
+from yamame.runs import RunMetadata, evaluate, train
 from yamame.tools.trial_recording import FrameRecorder, describe_observation, encode_png, record_trial
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ TINY: dict[str, Any] = {
 
 def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
     config = config_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
-    start(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
+    train(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
     return run
 
 

@@ -12,7 +12,6 @@ import torch
 from tiny_agents import double_batch, random_windows
 from torch import Tensor, nn
 
-import yamame
 from yamame.cli import main
 from yamame.errors import UserError
 from yamame.nets import sequence
@@ -21,6 +20,7 @@ from yamame.nets.sequence.base import available_models, model_config
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.runs import read_config, read_result
 
 LSTM_FILE = """
 from dataclasses import dataclass
@@ -85,16 +85,16 @@ def test_one_update_with_a_new_model_through_the_command_line(
     flags = [*TINY_RUN, "--agent.trajectory-encoder.d-model", "12", "--run-dir", str(tmp_path / "run")]
     assert main(["train", "passive-tmaze", "--model", "lstm", "--size", "tiny", *flags]) == 0
     capsys.readouterr()
-    encoder = yamame.Run(tmp_path / "run").config.algorithm.agent.trajectory_encoder
+    encoder = read_config(tmp_path / "run").algorithm.agent.trajectory_encoder
     assert type(encoder).__name__ == "LSTMConfig" and encoder.state_size == 12
 
 
 def test_one_update_with_a_model_through_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "passive-tmaze", "--model", "gru", *TINY_RUN, "--run-dir", str(tmp_path / "run")]) == 0
     capsys.readouterr()
-    run = yamame.Run(tmp_path / "run")
-    assert run.config.algorithm.agent.trajectory_encoder == GRUConfig(d_model=64, num_layers=2)
-    assert run.summary["updates"] > 0
+    run = tmp_path / "run"
+    assert read_config(run).algorithm.agent.trajectory_encoder == GRUConfig(d_model=64, num_layers=2)
+    assert (read_result(run) or {})["updates"] > 0
     assert main(["train", "passive-tmaze", "--model", "grue", *TINY_RUN]) == 2
     assert "feedforward, gru, transformer" in capsys.readouterr().err
 

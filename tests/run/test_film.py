@@ -23,7 +23,8 @@ from yamame.envs.wrappers.video_recorder import VideoRecorder, add_caption
 from yamame.errors import UserError
 from yamame.evaluate import evaluate
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata, evaluate_run, start
+from yamame.runs import RunMetadata, train
+from yamame.runs import evaluate as evaluate_run
 from yamame.tools.video import open_video, record_video, validate_video_path
 
 pytestmark = pytest.mark.slow
@@ -59,7 +60,7 @@ class Traffic(gymnasium.Env[np.ndarray, int]):
 
 def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
     config = config_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
-    start(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
+    train(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
     return run
 
 

@@ -23,7 +23,8 @@ import pytest
 
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import iter_valid_trajectories, verify_store
-from yamame.runs import evaluate_run, load_model, read_config, resume
+from yamame.runs import evaluate as evaluate_run
+from yamame.runs import load_model, read_config, resume
 from yamame.tools.data import task_spec_of
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from yamame.envs.tmaze import PassiveTMazeConfig, TMazeVectorEnv
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.metrics import read_metrics
-from yamame.runs import RunMetadata, evaluate, read_result, resume, start
+from yamame.runs import RunMetadata, evaluate, read_result, resume, train
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def test_all_evaluations_of_a_run_meet_the_same_tasks(tmp_path: Path, monkeypatc
     monkeypatch.setattr(TMazeVectorEnv, "reset", reset)
     evaluation = {"trials": 16, "final_trials": 32, "num_envs": 16, "interval_env_steps": 100, "stop_return": None}
     config = tiny_config(eval=evaluation, num_envs=8)
-    start(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     evaluate(tmp_path / "run", trials=None, seed=None)
     goals = [trials for trials in met.values() if len(trials[0]) == 16]
     assert len(goals) >= 5  # random actions, three during training, the final one, and `yamame eval`
@@ -57,7 +57,7 @@ def test_all_evaluations_of_a_run_meet_the_same_tasks(tmp_path: Path, monkeypatc
 
 def test_test_tasks_and_training_tasks_are_told_apart(tmp_path: Path) -> None:
     config = tiny_config(env=SplitMazeConfig(horizon=3))
-    summary = start(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    summary = train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     training_tasks = summary["train_tasks"]
     assert set(training_tasks) < set(summary)
     assert training_tasks["trials"] == summary["trials"] == 16
@@ -72,14 +72,14 @@ def test_test_tasks_and_training_tasks_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_task_without_test_tasks_has_one_evaluation(tmp_path: Path) -> None:
-    summary = start(tiny_config(), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    summary = train(tiny_config(), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert summary["train_tasks"] is None
     assert not any(key.startswith("evaluate_training_tasks") for line in read_metrics(tmp_path / "run") for key in line)
 
 
 def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
-    summary = start(tiny_config(), RunMetadata(recipe="x"), run_dir=run, quiet=True)
+    summary = train(tiny_config(), RunMetadata(recipe="x"), run_dir=run, quiet=True)
     assert read_result(run) == summary
     again = resume(run, env_steps=None, quiet=True)
     assert read_result(run) == again

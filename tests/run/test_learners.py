@@ -23,7 +23,7 @@ from yamame.data.store import LMDBReplayStore
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.run_dir import CHECKPOINTS
-from yamame.runs import RunMetadata, read_config, resume, start
+from yamame.runs import RunMetadata, read_config, resume, train
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +99,7 @@ def stored(directory: Path) -> int:
 def test_two_learners_count_what_one_counts_and_share_the_rest(tmp_path: Path) -> None:
     def run(learners: int) -> dict[str, Any]:
         config = tiny_config(num_learners=learners, env_steps=200)
-        return start(config, RunMetadata(recipe="tiny"), run_dir=tmp_path / str(learners), quiet=True)
+        return train(config, RunMetadata(recipe="tiny"), run_dir=tmp_path / str(learners), quiet=True)
 
     one, two = run(1), run(2)
     assert {key: one[key] for key in ("env_steps", "updates", "trials")} == {
@@ -114,15 +114,15 @@ def test_two_learners_count_what_one_counts_and_share_the_rest(tmp_path: Path) -
     assert main(["data", "verify", str(tmp_path / "2")]) == 2  # whose?
     assert main(["data", "verify", str(tmp_path / "2/replay-1")]) == 0
     of_both = tiny_config(offline={"data": (str(tmp_path / "2"),), "total_updates": 1}, eval={"trials": 8})
-    start(of_both, RunMetadata(recipe="tiny"), run_dir=tmp_path / "data", quiet=True)
+    train(of_both, RunMetadata(recipe="tiny"), run_dir=tmp_path / "data", quiet=True)
     assert stored(tmp_path / "data/offline") == stored(tmp_path / "1/replay")
 
 
 def test_a_run_goes_on_with_what_each_learner_had(tmp_path: Path) -> None:
     """To the bit what it would have become."""
     configs = [tiny_config(num_learners=2, env_steps=env_steps, eval={"trials": 8}) for env_steps in (96, 192)]
-    start(configs[1], RunMetadata(recipe="tiny"), run_dir=tmp_path / "whole", quiet=True)
-    start(configs[0], RunMetadata(recipe="tiny"), run_dir=tmp_path / "parts", quiet=True)
+    train(configs[1], RunMetadata(recipe="tiny"), run_dir=tmp_path / "whole", quiet=True)
+    train(configs[0], RunMetadata(recipe="tiny"), run_dir=tmp_path / "parts", quiet=True)
     resume(tmp_path / "parts", env_steps=192, quiet=True)
     whole, parts = (load_latest_checkpoint(tmp_path / name / CHECKPOINTS) for name in ("whole", "parts"))
     assert whole.step == parts.step > 5 and whole.tensors.keys() == parts.tensors.keys()
@@ -132,7 +132,7 @@ def test_a_run_goes_on_with_what_each_learner_had(tmp_path: Path) -> None:
 
 
 def test_another_number_of_learners_is_refused(tmp_path: Path) -> None:
-    start(tiny_config(env_steps=48), RunMetadata(recipe="tiny"), run_dir=tmp_path / "run", quiet=True)
+    train(tiny_config(env_steps=48), RunMetadata(recipe="tiny"), run_dir=tmp_path / "run", quiet=True)
     described = json.loads((tmp_path / "run/config.json").read_text())
     (tmp_path / "run/config.json").write_text(json.dumps(described | {"num_learners": 2}))
     with pytest.raises(UserError, match="of a run with 1 learners, not 2"):

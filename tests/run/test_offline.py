@@ -15,7 +15,7 @@ from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
-from yamame.runs import RunMetadata, evaluate, resume, start
+from yamame.runs import RunMetadata, evaluate, resume, train
 from yamame.train import Trainer
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("source") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-        start(tiny_config(), ABOUT, run_dir=directory, quiet=True)
+        train(tiny_config(), ABOUT, run_dir=directory, quiet=True)
     return directory
 
 
@@ -81,9 +81,9 @@ def test_same_seed_same_run_to_the_bit(tmp_path: Path, source: Path) -> None:
 
 def test_it_goes_on_without_its_source_and_counts_no_environment_steps(tmp_path: Path, source: Path) -> None:
     moved = tmp_path / "moved"
-    start(tiny_config(), ABOUT, run_dir=moved, quiet=True)
+    train(tiny_config(), ABOUT, run_dir=moved, quiet=True)
     config = tiny_config(**offline(moved / "replay"))
-    summary = start(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
+    summary = train(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
     assert (summary["env_steps"], summary["updates"], summary["env_steps_per_second"]) == (0, 40, 0.0)
     assert summary["trials"] == 16
     moved.rename(tmp_path / "elsewhere")
@@ -138,7 +138,7 @@ def mistakes(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
 def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
     for changes, problem in mistakes(source):
         with pytest.raises(UserError, match=problem):
-            start(tiny_config(**changes), ABOUT, run_dir=tmp_path / "run", quiet=True)
+            train(tiny_config(**changes), ABOUT, run_dir=tmp_path / "run", quiet=True)
         assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="is for runs on data alone"):
         tiny_config(**offline(source, **{"offline.batch_fraction": 0.5}))
@@ -151,5 +151,5 @@ def test_data_of_another_task_is_refused(tmp_path: Path, source: Path) -> None:
 
     config = config_from_overrides(load_recipe("dark-key-to-door"), [], {"offline.data": (str(source),)})
     with pytest.raises(UserError, match=r"do not fit this task: its observation"):
-        start(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
+        train(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

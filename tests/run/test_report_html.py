@@ -12,7 +12,7 @@ from PIL import Image
 from test_report import evaluation, write_metrics, write_run
 from tiny import tiny_config
 
-from yamame.runs import RunMetadata, read_metadata, resume, start
+from yamame.runs import RunMetadata, read_metadata, resume, train
 from yamame.tools.report import write_report
 
 HOSTILE = "<script>alert('x')</script>\"&|`"
@@ -156,7 +156,7 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     about = RunMetadata(recipe="x", command="yamame train x", overrides={"seed": (0, 1)})
     with monkeypatch.context() as patch:
         patch.setattr("yamame.tools.report.render_html", full)
-        summary = start(config, about, run_dir=tmp_path / "run", quiet=True)
+        summary = train(config, about, run_dir=tmp_path / "run", quiet=True)
     told = capsys.readouterr().err
     assert "cannot write the report (OSError: [Errno 28] No space left" in told and "writes it again" in told
     assert summary["return_mean"] is not None and (tmp_path / "run/result.json").exists()

@@ -39,7 +39,7 @@ def parameters(size: str) -> int:
 def test_base_and_large_are_the_papers() -> None:
     """Appendix, table 3: POPGym and Crafter."""
     recipe = load_recipe("popgym")
-    base, large = (apply_size(recipe.make_config(recipe.env), size).agent for size in ("base", "large"))
+    base, large = (apply_size(recipe.make_config(recipe.env), size).algorithm.agent for size in ("base", "large"))
     assert (base.timestep_encoder.hidden_sizes, base.timestep_encoder.output_size) == ((512, 512), 200)
     assert base.trajectory_encoder == TransformerConfig(d_model=256, d_ff=1024, num_layers=3, num_heads=8)
     assert base.actor.hidden_sizes == base.critic.hidden_sizes == (256, 256)
@@ -60,12 +60,12 @@ def test_what_a_network_is_made_of_and_does_is_left_as_it_is() -> None:
         timestep_encoder=TimestepEncoderConfig(encoder_overrides=("observation=vector",), activation="gelu"),
     )
     small = apply_size(replace(config, algorithm=replace(config.algorithm, agent=agent)), "small")
-    assert small.agent.trajectory_encoder == TransformerConfig(
+    assert small.algorithm.agent.trajectory_encoder == TransformerConfig(
         position_embedding="rotary", dropout=0.1, d_model=64, num_layers=2, num_heads=4, d_ff=256
     )
-    assert small.agent.timestep_encoder.encoder_overrides == ("observation=vector",)
-    assert small.agent.timestep_encoder.activation == "gelu"
-    assert small.agent.gammas == config.algorithm.agent.gammas
+    assert small.algorithm.agent.timestep_encoder.encoder_overrides == ("observation=vector",)
+    assert small.algorithm.agent.timestep_encoder.activation == "gelu"
+    assert small.algorithm.agent.gammas == config.algorithm.agent.gammas
     assert replace(small, algorithm=config.algorithm) == config, "nothing but the network"
 
 
@@ -85,7 +85,7 @@ def test_flags_win_over_the_dial_and_variants_follow_it() -> None:
     assert config.algorithm.agent.timestep_encoder.tokens.output_size == SIZES["base"].leaf_width
     overrides = {"agent.trajectory_encoder.num_layers": 5, "agent.timestep_encoder.image.output_size": 9}
     assert config_from_overrides(TMAZE, [], overrides, size="base") == config
-    assert config_from_flags(TMAZE, ["gru"], [], size="base").agent.trajectory_encoder == GRUConfig(
+    assert config_from_flags(TMAZE, ["gru"], [], size="base").algorithm.agent.trajectory_encoder == GRUConfig(
         d_model=256, num_layers=3
     )
 
@@ -93,7 +93,7 @@ def test_flags_win_over_the_dial_and_variants_follow_it() -> None:
 def test_a_gru_is_sized_too() -> None:
     config = TMAZE.make_config(TMAZE.env)
     recurrent = replace_agent(config, trajectory_encoder=GRUConfig())
-    assert apply_size(recurrent, "large").agent.trajectory_encoder == GRUConfig(d_model=384, num_layers=6)
+    assert apply_size(recurrent, "large").algorithm.agent.trajectory_encoder == GRUConfig(d_model=384, num_layers=6)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -61,21 +61,22 @@ def test_variants() -> None:
     others = [name for name in VARIANTS if name not in (*OF_INSTRUCTIONS, "no-world-model", "no-token-shift")]
     changed = {name: apply_variants(base, [name]) for name in others}
     assert all(config != base for config in changed.values())
-    assert isinstance(changed["no-memory"].agent.trajectory_encoder, FeedForwardConfig)
-    assert isinstance(changed["gru"].agent.trajectory_encoder, GRUConfig)
+    assert isinstance(changed["no-memory"].algorithm.agent.trajectory_encoder, FeedForwardConfig)
+    assert isinstance(changed["gru"].algorithm.agent.trajectory_encoder, GRUConfig)
     assert (
-        changed["no-memory"].agent.trajectory_encoder.state_size == base.algorithm.agent.trajectory_encoder.state_size
+        changed["no-memory"].algorithm.agent.trajectory_encoder.state_size
+        == base.algorithm.agent.trajectory_encoder.state_size
     )
-    naive = changed["naive"].agent.trajectory_encoder
+    naive = changed["naive"].algorithm.agent.trajectory_encoder
     assert isinstance(naive, TransformerConfig)
     assert not (naive.sigma_reparam or naive.normformer or naive.head_scaling)
-    assert changed["no-filtered-bc"].learner.filtered_bc.weight == 0.0
-    assert not changed["no-multi-gamma"].agent.multi_gamma
-    assert not changed["no-popart"].agent.popart
+    assert changed["no-filtered-bc"].algorithm.learner.filtered_bc.weight == 0.0
+    assert not changed["no-multi-gamma"].algorithm.agent.multi_gamma
+    assert not changed["no-popart"].algorithm.agent.popart
     with pytest.raises(UserError, match="no-memory"):
         apply_variants(base, ["no-memori"])
     flags = config_from_flags(recipe, ["gru"], ["--agent.trajectory-encoder.d-model", "32"])
-    assert flags.agent.trajectory_encoder.state_size == 32
+    assert flags.algorithm.agent.trajectory_encoder.state_size == 32
 
 
 def test_variants_without_what_is_not_of_the_paper() -> None:
@@ -83,9 +84,9 @@ def test_variants_without_what_is_not_of_the_paper() -> None:
     base = recipe.make_config(recipe.env)
     assert base.algorithm.learner.world_model.weight > 1.0
     assert apply_variants(base, ["world-model"]) == base, "it has one"
-    assert apply_variants(base, ["no-world-model"]).learner.world_model.weight == 0.0
+    assert apply_variants(base, ["no-world-model"]).algorithm.learner.world_model.weight == 0.0
     for name in ("no-token-shift", "naive"):
-        encoder = apply_variants(base, [name]).agent.trajectory_encoder
+        encoder = apply_variants(base, [name]).algorithm.agent.trajectory_encoder
         assert isinstance(encoder, TransformerConfig) and not encoder.token_shift
         assert encoder.state_size == base.algorithm.agent.trajectory_encoder.state_size
 

@@ -8,7 +8,7 @@ from command_runs import refused
 
 from yamame.cli import main
 from yamame.config import RunConfig
-from yamame.config_io import settings_difference
+from yamame.config_io import first_difference
 from yamame.errors import UserError
 from yamame.experiments import Experiment, load_experiment
 from yamame.recipes import config_from_flags, load_recipe
@@ -35,9 +35,9 @@ def planned(arms: list[str], *flags: str, size: str | None = None) -> dict[str, 
 
 def test_the_difference_is_the_first_field_with_both_values(config: RunConfig) -> None:
     other = replace(config, num_envs=7, env=replace(config.env, horizon=9))
-    assert settings_difference(config, config) == ""
-    assert settings_difference(config, other) == "env.horizon 30, not 9"
-    assert settings_difference(replace(config, num_envs=5), replace(config, num_envs=7)) == "num_envs 5, not 7"
+    assert first_difference(config, config) == ""
+    assert first_difference(config, other) == "env.horizon 30, not 9"
+    assert first_difference(replace(config, num_envs=5), replace(config, num_envs=7)) == "num_envs 5, not 7"
 
 
 def test_a_shorter_run_can_be_resumed_and_a_longer_one_cannot_be_shortened(config: RunConfig) -> None:
@@ -66,12 +66,12 @@ def test_arms_differ_from_the_full_one_by_their_variants_alone() -> None:
     configs = planned(["no-memory", BOTH], *flags, size="tiny")
     feedforward, plain = configs["no-memory"], configs[BOTH]
     # a flag for what a variant removes is a flag of the full recipe; the other flags apply to the arm too
-    assert type(feedforward.agent.trajectory_encoder).__name__ == "FeedForwardConfig"
-    assert feedforward.agent.trajectory_encoder.state_size == 32
-    assert getattr(plain.agent.trajectory_encoder, "num_heads") == 4
+    assert type(feedforward.algorithm.agent.trajectory_encoder).__name__ == "FeedForwardConfig"
+    assert feedforward.algorithm.agent.trajectory_encoder.state_size == 32
+    assert getattr(plain.algorithm.agent.trajectory_encoder, "num_heads") == 4
     # and no flag brings back what a variant removes
-    assert (plain.agent.popart, plain.agent.multi_gamma) == (False, False)
-    assert feedforward.agent.popart and feedforward.agent.multi_gamma
+    assert (plain.algorithm.agent.popart, plain.algorithm.agent.multi_gamma) == (False, False)
+    assert feedforward.algorithm.agent.popart and feedforward.algorithm.agent.multi_gamma
     assert feedforward.seed == plain.seed == 3
 
 
