@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 from yamame.config_io import caller_modules
 from yamame.errors import RunFailedError, UserError
-from yamame.tools.data import add_data
-from yamame.tools.figure import add_figure
-from yamame.tools.options import add_import, add_output, refuse
+from yamame.tools.data import register as register_data
+from yamame.tools.figure import register as register_figure
+from yamame.tools.options import add_output, refuse
 from yamame.tools.sweep.command import register as register_sweep
-from yamame.tools.viewer.command import add_view
+from yamame.tools.viewer.command import register as register_view
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -67,9 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_play(commands)
     register_sweep(commands)
     _add_bench(commands)
-    add_data(commands)
-    add_view(commands)
-    add_figure(commands)
+    register_data(commands)
+    register_view(commands)
+    register_figure(commands)
     return parser
 
 

@@ -82,7 +82,7 @@ def test_verify_names_what_is_damaged_and_changes_nothing(run: Path, capsys: pyt
         report = reported(capsys, "verify", run, code=1)
         assert report["valid"] == 15 and [bad["id"] for bad in report["corrupted"]] == ["7"]
     assert main(["data", "verify", str(run)]) == 1
-    assert "damaged: trajectory 7: record does not begin like" in capsys.readouterr().out
+    assert "corrupted: trajectory 7: record does not begin like" in capsys.readouterr().out
     assert reported(capsys, "info", run)["corrupted"] == 1
 
 

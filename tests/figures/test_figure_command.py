@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from command_runs import refused
 
+import yamame.tools.figures
 from yamame.cli import main
 from yamame.tools.figure import figure_names, load_figure
 
@@ -59,14 +60,42 @@ def test_mistakes_take_a_line(tmaze: Path, tmp_path: Path, capsys: pytest.Captur
     run, output = str(tmaze / "full-seed-0"), str(tmp_path / "x.png")
     for words, expected in (
         (["atention", run], "did you mean 'attention'?"),
-        (["attention", run], "--output is missing: name a file, such as --output attention.png"),
+        (["attention", run], "--output is missing: give a file, such as --output attention.png"),
         (["attention", run, "--output", "x.gif"], "give a file that ends in .png, .svg, .pdf"),
-        (["attention", "--output", output], "no run was named"),
+        (["attention", "--output", output], "no run was given"),
         (["attention", str(tmp_path / "none"), "--output", output], "does not exist"),
         (["attention", run, "--output", output, "--stepp", "3"], "did you mean --step?"),
         (["attention", run, "--output", output, "--step", "x"], "--step: 'x' is not"),
-        (["exploration-schedule", run, "--output", str(tmp_path / "no/x.png")], "name another file with --output"),
-        (["--output", output], "no figure was named"),
+        (["exploration-schedule", run, "--output", str(tmp_path / "no/x.png")], "choose another --output"),
+        (["--output", output], "NAME is missing"),
     ):
         assert expected in refused(capsys, "figure", *words), words
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_figure_is_one_new_file(
+    tmaze: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    (folder / "num_runs.py").write_text(
+        '"""Number of runs."""\n'
+        "from dataclasses import dataclass\n"
+        "from yamame.tools.plots import finish, new_figure\n"
+        "from yamame.tools.run_groups import resolve_runs\n\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Options:\n"
+        '    title: str = "Runs"\n'
+        '    """Title of the figure."""\n\n'
+        "def draw(paths, options):\n"
+        "    figure, (axes,) = new_figure()\n"
+        "    axes.set_title(options.title)\n"
+        '    axes.bar(["runs"], [len(resolve_runs(paths))])\n'
+        "    return finish(figure)\n"
+    )
+    monkeypatch.setattr(yamame.tools.figures, "__path__", [*yamame.tools.figures.__path__, str(folder)])
+    assert main(["figure"]) == 0
+    assert "num-runs" in capsys.readouterr().out
+    output = tmp_path / "runs.svg"
+    assert main(["figure", "num-runs", str(tmaze), "--title", "All runs", "--output", str(output)]) == 0
+    assert output.read_text().startswith("<?xml")

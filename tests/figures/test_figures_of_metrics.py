@@ -57,19 +57,19 @@ def test_a_line_for_each_experiment_and_random_actions(tmaze: Path) -> None:
         assert (here.min(), here.max()) == pytest.approx((values.min(), values.max()))
     standing = load_latest_checkpoint(tmaze / "full-seed-0/checkpoints").state["train_state"]
     assert set(drawn["random actions"][1]) == {standing["random_baseline"]["return_mean"]}
-    assert axes.get_xlabel() == "environment steps" and "return" in axes.get_ylabel()
+    assert axes.get_xlabel() == "environment steps" and "Return" in axes.get_ylabel()
     legend = axes.get_legend()
     assert legend is not None and [text.get_text() for text in legend.get_texts()] == list(drawn)
 
 
 def test_any_metric_along_anything(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
-    options = learning_curves.Options(metric="loss/td", along="updates", title="Loss")
+    options = learning_curves.Options(metric="loss/td", x_axis="updates", title="Loss")
     (axes,) = learning_curves.draw([run], options).axes
     logged = [(line["updates"], line["loss/td"]) for line in read_metrics(run) if line.get("loss/td") is not None]
     ((x, y),) = lines(axes).values()
     assert list(zip(x, y, strict=True)) == logged and len(logged) > 2
-    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("gradient updates", "loss/td", "Loss")
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("gradient updates", "TD loss", "Loss")
     with pytest.raises(UserError, match=r"has logged no loss/x: name another --metric"):
         learning_curves.draw([run], learning_curves.Options(metric="loss/x"))
 
@@ -114,7 +114,7 @@ def test_other_metrics_and_unfinished_runs(tmaze: Path, tmp_path: Path) -> None:
     options = ablation_bars.Options(metrics=("env_steps",))
     (axes,) = ablation_bars.draw([tmaze / "full-seed-0"], options).axes
     assert bars(axes) == [result(tmaze / "full-seed-0")["env_steps"]]
-    with pytest.raises(UserError, match=r"no nothing in what the runs reached: choose among .*return_mean"):
+    with pytest.raises(UserError, match=r"no nothing in the results of the runs: choose one of .*return_mean"):
         ablation_bars.draw([tmaze], ablation_bars.Options(metrics=("nothing",)))
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()

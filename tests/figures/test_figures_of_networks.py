@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
-from yamame.nets.introspection import PROBE_POINTS
-from yamame.runs import load_model, read_config
-from yamame.tools.data import task_spec_of
+from yamame.nets.sequence.introspection import PROBE_POINTS
+from yamame.runs import load_agent, read_config
 from yamame.tools.figures import activations, attention, q_by_discount
+from yamame.tools.run_data import task_spec_of
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints
-from yamame.tools.trial_recording import analyze_trajectory, record_trial
+from yamame.tools.trial_recording import record_trial
 
 pytestmark = pytest.mark.slow
 
@@ -22,10 +23,10 @@ pytestmark = pytest.mark.slow
 def test_attention_of_every_head_at_a_step(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
     played = record_trial(run, seed=5)
-    looked = played.insight.attention
+    looked = played.analysis.attention
     assert looked is not None
     for asked, step in ((None, len(played) - 1), (2, 2)):
-        figure = attention.draw([run], attention.Options(step=asked, seed=5, frames=2))
+        figure = attention.draw([run], attention.Options(step=asked, seed=5, num_frames=2))
         heatmap, frames = figure.axes[:2]
         weights = looked.for_query(step)
         shown = np.asarray(heatmap.images[0].get_array())
@@ -38,7 +39,7 @@ def test_attention_of_every_head_at_a_step(tmaze: Path) -> None:
         assert frames.child_axes[0].get_title().startswith(f"step {heaviest[0]}")
         assert f": {percent:.0f} %" in frames.child_axes[0].get_title()
         assert f"step {step} of 0 to {len(played) - 1}" in heatmap.get_title()
-        picture = attention._picture(played, heaviest[0])
+        picture = attention._frame(played, heaviest[0])
         assert picture is not None and np.array_equal(np.asarray(frames.child_axes[0].images[0].get_array()), picture)
 
 
@@ -46,7 +47,7 @@ def test_what_has_no_attention_is_told(tmaze: Path) -> None:
     run = tmaze / "no-memory-seed-0"
     with pytest.raises(UserError, match="has no attention: attention needs a run with a Transformer"):
         attention.draw([run], attention.Options())
-    with pytest.raises(UserError, match="has no Transformer: activations needs a run that has"):
+    with pytest.raises(UserError, match="has no Transformer: activations needs a run with a Transformer"):
         activations.draw([run], activations.Options())
     with pytest.raises(UserError, match="--step 9: the trial has steps 0 to 3"):
         attention.draw([tmaze / "full-seed-0"], attention.Options(step=9))
@@ -63,7 +64,7 @@ def test_activations_through_training(tmaze: Path) -> None:
     assert len(updates) >= 2 and updates == sorted(set(updates))
     figure = activations.draw([run], activations.Options(seed=3))
     assert [axes.get_title() for axes in figure.axes] == list(PROBE_POINTS)
-    numbers = [record_trial(run, checkpoint=str(path), seed=3).insight.max_abs_LPT for path in checkpoints]
+    numbers = [record_trial(run, checkpoint=str(path), seed=3).analysis.max_abs_LPT for path in checkpoints]
     for place, axes in enumerate(figure.axes):
         ((label, (x, y)),) = lines(axes).items()
         assert label == "layer 1" and list(x) == updates
@@ -77,37 +78,37 @@ def test_activations_of_a_single_checkpoint(tmaze: Path, tmp_path: Path) -> None
             shutil.rmtree(run / folder / checkpoint.name, ignore_errors=True)
     (last,) = list_kept_checkpoints(run)
     figure = activations.draw([run], activations.Options())
-    numbers = record_trial(run, checkpoint=str(last)).insight.max_abs_LPT
+    numbers = record_trial(run, checkpoint=str(last)).analysis.max_abs_LPT
     assert numbers is not None
     for place, axes in enumerate(figure.axes):
         drawn = np.concatenate([line.get_ydata() for line in axes.lines])
         assert (drawn.min(), drawn.max()) == pytest.approx((numbers[0, place].min(), numbers[0, place].max()))
     (axes,) = q_by_discount.draw([run], q_by_discount.Options()).axes
     assert axes.get_xlabel() == "step of the trial"
-    with pytest.raises(UserError, match="train with --checkpoint.milestone-interval-env-steps"):
-        q_by_discount.draw([run], q_by_discount.Options(over="training"))
+    with pytest.raises(UserError, match=r"train with --checkpoint.milestone-interval-env-steps"):
+        q_by_discount.draw([run], q_by_discount.Options(x_axis="training"))
 
 
 def test_values_along_a_trial(tmaze: Path) -> None:
     run = tmaze / "full-seed-1"
-    (axes,) = q_by_discount.draw([run], q_by_discount.Options(over="trial", seed=2)).axes
+    (axes,) = q_by_discount.draw([run], q_by_discount.Options(x_axis="trial", seed=2)).axes
     played = record_trial(run, seed=2)
-    discounts = played.insight.gammas_G
-    assert len(axes.lines) == len(discounts)
+    gammas = played.analysis.gammas_G
+    assert len(axes.lines) == len(gammas)
     by_label = lines(axes)
-    for number, discount in enumerate(discounts):
-        acts = " (acts)" if number == len(discounts) - 1 else ""
-        x, y = by_label[f"{discount:.5f}".rstrip("0") + acts]
-        assert list(x) == list(range(len(played))) and y == pytest.approx(played.insight.q_TG[:, number])
+    for number, gamma in enumerate(gammas):
+        acts = " (acting)" if number == len(gammas) - 1 else ""
+        x, y = by_label[f"{gamma:.5f}".rstrip("0") + acts]
+        assert list(x) == list(range(len(played))) and y == pytest.approx(played.analysis.q_TG[:, number])
 
 
 def test_values_through_training(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
-    (axes,) = q_by_discount.draw([run], q_by_discount.Options(trajectories=3)).axes
+    (axes,) = q_by_discount.draw([run], q_by_discount.Options(num_trajectories=3)).axes
     checkpoints = list_kept_checkpoints(run)
     newest = list(iter_valid_trajectories(run / "replay", task_spec_of(run).schema))[-3:]
     scale = read_config(run).algorithm.learner.td.reward_scale
-    x, y = next(data for label, data in lines(axes).items() if label.endswith("(acts)"))
+    x, y = next(data for label, data in lines(axes).items() if label.endswith("(acting)"))
     assert list(x) == [checkpoint_updates(path) for path in checkpoints]
     for path, drawn in zip(checkpoints, y, strict=True):
         agent, _ = load_model(run, str(path))

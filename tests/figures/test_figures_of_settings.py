@@ -16,8 +16,9 @@ from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
 from yamame.run_state import load_goal_statistics
 from yamame.runs import read_config
-from yamame.tools.data import task_spec_of
 from yamame.tools.figures import exploration_schedule, relabeling_priorities, throughput
+from yamame.tools.run_data import task_spec_of
+from yamame.train import load_goal_statistics
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def test_the_schedule_is_what_explores(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
     config, horizon = read_config(run), 4
-    over_trial, over_training = exploration_schedule.draw([run], exploration_schedule.Options(stages=2)).axes
+    over_trial, over_training = exploration_schedule.draw([run], exploration_schedule.Options(num_stages=2)).axes
     one = np.ones(1)
     for line, env_steps in zip(over_trial.lines, (0, config.env_steps), strict=True):
         expected = [config.exploration.epsilon(np.array([step]), horizon, env_steps, one)[0] for step in range(horizon)]
@@ -38,12 +39,12 @@ def test_the_schedule_is_what_explores(tmaze: Path) -> None:
         x, y = line.get_data()
         expected = [config.exploration.epsilon(np.array([step]), horizon, int(at), one)[0] for at in x]
         assert y == pytest.approx(expected) and x[-1] == config.env_steps
-    assert over_trial.get_ylabel() == "chance of a random action"
+    assert over_trial.get_ylabel() == "probability of a random action"
 
 
 def test_random_multipliers_are_a_band(maze: Path) -> None:
     over_trial, over_training = exploration_schedule.draw([maze], exploration_schedule.Options()).axes
-    assert len(over_trial.lines) == 5 and over_trial.get_ylabel() == "largest chance of a random action"
+    assert len(over_trial.lines) == 5 and over_trial.get_ylabel() == "maximum probability of a random action"
     (band,) = over_training.collections
     corners = band.get_paths()[0].vertices
     first = corners[corners[:, 0] == 0, 1]
@@ -56,29 +57,29 @@ def test_a_run_without_exploration(tmaze: Path, tmp_path: Path) -> None:
     (tmp_path / "spaces.json").write_text((tmaze / "full-seed-0/spaces.json").read_text())
     with pytest.raises(UserError, match="does not explore"):
         exploration_schedule.draw([tmp_path], exploration_schedule.Options())
-    with pytest.raises(UserError, match="this figure shows one run, and 3 were named"):
+    with pytest.raises(UserError, match="this figure shows one run, got 3"):
         exploration_schedule.draw([tmaze], exploration_schedule.Options())
 
 
 @pytest.mark.parametrize("importance_sampling", [True, False])
-def test_chances_are_those_by_which_relabeling_chooses(maze: Path, importance_sampling: bool) -> None:
+def test_probs_are_those_by_which_relabeling_chooses(maze: Path, importance_sampling: bool) -> None:
     relabel = replace(read_config(maze).replay.relabel, importance_sampling=importance_sampling, mode="all")
     relabeler, statistics = Relabeler(relabel), load_goal_statistics(load_latest_checkpoint(maze / "checkpoints"))
     assert len(statistics.index) > 3
     trials = list(iter_valid_trajectories(maze / "replay", task_spec_of(maze).schema))
     candidates = max(filter(None, map(relabeler.candidates, trials)), key=lambda each: len(set(each[0].tolist())))
-    chances = relabeler.first_choice_prob(*candidates, statistics)
-    assert chances.sum() == pytest.approx(1)
+    probs = relabeler.first_choice_prob(*candidates, statistics)
+    assert probs.sum() == pytest.approx(1)
     rng, draws = np.random.default_rng(0), 2000
     chosen = [relabeler._choose(*candidates, 1, statistics, rng)[0][0] for _ in range(draws)]
     steps, counts = np.unique(chosen, return_counts=True)
     drawn = dict(zip(steps.tolist(), (counts / draws).tolist(), strict=True))
     for step in set(candidates[0].tolist()):
-        assert drawn.get(step, 0.0) == pytest.approx(chances[candidates[0] == step].sum(), abs=0.04)
+        assert drawn.get(step, 0.0) == pytest.approx(probs[candidates[0] == step].sum(), abs=0.04)
 
 
 def test_relabeling_prefers_what_is_rare(maze: Path) -> None:
-    often, chosen = relabeling_priorities.draw([maze], relabeling_priorities.Options(goals=6)).axes
+    often, chosen = relabeling_priorities.draw([maze], relabeling_priorities.Options(num_goals=6)).axes
     statistics = load_goal_statistics(load_latest_checkpoint(maze / "checkpoints"))
     relabel = read_config(maze).replay.relabel
     found = relabeling_priorities.priorities(
@@ -90,7 +91,7 @@ def test_relabeling_prefers_what_is_rare(maze: Path) -> None:
     shown = [found[at] for at in np.linspace(0, len(found) - 1, 6).astype(int)]
     assert [bar.get_width() for bar in often.patches] == pytest.approx([100 * each.frequency for each in shown])
     rare, alike = ([bar.get_width() for bar in container] for container in chosen.containers)
-    assert rare == pytest.approx([100 * each.by_rarity for each in shown])
+    assert rare == pytest.approx([100 * each.importance for each in shown])
     assert alike == pytest.approx([100 * each.uniform for each in shown])
     texts = [label.get_text() for label in often.get_yticklabels()]
     assert texts == [f"({each.goal[0]:g}, {each.goal[1]:g})" for each in shown]
@@ -98,7 +99,7 @@ def test_relabeling_prefers_what_is_rare(maze: Path) -> None:
 
 
 def test_a_run_without_instructions(tmaze: Path) -> None:
-    with pytest.raises(UserError, match=r"has no instructions .*: relabeling-priorities needs a run that has"):
+    with pytest.raises(UserError, match=r"has no instructions .*: give a run with instructions"):
         relabeling_priorities.draw([tmaze / "full-seed-0"], relabeling_priorities.Options())
 
 
@@ -127,7 +128,7 @@ def test_throughput_of_files(tmp_path: Path) -> None:
     assert ends == pytest.approx(np.array([[4.0, 16.0], [1.0, 8.0]]))
     assert axes.get_xscale() == axes.get_yscale() == "log"
     assert any("A CPU, 2 cores" in text.get_text() for text in axes.texts)
-    (axes,) = throughput.draw([tmp_path / "a.jsonl"], throughput.Options(figure="peak_memory_bytes")).axes
+    (axes,) = throughput.draw([tmp_path / "a.jsonl"], throughput.Options(metric="peak_memory_bytes")).axes
     assert set(axes.containers[1].lines[0].get_data()[1]) == {1.0} and "GiB" in axes.get_ylabel()
 
 
@@ -145,7 +146,7 @@ def test_files_that_are_no_answers(tmp_path: Path, text: str) -> None:
 
 
 def test_throughput_measured_here() -> None:
-    options = throughput.Options(contexts=(4, 8), encoders=("gru",), size="tmaze", batch=1, repeats=1)
+    options = throughput.Options(context_lengths=(4, 8), encoders=("gru",), size="tmaze", batch=1, repeats=1)
     (axes,) = throughput.draw([], options).axes
     (line,) = axes.containers
     assert line.lines[0].get_data()[0] == pytest.approx([4, 8]) and (np.array(line.lines[0].get_data()[1]) > 0).all()

@@ -26,7 +26,7 @@ def test_seeds_are_one_group(tmaze: Path) -> None:
     assert resolve_runs([tmaze / "full-seed-1", tmaze]) == [
         tmaze / name for name in ("full-seed-1", "full-seed-0", "no-memory-seed-0")
     ]
-    with pytest.raises(UserError, match="no run was named"):
+    with pytest.raises(UserError, match="no run was given"):
         resolve_runs([])
     with pytest.raises(UserError, match="holds no run"):
         resolve_runs([tmaze / "full-seed-0/replay"])
@@ -58,13 +58,13 @@ def test_labels_say_what_sets_experiments_apart() -> None:
     learner = base.algorithm.learner
     steps = replace_learner(base, td=replace(learner.td, n_step=1), learning_rate=0.5)
     many = replace(steps, num_envs=3, deterministic_actions=False)
-    assert make_labels([("t", base)], aside=IGNORED_FIELDS) == ["t"]
+    assert make_labels([("t", base)], ignored=IGNORED_FIELDS) == ["t"]
     experiments = [("t", many), ("t", base), ("t", apply_variants(base, ["gru"])), ("t", steps)]
-    assert make_labels(experiments, aside=IGNORED_FIELDS) == [
+    assert make_labels(experiments, ignored=IGNORED_FIELDS) == [
         "num_envs 3, deterministic_actions false and 2 more",
         "t",
         "gru",
         "n_step 1, learning_rate 0.5",
     ]
     other = [("t", base), ("u", base), ("t", replace(base, num_envs=5, seed=3))]
-    assert make_labels(other, aside=IGNORED_FIELDS) == ["t", "u", "t: num_envs 5"]
+    assert make_labels(other, ignored=IGNORED_FIELDS) == ["t", "u", "t: num_envs 5"]

@@ -9,6 +9,7 @@ import torch
 from tiny_agents import TINY_AGENT, ActionSpace, every_action_space, random_trajectory, shake, tiny_agent
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.policy import Policy
 from yamame.data.actions import num_choices, zero_action
 from yamame.data.packing import Window, pack
@@ -16,7 +17,6 @@ from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.distributions import CategoricalPolicy, TanhGaussianPolicy
 from yamame.nets.sequence.gru import GRUConfig
-from yamame.tools.trial_recording import analyze_trajectory
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpa
     trajectory = random_trajectory(np.random.default_rng(0), LENGTH, action_space)
     policy = Policy(agent, num_envs=1, generator=torch.Generator())
     found = analyze_trajectory(agent, trajectory, reward_scale=1.0).action_distributions
-    assert found.choices == num_choices(action_space)
+    assert found.num_choices == num_choices(action_space)
     for time, now in enumerate(moments(trajectory, action_space)):
         acting = policy.distribution(now)
         if isinstance(acting, TanhGaussianPolicy):
@@ -62,7 +62,7 @@ def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpa
             np.testing.assert_allclose(found.std_TA[time], acting.log_std_NGA[0, 0].exp(), rtol=1e-4)
             continue
         assert found.probability_TA is not None and found.mean_TA is None
-        parts = np.split(found.probability_TA[time], list(accumulate(found.choices))[:-1])
+        parts = np.split(found.probability_TA[time], list(accumulate(found.num_choices))[:-1])
         each = acting if isinstance(acting, CategoricalPolicy) else acting.categorical
         for row, part in enumerate(parts):
             np.testing.assert_allclose(part, each.probability_NGA[row, 0, : len(part)], atol=1e-5)

@@ -57,15 +57,15 @@ def test_attempts_in_a_room(tmp_path: Path) -> None:
     again = record_trial(run, seed=3)
     np.testing.assert_array_equal(again.trajectory.action, recording.trajectory.action)
     assert again.frames == recording.frames
-    assert record_trial(run, seed=3, pictures=False).frames == (None,) * 13
+    assert record_trial(run, seed=3, frames=False).frames == (None,) * 13
 
 
 def test_a_recording_is_the_trial_that_an_evaluation_sees(tmp_path: Path) -> None:
     run = made("passive-tmaze", tmp_path / "run", {"horizon": 3})
     recording = record_trial(run)
     assert recording.deterministic
-    assert recording.trajectory.reward.sum() == pytest.approx(evaluate(run, trials=1, seed=None)["return_mean"])
-    assert recording.insight.q_TG.shape[0] == 4 and recording.task == "passive-tmaze-3"
+    assert recording.trajectory.reward.sum() == pytest.approx(evaluate_run(run, trials=1, seed=None)["return_mean"])
+    assert recording.analysis.q_TG.shape[0] == 4 and recording.task == "passive-tmaze-3"
     assert not record_trial(run, deterministic=False).deterministic
 
 
@@ -84,14 +84,14 @@ def test_instructions_and_sub_goals(tmp_path: Path) -> None:
 
 def test_long_trials_are_cut(tmp_path: Path) -> None:
     run = made("wind", tmp_path / "run", {"horizon": 20})
-    whole, recording = record_trial(run), record_trial(run, longest=7)
+    whole, recording = record_trial(run), record_trial(run, max_length=7)
     assert recording.truncated and not whole.truncated and (len(recording), len(whole)) == (7, 20)
     np.testing.assert_allclose(recording.trajectory.action, whole.trajectory.action[:7])
-    np.testing.assert_allclose(recording.insight.q_TG, whole.insight.q_TG[:7], atol=1e-5)
-    assert recording.insight.action_distributions.mean_TA is not None
-    assert recording.insight.action_distributions.mean_TA.shape == (8, 2)
+    np.testing.assert_allclose(recording.analysis.q_TG, whole.analysis.q_TG[:7], atol=1e-5)
+    assert recording.analysis.action_distributions.mean_TA is not None
+    assert recording.analysis.action_distributions.mean_TA.shape == (8, 2)
     with pytest.raises(UserError, match="at least 1"):
-        record_trial(run, longest=0)
+        record_trial(run, max_length=0)
     with pytest.raises(UserError, match="at least 0"):
         record_trial(run, seed=-1)
     with pytest.raises(UserError, match="no whole checkpoint"):
@@ -138,7 +138,7 @@ def test_pictures_of_moments_and_of_ends() -> None:
     for _ in range(10):
         trials.step(np.zeros(1, np.int64))
     assert [pixels(frame)[0, 0, 0] // 50 for frame in kept.frames] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
-    assert {step: pixels(frame)[0, 0, 0] // 50 for step, frame in kept.ends.items()} == {2: 3, 5: 3}
+    assert {step: pixels(frame)[0, 0, 0] // 50 for step, frame in kept.attempt_end_frames.items()} == {2: 3, 5: 3}
 
 
 def test_an_environment_without_pictures_has_none() -> None:
@@ -147,7 +147,7 @@ def test_an_environment_without_pictures_has_none() -> None:
     trials.reset()
     for _ in range(3):
         trials.step(np.zeros(1, np.int64))
-    assert kept.frames == [None] * 4 and not kept.ends
+    assert kept.frames == [None] * 4 and not kept.attempt_end_frames
 
 
 def test_pictures_keep_their_pixels() -> None:

@@ -18,7 +18,7 @@ def recordings(folder: Path) -> dict[float, TrialRecording]:
     """One trial of either cue."""
     run, found = solved_tmaze(folder), {}
     for seed in range(20):
-        recording = record_trial(run, seed=seed, pictures=False)
+        recording = record_trial(run, seed=seed, frames=False)
         found.setdefault(float(recording.trajectory.observation["observation"][0, 1]), recording)
         if len(found) == 2:
             return found
@@ -29,17 +29,17 @@ def test_at_the_junction_a_head_looks_back_at_the_cue(tmp_path: Path) -> None:
     for cue, recording in recordings(tmp_path).items():
         assert len(recording) == JUNCTION + 1 and recording.trajectory.reward.sum() == 1
         assert recording.trajectory.action[JUNCTION] == (UP if cue > 0 else DOWN)
-        assert recording.insight.attention is not None
-        weights = recording.insight.attention.for_query(JUNCTION)
+        assert recording.analysis.attention is not None
+        weights = recording.analysis.attention.for_query(JUNCTION)
         peaked = (weights.argmax(axis=2) == 0) & (weights.max(axis=2) > 0.5)
         assert peaked.any(), weights
-        probability = recording.insight.action_distributions.probability_TA
+        probability = recording.analysis.action_distributions.probability_TA
         assert probability is not None and probability[JUNCTION].argmax() == recording.trajectory.action[JUNCTION]
 
 
 def test_the_value_rises_towards_the_reward_the_slower_the_longer_the_horizon(tmp_path: Path) -> None:
     recording = next(iter(recordings(tmp_path).values()))
-    q_TG, discounts = recording.insight.q_TG, recording.insight.gammas_G
+    q_TG, discounts = recording.analysis.q_TG, recording.analysis.gammas_G
     np.testing.assert_allclose(q_TG[JUNCTION], 1.0, atol=0.1)
     near, far = q_TG[JUNCTION - 5, discounts < 0.5], q_TG[JUNCTION - 5, discounts > 0.99]
     assert (near < 0.05).all() and (far > 0.4).all()

@@ -117,7 +117,7 @@ def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path)
 
 def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> None:
     pytest.importorskip("minari")
-    from yamame.tools.data import export_run
+    from yamame.tools.run_data import export_run
 
     exported = export_run(source, str(tmp_path / "dataset"))
     of_both = trained(

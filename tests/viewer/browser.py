@@ -13,9 +13,8 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from yamame.tools.viewer.app import build_app
+from yamame.tools.viewer.app import Access, build_app
 from yamame.tools.viewer.run_index import RunIndex
-from yamame.tools.viewer.security import Access
 
 DRIVER = Path("/usr/bin/chromedriver")
 FLAGS = [

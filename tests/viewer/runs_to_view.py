@@ -12,9 +12,8 @@ import pytest
 from command_runs import SMALL
 
 from yamame.cli import main
-from yamame.tools.viewer.app import build_app
+from yamame.tools.viewer.app import Access, build_app
 from yamame.tools.viewer.run_index import RunIndex
-from yamame.tools.viewer.security import Access
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it would rather have a younger sister of httpx

@@ -47,7 +47,7 @@ def test_every_number_that_a_real_run_logged_is_there(tmp_path: Path) -> None:
         shown
     )
     titles = [section["title"] for section in panels["sections"]]
-    assert titles[:2] == ["Learning", "Losses"] and "Other" not in titles
+    assert titles[:2] == ["Returns", "Losses"] and "Other" not in titles
     assert rows[0] == ["run", "env_steps", "updates", "wall_seconds", *shown]
     for row, entry in zip(rows[1:], logged, strict=True):
         assert row[0] == "one"
@@ -68,7 +68,7 @@ def test_unknown_metrics_are_shown_below(tmp_path: Path) -> None:
         sections = asking.get("/api/curves/panels", params={"runs": one}).json()["sections"]
     by_title = {section["title"]: section["panels"] for section in sections}
     assert [panel["keys"] for panel in by_title["Other"]] == [["mine/thing"]]
-    assert [panel["keys"] for panel in by_title["Learning"]] == [
+    assert [panel["keys"] for panel in by_title["Returns"]] == [
         ["rollout/return_mean_attempt_9", "rollout/return_mean_attempt_10"]
     ]
     assert [panel["title"] for panel in by_title["Faults"]] == ["Hang"]
@@ -114,13 +114,13 @@ def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path: Path, monkeypa
     from yamame.tools.viewer import metric_table as columns
 
     taken: list[bytes] = []
-    original = columns.parse_line
+    original = columns._Content.add
 
-    def counting(text: bytes) -> dict[str, float] | None:
+    def counting(self: columns._Content, text: bytes) -> None:
         taken.append(text)
-        return original(text)
+        original(self, text)
 
-    monkeypatch.setattr(columns, "parse_line", counting)
+    monkeypatch.setattr(columns._Content, "add", counting)
     run = write_run(tmp_path / "one", [line(step, loss__td=step) for step in range(100)])
     path = run / "metrics.jsonl"
     with client(tmp_path) as asking:
@@ -189,8 +189,8 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
         (one,) = ids(asking).values()
         answer = asking.get("/api/curves/panels", params={"runs": one}).json()
         assert answer["warnings"] == [
-            "one: 7 lines were passed over: damaged, or not a run's",
-            "one: some metrics are not shown: more than 500, or no names to print",
+            "one: 7 lines were skipped: corrupted, or not written by a run",
+            "one: some metrics are not shown: more than 500, or unprintable names",
         ]
         shown = [key for section in answer["sections"] for panel in section["panels"] for key in panel["keys"]]
         drawn = curves(asking, one, "loss/td", "loss/a,b", "actor/entropy", smoothing=0.5)
@@ -203,20 +203,20 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from yamame.tools.viewer import metric_table as columns
 
-    monkeypatch.setattr(columns, "MAX_NUMBERS", 800)
+    monkeypatch.setattr(columns, "MAX_VALUES", 800)
     monkeypatch.setattr(columns, "MAX_KEYS", 3)
     for name in "abcd":
         write_run(tmp_path / name, [line(step, a__a=step, b__b=1, c__c=2, d__d=3) for step in range(2_000)])
     cache = columns.MetricTableCache(max_bytes=12_000)
-    found = [cache.of(tmp_path / name / "metrics.jsonl") for name in "abcd"]
-    assert all(one.nbytes <= 800 * 8 for one in found) and cache.nbytes <= 12_000
-    assert cache.of(tmp_path / "d" / "metrics.jsonl") is found[-1]
-    assert cache.of(tmp_path / "a" / "metrics.jsonl") is not found[0]
+    found = [cache.get(tmp_path / name / "metrics.jsonl") for name in "abcd"]
+    assert all(one.num_bytes <= 800 * 8 for one in found) and cache.num_bytes <= 12_000
+    assert cache.get(tmp_path / "d" / "metrics.jsonl") is found[-1]
+    assert cache.get(tmp_path / "a" / "metrics.jsonl") is not found[0]
     x, y = found[0].curve("env_steps", "a/a")
     assert 60 < len(x) < 134 and (x == y).all() and x[0] == 0 and x[-1] > 1_900 and len(set(np.diff(x))) == 1
     assert found[0].warnings == [
-        "of very many lines, one in 16 is shown",
-        "some metrics are not shown: more than 3, or no names to print",
+        "one line in 16 is shown",
+        "some metrics are not shown: more than 3, or unprintable names",
     ]
 
 
@@ -231,10 +231,10 @@ def test_cells_are_no_formulas(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"x": "time"}, "x is one of"),
-        ({"points": "1e9"}, "points is a number from 10 to 2000"),
-        ({"points": "nan"}, "points is a number"),
-        ({"smoothing": "-1"}, "smoothing is a number from 0 to 0.5"),
+        ({"x": "time"}, "x must be one of"),
+        ({"points": "1e9"}, "points must be a number from 10 to 2000"),
+        ({"points": "nan"}, "points must be a number"),
+        ({"smoothing": "-1"}, "smoothing must be a number from 0 to 0.5"),
         ({"runs": ",".join(map(str, range(501)))}, "at most 500 runs"),
     ],
 )

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from solved_tmaze import JUNCTION, solved_tmaze
 
 from yamame.errors import UserError
 from yamame.tools.trial_recording import record_trial
-from yamame.tools.viewer.rollouts import CachedReply, Pictures, TrialPlayer, numbers, recording_to_json
+from yamame.tools.viewer.rollouts import CachedReply, TrialPlayer, UniqueFrames, recording_to_json, to_numbers
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ def run_of(client: httpx.Client) -> str:
 
 
 def moment(driver: WebDriver) -> int:
-    return int(driver.find_element(By.CSS_SELECTOR, ".r-stage").get_attribute("data-moment") or -1)
+    return int(driver.find_element(By.CSS_SELECTOR, ".r-stage").get_attribute("data-timestep") or -1)
 
 
 def heads(driver: WebDriver) -> list[tuple[int, float]]:
@@ -97,22 +98,22 @@ def test_what_the_server_says_of_a_trial(tmp_path: Path) -> None:
         address = run_of(client)
         offer = client.get(address).json()
         assert offer["checkpoints"] == [{"name": "latest", "updates": 1501}]
-        assert offer["adaptation"]["success_per_attempt"] == [1.0] and not offer["instructed"]
+        assert offer["adaptation"]["success_per_attempt"] == [1.0] and not offer["takes_instruction"]
         told = client.get(f"{address}/recording", params={"seed": SEED}).json()
         recording = record_trial(run)
         assert told["steps"] == len(recording) and told["actions"] == ["right", "up", "left", "down"]
         assert [places[0] for places in told["actions_taken"]] == recording.trajectory.action.tolist()
-        np.testing.assert_allclose(told["q"], recording.insight.q_TG, rtol=1e-4, atol=1e-6)
-        check_attention(told["attention"], recording.insight.attention)
-        content = client.get(f"{address}/pictures/{told['key']}").content
-        sizes = told["pictures"]["sizes"]
+        np.testing.assert_allclose(told["analysis"]["q"], recording.analysis.q_TG, rtol=1e-4, atol=1e-6)
+        check_attention(told["analysis"]["attention"], recording.analysis.attention)
+        content = client.get(f"{address}/frames/{told['key']}").content
+        sizes = told["frames"]["sizes"]
         assert len(content) == sum(sizes) and content[: sizes[0]] == recording.frames[0]
         measured = client.get(f"{address}/adaptation", params={"seed": "3", "checkpoint": "latest"}).json()
         assert measured["trials"] == 64 and measured["return_per_attempt"] == [1.0]
 
 
 def check_attention(told: dict[str, Any], attention: Any) -> None:
-    shape = [told[name] for name in ("layers", "heads", "moments", "kept")]
+    shape = [told[name] for name in ("layers", "heads", "timesteps", "kept")]
     weight, key = (np.frombuffer(base64.b64decode(told[name]), "<u2").reshape(shape) for name in ("weight", "key"))
     np.testing.assert_allclose(weight / 65535, attention.weight_LHTS, atol=1e-5)
     np.testing.assert_array_equal(key, attention.key_LHTS)
@@ -123,9 +124,9 @@ def check_attention(told: dict[str, Any], attention: Any) -> None:
     [
         ({"seed": "-1"}, "whole number"),
         ({"seed": "1; rm"}, "whole number"),
-        ({"seed": SEED, "checkpoint": "../../../etc/passwd"}, "not there any more"),
-        ({"seed": SEED, "checkpoint": "milestone-7"}, "not there any more"),
-        ({"seed": SEED, "manner": "badly"}, "manner"),
+        ({"seed": SEED, "checkpoint": "../../../etc/passwd"}, "does not exist any more"),
+        ({"seed": SEED, "checkpoint": "milestone-7"}, "does not exist any more"),
+        ({"seed": SEED, "actions": "badly"}, "actions must be"),
         ({"seed": SEED, "instruction": "<script>alert(1)</script>"}, "has no instructions"),
     ],
 )
@@ -140,13 +141,13 @@ def test_damaged_runs_and_forgotten_pictures(tmp_path: Path) -> None:
     run = solved_tmaze(tmp_path)
     with client_for(tmp_path) as client:
         address = run_of(client)
-        assert client.get(f"{address}/pictures/0123").status_code == 422
+        assert client.get(f"{address}/frames/0123").status_code == 422
         assert client.get("/api/rollouts/000000000000").status_code == 404
         (run / "checkpoints" / "update-000001501" / "tensors.safetensors").write_bytes(b"nonsense")
         damaged = client.get(f"{address}/recording", params={"seed": SEED})
         assert damaged.status_code == 422 and "whole" in damaged.json()["error"]
         (run / "result.json").write_text('{"return_per_attempt": [1.0]}')
-        assert "damaged" in client.get(address).json()["error"]
+        assert "corrupted" in client.get(address).json()["error"]
         (run / "config.json").write_text("{")
         assert "cannot be read" in client.get(address).json()["error"]
 
@@ -163,7 +164,7 @@ def _broken() -> CachedReply:
 
 
 def test_one_trial_at_a_time_and_few_are_kept() -> None:
-    stage = TrialPlayer(kept_bytes=250, patience_seconds=0.05)
+    stage = TrialPlayer(cache_bytes=250, wait_seconds=0.05)
 
     def impatient() -> CachedReply:
         with pytest.raises(UserError, match="another trial is being played"):
@@ -178,7 +179,9 @@ def test_one_trial_at_a_time_and_few_are_kept() -> None:
 
 
 def test_numbers_that_json_does_not_know(tmp_path: Path) -> None:
-    assert numbers(np.array([[1.23456789, np.nan], [np.inf, -2.0]])) == [[1.2346, None], [None, -2.0]]
-    recording = record_trial(solved_tmaze(tmp_path), longest=3)
-    told = recording_to_json(recording, Pictures.from_recording(recording))
+    assert to_numbers(np.array([[1.23456789, np.nan], [np.inf, -2.0]])) == [[1.2346, None], [None, -2.0]]
+    recording = record_trial(solved_tmaze(tmp_path), max_length=3)
+    told = recording_to_json(recording, UniqueFrames.from_recording(recording))
     assert json.loads(json.dumps(told, allow_nan=False))["truncated"] is True
+    without = recording_to_json(replace(recording, analysis=None), UniqueFrames.from_recording(recording))
+    assert without["analysis"] is None and without | {"analysis": told["analysis"]} == told

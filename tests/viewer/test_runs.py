@@ -10,8 +10,7 @@ from runs_to_view import client, ids, line, row, train, write_run
 
 from yamame.run_dir import lock_run_dir
 from yamame.tools.viewer.run_index import MAX_DEPTH
-from yamame.tools.viewer.summary import KILLED_REASON
-from yamame.train import Trainer
+from yamame.tools.viewer.runs import KILLED_REASON
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +59,7 @@ def test_the_states_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_left_of_a_running_run_and_what_a_killed_one_says(tmp_path: Path) -> None:
-    steps = [line(step, collect__return_mean=step / 10, collect__success_rate=0.5) for step in (100, 200, 400)]
+    steps = [line(step, rollout__return_mean=step / 10, rollout__success_rate=0.5) for step in (100, 200, 400)]
     run = write_run(tmp_path / "one", steps)
     with client(tmp_path) as asking:
         with lock_run_dir(run):
@@ -93,10 +92,10 @@ def test_a_run_that_vanishes_while_it_is_looked_at(tmp_path: Path) -> None:
     (run_id,) = catalogue.found().entries
     assert catalogue.path(run_id) == run.resolve()
     run.rename(tmp_path / "away")
-    with pytest.raises(UnknownRunError, match="one has vanished"):
+    with pytest.raises(UnknownRunError, match="one does not exist any more"):
         catalogue.path(run_id)
     run.symlink_to(tmp_path / "away")
-    with pytest.raises(UnknownRunError, match="one has vanished"):
+    with pytest.raises(UnknownRunError, match="one does not exist any more"):
         catalogue.path(run_id)
 
 
@@ -125,10 +124,10 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
         (found,) = answer["runs"]
         assert (found["name"], found["env_steps"]) == ("two", None)
         assert sorted(found["warnings"]) == [
-            f"{name} is a link: not followed" for name in ("status.json", "metrics.jsonl", "result.json")
+            f"{name} is a link and was not followed" for name in ("metrics.jsonl", "result.json", "status.json")
         ]
         (problem,) = answer["warnings"]
-        assert problem.startswith("link is a link that leads out of runs: not followed")
+        assert problem.startswith("link is a link out of runs and was not followed")
         curves = asking.get("/api/curves", params={"runs": found["id"], "key": "loss/td"}).json()
         assert curves["curves"] == {"loss/td": []}
     with client(runs / "link") as asking:  # named on the command line it is no secret
@@ -138,13 +137,13 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"\x00\xff\xfe junk", "holds no JSON"),
-        (b"[1, 2]", "holds no JSON object"),
+        (b"\x00\xff\xfe junk", "is not valid JSON"),
+        (b"[1, 2]", "is not a JSON object"),
         (b'{"a": ' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
         (b"[" * 200_000, "nested too deeply"),
-        (b'{"seed": ' + b"9" * 5000 + b"}", "holds no JSON"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "is not valid JSON"),
         (b'{"a": "' + b"x" * (5 << 20) + b'"}', "larger than 4 MiB"),
-        (b"", "holds no JSON"),
+        (b"", "is not valid JSON"),
     ],
 )
 def test_files_that_cannot_be_read_are_told_of(tmp_path: Path, content: bytes, problem: str) -> None:
@@ -178,7 +177,7 @@ def test_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(run / "metrics.jsonl")
     os.mkfifo(run / "lock")
     with client(tmp_path) as asking:
-        assert row(asking, "one")["warnings"] == ["metrics.jsonl is no plain file"]
+        assert row(asking, "one")["warnings"] == ["metrics.jsonl is not a regular file"]
 
 
 def test_no_deeper_than_runs_lie(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from runs_to_view import client, ids, line, write_run
 
-from yamame.tools.viewer.security import Access
+from yamame.tools.viewer.app import Access
 
 
 def test_only_this_machines_own_names_are_answered(tmp_path: Path) -> None:

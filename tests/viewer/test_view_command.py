@@ -79,18 +79,18 @@ def test_mistakes_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    assert "there is no folder runs here" in refused(capsys, "view")
+    assert "there is no directory runs here" in refused(capsys, "view")
     assert "missing does not exist" in refused(capsys, "view", "missing")
-    assert "file is no folder" in refused(capsys, "view", "file")
-    assert "70000 is no port" in refused(capsys, "view", ".", "--port", "70000")
+    assert "file is not a directory" in refused(capsys, "view", "file")
+    assert "70000 is not a port" in refused(capsys, "view", ".", "--port", "70000")
     assert "unknown argument '--colour'" in refused(capsys, "view", ".", "--colour")
-    assert "cannot listen at 203.0.113.1" in refused(capsys, "view", ".", "--host", "203.0.113.1")
-    assert "cannot listen at no-such-host.invalid" in refused(capsys, "view", ".", "--host", "no-such-host.invalid")
+    assert "cannot listen on 203.0.113.1" in refused(capsys, "view", ".", "--host", "203.0.113.1")
+    assert "cannot listen on no-such-host.invalid" in refused(capsys, "view", ".", "--host", "no-such-host.invalid")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        assert f"cannot listen at 127.0.0.1 port {port}" in refused(capsys, "view", ".", "--port", port)
+        assert f"cannot listen on 127.0.0.1 port {port}" in refused(capsys, "view", ".", "--port", port)
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
@@ -122,7 +122,7 @@ def test_the_page_s_files_are_in_the_package() -> None:
     from yamame.tools.viewer.app import STATIC
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    assert "viewer/static/*" in project["tool"]["setuptools"]["package-data"]["yamame"]
+    assert "tools/viewer/static/*" in project["tool"]["setuptools"]["package-data"]["yamame"]
     assert not [path for path in STATIC.iterdir() if path.is_dir()]
     text = "".join(path.read_text() for path in STATIC.iterdir())
     assert "innerHTML" not in text and "eval(" not in text

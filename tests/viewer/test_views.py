@@ -114,7 +114,7 @@ def test_curves_of_several_runs(driver: Chrome, address: str, folder: Path) -> N
     wait_for(lambda: len(texts(driver, ".chip .name")) == 2, "seeds are one line")
     assert texts(driver, ".chip .name")[-1] != "" and "maze (2 seeds)" in texts(driver, ".chip .name")
     assert driver.find_elements(By.CSS_SELECTOR, '[data-keys="rollout/return_mean"] path.range')
-    assert texts(driver, ".sections h2")[:2] == ["Learning", "Losses"]
+    assert texts(driver, ".sections h2")[:2] == ["Returns", "Losses"]
     before = panel_line(driver, "rollout/return_mean")
     click(driver, '[data-axis="wall_seconds"]')
     wait_for(lambda: panel_line(driver, "rollout/return_mean") != before, "another axis is another picture")

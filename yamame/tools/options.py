@@ -1,4 +1,4 @@
-"""What commands share that the recipes know nothing of: flags about the output, words that nobody asked for."""
+"""Options that commands share."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from yamame.errors import UserError
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """`--json` and `--quiet`."""
+    """Add `--json` and `--quiet`."""
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.add_argument("--quiet", action="store_true", help="hide progress on stderr")
 
 
 def add_import(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,6 @@ def add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse(rest: Sequence[str]) -> None:
-    """Raise `UserError` where words are left that a command does not take."""
+    """Raise `UserError` if there are arguments that the command does not take."""
     if rest:
-        raise UserError(f"unknown argument {rest[0]!r}: add --help to see what this command takes")
+        raise UserError(f"unknown argument {rest[0]!r}: --help lists the options of this command")

@@ -1,6 +1,6 @@
-"""The style that all our pictures share: colours, axes, bands and legends.
+"""Style of all figures: colors, axes, bands, legends; and the two plots of a run's report.
 
-No pyplot anywhere: nothing global to set or to close.
+Without pyplot, so that there is no global state.
 """
 
 import contextlib
@@ -18,33 +18,38 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#4477aa", "#cc3311", "#228833", "#ee7733", "#aa3377", "#66ccee", "#ccbb44", "#000000")
-"""Told apart by the colour-blind too (Paul Tol's bright scheme); after the last they begin anew, in another style."""
+"""Distinct for color-blind readers, too (Paul Tol's bright scheme); repeated with another line style."""
 RANDOM_COLOR = "#777777"
-"""Of random actions, and of what else is there for comparison."""
+"""Color of random actions and other references."""
 RANDOM = "random actions"
 WIDTH, HEIGHT = 7.2, 4.2
-"""Of a figure with one pair of axes, in inches."""
+"""Size in inches of a figure with one pair of axes."""
 _STYLES = ("-", "-.", ":", "--")
-_LETTERS_AN_INCH = 12.5
-"""How much text of a legend's size an inch holds."""
+_LETTERS_PER_INCH = 12.5
+"""Letters of a legend per inch."""
 
 
 def color(number: int) -> str:
-    """Of the line, bar or band of this number."""
+    """Return the color of a line, bar or band by its number."""
     return COLORS[number % len(COLORS)]
 
 
 def line_style(number: int) -> str:
-    """The like; it changes where the colours begin anew."""
+    """Return the line style of a line by its number; it changes when the colors repeat."""
     return _STYLES[number // len(COLORS) % len(_STYLES)]
 
 
 def new_figure(
     *, rows: int = 1, columns: int = 1, width: float = WIDTH, height: float = HEIGHT, **subplots: Any
 ) -> "tuple[Figure, list[Axes]]":
-    """A figure in the style of all of ours, with its axes row by row; sizes in inches.
+    """Return a new figure and its axes, row by row.
 
-    `subplots` are more arguments of `Figure.subplots`.
+    Args:
+        rows: Rows of axes.
+        columns: Columns of axes.
+        width: Inches.
+        height: Inches.
+        subplots: Further arguments of `Figure.subplots`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -60,7 +65,7 @@ def new_figure(
 
 
 def finish(figure: "Figure") -> "Figure":
-    """The figure itself, with the titles of its axes where ours stand: above their left end."""
+    """Align the titles of the axes to the left and return the figure."""
     for axes in figure.axes:
         axes.title.set(fontsize=12, fontweight="bold", horizontalalignment="left", position=(0, 1))
     return figure
@@ -68,7 +73,7 @@ def finish(figure: "Figure") -> "Figure":
 
 @contextlib.contextmanager
 def figure_axes(path: Path, *, rows: int = 1, columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
-    """Axes of a new figure (an array of them, row by row, if there are several), which is saved on leaving."""
+    """Yield the axes of a new figure (an array of them, row by row, if several) and save it at the end."""
     width = WIDTH if columns == 1 else 5.2 * columns
     figure, panels = new_figure(rows=rows, columns=columns, width=width, height=height)
     yield panels[0] if len(panels) == 1 else np.array(panels)
@@ -85,9 +90,16 @@ def plot_band(
     number: int = 0,
     ended: bool = False,
 ) -> None:
-    """A line of this number with its band, both ends of which are the rows of `ci95`; a dot where it has `ended`.
+    """Plot a line with a band. Lines are drawn above bands, the first line on top.
 
-    The first line lies on top of the others, and all lines on top of the bands.
+    Args:
+        axes: Axes to draw on.
+        x: Positions.
+        mean: Values of the line.
+        ci95: Lower and upper end of the band; None: no band.
+        label: Label in the legend.
+        number: Number of the line, which gives its color and style.
+        ended: Whether to mark the last point with a dot.
     """
     if ci95 is not None:
         axes.fill_between(x, *ci95, color=color(number), alpha=0.15, linewidth=0)
@@ -98,18 +110,18 @@ def plot_band(
 
 
 def plot_random_baseline(axes: "Axes", value: float | None, label: str = RANDOM) -> None:
-    """A dashed line for what there is to compare with; none where that is not known."""
+    """Draw a dashed horizontal line at a reference value; none if it is unknown."""
     if value is not None:
         axes.axhline(value, color=RANDOM_COLOR, linestyle="--", linewidth=1.2, label=label)
 
 
 def plain(text: str) -> str:
-    """Words that others chose, so that a figure shows them as they are: dollars begin no formula."""
+    """Escape dollar signs, which would start a formula."""
     return text.replace("$", r"\$")
 
 
 def legend_below(axes: "Axes", *, width: float = WIDTH) -> None:
-    """A legend under the axes of a figure that is so many inches wide, in as many columns as fit."""
+    """Add a legend below the axes of a figure of this width in inches, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         axes.legend(
@@ -119,18 +131,18 @@ def legend_below(axes: "Axes", *, width: float = WIDTH) -> None:
 
 
 def legend_columns(labels: Sequence[str], *, width: float = WIDTH) -> int:
-    """Of a legend that is as wide as a figure of so many inches."""
+    """Return the number of columns of a legend of this width in inches."""
     longest = max(map(len, labels), default=1) + 6  # the line before the text
-    return max(1, min(len(labels), int(_LETTERS_AN_INCH * width / longest)))
+    return max(1, min(len(labels), int(_LETTERS_PER_INCH * width / longest)))
 
 
 def legend_height(labels: Sequence[str], *, width: float = WIDTH) -> float:
-    """Inches that such a legend takes."""
+    """Return the height in inches of a legend of this width."""
     return 0.25 * -(-len(labels) // legend_columns(labels, width=width))
 
 
 def compact(value: float | int, _: object = None) -> str:
-    """1500000 -> 1.5M; a tick formatter too."""
+    """Format 1500000 as 1.5M. Can be used as a tick formatter."""
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{unit}"
@@ -143,14 +155,21 @@ TRAINING_COLOR, EVALUATION_COLOR, SUCCESS_COLOR = COLORS[:3]
 def plot_learning_curve(
     path: Path, metrics: list[dict[str, Any]], evaluation: Mapping[str, Any], random_return: float | None
 ) -> None:
-    """The return of training and of all evaluations against environment steps; `evaluation` is the final one."""
+    """Plot the return of training and of all evaluations against environment steps.
+
+    Args:
+        path: Output file.
+        metrics: Lines of `metrics.jsonl`.
+        evaluation: Result of the final evaluation.
+        random_return: Mean return of random actions; None if unknown.
+    """
     with figure_axes(path) as axes:
         steps, returns = _series(metrics)
         if len(steps) > 10:
             axes.plot(steps, returns, color=TRAINING_COLOR, alpha=0.25, linewidth=1)
             returns = _smoothed(returns)
         if len(steps):
-            axes.plot(steps, returns, color=TRAINING_COLOR, linewidth=2, label="training, exploring")
+            axes.plot(steps, returns, color=TRAINING_COLOR, linewidth=2, label="training, with exploration")
         at, mean, low, high = _evaluations(metrics, evaluation)
         whiskers = np.maximum(0, [mean - low, high - mean])
         axes.errorbar(
@@ -165,7 +184,7 @@ def plot_learning_curve(
 
 
 def plot_attempts(path: Path, evaluation: Mapping[str, Any], random_actions: Mapping[str, Any] | None) -> None:
-    """What each attempt of a trial earns and how often it succeeds, with 95 % bands; both are keys of `evaluation`."""
+    """Plot return and success of each attempt with 95 % bands."""
     returns, success = evaluation["return_per_attempt"], evaluation.get("success_per_attempt")
     if len(returns) == 1:
         with figure_axes(path) as axes:
@@ -174,8 +193,8 @@ def plot_attempts(path: Path, evaluation: Mapping[str, Any], random_actions: Map
     with figure_axes(path, rows=1 if success is None else 2, height=4.2 if success is None else 6.6) as axes:
         of_return = axes if success is None else axes[0]
         _draw_band(of_return, returns, evaluation["return_per_attempt_ci95"], TRAINING_COLOR)
-        share = float(np.mean(random_actions["return_per_attempt"])) if random_actions else None
-        plot_random_baseline(of_return, share, "random actions, average attempt")
+        per_attempt = float(np.mean(random_actions["return_per_attempt"])) if random_actions else None
+        plot_random_baseline(of_return, per_attempt, "random actions, average attempt")
         of_return.set(ylabel="mean return of the attempt", title="Adaptation within a trial")
         of_return.legend(frameon=False)
         if success is not None:
@@ -196,7 +215,7 @@ def _draw_band(axes: Any, means: Sequence[float], ci95: Sequence[Sequence[float]
 
 
 def _draw_one_attempt(axes: Any, evaluation: Mapping[str, Any], random_return: float | None) -> None:
-    """A trial of one attempt shows no adaptation between attempts: the trained agent beside random actions."""
+    """Plot the return beside that of random actions, since a single attempt shows no adaptation."""
     mean, (low, high) = evaluation["return_mean"], evaluation["return_ci95"]
     bars = [(RANDOM, random_return, RANDOM_COLOR)] if random_return is not None else []
     for name, value, color in (*bars, ("trained, 95 % CI", mean, TRAINING_COLOR)):
@@ -212,14 +231,14 @@ def _draw_one_attempt(axes: Any, evaluation: Mapping[str, Any], random_return: f
 
 
 def _series(metrics: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-    """Environment steps and training return of the lines that have one."""
+    """Return environment steps and training returns of the lines that have one."""
     pairs = [(line["env_steps"], line[RETURN]) for line in metrics if line.get(RETURN) is not None]
     steps, returns = np.array(pairs, float).reshape(-1, 2).T
     return steps, returns
 
 
 def _evaluations(metrics: list[dict[str, Any]], final: Mapping[str, Any]) -> np.ndarray:
-    """Environment steps, mean, lower and upper end of every evaluation, as rows; the final one last."""
+    """Return environment steps, mean, lower and upper end of every evaluation as rows, the final one last."""
     keys = ("env_steps", EVAL_RETURN, EVAL_LOW, EVAL_HIGH)
     earlier = [[line.get(key) for key in keys] for line in metrics if line["env_steps"] < final["env_steps"]]
     last = [final["env_steps"], final["return_mean"], *final["return_ci95"]]
@@ -227,6 +246,6 @@ def _evaluations(metrics: list[dict[str, Any]], final: Mapping[str, Any]) -> np.
 
 
 def _smoothed(values: np.ndarray) -> np.ndarray:
-    """Centred moving average over a twentieth of the curve; its ends average what there is."""
+    """Return the centered moving average over a twentieth of the curve, over fewer points at its ends."""
     ones = np.ones(max(3, len(values) // 20))
     return np.convolve(values, ones, "same") / np.convolve(np.ones(len(values)), ones, "same")

@@ -68,7 +68,7 @@ def write_report(run_dir: Path) -> None:
     try:
         result, baseline = _read_json(run_dir / RESULT), _random_baseline(run_dir)
         curve, attempts = (run_dir / name for name in PLOTS)
-        plot_learning_curve(curve, read_metrics(run_dir), result, float(baseline["return_mean"]) if baseline else None)
+        plot_learning_curve(curve, read_metrics(run_dir), result, baseline["return_mean"] if baseline else None)
         plot_attempts(attempts, result, baseline)
         data = collect_report(run_dir, result, baseline)
         for name, text in ((REPORT, render_markdown(data)), (REPORT_HTML, render_html(data, run_dir))):

@@ -1,4 +1,4 @@
-"""Runs that differ by their seeds alone, and what to call them."""
+"""Groups of runs that differ in the seed only, and their labels."""
 
 import contextlib
 import json
@@ -18,38 +18,38 @@ from yamame.runs import read_config, read_metadata
 from yamame.tools.sweep.plan import series_of
 
 MAX_DIFFERENCES = 2
-"""That a label spells out; of more it says how many there are."""
+"""Differences named in a label; more are counted."""
 Settings = dict[str, Any]
-"""Path of a field -> its value, without those that say nothing."""
+"""Path of a field -> its value, without ignored fields."""
 
 
-def make_labels(experiments: Sequence[tuple[str, RunConfig]], *, aside: re.Pattern[str]) -> list[str]:
-    """A label for each (recipe, config): the recipe where it has only one, else what sets it apart from a base.
+def make_labels(experiments: Sequence[tuple[str, RunConfig]], *, ignored: re.Pattern[str]) -> list[str]:
+    """Return a label for each (recipe, config): the recipe, or the difference from the base of the recipe.
 
-    The base of a recipe is the experiment from which most others are one variant away, the first of them if several
-    are. `aside` are paths of fields that say nothing.
+    The base is the experiment from which most others are one variant away, the first of them if there are several.
+    `ignored` matches paths of fields that make no difference.
     """
     recipes = list(dict.fromkeys(recipe for recipe, _ in experiments))
     labels: dict[int, str] = {}
     for recipe in recipes:
         numbers = [number for number, (of, _) in enumerate(experiments) if of == recipe]
-        told = _told([experiments[number][1] for number in numbers], aside)
+        texts = _differences_from_base([experiments[number][1] for number in numbers], ignored)
         prefix = f"{recipe}: " if len(recipes) > 1 else ""
-        labels |= {number: f"{prefix}{text}" if text else recipe for number, text in zip(numbers, told, strict=True)}
+        labels |= {number: f"{prefix}{text}" if text else recipe for number, text in zip(numbers, texts, strict=True)}
     return [labels[number] for number in range(len(experiments))]
 
 
-def _told(configs: Sequence[RunConfig], aside: re.Pattern[str]) -> list[str]:
-    """What sets each apart; empty for the base itself."""
+def _differences_from_base(configs: Sequence[RunConfig], ignored: re.Pattern[str]) -> list[str]:
+    """Return the difference of each config from the base; empty for the base."""
     if len(configs) == 1:
         return [""]
-    settings = [_settings(config, aside) for config in configs]
-    variants = [_variants(config, aside) for config in configs]
-    explained = [
+    settings = [_settings(config, ignored) for config in configs]
+    variants = [_variants(config, ignored) for config in configs]
+    num_explained = [
         sum(each != own and each in made.values() for each in settings)
         for own, made in zip(settings, variants, strict=True)
     ]
-    base = explained.index(max(explained))
+    base = num_explained.index(max(num_explained))
     names = [next((name for name, made in variants[base].items() if made == each), "") for each in settings]
     return [
         "" if number == base else names[number] or _differences(settings[base], each)
@@ -57,24 +57,24 @@ def _told(configs: Sequence[RunConfig], aside: re.Pattern[str]) -> list[str]:
     ]
 
 
-def _settings(config: RunConfig, aside: re.Pattern[str]) -> Settings:
-    return {path: value for path, value in flatten_config(config).items() if not aside.fullmatch(path)}
+def _settings(config: RunConfig, ignored: re.Pattern[str]) -> Settings:
+    return {path: value for path, value in settings_of(config).items() if not ignored.fullmatch(path)}
 
 
-def _variants(base: RunConfig, aside: re.Pattern[str]) -> dict[str, Settings]:
-    """What each variant would make of it, as far as the task can have it."""
+def _variants(base: RunConfig, ignored: re.Pattern[str]) -> dict[str, Settings]:
+    """Return the settings after each variant that applies to the task."""
     made = {}
     for name, apply in VARIANTS.items():
         with contextlib.suppress(UserError):
-            made[name] = _settings(apply(base), aside)
+            made[name] = _settings(apply(base), ignored)
     return made
 
 
 def _differences(base: Settings, other: Settings) -> str:
     apart = [path for path in {**base, **other} if base.get(path) != other.get(path)]
-    told = [f"{_short(path, apart)} {_value(other.get(path))}" for path in apart[:MAX_DIFFERENCES]]
-    more = len(apart) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "")
+    texts = [f"{_short(path, apart)} {_value(other.get(path))}" for path in apart[:MAX_DIFFERENCES]]
+    more = len(apart) - len(texts)
+    return ", ".join(texts) + (f" and {more} more" if more else "")
 
 
 def _short(path: str, paths: Sequence[str]) -> str:
@@ -96,42 +96,42 @@ IGNORED_FIELDS = re.compile(
     r"seed|env_steps|async_collection|eval\..*|compute\..*|checkpoint\..*"
     r"|replay\.(cache_bytes|max_disk_bytes|compression_level|prefetch_batches)"
 )
-"""Fields that make no other experiment of a run."""
+"""Fields in which runs of one experiment may differ."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The seeds of one experiment."""
+    """The runs of one experiment."""
 
     label: str
     runs: Sequence[Path]
 
 
 def resolve_runs(paths: Sequence[Path]) -> list[Path]:
-    """The runs that are named, and those in the folders that are; each once. `UserError` for what is neither."""
+    """Return the runs among the paths and in the directories among them, each once. Raises `UserError` for others."""
     runs: dict[Path, None] = {}
     for path in paths:
         inside = sorted(config.parent for config in path.glob(f"*/{CONFIG}")) if path.is_dir() else []
         found = inside if inside and not (path / CONFIG).exists() else [resolve_run_dir(path)]
         runs |= dict.fromkeys(found)
     if not runs:
-        raise UserError("no run was named: yamame figure NAME RUN… --output FILE")
+        raise UserError("no run was given: yamame figure NAME RUN… --output FILE")
     return list(runs)
 
 
 def single_run(paths: Sequence[Path]) -> Path:
-    """For figures of a single run; `UserError` where several are named or none."""
+    """Return the only run. Raises `UserError` for several or none."""
     runs = resolve_runs(paths)
     if len(runs) > 1:
-        raise UserError(f"this figure shows one run, and {len(runs)} were named: leave {runs[1]} and the like out")
+        raise UserError(f"this figure shows one run, got {len(runs)}: remove {runs[1]}")
     return runs[0]
 
 
 def group_by_seed(paths: Sequence[Path]) -> list[Group]:
-    """In the order in which their first runs are named.
+    """Return the groups in the order of their first runs.
 
-    Called as their folders are (`LABEL-seed-0`, as `yamame sweep` does) where these are unambiguous,
-    else by recipe, variants and differences of their settings.
+    Labels are the names of their folders (`LABEL-seed-0`, as `yamame sweep` does) if these are unambiguous,
+    otherwise recipe, variants and differences of their settings.
     """
     members: dict[tuple, list[Path]] = {}
     configs: dict[tuple, tuple[str, RunConfig]] = {}
@@ -142,19 +142,19 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
         )
         members.setdefault((recipe, settings), []).append(run)
         configs.setdefault((recipe, settings), (recipe, config))
-    labels = _names_of_folders(list(members.values())) or make_labels(list(configs.values()), aside=IGNORED_FIELDS)
-    return _without_twins(dict(zip(members, labels, strict=True)), members)
+    labels = _folder_labels(list(members.values())) or make_labels(list(configs.values()), ignored=IGNORED_FIELDS)
+    return _make_unique(dict(zip(members, labels, strict=True)), members)
 
 
-def _names_of_folders(groups: Sequence[Sequence[Path]]) -> list[str] | None:
+def _folder_labels(groups: Sequence[Sequence[Path]]) -> list[str] | None:
     names = [{series_of(run) for run in runs} for runs in groups]
     single = [next(iter(of_group)) for of_group in names if len(of_group) == 1]
     known = [name for name in single if name is not None]
     return known if len(set(known)) == len(groups) else None
 
 
-def _without_twins(labels: Mapping[tuple, str], members: Mapping[tuple, Sequence[Path]]) -> list[Group]:
-    """Groups; those whose labels are the same have a folder's name behind it."""
+def _make_unique(labels: Mapping[tuple, str], members: Mapping[tuple, Sequence[Path]]) -> list[Group]:
+    """Return the groups; equal labels are followed by the name of a folder."""
     given = list(labels.values())
     return [
         Group(label if given.count(label) == 1 else f"{label} ({members[key][0].name})", members[key])
@@ -163,12 +163,12 @@ def _without_twins(labels: Mapping[tuple, str], members: Mapping[tuple, Sequence
 
 
 def list_kept_checkpoints(run: Path) -> list[Path]:
-    """Milestones, the best and the newest ones, in the order of their updates, each number of updates once."""
+    """Return milestones, the best and the latest checkpoints by number of updates, each number once."""
     folders = [run / folder for folder in (CHECKPOINTS, BEST, MILESTONES)]
     by_updates = {path.name: path for folder in folders for path in list_checkpoints(folder)}
     return [by_updates[name] for name in sorted(by_updates) if not name.endswith(".replaced")]
 
 
 def checkpoint_updates(checkpoint: Path) -> int:
-    """Gradient updates that made it."""
+    """Return the number of updates of a checkpoint."""
     return int(checkpoint.name.partition("-")[2])

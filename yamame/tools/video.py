@@ -1,4 +1,4 @@
-"""A run's policy as a film."""
+"""Videos of a run's policy."""
 
 import importlib.util
 from abc import ABC, abstractmethod
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Shaped, UInt8
 from PIL import Image
+from typing_extensions import override
 
 from yamame.algorithms.base import model_device
 from yamame.config import RunConfig
@@ -25,44 +26,45 @@ from yamame.evaluate import EVALUATION_SEED, EvalResult, evaluate
 from yamame.runs import LATEST, load_model, read_config
 
 Frame = UInt8[np.ndarray, "height width 3"]
-MAX_GIF = 50.0
-"""Pictures per second; viewers slow down GIFs that ask for more."""
+MAX_GIF_FPS = 50.0
+"""Frames per second; viewers slow down faster GIFs."""
 
 
 class VideoWriter(ABC):
-    """A video in the making. The first picture gives its size; others are scaled to it."""
+    """Writes frames to a video file. The first frame sets the size; others are scaled to it."""
 
     def __init__(self) -> None:
         self._size: tuple[int, int] | None = None
 
-    def add(self, picture: Frame) -> None:
-        """One more picture."""
-        image = Image.fromarray(picture)
+    def add(self, frame: Frame) -> None:
+        """Add a frame."""
+        image = Image.fromarray(frame)
         self._size = self._size or image.size
         self._add(image if image.size == self._size else image.resize(self._size))
 
     @abstractmethod
     def _add(self, image: Image.Image) -> None:
-        """One more picture, of the size of the first."""
+        """Add an image of the size of the first."""
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is not written yet. There must be a picture."""
+        """Finish the file. Requires at least one frame."""
 
 
 class GifWriter(VideoWriter):
-    """An animated GIF; keeps its pictures, in 256 colours, until the end."""
+    """Writes an animated GIF; keeps its frames, in 256 colors, until the end."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         super().__init__()
-        self._path, self._milliseconds = path, 1000 / min(frames_per_second, MAX_GIF)
+        self._path, self._milliseconds = path, 1000 / min(frames_per_second, MAX_GIF_FPS)
         self._images: list[Image.Image] = []
 
+    @override
     def _add(self, image: Image.Image) -> None:
         self._images.append(image.quantize(256, dither=Image.Dither.NONE))
 
+    @override
     def close(self) -> None:
-        """See `Video.finish`."""
         first, *others = self._images
         first.save(
             self._path, "GIF", save_all=True, append_images=others, duration=self._milliseconds, loop=0, optimize=False
@@ -70,15 +72,16 @@ class GifWriter(VideoWriter):
 
 
 class Mp4Writer(VideoWriter):
-    """MP4 (H.264) through imageio-ffmpeg."""
+    """Writes MP4 (H.264) with imageio-ffmpeg."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         super().__init__()
         self._path, self._frames_per_second = path, frames_per_second
         self._writer: Generator[None, Any, None] | None = None
 
+    @override
     def _add(self, image: Image.Image) -> None:
-        even = Image.new("RGB", (image.width + image.width % 2, image.height + image.height % 2))  # H.264 asks for it
+        even = Image.new("RGB", (image.width + image.width % 2, image.height + image.height % 2))  # required by H.264
         even.paste(image)
         if self._writer is None:
             import imageio_ffmpeg
@@ -89,34 +92,34 @@ class Mp4Writer(VideoWriter):
             self._writer.send(None)
         self._writer.send(even.tobytes())
 
+    @override
     def close(self) -> None:
-        """See `Video.finish`."""
         if self._writer is not None:
             self._writer.close()
 
 
 def validate_video_path(path: Path) -> None:
-    """Raise `UserError` if no video can be written there, before anything is filmed."""
+    """Raise `UserError` if no video can be written to the path."""
     if path.suffix not in (".gif", ".mp4"):
-        raise UserError(f"cannot write a video into {path}: its name must end in .gif or .mp4")
+        raise UserError(f"cannot write a video to {path}: the name must end in .gif or .mp4")
     if path.is_dir() or not path.parent.is_dir():
-        raise UserError(f"cannot write a video into {path}: give a file in a folder that exists")
+        raise UserError(f"cannot write a video to {path}: give a file in an existing directory")
     if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise UserError("MP4 needs imageio-ffmpeg: pip install 'yamame[video]', or let the name end in .gif")
+        raise UserError("MP4 needs imageio-ffmpeg: pip install 'yamame[video]', or use a name that ends in .gif")
 
 
 @contextmanager
 def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
-    """A video that is whole in its file after the block, or not there at all."""
+    """Yield a writer; the file appears at the end of the block, complete."""
     validate_video_path(path)
-    aside = path.with_name(f".{path.stem}.partial{path.suffix}")
-    video = (GifWriter if path.suffix == ".gif" else Mp4Writer)(aside, frames_per_second)
+    partial_path = path.with_name(f".{path.stem}.partial{path.suffix}")
+    video = (GifWriter if path.suffix == ".gif" else Mp4Writer)(partial_path, frames_per_second)
     try:
         yield video
         video.close()
-        aside.replace(path)
+        partial_path.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        partial_path.unlink(missing_ok=True)
 
 
 def record_video(
@@ -129,36 +132,46 @@ def record_video(
     checkpoint: str = LATEST,
     config: RunConfig | None = None,
 ) -> EvalResult:
-    """Film the greedy policy of a run's checkpoint: `trials` of what it is judged on, from `seed`.
+    """Record a video of the deterministic policy.
 
-    `instruction` is what to do, instead of what the task would draw. Raises `UserError` for a file that cannot be
-    written, for a task that has no pictures, and for an instruction that nobody can follow there. `checkpoint` and
-    `config` are as in `evaluate`. Returns how the filmed trials went.
+    Args:
+        directory: Run directory.
+        path: Output file, .gif or .mp4.
+        instruction: Instruction of every trial; empty: sampled by the task.
+        trials: Number of trials.
+        seed: Seed of tasks and actions; None: that of evaluations.
+        checkpoint: latest, best, or a path.
+        config: Config of the run if at hand; None: read from the directory.
+
+    Returns:
+        Result of the recorded trials.
+
+    Raises:
+        UserError: If the file cannot be written, the task renders no frames or does not take the instruction.
     """
     validate_video_path(path)
     if trials < 1:
-        raise UserError(f"cannot film {trials} trials: give at least 1")
-    config = config or read_config(directory)
-    env = apply_instruction(config.env.eval_config(), instruction)
-    model, _ = load_model(directory, checkpoint, config)
+        raise UserError(f"Expected at least 1 trial to record, got {trials}")
+    env = apply_instruction((config or read_config(directory)).env.eval_config(), instruction)
+    agent, _ = load_agent(directory, checkpoint)
     seed = EVALUATION_SEED if seed is None else seed
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper) or not isinstance(plain.environments, RenderableVectorEnv):
-            raise UserError(f"{env.task_name} cannot be filmed: it has no pictures")
+            raise UserError(f"{env.task_name} renders no frames: no video can be recorded")
         with open_video(path, plain.environments.render_fps) as video:
-            describe = partial(_describe, env) if isinstance(env, GoalEnvConfig) else None
-            camera = VideoRecorder(plain.environments, video.add, trials=trials, describe=describe)
-            filmed = TrialWrapper(camera, horizon=plain.horizon, attempts=plain.attempts)
-            generator = torch.Generator(model_device(model)).manual_seed(seed)
-            policy = config.algorithm.build_policy(model, num_envs=camera.num_envs, generator=generator)
-            return evaluate(policy, filmed, trials=trials * camera.num_envs, deterministic=True)
+            caption = partial(_caption, env) if isinstance(env, GoalEnvConfig) else None
+            recorder = VideoRecorder(plain.environments, video.add, trials=trials, describe=caption)
+            recorded = TrialWrapper(recorder, horizon=plain.horizon, attempts=plain.attempts)
+            generator = torch.Generator(agent.gammas_G.device).manual_seed(seed)
+            policy = Policy(agent, num_envs=recorder.num_envs, generator=generator)
+            return evaluate(policy, recorded, trials=trials * recorder.num_envs, deterministic=True)
 
 
-def _describe(env: GoalEnvConfig, seen: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:
-    """How far the instruction is followed; nothing where there is none."""
-    if INSTRUCTION_KEY not in seen:
+def _caption(env: GoalEnvConfig, observation: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:
+    """Return the progress of the instruction in words; empty without one."""
+    if INSTRUCTION_KEY not in observation:
         return ""
-    instruction = seen[INSTRUCTION_KEY]
+    instruction = observation[INSTRUCTION_KEY]
     completed = int((instruction == COMPLETED).all(axis=1).sum())
     open_goals = [env.goal_text(goal) for goal in instruction if goal.min() >= 0]
     return f"{completed} done; " + ("now " + ", then ".join(open_goals) if open_goals else "that was all")

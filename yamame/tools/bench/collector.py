@@ -1,4 +1,4 @@
-"""`yamame bench collector`: an untrained policy acts, and what it lives through is stored."""
+"""`yamame bench collector`: an untrained policy acts and its trajectories are stored."""
 
 import tempfile
 import time
@@ -26,19 +26,19 @@ from yamame.tools.bench.options import SizedOptions, describe_config, run_config
 
 @dataclass(frozen=True, kw_only=True)
 class CollectorBench(SizedOptions):
-    """Environment steps a second, with exploration, and with finished trials stored as in a run."""
+    """Environment steps per second with exploration; finished trials are stored as in a run."""
 
     warmup: int = 1
-    """Stretches of `horizon` steps before the measured ones."""
+    """Untimed repeats before, of `horizon` steps each."""
     env: str = "passive-tmaze"
     """passive-tmaze, dark-key-to-door or popgym:NAME."""
     num_envs: int = 24
-    """Environments stepped together."""
+    """Number of environments."""
     horizon: int = 0
-    """Steps of a trial, and of each measurement (longer than the context: memory rolls); 0: as the context.
-    POPGym's episodes have lengths of their own."""
+    """Steps of a trial and of each repeat (longer than the context: the memory rolls); 0: the context.
+    POPGym's episodes have their own lengths."""
     workers: int | None = None
-    """Processes that step POPGym's environments; 0: this one; None: whichever is faster."""
+    """Subprocesses of POPGym's environments; 0: none; None: autotuned."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +58,7 @@ class CollectorBench(SizedOptions):
 
     @property
     def task(self) -> EnvConfig:
-        """The task; `ConfigFieldError` where there is none of that name."""
+        """The task. Raises `ConfigFieldError` for an unknown name."""
         if self.env == "passive-tmaze":
             return PassiveTMazeConfig(horizon=self.steps - 1)
         if self.env == "dark-key-to-door":
@@ -69,7 +69,7 @@ class CollectorBench(SizedOptions):
         return PopgymConfig(name=name, num_workers=self.workers)
 
     def run(self) -> BenchResult:
-        """Measure."""
+        """Run the benchmark."""
         self.use_threads()
         config = run_config(self, self.task, num_envs=self.num_envs)
         with (
@@ -107,14 +107,14 @@ class CollectorBench(SizedOptions):
         )
 
     def _collect(self, parts: TrainingComponents, policy: ActingPolicy) -> tuple[float, int]:
-        """Seconds and environment steps of one stretch."""
+        """Return seconds and environment steps of one repeat."""
         collector = parts.collector
         assert isinstance(collector, Collector)
-        began, before = time.perf_counter(), collector.env_steps
+        start, before = time.perf_counter(), collector.env_steps
         for _ in range(self.steps):
             for _, trajectory in collector.step(policy, deterministic=False):
-                parts.replay.store.append(trajectory)
-        return time.perf_counter() - began, collector.env_steps - before
+                parts.store.append(trajectory)
+        return time.perf_counter() - start, collector.env_steps - before
 
 
 class _TimedPolicy:
@@ -124,9 +124,9 @@ class _TimedPolicy:
         self.seconds = 0.0
 
     def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:
-        began = time.perf_counter()
+        start = time.perf_counter()
         action = self._policy.act(step, deterministic=deterministic)
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.perf_counter() - start
         return action
 
 
@@ -144,10 +144,10 @@ class _TimedEnvironments:
         return self._environments.reset()
 
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> TrialStep:
-        began = time.perf_counter()
-        answer = self._environments.step(action)
-        self.seconds += time.perf_counter() - began
-        return answer
+        start = time.perf_counter()
+        step = self._environments.step(action)
+        self.seconds += time.perf_counter() - start
+        return step
 
     def close(self) -> None:
         self._environments.close()

@@ -1,4 +1,4 @@
-"""From the words after `yamame bench` to what was measured."""
+"""Arguments of `yamame bench`."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ BENCHES = ("learner", "collector", "replay", "end-to-end")
 
 
 def parse_benchmark(name: str, flags: Sequence[str]) -> Callable[[], BenchResult]:
-    """What measures; `UserError` for an unknown bench and for flags that it does not take."""
+    """Return a function that runs the benchmark. Raises `UserError` for an unknown benchmark or flag."""
     flags, prog = spell_out_switches(flags), f"yamame bench {name}"
     match name:
         case "learner":
@@ -28,12 +28,12 @@ def parse_benchmark(name: str, flags: Sequence[str]) -> Callable[[], BenchResult
         case "end-to-end":
             own, of_recipe = _split(flags)
             return partial(parse_flags(EndToEndBench(), own, prog).run, of_recipe)
-    raise UserError(f"unknown bench {name!r}: {suggest(name, BENCHES)}")
+    raise UserError(f"unknown benchmark {name!r}: {suggest(name, BENCHES)}")
 
 
 def _split(flags: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What the bench itself takes, and what its recipe does; values go with the flag before them."""
-    known = {*list_flags(EndToEndBench()), "--help", "-h"}
+    """Separate the flags of the benchmark from those of its recipe."""
+    known = {*flags_of(EndToEndBench()), "--help", "-h"}
     own: list[str] = []
     of_recipe: list[str] = []
     goes_to = own

@@ -1,4 +1,4 @@
-"""`yamame bench end-to-end`: whole runs of a recipe, and where their time goes."""
+"""`yamame bench end-to-end`: whole runs of a recipe and the fractions of their time."""
 
 import tempfile
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from yamame.train import Trainer
 
 @dataclass(frozen=True, kw_only=True)
 class EndToEndBench(BenchOptions):
-    """Environment steps and updates a second of a run, without evaluations. Further flags are the recipe's."""
+    """Environment steps and updates per second of a run without evaluations. Other flags are those of the recipe."""
 
     repeats: int = 3
-    """Runs, of which the median is given, with the least and the greatest."""
+    """Timed runs; median, minimum and maximum are reported."""
     warmup: int = 1
-    """Runs of one round before them."""
+    """Untimed runs of one iteration before."""
     recipe: str = "passive-tmaze"
     """A name that `yamame recipes` lists."""
     env_steps: int = 20_000
-    """Length of a run in environment steps, summed over all environments."""
+    """Environment steps of a run, all environments."""
 
     def run(self, recipe_flags: Sequence[str]) -> BenchResult:
-        """Measure runs of the recipe's config with these flags."""
+        """Run the benchmark on the recipe's config with these flags."""
         self.use_threads()
         config = config_from_flags(load_recipe(self.recipe), [], recipe_flags)
         config = replace(
@@ -42,9 +42,9 @@ class EndToEndBench(BenchOptions):
         compute = resolve_run_compute(config)
         memory = PeakMemory(compute.device)
         for _ in range(self.warmup):
-            _shares_of_a_run(replace(config, env_steps=min(config.resolved_env_steps_per_iteration, config.env_steps)))
+            _measure_run(replace(config, env_steps=min(config.resolved_env_steps_per_iteration, config.env_steps)))
         with memory:
-            runs = [_shares_of_a_run(config) for _ in range(self.repeats)]
+            runs = [_measure_run(config) for _ in range(self.repeats)]
         return BenchResult(
             bench="end-to-end",
             samples={name: [run[name] for run in runs] for name in runs[0]},
@@ -54,18 +54,18 @@ class EndToEndBench(BenchOptions):
         )
 
 
-def _shares_of_a_run(config: RunConfig) -> dict[str, float]:
-    """Speeds of a run from its first step to its last, and what shares of that time go where."""
+def _measure_run(config: RunConfig) -> dict[str, float]:
+    """Return the speeds of a run and the fractions of its time."""
     with tempfile.TemporaryDirectory() as folder, closing(Trainer(config, Path(folder))) as run:
         if run.train(ProgressBar(config.env_steps, quiet=True)):
             raise KeyboardInterrupt
-        rounds = read_metrics(Path(folder))
-        seconds, waited = run.state.train_seconds, run.components.replay.sampler.wait_seconds
-        updating = sum(each["time/update_seconds"] for each in rounds)
+        iterations = read_metrics(Path(folder))
+        seconds, waited = run.train_state.train_seconds, run.components.sampler.wait_seconds
+        updating = sum(each["time/update_seconds"] for each in iterations)
         return {
             "env_steps_per_second": run.components.collector.env_steps / seconds,
-            "updates_per_second": run.components.algorithm.num_updates / seconds,
-            "collect_fraction": sum(each["time/collect_seconds"] for each in rounds) / seconds,
+            "updates_per_second": run.components.learner.num_updates / seconds,
+            "collect_fraction": sum(each["time/collect_seconds"] for each in iterations) / seconds,
             "learn_fraction": (updating - waited) / seconds,
             "wait_fraction": waited / seconds,
             "train_seconds": seconds,

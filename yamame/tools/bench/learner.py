@@ -1,4 +1,4 @@
-"""`yamame bench learner`: updates on batches that are ready."""
+"""`yamame bench learner`: updates on one batch."""
 
 import tempfile
 import time
@@ -28,10 +28,10 @@ from yamame.tools.bench.options import BatchOptions, describe_config, run_config
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerBench(BatchOptions):
-    """Updates a second on one batch of synthetic trials that lies where the learner computes."""
+    """Updates per second on one synthetic batch on the learner's device."""
 
     def run(self) -> BenchResult:
-        """Measure."""
+        """Run the benchmark."""
         self.use_threads()
         config = run_config(self, self.network.task(self.context))
         with (
@@ -50,11 +50,11 @@ class LearnerBench(BatchOptions):
         peak = matmul_peak(device, compute.dtype, [*squares, widening])
         batch = batch.to(device)
         memory = PeakMemory(device)
-        began = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(self.warmup):
             learner.update(batch)
         synchronize(device)
-        warmup_seconds = time.perf_counter() - began
+        warmup_seconds = time.perf_counter() - start
         with memory:
             seconds = seconds_per_call(lambda: learner.update(batch), repeats=self.repeats, device=device)
         learner.raise_if_diverged()
@@ -79,7 +79,7 @@ class LearnerBench(BatchOptions):
 
 
 def pack_windows(options: BatchOptions, replay: ReplayConfig) -> Batch:
-    """Noise in windows of `options.window_lengths`, packed as a run packs them."""
+    """Return a packed batch of noise with windows of `options.window_lengths`."""
     rng = np.random.default_rng(options.seed)
     trials = [options.network.random_trajectory(rng, length, options.context) for length in options.window_lengths]
     windows = [Window(trajectory=trial, start=0, length=len(trial)) for trial in trials]

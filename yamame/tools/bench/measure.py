@@ -1,4 +1,4 @@
-"""Seconds, memory and the machine's own limit, measured in this process."""
+"""Measurement of time, memory and peak throughput, and the results of benchmarks."""
 
 import math
 import os
@@ -6,6 +6,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,21 +20,21 @@ from yamame.envs.vector.autotune import available_cores
 from yamame.nets.sequence.transformer import Transformer
 
 MIN_REPEAT_SECONDS = 0.25
-"""Quicker work is called several times a repeat, so that the clock and the scheduler weigh little."""
+"""Faster work is called several times per repeat."""
 PEAK_SECONDS = 0.5
-"""How long each shape of a matrix product is tried."""
+"""Time per shape of a matrix product."""
 _CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-"""Where Linux forgets the peak of the resident set, and where it tells it."""
+"""Linux files that reset and report the peak resident set size."""
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a GPU has done what it was told; nothing to wait for elsewhere."""
+    """Block until the device is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def seconds_per_call(work: Callable[[], object], *, repeats: int, device: torch.device) -> list[float]:
-    """One number for each repeat. Warm up before: the first calls ever may be slow."""
+    """Return the seconds per call of each repeat. Warm up before."""
     calls = max(1, math.ceil(MIN_REPEAT_SECONDS / _seconds(work, 1, device)))
     return [_seconds(work, calls, device) / calls for _ in range(repeats)]
 
@@ -48,28 +49,23 @@ def _seconds(work: Callable[[], object], calls: int, device: torch.device) -> fl
 
 
 class PeakMemory:
-    """The most memory in use while measuring.
+    """Peak memory of a block.
 
-    On a CPU: the resident set of the whole process, PyTorch's libraries (some 0.3 GB) included, from entering to
-    leaving. On a GPU: what PyTorch's allocator gave out since this object was made, which belongs before the warm-up:
-    a recorded update takes its memory when it is recorded, none when it is replayed.
+    CPU: resident set size of the process, PyTorch's libraries (0.3 GB) included, within the block. GPU: memory that
+    PyTorch's allocator handed out since this object was created. Create it before the warm-up, since a CUDA graph
+    allocates its memory when it is captured.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.num_bytes = 0
-        self.means = "peak resident set of the process while measuring"
-        """What was measured, in words."""
         if device.type == "cuda":
-            self.means = "torch.cuda.max_memory_allocated, warm-up included"
             torch.cuda.reset_peak_memory_stats(device)
 
     def __enter__(self) -> "PeakMemory":
         if self._device.type != "cuda":
-            try:
+            with suppress(OSError):  # not Linux: the peak since the process started
                 _CLEAR_PEAK.write_text("5", encoding="ascii")
-            except OSError:
-                self.means = "peak resident set of the process since it began"
         return self
 
     def __exit__(
@@ -94,9 +90,9 @@ def _peak_resident_bytes() -> int:
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype, shapes: Sequence[tuple[int, int, int]]) -> float:
-    """FLOP/s of the fastest of some products `[m, k] @ [n, k].T` (2 m k n FLOPs each), at its fastest call.
+    """Return the FLOP/s of the fastest of the products `[m, k] @ [n, k].T` (2 m k n FLOPs each), at its fastest call.
 
-    From the smallest on; none after one that takes too long, as bfloat16 does where the machine has no units for it.
+    Shapes are tried from small to large until one takes too long, as in bfloat16 without hardware support.
     """
     fastest = 0.0
     for m, k, n in sorted(shapes, key=math.prod):
@@ -112,7 +108,7 @@ def _product_seconds(device: torch.device, dtype: torch.dtype, m: int, k: int, n
     out = torch.empty(m, n, device=device, dtype=dtype)
 
     def multiply() -> None:
-        torch.mm(left, right.T, out=out)  # as a linear layer: in bfloat16 the only layout that is fast everywhere
+        torch.mm(left, right.T, out=out)  # the layout of a linear layer
 
     spent, best = _seconds(multiply, 1, device), math.inf
     while spent < PEAK_SECONDS or math.isinf(best):
@@ -122,11 +118,11 @@ def _product_seconds(device: torch.device, dtype: torch.dtype, m: int, k: int, n
 
 
 _ISA = ("avx2", "avx512_f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_fp16", "neon", "sve", "bf16")
-"""The capabilities of a CPU that decide how fast products are."""
+"""CPU capabilities that affect matrix products."""
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
-    """CPU, cores, instruction sets, memory, versions, threads of PyTorch, and the GPU if that is what computes."""
+    """Return CPU, cores, instruction sets, memory, versions, PyTorch threads, and the GPU if it is used."""
     capabilities = torch.cpu.get_capabilities()
     return {
         "cpu": _cpu_model(),
@@ -142,7 +138,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
 
 
 def format_machine(machine: Mapping[str, Any]) -> str:
-    """One line of it."""
+    """Format a machine in one line."""
     isa, gpu = " ".join(machine["isa"]) or "no vector units known", f"{machine['gpu']}, " if machine["gpu"] else ""
     return (
         f"{gpu}{machine['cpu']}, {machine['cores']} cores ({isa}), {machine['memory_gib']} GiB, "
@@ -167,18 +163,18 @@ def _cpu_model() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchResult:
-    """Figures by name, with what they were measured on."""
+    """Result of a benchmark."""
 
     bench: str
     samples: Mapping[str, Sequence[float]]
-    """One number for each repeat."""
+    """Values of the repeats by name."""
     scalars: Mapping[str, float | int | str]
-    """What is known once."""
+    """Values measured once."""
     config: Mapping[str, Any]
     machine: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Medians and facts by name; `spread` has the least and the greatest of the repeats."""
+        """Return medians and scalars by name; `spread` has the minimum and maximum of the repeats."""
         return {
             "bench": self.bench,
             **{name: statistics.median(values) for name, values in self.samples.items()},
@@ -190,7 +186,7 @@ class BenchResult:
         }
 
     def to_text(self) -> str:
-        """A line for each figure, for people."""
+        """Return a line per value."""
         rows = [
             (name, _short(statistics.median(values)), f"{_short(min(values))} to {_short(max(values))}")
             for name, values in self.samples.items()
@@ -207,26 +203,26 @@ def _short(value: float | int) -> str:
 
 
 def update_flops(agent: Agent, lengths: Sequence[int]) -> int:
-    """FLOPs of the matrix products of one update on windows of so many transitions, for discrete actions.
+    """Return the FLOPs of the matrix products of one update on windows of these lengths, for discrete actions.
 
-    Counted: every weight times every real token, forward (2 FLOPs a weight) and backward (4, or 2 in the first layer,
-    whose input needs no gradient), the slow heads forward; and of attention the pairs of tokens that see each other
-    (4 D FLOPs a pair forward, 8 D backward, in each layer). Not counted: padding, what is computed twice, everything
-    elementwise, normalisation, power iteration and the optimizer.
+    Counted: every weight times every token, forward (2 FLOPs a weight) and backward (4, or 2 in the first layer,
+    whose input needs no gradient), the target networks forward; and of attention the pairs of tokens that attend to
+    each other (4 D FLOPs a pair forward, 8 D backward, in each layer). Not counted: padding, recomputation, elementwise
+    operations, normalization, power iteration and the optimizer.
     """
     tokens = sum(length + 1 for length in lengths)
     pairs = sum((length + 1) * (length + 2) // 2 for length in lengths)
     online = (agent.timestep_encoder, agent.trajectory_encoder, agent.actor, agent.critic)
-    learned = sum(_weights(part) for part in online)
+    trained = sum(_weights(part) for part in online)
     first = agent.timestep_encoder.get_parameter("mlp.hidden.0.weight").numel()
-    slow = _weights(agent.target_actor) + _weights(agent.target_critic)
+    target = _weights(agent.target_actor) + _weights(agent.target_critic)
     encoder = agent.trajectory_encoder
     attention = 12 * encoder.config.num_layers * encoder.config.d_model if isinstance(encoder, Transformer) else 0
-    return tokens * (6 * learned - 2 * first + 2 * slow) + pairs * attention
+    return tokens * (6 * trained - 2 * first + 2 * target) + pairs * attention
 
 
 def _weights(module: nn.Module) -> int:
-    """Numbers in the matrices that multiply tokens."""
+    """Return the number of weights in matrices that multiply tokens."""
     return sum(weight.numel() for name, weight in module.named_parameters() if _is_matrix(name, weight))
 
 

@@ -1,4 +1,4 @@
-"""What all benches, or several of them, can be told."""
+"""Options of the benchmarks."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -27,27 +27,23 @@ from yamame.presets import NetworkSize
 
 @dataclass(frozen=True, kw_only=True)
 class BenchNetwork(NetworkSize):
-    """A network (paper, appendix, table 3) and what it sees and does. 4 critics and 18 discounts throughout."""
+    """A network (paper, appendix, table 3) and its spaces. Always 4 critics and 18 gammas."""
 
     observation: int
-    """Numbers in an observation."""
+    """Size of an observation."""
     actions: int
-    """Discrete actions."""
-    transformer: TransformerConfig | None = None
-    """Transformer of sizes that `encoder_size` has no name for."""
+    """Number of discrete actions."""
 
     def agent(self, encoder: str) -> AgentConfig:
-        """Return the agent with a trajectory encoder, as wide and as deep as the size's Transformer."""
-        agent = self.apply_to(AgentConfig())
-        sized = model_config(encoder, like=self.transformer or agent.trajectory_encoder)
-        return replace(agent, trajectory_encoder=sized)
+        """Return the network with a Transformer, or a GRU of the same width and depth."""
+        return self.apply_to(AgentConfig(trajectory_encoder=GRUConfig() if encoder == "gru" else TransformerConfig()))
 
     def task(self, length: int) -> EnvFnConfig:
-        """A task with this size's spaces whose trials have `length` steps."""
+        """Return a task with these spaces and trials of `length` steps."""
         return EnvFnConfig(env_fn=lambda: _Noise(self.observation, self.actions), horizon=length)
 
     def random_trajectory(self, rng: np.random.Generator, length: int, horizon: int) -> Trajectory:
-        """A trial of that task as it is stored: noise of the right form."""
+        """Return a trajectory of the task filled with noise."""
         last = np.arange(length) == length - 1
         return Trajectory(
             reward=rng.normal(size=length).astype(np.float32),
@@ -85,7 +81,7 @@ SIZES: Mapping[str, BenchNetwork] = {
 
 
 class _Noise(gymnasium.Env[np.ndarray, np.int64]):
-    """Observations are noise, rewards zero, and nothing ever ends."""
+    """Returns noise and zero rewards, never ends."""
 
     def __init__(self, observation: int, actions: int) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (observation,), np.float32)
@@ -104,27 +100,27 @@ class _Noise(gymnasium.Env[np.ndarray, np.int64]):
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions:
-    """How to measure, and what to compute with."""
+    """Options of all benchmarks."""
 
     repeats: int = 7
-    """Measurements, of which the median is given, with the least and the greatest."""
+    """Timed repeats; median, minimum and maximum are reported."""
     warmup: int = 5
-    """Times that the work is done before it is measured; compilers and CUDA graphs need 5."""
+    """Untimed calls before; compilers and CUDA graphs need 5."""
     threads: int = 0
-    """Threads of PyTorch; 0: as it chooses."""
+    """PyTorch threads; 0: default."""
     device: str = "auto"
     """auto, cpu or cuda."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of matrix products; auto: what a long run would use here."""
+    """Type of matrix products; auto: that of a long run."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the network; auto: as a long run would. `--compile` alone means on, `--no-compile` off."""
+    """Whether to compile the network; auto: as for a long run. `--compile` alone means on, `--no-compile` off."""
 
     def __post_init__(self) -> None:
         check_range(self, "repeats", "warmup", ge=1)
         check_range(self, "threads", ge=0)
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise ConfigFieldError(
-                self, "device", f"is {self.device}, but PyTorch sees no GPU: leave it out, or give cpu"
+                self, "device", f"is {self.device}, but PyTorch finds no GPU: remove it, or give cpu"
             )
         try:
             _ = self.compute
@@ -133,25 +129,25 @@ class BenchOptions:
 
     @property
     def compute(self) -> ComputeConfig:
-        """The same as a run has it."""
+        """The compute config of a run."""
         return ComputeConfig(device=self.device, dtype=self.dtype, compile=self.compile)
 
     def use_threads(self) -> None:
-        """Tell PyTorch how many threads to use from now on in this process."""
+        """Set the number of PyTorch threads of this process."""
         if self.threads:
             torch.set_num_threads(self.threads)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizedOptions(BenchOptions):
-    """For benches of a network of a named size."""
+    """Options of benchmarks of a network."""
 
     size: str = "popgym"
-    """popgym, delivery, tmaze or crafter: the paper's network for it."""
+    """Network of the paper: popgym, delivery, tmaze or crafter."""
     encoder: Literal["transformer", "gru"] = "transformer"
     """Trajectory encoder."""
     context: int = 128
-    """Transitions in a training window and in the memory of the policy."""
+    """Transitions per training window and in the policy memory."""
     seed: int = 0
     """Seed of weights and data."""
 
@@ -164,18 +160,18 @@ class SizedOptions(BenchOptions):
 
     @property
     def network(self) -> BenchNetwork:
-        """The size of that name."""
+        """The network of that size."""
         return SIZES[self.size]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(SizedOptions):
-    """For benches of what batches are made of."""
+    """Options of benchmarks of batches."""
 
     batch: int = 24
-    """Windows in a batch."""
+    """Windows per batch."""
     lengths: Literal["full", "uniform"] = "full"
-    """Transitions of a window: the whole context, or from 20 to it, evenly spread."""
+    """Transitions per window: the context, or evenly spaced from 20 to it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,7 +179,7 @@ class BatchOptions(SizedOptions):
 
     @property
     def window_lengths(self) -> list[int]:
-        """Transitions of each window; `uniform` takes quantiles of that distribution, so that any batch is typical."""
+        """Transitions of each window; `uniform` takes the quantiles of the distribution."""
         if self.lengths == "full":
             return [self.context] * self.batch
         shortest = min(20, self.context)
@@ -191,24 +187,24 @@ class BatchOptions(SizedOptions):
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
-    """What to say to a name that is not known."""
+    """Return a hint for an unknown name."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {nearest[0]!r}?" if nearest else f"give {', '.join(known[:-1])} or {known[-1]}"
 
 
 def spell_out_switches(flags: Sequence[str]) -> list[str]:
-    """`--compile` without a value becomes `--compile on`, `--no-compile` becomes `--compile off`."""
+    """Replace `--compile` without a value by `--compile on`, `--no-compile` by `--compile off`."""
 
-    def spelt(flag: str, after: str) -> tuple[str, ...]:
+    def expand(flag: str, after: str) -> tuple[str, ...]:
         if flag == "--no-compile":
             return "--compile", "off"
         return ("--compile", "on") if flag == "--compile" and after.startswith("-") else (flag,)
 
-    return [part for flag, after in pairwise([*flags, "--"]) for part in spelt(flag, after)]
+    return [part for flag, after in pairwise([*flags, "--"]) for part in expand(flag, after)]
 
 
 def run_config(options: SizedOptions, env: EnvConfig, *, num_envs: int = 1) -> RunConfig:
-    """A long run of a named size on some task."""
+    """Return the config of a long run of this network on a task."""
     return RunConfig(
         env=env,
         num_envs=num_envs,
@@ -220,6 +216,6 @@ def run_config(options: SizedOptions, env: EnvConfig, *, num_envs: int = 1) -> R
 
 
 def describe_config(options: BenchOptions, compute: Compute) -> dict[str, Any]:
-    """Every option, and under `compute` what `auto` came to."""
+    """Return every option, and under `compute` the resolved compute options."""
     resolved = {**asdict(compute), "device": str(compute.device), "dtype": str(compute.dtype).removeprefix("torch.")}
     return {**asdict(options), "compute": resolved}

@@ -1,4 +1,4 @@
-"""`yamame bench replay`: the store and the sampler alone, and whether the learner ever waits for them."""
+"""`yamame bench replay`: throughput of store and sampler, and the learner's wait for batches."""
 
 import math
 import os
@@ -20,33 +20,33 @@ from yamame.tools.bench.measure import BenchResult, PeakMemory, describe_machine
 from yamame.tools.bench.options import BatchOptions, describe_config, run_config
 
 LEARNING_SECONDS = 2.0
-"""How long the learner runs, at least, to see how much of the time it waits."""
+"""Minimum time of updates to measure the wait fraction."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayBench(BatchOptions):
-    """Trajectories written and read a second, milliseconds for a batch, and the learner's share of waiting."""
+    """Trajectories written and read per second, milliseconds per batch, and the learner's wait fraction."""
 
     warmup: int = 2
-    """Times that everything is done before it is measured."""
+    """Untimed repeats before."""
     trajectories: int = 512
-    """Trajectories that are written and read."""
-    directory: str = ""
-    """Where the database lies while it is measured; empty: a temporary folder."""
+    """Number of trajectories written and read."""
+    store_dir: str = ""
+    """Directory of the temporary store; empty: that of the system."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "trajectories", ge=1)
 
     def run(self) -> BenchResult:
-        """Measure."""
+        """Run the benchmark."""
         self.use_threads()
-        if self.directory and not Path(self.directory).is_dir():
-            raise UserError(f"--store-dir {self.directory} is no folder: make it, or leave it out")
+        if self.store_dir and not Path(self.store_dir).is_dir():
+            raise UserError(f"--store-dir {self.store_dir} is not a directory: create it, or remove the option")
         config = run_config(self, self.network.task(self.context))
         config = replace(config, replay=ReplayConfig(capacity_trajectories=self.trajectories, batch_size=self.batch))
         trials = self._trials()
-        with tempfile.TemporaryDirectory(dir=self.directory or None) as folder:
+        with tempfile.TemporaryDirectory(dir=self.store_dir or None) as folder:
             writes = self._writes(Path(folder, "alone"), config.replay, trials)
             cold, cached = self._reads(Path(folder, "alone"), config.replay)
             with closing(build_components(config, Path(folder, "learned"), restarts=0)) as parts:
@@ -73,23 +73,23 @@ class ReplayBench(BatchOptions):
         return [self.network.random_trajectory(rng, length, self.context) for length in lengths]
 
     def _writes(self, folder: Path, replay: ReplayConfig, trials: Sequence[Trajectory]) -> list[float]:
-        """Trajectories appended a second, one by one as a run does; what is appended pushes the oldest out."""
+        """Return trajectories appended per second, one by one as in a run; the oldest are evicted."""
         speeds = []
         with _open(folder, replay) as store:
             for _ in range(self.warmup + self.repeats):
-                began = time.perf_counter()
+                start = time.perf_counter()
                 for trial in trials:
                     store.append(trial)
-                speeds.append(len(trials) / (time.perf_counter() - began))
+                speeds.append(len(trials) / (time.perf_counter() - start))
             store.sync()
         return speeds[self.warmup :]
 
     def _reads(self, folder: Path, replay: ReplayConfig) -> tuple[list[float], list[float]]:
-        """Trajectories read a second in random order: from the disk, and again from the cache."""
+        """Return trajectories read per second in random order: from the disk, and again from the cache."""
         rng = np.random.default_rng(self.seed)
         cold, cached = [], []
         for _ in range(self.repeats):
-            _forget(folder)
+            _drop_page_cache(folder)
             with _open(folder, replay) as store:
                 ids = rng.permutation(store.ids()).tolist()
                 cold.append(_reads_per_second(store, ids))
@@ -97,8 +97,8 @@ class ReplayBench(BatchOptions):
         return cold, cached
 
     def _sampling(self, parts: TrainingComponents) -> tuple[list[float], list[float], PeakMemory]:
-        """Milliseconds to make a batch, and the share of its time that the learner waits for one made ahead."""
-        sampler, learner = parts.replay.sampler, parts.algorithm
+        """Return milliseconds per batch, and the fraction of its time that the learner waits for prefetched ones."""
+        sampler, learner = parts.sampler, parts.learner
         device = learner.compute.device
         memory = PeakMemory(device)
         for _ in range(self.warmup):
@@ -109,11 +109,11 @@ class ReplayBench(BatchOptions):
         waits = []
         with memory:
             for _ in range(self.repeats):
-                began, waited = time.perf_counter(), sampler.wait_seconds
+                start, waited = time.perf_counter(), sampler.wait_seconds
                 for batch in sampler.iter_batches(updates):
                     learner.update(batch)
                 synchronize(device)
-                waits.append((sampler.wait_seconds - waited) / (time.perf_counter() - began))
+                waits.append((sampler.wait_seconds - waited) / (time.perf_counter() - start))
         learner.raise_if_diverged()
         return [1e3 * seconds for seconds in batches], waits, memory
 
@@ -122,8 +122,8 @@ def _open(folder: Path, replay: ReplayConfig) -> LMDBReplayStore:
     return LMDBReplayStore(folder, capacity_trajectories=replay.capacity_trajectories, cache_bytes=replay.cache_bytes)
 
 
-def _forget(folder: Path) -> None:
-    """Ask the system to drop the files of a folder from its memory, so that the next reads go to the disk."""
+def _drop_page_cache(folder: Path) -> None:
+    """Drop the files of a folder from the page cache, so that the next reads go to the disk."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             if hasattr(os, "posix_fadvise"):
@@ -131,7 +131,7 @@ def _forget(folder: Path) -> None:
 
 
 def _reads_per_second(store: LMDBReplayStore, ids: Sequence[int]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     for trajectory_id in ids:
         store.get(trajectory_id)
-    return len(ids) / (time.perf_counter() - began)
+    return len(ids) / (time.perf_counter() - start)

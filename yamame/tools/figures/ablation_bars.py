@@ -1,6 +1,6 @@
-"""What each variant reached: final return and success, or success at instructions (figs 9, 25).
+"""Final return and success of each arm, or success at instructions (figs 9, 25).
 
-Intervals are over seeds where there are several, else over the trials of the one run.
+Intervals are over seeds, or over the trials of a single run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 NAMES = {"return_mean": "mean return", "success_rate": "success rate"}
 BAR = 0.8
-"""Share of its place that the bars of a metric fill."""
+"""Width of the bars of an instruction, of 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of the picture."""
+    """Flags of the figure."""
 
     metrics: tuple[str, ...] = ()
-    """Keys of result.json, a panel each; empty: return_mean, and success_rate where the task announces success."""
+    """Keys of result.json, a panel each; empty: return_mean, and success_rate if the task reports success."""
     instructions: tuple[str, ...] = ()
-    """Instead: judge every run anew at each of these, such as 'collect wood' 'make wood pickaxe'."""
+    """Evaluate every run with each of these instructions instead, such as 'collect wood' 'make wood pickaxe'."""
     trials: int = 64
-    """Of each of those evaluations."""
+    """Trials of each of those evaluations."""
 
     def __post_init__(self) -> None:
         check_range(self, "trials", ge=1)
@@ -71,7 +71,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
             for label in axes.get_xticklabels():
                 label.set(horizontalalignment="right", rotation_mode="anchor")
         name = plain(NAMES.get(metric, metric))
-        axes.set(ylabel=f"{name} ({_over(groups)}, 95 % CI)", title=f"Final {name.removeprefix('mean ')}")
+        axes.set(ylabel=f"{name} ({_num_seeds(groups)}, 95 % CI)", title=f"Final {name.removeprefix('mean ')}")
         axes.grid(axis="x", visible=False)
         axes.axhline(0, color="black", linewidth=0.8)
         if metric == "return_mean":
@@ -88,9 +88,11 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
     width = BAR / len(groups)
     for number, group in enumerate(groups):
         for place, instruction in enumerate(options.instructions):
-            judged = [evaluate(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs]
+            evaluations = [
+                evaluate_run(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs
+            ]
             at = place - BAR / 2 + (number + 0.5) * width
-            _bar(axes, at, _of_group(judged, "success_rate"), number=number, width=width, label=plain(group.label))
+            _bar(axes, at, _of_group(evaluations, "success_rate"), number=number, width=width, label=plain(group.label))
     axes.set_xticks(range(len(options.instructions)), [_wrapped(text) for text in options.instructions])
     axes.set(ylabel="success rate", ylim=(0, 1.08), title=f"Success at instructions ({options.trials} trials)")
     axes.grid(axis="x", visible=False)
@@ -104,7 +106,7 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
 
 
 def _bar(axes: "Axes", at: float, mean: Mean, *, number: int, width: float = 0.7, label: str = "") -> None:
-    """A bar with its whiskers, and its height in figures above both."""
+    """Draw a bar with its whiskers and its value above."""
     axes.bar(at, mean.mean, width, color=color(number), label=label)
     low, high = mean.ci95 or (mean.mean, mean.mean)
     if mean.ci95 is not None:
@@ -118,12 +120,12 @@ def _bar(axes: "Axes", at: float, mean: Mean, *, number: int, width: float = 0.7
 
 
 def _of_group(results: Sequence[Mapping[str, Any]], metric: str) -> Mean:
-    """Mean over seeds with its interval; that of the trials where there is only one seed."""
+    """Return the mean over seeds with its interval; for a single seed the interval over its trials."""
     try:
         values = [float(result[metric]) for result in results]
     except (KeyError, TypeError) as missing:
         known = [key for key, value in results[0].items() if isinstance(value, int | float)]
-        raise UserError(f"no {metric} in what the runs reached: choose among {', '.join(known)}") from missing
+        raise UserError(f"no {metric} in the results of the runs: choose one of {', '.join(known)}") from missing
     if len(values) > 1:
         return mean_of(values)
     return Mean(values[0], _over_trials(results[0], metric))
@@ -140,8 +142,8 @@ def _over_trials(result: Mapping[str, Any], metric: str) -> tuple[float, float] 
     return None
 
 
-def _over(groups: Sequence[Group]) -> str:
-    """How many seeds there are."""
+def _num_seeds(groups: Sequence[Group]) -> str:
+    """Return the number of seeds in words."""
     fewest, most = (pick(len(group.runs) for group in groups) for pick in (min, max))
     if most == 1:
         return "one seed"
@@ -151,7 +153,7 @@ def _over(groups: Sequence[Group]) -> str:
 def _result(run: Path) -> Mapping[str, Any]:
     result = read_result(run)
     if result is None:
-        raise UserError(f"{run} is not finished: leave it out, or yamame resume {run}")
+        raise UserError(f"{run} is not finished: remove it, or yamame resume {run}")
     return result
 
 

@@ -1,6 +1,6 @@
-"""How large numbers grow inside the Transformer (fig. 14): through training, or in one checkpoint.
+"""Largest activations of the Transformer through training, or of one checkpoint (fig. 14).
 
-The largest absolute number of queries, keys, values and of the residual stream, layer by layer, along a trial that each
+The largest absolute value of queries, keys, values and of the residual stream of each layer, along a trial that each
 kept checkpoint plays from the same seed.
 """
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of the picture."""
+    """Flags of the figure."""
 
     seed: int | None = None
-    """Of the trial; None: that of evaluations."""
+    """Seed of the trial; None: that of evaluations."""
 
     def __post_init__(self) -> None:
         check_range(self, "seed", ge=0)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
-    """A panel for each place in a block, with a line a layer: the largest of a trial; bands hold 8 of 10 moments.
+    """A panel per probe point with a line per layer: the maximum of a trial; bands contain 80 % of the timesteps.
 
-    Of a single checkpoint, the distribution over moments of each layer.
+    For a single checkpoint, the distribution over timesteps of each layer.
     """
     run = single_run(paths)
     checkpoints = list_kept_checkpoints(run)
     if not checkpoints:
-        raise UserError(f"no checkpoint in {run / CHECKPOINTS}: the run stopped before its first one")
+        raise UserError(f"no checkpoint in {run / CHECKPOINTS}: the run stopped before the first one")
     largest = [max_activations(run, path, options.seed) for path in checkpoints]
     figure, panels = new_figure(columns=len(PROBE_POINTS), width=2.3 * len(PROBE_POINTS), height=3.6)
     updates = np.array([checkpoint_updates(path) for path in checkpoints])
@@ -56,30 +56,31 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         axes.set_title(place)
         axes.set_ylim(bottom=0)
         axes.margins(x=0.04)
-    panels[0].set_ylabel("largest absolute number")
+    panels[0].set_ylabel("largest absolute value")
     middle = panels[len(panels) // 2]
     if len(checkpoints) > 1:
         middle.legend(frameon=False, fontsize=9, ncols=6, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return finish(figure)
 
 
-def max_activations(run: Path, checkpoint: Path, seed: int | None) -> Float32[np.ndarray, "L P moments"]:
-    """Of a trial that the checkpoint plays; `UserError` where the sequence model has no blocks to look into."""
-    played = record_trial(run, checkpoint=str(checkpoint), seed=seed, pictures=False, keep=1)
-    if played.insight.max_abs_LPT is None:
-        raise UserError(f"{run} has no Transformer: activations needs a run that has")
-    return played.insight.max_abs_LPT
+def max_activations(run: Path, checkpoint: Path, seed: int | None) -> Float32[np.ndarray, "L P timesteps"]:
+    """Return the activations of a trial of the checkpoint. Raises `UserError` without a Transformer."""
+    played = record_trial(run, checkpoint=str(checkpoint), seed=seed, frames=False, keep=1)
+    max_abs_LPT = played.analysis.max_abs_LPT if played.analysis else None
+    if max_abs_LPT is None:
+        raise UserError(f"{run} has no Transformer: activations needs a run with a Transformer")
+    return max_abs_LPT
 
 
 def _through_training(
-    axes: "Axes", updates: np.ndarray, of_checkpoints: Sequence[Float32[np.ndarray, "L moments"]]
+    axes: "Axes", updates: np.ndarray, of_checkpoints: Sequence[Float32[np.ndarray, "L timesteps"]]
 ) -> None:
     for layer in range(len(of_checkpoints[0])):
-        moments = [each[layer] for each in of_checkpoints]
-        low, high = np.array([np.quantile(each, [0.1, 0.9]) for each in moments]).T
+        of_layer = [each[layer] for each in of_checkpoints]
+        low, high = np.array([np.quantile(each, [0.1, 0.9]) for each in of_layer]).T
         axes.fill_between(updates, low, high, color=color(layer), alpha=0.15, linewidth=0)
         axes.plot(
-            updates, [each.max() for each in moments], color=color(layer), linestyle=line_style(layer), linewidth=2,
+            updates, [each.max() for each in of_layer], color=color(layer), linestyle=line_style(layer), linewidth=2,
             marker="o", markersize=3.5, label=f"layer {layer + 1}",
         )  # fmt: skip
     axes.set_xlabel("gradient updates")
@@ -87,7 +88,7 @@ def _through_training(
     axes.locator_params(axis="x", nbins=4)
 
 
-def _of_one(axes: "Axes", of_layers: Float32[np.ndarray, "L moments"]) -> None:
+def _of_one(axes: "Axes", of_layers: Float32[np.ndarray, "L timesteps"]) -> None:
     boxes = axes.boxplot(list(of_layers), whis=(0, 100), patch_artist=True, widths=0.6)
     for layer, box in enumerate(boxes["boxes"]):
         box.set(facecolor=color(layer), alpha=0.6)

@@ -1,4 +1,4 @@
-"""How much noise explores, over the steps of a trial and over training (fig. 13)."""
+"""Exploration noise over the steps of a trial and over training (fig. 13)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS = 201
-"""Of a curve over training."""
-DRAWS = 2000
-"""Multipliers that the band is taken from."""
+"""Points of a curve over training."""
+NUM_SAMPLES = 2000
+"""Noise scales behind the band."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of the picture."""
+    """Flags of the figure."""
 
-    stages: int = 5
-    """Moments of training, evenly spread from its beginning to its end, with a line each."""
+    num_stages: int = 5
+    """Points of training with a line each, evenly spaced from start to end."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_stages", ge=2)
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
-    """Left: over a trial, at several moments of training. Right: over training, at three moments of a trial."""
+    """Left: over a trial, at several points of training. Right: over training, at three steps of a trial."""
     from matplotlib import colormaps
 
     run = single_run(paths)
     config, task = read_config(run), read_task_spec(run)
     if isinstance(config.exploration, NoExploration) or config.offline.is_offline_only:
-        raise UserError(f"{run} does not explore: exploration-schedule needs a run that does")
-    horizon: int = task.horizon
-    multipliers = config.exploration.sample_noise_scale(np.random.default_rng(0), DRAWS)
-    low, high = np.quantile(multipliers, [0.1, 0.9])
-    varies = bool(np.ptp(multipliers))
-    scale = 1.0 if varies else float(multipliers[0])
+        raise UserError(f"{run} does not explore: exploration-schedule needs a run that explores")
+    horizon: int = task["horizon"]
+    noise_scales = config.exploration.sample_noise_scale(np.random.default_rng(0), NUM_SAMPLES)
+    low, high = np.quantile(noise_scales, [0.1, 0.9])
+    varies = bool(np.ptp(noise_scales))
+    scale = 1.0 if varies else float(noise_scales[0])
 
     figure, (over_trial, over_training) = new_figure(columns=2, width=10.4, height=4.4, sharey=True)
     time = np.arange(horizon)
-    for stage in _stages(config.exploration, time, config.env_steps, scale, options.stages):
+    for stage in _stages(config.exploration, time, config.env_steps, scale, options.num_stages):
         over_trial.plot(
             time, stage.level, color=colormaps["viridis"](0.05 + 0.8 * stage.progress), linewidth=2, label=stage.label,
             drawstyle="steps-mid",
         )  # fmt: skip
     env_steps = np.linspace(0, config.env_steps, POINTS).astype(np.int64)
-    moments = {"first step": 0, "middle": horizon // 2, "last step": horizon - 1}
-    for number, (label, moment) in enumerate(moments.items()):
-        level = epsilon(config.exploration, np.array([moment]), horizon, env_steps, scale)[0]
+    steps = {"first step": 0, "middle": horizon // 2, "last step": horizon - 1}
+    for number, (label, step) in enumerate(steps.items()):
+        level = epsilon(config.exploration, np.array([step]), horizon, env_steps, scale)[0]
         shown: dict[str, Any] = {"color": ("#4477aa", "#cc3311", "#228833")[number], "label": f"{label} of a trial"}
         over_training.plot(env_steps, level, linewidth=2, linestyle=("-", "--", ":")[number], **shown)
         if varies and number == 0:
@@ -67,9 +67,9 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
                 env_steps, low * level, high * level, color="#4477aa", alpha=0.15, linewidth=0,
                 label="8 of 10 trials, first step",
             )  # fmt: skip
-    share = isinstance(task.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
-    unit = "chance of a random action" if share else "deviation of the noise"
-    over_trial.set(xlabel="step of a trial", ylabel=f"largest {unit}" if varies else unit, title="Over a trial")
+    discrete = isinstance(task["action_space"], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    unit = "probability of a random action" if discrete else "standard deviation of the noise"
+    over_trial.set(xlabel="step of a trial", ylabel=f"maximum {unit}" if varies else unit, title="Over a trial")
     over_training.set(xlabel="environment steps of training", title="Over training")
     over_training.xaxis.set_major_formatter(compact)
     over_trial.set_ylim(bottom=0)
@@ -80,25 +80,25 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
 
 @dataclass(frozen=True)
 class _Stage:
-    """Moments of training, one after the other, at which the schedule of a trial is the same."""
+    """Consecutive points of training with the same schedule of a trial."""
 
     progress: float
-    """Of training, 0 to 1, at the first of them."""
+    """Fraction of training at the first of them."""
     label: str
     level: Float64[np.ndarray, "T"]
 
 
 def _stages(
-    exploration: ExplorationConfig, time: Int64[np.ndarray, "T"], env_steps: int, multiplier: float, count: int
+    exploration: ExplorationConfig, time: Int64[np.ndarray, "T"], env_steps: int, noise_scale: float, count: int
 ) -> list[_Stage]:
-    moments = np.linspace(0, env_steps, count).astype(np.int64)
-    levels = epsilon(exploration, time, len(time), moments, multiplier).T
+    points = np.linspace(0, env_steps, count).astype(np.int64)
+    levels = epsilon(exploration, time, len(time), points, noise_scale).T
     changes = [0, *(at for at in range(1, count) if not np.array_equal(levels[at], levels[at - 1]))]
     ends = [*(at - 1 for at in changes[1:]), count - 1]
 
     def label(first: int, last: int) -> str:
-        until = f" to {compact(int(moments[last]))}" if last > first else ""
-        return f"after {compact(int(moments[first]))}{until} steps"
+        until = f" to {compact(int(points[last]))}" if last > first else ""
+        return f"after {compact(int(points[first]))}{until} steps"
 
     return [
         _Stage(first / (count - 1), label(first, last), levels[first])
@@ -111,9 +111,9 @@ def epsilon(
     time: Int64[np.ndarray, "T"],
     horizon: int,
     env_steps: Int64[np.ndarray, "S"],
-    multiplier: float,
+    noise_scale: float,
 ) -> Float64[np.ndarray, "T S"]:
-    """What the explorer would be told at these steps of a trial, after so many environment steps of training."""
-    multipliers = np.full(len(time), float(multiplier))
-    columns = [exploration.epsilon(time, horizon, int(steps), multipliers) for steps in env_steps]
+    """Return epsilon at steps of a trial, after numbers of environment steps of training."""
+    noise_scales = np.full(len(time), float(noise_scale))
+    columns = [exploration.epsilon(time, horizon, int(steps), noise_scales) for steps in env_steps]
     return np.stack(columns, axis=1).astype(np.float64)

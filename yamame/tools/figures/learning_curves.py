@@ -1,4 +1,4 @@
-"""Return against environment steps: the mean over the seeds of each experiment, with 95 % bands."""
+"""Learning curves: the mean over the seeds of each experiment, with 95 % bands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from yamame.errors import UserError
-from yamame.metrics import EVAL_RETURN, METRICS, RETURN
+from yamame.metrics import EVAL_RETURN, RETURN, get_metric
 from yamame.runs import random_baseline_return, read_config, read_result
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.plots import (
@@ -26,51 +26,44 @@ from yamame.tools.run_groups import Group, group_by_seed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAMES = {
-    EVAL_RETURN: "mean return of an evaluation",
-    RETURN: "mean return of a training trial, exploring",
-    "eval/success_rate": "success rate of an evaluation",
-    "rollout/success_rate": "success rate while training, exploring",
-}
-"""Of the commonest metrics, on an axis."""
 AXES = {"env_steps": "environment steps", "updates": "gradient updates", "wall_seconds": "wall time in seconds"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of the picture."""
+    """Flags of the figure."""
 
     metric: str = ""
-    """Key of metrics.jsonl; empty: the return of evaluations, or of training where a run has no evaluations."""
-    along: Literal["env-steps", "updates", "wall-seconds"] = "env-steps"
-    """What the curves go along."""
+    """Key of metrics.jsonl; empty: the return of evaluations, or of training if a run has no evaluations."""
+    x_axis: Literal["env-steps", "updates", "wall-seconds"] = "env-steps"
+    """Horizontal axis."""
     title: str = ""
-    """Above the picture; empty: the metric."""
+    """Title of the figure; empty: Learning curves."""
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
-    """One line a group of runs that differ by their seeds alone."""
-    groups, along = group_by_seed(paths), options.along.replace("-", "_")
-    metric, curves = _curves(groups, options.metric, along)
+    """A line per group of runs that differ in the seed only."""
+    groups, x_axis = group_by_seed(paths), options.x_axis.replace("-", "_")
+    metric, curves = _curves(groups, options.metric, x_axis)
     random = random_baseline_return(groups[0].runs[0]) if metric in (EVAL_RETURN, RETURN) else None
     labels = [plain(_label(group)) for group in groups] + [RANDOM] * (random is not None)
     figure, (axes,) = new_figure(height=HEIGHT + legend_height(labels))
     for number, (label, curve) in enumerate(zip(labels, curves, strict=False)):
         plot_band(axes, curve.x, curve.mean, curve.ci95, label=label, number=number, ended=curve.solved)
     plot_random_baseline(axes, random)
-    name = plain(NAMES.get(metric, metric))
-    axes.set(xlabel=AXES[along], ylabel=name, title=plain(options.title) or "Learning curves")
+    name = plain(get_metric(metric).label)
+    axes.set(xlabel=AXES[x_axis], ylabel=name, title=plain(options.title) or "Learning curves")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(compact)
     legend_below(axes)
     return finish(figure)
 
 
-def _curves(groups: Sequence[Group], metric: str, along: str) -> tuple[str, list[Curve]]:
-    """The first metric that all runs know, and its curve for each group."""
+def _curves(groups: Sequence[Group], metric: str, x_axis: str) -> tuple[str, list[Curve]]:
+    """Return the first metric that all runs have, and its curve for each group."""
     wanted = [metric] if metric else [EVAL_RETURN, RETURN]
     for key in wanted:
-        of_runs = [[_of_run(run, key, along) for run in group.runs] for group in groups]
+        of_runs = [[_of_run(run, key, x_axis) for run in group.runs] for group in groups]
         if all(len(curve.x) for curves in of_runs for curve in curves):
             return key, [_mean(group, curves) for group, curves in zip(groups, of_runs, strict=True)]
     run = next(
@@ -79,19 +72,18 @@ def _curves(groups: Sequence[Group], metric: str, along: str) -> tuple[str, list
         for run, curve in zip(group.runs, curves, strict=True)
         if not len(curve.x)
     )
-    known = {each.key for each in METRICS} if metric else ()
-    hint = f"name another --metric, such as {next(iter(known))}" if known else "has it begun?"
+    hint = f"choose another --metric, such as {RETURN}" if metric else "it may not have started"
     raise UserError(f"{run} has logged no {wanted[-1]}: {hint}")
 
 
-def _of_run(run: Path, metric: str, along: str) -> RunCurve:
-    return run_curve(run, read_result(run), read_config(run), metric=metric, x_axis=along)
+def _of_run(run: Path, metric: str, x_axis: str) -> RunCurve:
+    return run_curve(run, read_result(run), read_config(run), metric=metric, x_axis=x_axis)
 
 
 def _mean(group: Group, curves: Sequence[RunCurve]) -> Curve:
     curve = mean_curve(curves)
     if curve is None:
-        raise UserError(f"the runs of {group.label} have no part in common: leave those out that have only begun")
+        raise UserError(f"the runs of {group.label} do not overlap: remove those that have only started")
     return curve
 
 

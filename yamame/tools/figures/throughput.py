@@ -1,7 +1,6 @@
-"""Updates a second against context (fig. 29), from answers of `yamame bench`, or measured here.
+"""Updates per second against context length (fig. 29), from results of `yamame bench` or measured here.
 
-Files hold what `yamame bench learner --json` prints. Any JSON will do that has such objects in it, one or many: that of
-`make bench` too.
+Files contain JSON objects of `yamame bench learner --json`, one or many, at any depth; those of `make bench` do.
 """
 
 import json
@@ -31,24 +30,24 @@ from yamame.tools.plots import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Answer = Mapping[str, Any]
-"""What a bench says, as JSON."""
+BenchJson = Mapping[str, Any]
+"""A result of a benchmark."""
 UNITS = {
-    "updates_per_second": "gradient updates a second",
-    "tokens_per_second": "tokens learned from a second",
+    "updates_per_second": "gradient updates per second",
+    "tokens_per_second": "tokens per second",
     "peak_memory_bytes": "peak memory in GiB",
 }
 SETTINGS = ("size", "encoder", "batch", "lengths", "threads", "device", "dtype", "compile")
-"""What sets lines apart; a label has those that differ."""
+"""Settings that distinguish lines; a label has those that differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Flags of the picture; all but the first are for measuring here, where no file is named."""
+    """Flags of the figure; all but the first are for measuring here, without files."""
 
-    figure: str = "updates_per_second"
-    """What is drawn: updates_per_second, tokens_per_second or peak_memory_bytes."""
-    contexts: tuple[int, ...] = (32, 64, 128, 256, 512)
+    metric: str = "updates_per_second"
+    """updates_per_second, tokens_per_second or peak_memory_bytes."""
+    context_lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
     """Transitions in a training window."""
     encoders: tuple[str, ...] = ("transformer", "gru")
     """Trajectory encoders."""
@@ -57,9 +56,9 @@ class Options:
     batch: int = 24
     """Windows in a batch."""
     repeats: int = 3
-    """Measurements, of which the median is drawn, with the least and the greatest."""
+    """Measurements; the figure shows median, minimum and maximum."""
     threads: int = 0
-    """Threads of PyTorch; 0: as it chooses."""
+    """PyTorch threads; 0: default."""
 
     def __post_init__(self) -> None:
         check_range(self, "batch", "repeats", "context_lengths", ge=1)
@@ -67,17 +66,17 @@ class Options:
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
-    """A line for each setting but the context, both axes logarithmic; the machine stands above it."""
-    if options.figure not in UNITS:
-        raise UserError(f"--metric {options.figure}: choose among {', '.join(UNITS)}")
-    answers = [answer for path in paths for answer in _in_file(path)] if paths else measure(options)
-    lines = series(answers)
-    machines = sorted({format_machine(answer["machine"]) for answer in answers})
+    """A line per setting except the context length, both axes logarithmic, under the name of the machine."""
+    if options.metric not in UNITS:
+        raise UserError(f"--metric {options.metric}: choose one of {', '.join(UNITS)}")
+    results = [result for path in paths for result in _in_file(path)] if paths else measure(options)
+    lines = series(results)
+    machines = sorted({format_machine(result["machine"]) for result in results})
     figure, (axes,) = new_figure(height=HEIGHT + 0.3 + legend_height(list(lines)))
     for number, (label, by_context) in enumerate(lines.items()):
         contexts = sorted(by_context)
-        middle = [median(_value(answer, options.figure) for answer in by_context[context]) for context in contexts]
-        low, high = np.array([_spread(by_context[context], options.figure) for context in contexts]).T
+        middle = [median(_value(result, options.metric) for result in by_context[context]) for context in contexts]
+        low, high = np.array([_spread(by_context[context], options.metric) for context in contexts]).T
         whiskers = np.maximum(0, [np.array(middle) - low, high - np.array(middle)])
         axes.errorbar(
             contexts, middle, whiskers, color=color(number), linestyle=line_style(number), marker="o", markersize=5,
@@ -89,14 +88,14 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     axes.set_xticks(contexts, [f"{context:,}" for context in contexts])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(compact)
-    axes.set(xlabel="context: transitions in a training window", ylabel=UNITS[options.figure])
-    axes.set_title(f"Throughput, batches of {_batches(answers)} windows", pad=20)
+    axes.set(xlabel="context length (transitions)", ylabel=UNITS[options.metric])
+    axes.set_title(f"Throughput, batches of {_batches(results)} windows", pad=20)
     axes.text(0, 1.02, plain(_short_machines(machines)), transform=axes.transAxes, fontsize=8, color="#555555")
     legend_below(axes)
     return finish(figure)
 
 
-def measure(options: Options) -> list[Answer]:
+def measure(options: Options) -> list[BenchJson]:
     """Run `yamame bench learner` for every encoder and context, in this process."""
     return [
         LearnerBench(
@@ -110,29 +109,29 @@ def measure(options: Options) -> list[Answer]:
         .run()
         .to_json()
         for encoder in options.encoders
-        for context in options.contexts
+        for context in options.context_lengths
     ]
 
 
-def series(answers: Sequence[Answer]) -> dict[str, dict[int, list[Answer]]]:
-    """Label -> context -> what was said of it; labels have what differs, the machine included."""
-    facts = [_facts(answer) for answer in answers]
-    differ = [name for name in facts[0] if len({each[name] for each in facts}) > 1]
-    lines: dict[str, dict[int, list[Answer]]] = {}
-    for answer, fact in zip(answers, facts, strict=True):
-        label = ", ".join(fact[name] for name in differ) or fact["encoder"]
-        lines.setdefault(label, {}).setdefault(answer["config"]["context"], []).append(answer)
+def series(results: Sequence[BenchJson]) -> dict[str, dict[int, list[BenchJson]]]:
+    """Return results by label and context length; labels have the settings that differ, the machine included."""
+    settings = [_settings_of(result) for result in results]
+    differ = [name for name in settings[0] if len({each[name] for each in settings}) > 1]
+    lines: dict[str, dict[int, list[BenchJson]]] = {}
+    for result, of_result in zip(results, settings, strict=True):
+        label = ", ".join(of_result[name] for name in differ) or of_result["encoder"]
+        lines.setdefault(label, {}).setdefault(result["config"]["context"], []).append(result)
     return lines
 
 
-def _facts(answer: Answer) -> dict[str, str]:
-    config = {**answer["config"], **answer["config"].get("compute", {})}
-    said = {name: _word(name, config.get(name)) for name in SETTINGS}
-    machine = answer["machine"]
-    return {**said, "machine": machine["gpu"] or f"{machine['cpu']}, {machine['cores']} cores"}
+def _settings_of(result: BenchJson) -> dict[str, str]:
+    config = {**result["config"], **result["config"].get("compute", {})}
+    named = {name: _label(name, config.get(name)) for name in SETTINGS}
+    machine = result["machine"]
+    return {**named, "machine": machine["gpu"] or f"{machine['cpu']}, {machine['cores']} cores"}
 
 
-def _word(name: str, value: object) -> str:
+def _label(name: str, value: object) -> str:
     match name:
         case "encoder":
             return {"transformer": "Transformer", "gru": "GRU"}.get(str(value), str(value))
@@ -147,44 +146,44 @@ def _word(name: str, value: object) -> str:
     return str(value)
 
 
-def _value(answer: Answer, figure: str) -> float:
-    return answer[figure] / (2**30 if figure.endswith("bytes") else 1)
+def _value(result: BenchJson, metric: str) -> float:
+    return result[metric] / (2**30 if metric.endswith("bytes") else 1)
 
 
-def _spread(answers: Sequence[Answer], figure: str) -> tuple[float, float]:
-    ends = [end for answer in answers for end in answer["spread"].get(figure, [_value(answer, figure)])]
+def _spread(results: Sequence[BenchJson], metric: str) -> tuple[float, float]:
+    ends = [end for result in results for end in result["spread"].get(metric, [_value(result, metric)])]
     return min(ends), max(ends)
 
 
-def _batches(answers: Sequence[Answer]) -> str:
-    return ", ".join(map(str, sorted({answer["config"]["batch"] for answer in answers})))
+def _batches(results: Sequence[BenchJson]) -> str:
+    return ", ".join(map(str, sorted({result["config"]["batch"] for result in results})))
 
 
 def _short_machines(machines: Sequence[str]) -> str:
-    shown = machines[0] if len(machines) == 1 else f"{len(machines)} machines: see the labels"
+    shown = machines[0] if len(machines) == 1 else f"{len(machines)} machines, see the legend"
     return shown if len(shown) <= 112 else shown[:111] + "…"
 
 
-def _in_file(path: Path) -> list[Answer]:
-    """All answers of the learner's bench in a file: one object, one a line, or any nest of lists and objects."""
+def _in_file(path: Path) -> list[BenchJson]:
+    """Return all results of the learner benchmark in a file: JSON, or one JSON object per line."""
     try:
         text = path.read_text(encoding="utf-8")
         try:
-            found = list(_answers(json.loads(text)))
+            found = list(_results(json.loads(text)))
         except ValueError:
-            found = [answer for line in text.splitlines() if line.strip() for answer in _answers(json.loads(line))]
+            found = [result for line in text.splitlines() if line.strip() for result in _results(json.loads(line))]
     except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{path} cannot be read ({problem}): give what yamame bench learner --json prints") from problem
+        raise UserError(f"{path} cannot be read ({problem}): give output of yamame bench learner --json") from problem
     if not found:
-        raise UserError(f"{path} has no answer of yamame bench learner --json in it: give one that has")
+        raise UserError(f"{path} contains no result of yamame bench learner --json")
     return found
 
 
-def _answers(value: object) -> Iterator[Answer]:
+def _results(value: object) -> Iterator[BenchJson]:
     if isinstance(value, dict) and value.get("bench") == "learner":
         if not {"config", "machine", "spread", *UNITS} <= value.keys():
-            raise ValueError("an answer lacks what benches say today")
+            raise ValueError("a result lacks fields")
         yield value
     elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _answers(part)
+        for child in value.values() if isinstance(value, dict) else value:
+            yield from _results(child)

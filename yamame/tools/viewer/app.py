@@ -1,44 +1,140 @@
-"""The application: a page, its files, and what the topics answer, behind one guard.
+"""The web server of `yamame view`: a page, its static files, the JSON API, and access control.
 
-A topic is a module with `routes(catalogue)`. Everything under `/api/` is JSON; a topic raises `UserError` or
-`UnreadableError` for what cannot be shown and `UnknownRunError` for a run that has gone, and the page says why.
+A view is a module with `routes(index)`. Everything under `/api/` is JSON. A view raises `UserError` or
+`UnreadableError` for what cannot be shown and `UnknownRunError` for a missing run; the page shows the message.
 """
 
 import contextlib
+import hmac
 import secrets
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from http.cookies import SimpleCookie
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from yamame.errors import UserError
 from yamame.tools.viewer import curves, rollouts, runs
-from yamame.tools.viewer.run_index import RunIndex, UnknownRunError
-from yamame.tools.viewer.safe_files import UnreadableError
-from yamame.tools.viewer.security import LOOPBACK, Access, AccessMiddleware
+from yamame.tools.viewer.run_index import RunIndex, UnknownRunError, UnreadableError
 
-Topic = Callable[[RunIndex], Sequence[Route]]
-
-TOPICS: Sequence[Topic] = (runs.routes, curves.routes, rollouts.routes)
 STATIC = Path(__file__).parent / "static"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOKEN = "token"
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Added to every response. Pages show the content of run files as text only; the first one is a second barrier."""
 
 
-def build_app(catalogue: RunIndex, access: Access) -> Starlette:
-    """The whole server, without the network."""
-    topics = [route for topic in TOPICS for route in topic(catalogue)]
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Access control: by host name on this machine, by token from elsewhere."""
+
+    token: str = ""
+    """Empty: no token is required, and the Host header must be one of `LOOPBACK`."""
+    cookie: str = "yamame-view"
+    """Cookie with the token after the first request."""
+
+
+class AccessMiddleware:
+    """ASGI middleware that refuses requests without access and adds `HEADERS` to every response.
+
+    Without a token the Host header must be a loopback name, which prevents DNS rebinding. Cross-site requests are
+    refused.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond with a refusal, or forward to the application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await (self._refuse(scope) or self._app)(scope, receive, send_with_headers)
+
+    def _refuse(self, scope: Scope) -> ASGIApp | None:
+        headers = Headers(scope=scope)
+        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+            return _refusal("cross-site requests are not allowed")
+        if not self._access.token:
+            if _host_of(headers.get("host", "")) in LOOPBACK:
+                return None
+            return _refusal("open this page as 127.0.0.1 or localhost")
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if self._is_token(value for name, value in query if name == TOKEN):
+            rest = urlencode([(name, value) for name, value in query if name != TOKEN])
+            response = RedirectResponse(
+                "/" + scope["path"].lstrip("/\\") + (f"?{rest}" if rest else ""), status_code=303
+            )
+            response.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="lax")
+            return response
+        if self._is_token(_cookies(headers, self._access.cookie)):
+            return None
+        return _refusal("a token is required: open the address that `yamame view` printed")
+
+    def _is_token(self, given: Iterable[str]) -> bool:
+        expected = self._access.token.encode()
+        return any(hmac.compare_digest(value.encode(errors="replace"), expected) for value in given)
+
+
+def _cookies(headers: Headers, name: str) -> list[str]:
+    found = []
+    for part in headers.getlist("cookie"):
+        cookie: SimpleCookie = SimpleCookie()
+        cookie.load(part)
+        found += [morsel.value for key, morsel in cookie.items() if key == name]
+    return found
+
+
+def _host_of(header: str) -> str:
+    """Return the name in a Host header, without the port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0].lower()
+
+
+def _refusal(reason: str) -> ASGIApp:
+    return PlainTextResponse(f"403: {reason}\n", status_code=403)
+
+
+def build_app(index: RunIndex, access: Access) -> Starlette:
+    """Return the ASGI application."""
+    api = [route for view in (runs, curves, rollouts) for route in view.routes(index)]
     return Starlette(
-        routes=[Route("/", _page), *topics, Mount("/static", StaticFiles(directory=STATIC))],
+        routes=[Route("/", _page), *api, Mount("/static", StaticFiles(directory=STATIC))],
         middleware=[Middleware(AccessMiddleware, access=access)],
-        exception_handlers={UserError: _cannot, UnreadableError: _cannot, UnknownRunError: _gone},
+        exception_handlers={UserError: _unprocessable, UnreadableError: _unprocessable, UnknownRunError: _not_found},
     )
 
 
@@ -46,16 +142,16 @@ async def _page(request: Request) -> Response:
     return FileResponse(STATIC / "index.html")
 
 
-async def _cannot(request: Request, problem: Exception) -> Response:
+async def _unprocessable(request: Request, problem: Exception) -> Response:
     return JSONResponse({"error": " ".join(str(problem).split())}, status_code=422)
 
 
-async def _gone(request: Request, problem: Exception) -> Response:
+async def _not_found(request: Request, problem: Exception) -> Response:
     return JSONResponse({"error": str(problem)}, status_code=404)
 
 
 def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool) -> None:
-    """Listen, print the address on stdout, and answer until SIGINT. `UserError` where nothing can listen there."""
+    """Print the address on stdout and serve until SIGINT. Raises `UserError` if the address cannot be bound."""
     listener = _listen(host, port)
     port = listener.getsockname()[1]
     access = Access(token="" if host in LOOPBACK else secrets.token_urlsafe(24), cookie=f"yamame-view-{port}")
@@ -65,7 +161,7 @@ def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool) ->
     )
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     url = address + (f"?token={access.token}" if access.token else "")
-    print(f"yamame view: {url}  (Ctrl-C ends it)", flush=True)
+    print(f"yamame view: {url}  (Ctrl-C to stop)", flush=True)
     if open_browser:
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
     with listener, contextlib.suppress(KeyboardInterrupt):
@@ -85,6 +181,6 @@ def _listen(host: str, port: int) -> socket.socket:
             raise
     except OSError as problem:
         raise UserError(
-            f"cannot listen at {host} port {port} ({problem.strerror}): give another --port (0: any that is free)"
+            f"cannot listen on {host} port {port} ({problem.strerror}): choose another --port (0: any free port)"
         ) from problem
     return listener

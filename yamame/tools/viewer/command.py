@@ -1,4 +1,4 @@
-"""`yamame view`: what follows these words, and what comes of it."""
+"""Command line of `yamame view`."""
 
 import argparse
 from pathlib import Path
@@ -11,12 +11,12 @@ DEFAULT_ROOTS = (Path("runs"), Path("sweeps"))
 """Default directories of `train` and `sweep`."""
 
 
-def add_view(commands: Any) -> None:
-    """Add the command to a parser's."""
-    view = commands.add_parser(
+def register(subparsers: Any) -> None:
+    """Add `yamame view`."""
+    view = subparsers.add_parser(
         "view",
-        help="look at runs in a browser: states, curves, rollouts",
-        description="A local web page over runs, while they go on and after. It reads, and changes nothing.",
+        help="open a local, read-only dashboard of runs",
+        description="A local web page of runs: states, curves, rollouts. Read-only; shows running runs live.",
         allow_abbrev=False,
     )
     view.add_argument(
@@ -24,17 +24,16 @@ def add_view(commands: Any) -> None:
         nargs="*",
         type=Path,
         metavar="RUNS",
-        help="run directories, or folders that hold some (default: those of runs and sweeps that exist)",
+        help="run directories, or folders that contain some (default: runs and sweeps, if they exist)",
     )
     view.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="where to listen (default 127.0.0.1: this machine alone; with any other, the page asks for a token)",
+        help="bind address (default 127.0.0.1; with any other, a token is required)",
     )
-    view.add_argument("--port", type=int, default=0, metavar="N", help="where to listen (default 0: one that is free)")
-    view.add_argument("--no-browser", action="store_true", help="only print the address")
-    add_import(view)
+    view.add_argument("--port", type=int, default=0, metavar="N", help="port (default 0: any free port)")
+    view.add_argument("--no-browser", action="store_true", help="print the URL only")
     view.set_defaults(command=_view)
 
 
@@ -42,7 +41,7 @@ def _view(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
     roots = _roots(options.runs)
     if not 0 <= options.port <= 65535:
-        raise UserError(f"--port {options.port} is no port: give one from 1 to 65535, or 0 for one that is free")
+        raise UserError(f"--port {options.port} is not a port: give one from 1 to 65535, or 0 for any free port")
     try:
         from yamame.tools.viewer.app import serve
     except ModuleNotFoundError as missing:
@@ -56,9 +55,9 @@ def _view(options: argparse.Namespace, rest: list[str]) -> int:
 def _roots(given: list[Path]) -> list[Path]:
     for path in given:
         if not path.is_dir():
-            problem = "is no folder" if path.exists() else "does not exist"
-            raise UserError(f"{path} {problem}: name run directories, or folders that hold some")
+            problem = "is not a directory" if path.exists() else "does not exist"
+            raise UserError(f"{path} {problem}: give run directories, or folders that contain some")
     roots = given or [path for path in DEFAULT_ROOTS if path.is_dir()]
     if not roots:
-        raise UserError("there is no folder runs here: name run directories, or folders that hold some")
+        raise UserError("there is no directory runs here: give run directories, or folders that contain some")
     return roots

@@ -1,4 +1,4 @@
-"""What a run measured, in memory: one array a metric, kept up to date by reading only what is new."""
+"""The metrics of a run in memory, one array per metric, updated by reading only new lines."""
 
 import json
 import math
@@ -14,21 +14,27 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Float
 
-from yamame.tools.viewer.safe_files import Signature, UnreadableError, file_signature, open_regular_file
+from yamame.tools.viewer.run_index import Signature, UnreadableError, file_signature, open_regular_file
 
 AXES = ("env_steps", "updates", "wall_seconds")
-"""What every line counts."""
-MAX_LINE = 1 << 20
-"""Bytes; a longer line is passed over."""
+"""Counters in every line."""
+MAX_LINE_BYTES = 1 << 20
+"""Longer lines are skipped."""
 TAIL_BYTES = 16 << 10
+MAX_VALUES = 8_000_000
+"""Values of a run in memory; of longer files every second, fourth, ... line is kept."""
+MAX_KEYS = 500
+MAX_KEY_LENGTH = 200
+READ_BYTES = 4 << 20
+MARK_BYTES = 64
 
 
 def parse_line(line: bytes) -> dict[str, float] | None:
-    """The numbers of a line by key; null, NaN and infinity are NaN. None for a line that is not one of a run's.
+    """Return the numbers of a line by key, null and infinity as NaN; None if it is not a line of a run.
 
-    What is no number is left out.
+    Values that are not numbers are left out.
     """
-    if len(line) > MAX_LINE:
+    if len(line) > MAX_LINE_BYTES:
         return None
     try:
         parsed = json.loads(line)
@@ -37,7 +43,7 @@ def parse_line(line: bytes) -> dict[str, float] | None:
     if not isinstance(parsed, dict):
         return None
     numbers: dict[str, float] = {}
-    for key, value in parsed.items():  # a few hundred thousand lines may be read at once
+    for key, value in parsed.items():  # called for hundreds of thousands of lines
         if type(value) is float:
             numbers[key] = value if value - value == 0.0 else math.nan
         elif type(value) is int or value is None:
@@ -46,19 +52,19 @@ def parse_line(line: bytes) -> dict[str, float] | None:
 
 
 def read_tail(path: Path) -> list[dict[str, float]]:
-    """The last whole lines of a metrics file, oldest first; empty where there are none or no file.
+    """Return the complete lines in the last `TAIL_BYTES` of a metrics file, oldest first; empty without a file.
 
-    Looks at `TAIL_BYTES` alone, so that it takes as long for a large file as for a small one. Raises `UnreadableError`.
+    Raises `UnreadableError`.
     """
     try:
         with open_regular_file(path) as file:
             size = os.fstat(file.fileno()).st_size
-            begin = max(0, size - TAIL_BYTES)
-            file.seek(begin)
+            start = max(0, size - TAIL_BYTES)
+            file.seek(start)
             content = file.read(TAIL_BYTES)
     except OSError:
         return []
-    lines = content.split(b"\n")[1 if begin else 0 : -1]
+    lines = content.split(b"\n")[1 if start else 0 : -1]
     return [parsed for line in lines if (parsed := parse_line(line)) is not None]
 
 
@@ -69,42 +75,34 @@ def _number(value: int | None) -> float:
         return math.nan
 
 
-MAX_NUMBERS = 8_000_000
-"""Of one run in memory; where a file holds more, every second, fourth, ... line is kept."""
-MAX_KEYS = 500
-MAX_KEY = 200
-READ_BYTES = 4 << 20
-MARK_BYTES = 64
-
-
 @dataclass
 class _Content:
-    """What was read of a file so far, and where reading goes on."""
+    """What was read of a file, and the position of the next line."""
 
     inode: int = 0
     offset: int = 0
     mark: bytes = b""
-    """The last bytes before `offset`: where they are others now, the file is another one."""
-    taken: int = 0
+    """Last bytes before `offset`; if they change, the file was rewritten."""
+    num_lines: int = 0
     stride: int = 1
-    unread: int = 0
+    num_skipped: int = 0
     further_keys: bool = False
     axes: dict[str, array] = field(default_factory=lambda: {axis: array("d") for axis in AXES})
     values: dict[str, array] = field(default_factory=dict)
-    """A column is as long as the last line that has its key."""
+    """A column ends at the last line with its key."""
 
     @property
     def rows(self) -> int:
         return len(self.axes[AXES[0]])
 
-    def take(self, line: bytes) -> None:
-        """One line, without its end."""
+    def add(self, line: bytes) -> None:
+        """Add a line without its line end."""
         numbers = parse_line(line) if line.strip() else {}
         if not numbers:
-            self.unread += numbers is None
+            self.num_skipped += numbers is None
             return
-        self.taken += 1
-        if (self.taken - 1) % self.stride:
+        self.num_lines += 1
+        if (self.num_lines - 1) % self.stride:
             return
         row = self.rows
         for axis in AXES:
@@ -116,11 +114,11 @@ class _Content:
             if len(column) < row:
                 column.extend([math.nan] * (row - len(column)))
             column.append(value)
-        if (row + 1) * (len(AXES) + len(self.values)) >= MAX_NUMBERS:
+        if (row + 1) * (len(AXES) + len(self.values)) >= MAX_VALUES:
             self._thin()
 
     def _new_column(self, key: str) -> array | None:
-        if len(self.values) == MAX_KEYS or len(key) > MAX_KEY or not key.isprintable():
+        if len(self.values) == MAX_KEYS or len(key) > MAX_KEY_LENGTH or not key.isprintable():
             self.further_keys = True
             return None
         return self.values.setdefault(key, array("d"))
@@ -132,10 +130,10 @@ class _Content:
 
 
 class MetricTable:
-    """The metrics of one run. Safe to use from several threads.
+    """The metrics of one run. Thread-safe.
 
-    `refresh` reads what was appended since the last time; where the file was cut or written anew, as by a resumed
-    run, it begins again. Half a line at the end is left until it is whole.
+    `refresh` reads the lines appended since the last call; if the file was truncated or rewritten, as by a resumed
+    run, it reads the whole file again. An incomplete last line is read once it is complete.
     """
 
     def __init__(self, path: Path) -> None:
@@ -147,44 +145,44 @@ class MetricTable:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Another one whenever there is something else to see."""
+        """Changes with the content."""
         return self._generation, self._content.offset
 
     @property
     def keys(self) -> list[str]:
-        """All metrics that were ever logged, in the order in which they came."""
+        """Keys of all logged metrics, in order of appearance."""
         with self._lock:
             return list(self._content.values)
 
     @property
-    def nbytes(self) -> int:
-        """Of memory."""
+    def num_bytes(self) -> int:
+        """Size in memory."""
         with self._lock:
             columns = [*self._content.axes.values(), *self._content.values.values()]
             return sum(len(column) * column.itemsize for column in columns)
 
     @property
     def warnings(self) -> list[str]:
-        """What of the file is not shown, and why."""
+        """What is not shown, and why."""
         with self._lock:
             content, warnings = self._content, []
-            if content.unread:
-                lines = "1 line was" if content.unread == 1 else f"{content.unread:,} lines were"
-                warnings.append(f"{lines} passed over: damaged, or not a run's")
+            if content.num_skipped:
+                lines = "1 line was" if content.num_skipped == 1 else f"{content.num_skipped:,} lines were"
+                warnings.append(f"{lines} skipped: corrupted, or not written by a run")
             if content.stride > 1:
-                warnings.append(f"of very many lines, one in {content.stride} is shown")
+                warnings.append(f"one line in {content.stride} is shown")
             if content.further_keys:
-                warnings.append(f"some metrics are not shown: more than {MAX_KEYS}, or no names to print")
+                warnings.append(f"some metrics are not shown: more than {MAX_KEYS}, or unprintable names")
             return warnings
 
     def refresh(self) -> None:
-        """Read what is new. Raises `UnreadableError` where the file is none that can be read."""
+        """Read new lines. Raises `UnreadableError`."""
         with self._lock:
             now = file_signature(self._path)
             if now == self._seen:
                 return
             if now is None:
-                self._begin_again()
+                self._start_over()
             else:
                 try:
                     with open_regular_file(self._path) as file:
@@ -194,7 +192,7 @@ class MetricTable:
             self._seen = now
 
     def curve(self, axis: str, key: str) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-        """Where on the axis a metric was measured, in order, and what it was there; empty where it never was."""
+        """Return sorted positions on the axis and the values of a metric there; empty if it was never logged."""
         with self._lock:
             values = np.array(self._content.values.get(key, ()), np.float64)
             places = np.array(self._content.axes[axis][: len(values)], np.float64)
@@ -206,7 +204,7 @@ class MetricTable:
         return places, values
 
     def rows(self, keys: Sequence[str]) -> list[tuple[float, ...]]:
-        """Every line as (the three of `AXES`, then a value for each key; NaN where there was none)."""
+        """Return every line as the values of `AXES` and of each key, NaN for none."""
         with self._lock:
             count = self._content.rows
             columns: list[list[float]] = [list(self._content.axes[axis]) for axis in AXES]
@@ -215,7 +213,7 @@ class MetricTable:
                 columns.append(column + [math.nan] * (count - len(column)))
         return list(zip(*columns, strict=True))
 
-    def _begin_again(self) -> None:
+    def _start_over(self) -> None:
         self._generation += 1
         self._content = _Content()
 
@@ -224,7 +222,7 @@ class MetricTable:
         content = self._content
         file.seek(content.offset - len(content.mark))
         if state.st_ino != content.inode or file.read(len(content.mark)) != content.mark:
-            self._begin_again()
+            self._start_over()
             content = self._content
             content.inode = state.st_ino
         file.seek(content.offset)
@@ -232,42 +230,42 @@ class MetricTable:
         while chunk := file.read(READ_BYTES):
             *lines, left = (left + chunk).split(b"\n")
             for line in lines:
-                content.take(line)
+                content.add(line)
                 content.offset += len(line) + 1
-            if len(left) > READ_BYTES:  # no end of it in sight: nothing that a run writes
+            if len(left) > READ_BYTES:  # no run writes such a line
                 content.offset += len(left)
-                content.unread += 1
+                content.num_skipped += 1
                 left = b""
         file.seek(max(0, content.offset - MARK_BYTES))
         content.mark = file.read(content.offset - file.tell())
 
 
 class MetricTableCache:
-    """The columns of the runs that were looked at last, as many as fit into `max_bytes`. Safe to use from threads."""
+    """The most recently used tables, at most `max_bytes` of them. Thread-safe."""
 
     def __init__(self, max_bytes: int = 256 << 20) -> None:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._columns: OrderedDict[Path, MetricTable] = OrderedDict()
+        self._tables: OrderedDict[Path, MetricTable] = OrderedDict()
 
     @property
-    def nbytes(self) -> int:
-        """Of memory."""
+    def num_bytes(self) -> int:
+        """Size in memory."""
         with self._lock:
-            return sum(columns.nbytes for columns in self._columns.values())
+            return sum(table.num_bytes for table in self._tables.values())
 
-    def of(self, path: Path) -> MetricTable:
-        """Of a metrics file, up to date. Raises `UnreadableError`."""
+    def get(self, path: Path) -> MetricTable:
+        """Return the up-to-date table of a metrics file. Raises `UnreadableError`."""
         with self._lock:
-            columns = self._columns.setdefault(path, MetricTable(path))
-            self._columns.move_to_end(path)
-        columns.refresh()
+            table = self._tables.setdefault(path, MetricTable(path))
+            self._tables.move_to_end(path)
+        table.refresh()
         with self._lock:
-            sizes = {path: columns.nbytes for path, columns in self._columns.items()}
+            sizes = {path: table.num_bytes for path, table in self._tables.items()}
             total = sum(sizes.values())
-            for old in list(self._columns)[:-1]:
+            for old in list(self._tables)[:-1]:
                 if total <= self.max_bytes:
                     break
                 total -= sizes[old]
-                del self._columns[old]
-        return columns
+                del self._tables[old]
+        return table

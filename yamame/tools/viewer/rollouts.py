@@ -1,4 +1,4 @@
-"""The *Rollouts* view's answers: a checkpoint plays a trial; the page sees what it saw, did and remembered."""
+"""API of the *Rollouts* view: plays one trial of a checkpoint and measures its adaptation over attempts."""
 
 import hashlib
 import threading
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
@@ -16,184 +16,183 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis
+from yamame.envs.config import EnvConfig
+from yamame.envs.wrappers.instruction import GoalEnvConfig
 from yamame.errors import UserError
-from yamame.nets.introspection import AttentionWeights
+from yamame.evaluate import EVALUATION_SEED
+from yamame.nets.sequence.introspection import AttentionWeights
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
-from yamame.runs import LATEST, evaluate, read_result
-from yamame.tools.trial_recording import ActionDistributions, TrialRecording
+from yamame.runs import LATEST, evaluate_run, read_config, read_result
+from yamame.tools.trial_recording import TrialRecording, record_trial
 from yamame.tools.viewer.run_index import RunIndex
 
-if TYPE_CHECKING:
-    from yamame.envs.config import EnvConfig
-
-KEPT_BYTES = 128 * 2**20
-"""Recordings and curves kept for pages that ask again, the oldest forgotten first."""
-PATIENCE_SECONDS = 120.0
-"""So long a request waits while another one plays."""
-TRIALS = 64
-"""Of a measured adaptation curve."""
+CACHE_BYTES = 128 * 2**20
+"""Recordings and adaptation curves in memory; the least recently used are dropped first."""
+WAIT_SECONDS = 120.0
+"""Longest time that a request waits for another trial to end."""
+ADAPTATION_TRIALS = 64
+_MODES = {"": None, "mode": True, "sample": False}
+"""Query value -> whether actions are deterministic; empty: as in the run's evaluations."""
+_MAX_INSTRUCTION = 500
+_DIGITS = 5
+_UNIT_WEIGHT = 65535
+"""Integer that encodes an attention weight of 1."""
 
 
 @dataclass(frozen=True)
 class CachedReply:
-    """What was answered once."""
+    """A reply in memory."""
 
     body: bytes
     """JSON."""
-    pictures: bytes = b""
+    frames: bytes = b""
+
+    @property
+    def num_bytes(self) -> int:
+        """Size in memory."""
+        return len(self.body) + len(self.frames)
 
 
 class TrialPlayer:
-    """Where one trial at a time is played, and what the last ones gave. Safe to use from several threads."""
+    """Plays one trial at a time and caches the replies. Thread-safe."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._kept: OrderedDict[str, CachedReply] = OrderedDict()
-        self._kept_bytes, self._patience_seconds = kept_bytes, patience_seconds
-        self._guard, self._playing = threading.Lock(), threading.Lock()
+    def __init__(self, cache_bytes: int = CACHE_BYTES, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._cache: OrderedDict[str, CachedReply] = OrderedDict()
+        self._cache_bytes, self._wait_seconds = cache_bytes, wait_seconds
+        self._cache_lock, self._play_lock = threading.Lock(), threading.Lock()
 
     def get_or_play(self, key: str, play: Callable[[], CachedReply]) -> CachedReply:
-        """What `play` gave for this key, now or before. `UserError` where the stage stays taken."""
-        found = self.find(key)
-        if found is not None:
-            return found
-        if not self._playing.acquire(timeout=self._patience_seconds):
+        """Return the cached reply of a key, or call `play` for it. `UserError` if another trial takes too long."""
+        reply = self.find(key)
+        if reply is not None:
+            return reply
+        if not self._play_lock.acquire(timeout=self._wait_seconds):
             raise UserError("another trial is being played: try again when it is done")
         try:
-            found = self.find(key) or play()
+            reply = self.find(key) or play()
         except UserError:
             raise
-        except Exception as problem:  # third-party environments: they may raise anything
+        except Exception as problem:  # third-party environments may raise anything
             raise UserError(f"this trial cannot be played: {problem!r}") from problem
         finally:
-            self._playing.release()
-        self._keep(key, found)
-        return found
+            self._play_lock.release()
+        with self._cache_lock:
+            self._cache[key] = reply
+            self._cache.move_to_end(key)
+            while len(self._cache) > 1 and sum(kept.num_bytes for kept in self._cache.values()) > self._cache_bytes:
+                self._cache.popitem(last=False)
+        return reply
 
     def find(self, key: str) -> CachedReply | None:
-        """What is kept under a key."""
-        with self._guard:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
-
-    def _keep(self, key: str, one: CachedReply) -> None:
-        with self._guard:
-            self._kept[key] = one
-            self._kept.move_to_end(key)
-            while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > self._kept_bytes:
-                self._kept.popitem(last=False)
+        """Return the cached reply of a key; None if there is none."""
+        with self._cache_lock:
+            reply = self._cache.get(key)
+            if reply is not None:
+                self._cache.move_to_end(key)
+            return reply
 
 
-def routes(catalogue: RunIndex) -> list[Route]:
-    """`/api/rollouts/<run>`: what can be played; below it `recording`, `pictures/<key>` and `adaptation`."""
-    stage = TrialPlayer()
+def routes(index: RunIndex) -> list[Route]:
+    """Return `/api/rollouts/<run>` (choices of the form) and below it `recording`, `frames/<key>`, `adaptation`."""
+    player = TrialPlayer()
 
-    def offered(request: Request) -> Response:
-        return JSONResponse(_offered(_run(catalogue, request)))
+    def run_dir(request: Request) -> Path:
+        return index.path(request.path_params["run_id"])
+
+    def choices(request: Request) -> Response:
+        return JSONResponse(_choices(run_dir(request)))
 
     def recording(request: Request) -> Response:
-        directory = _run(catalogue, request)
-        wish = _Wish.from_request(request, directory)
-        key = wish.key("recording")
-        return Response(stage.get_or_play(key, lambda: _recording(wish, key)).body, media_type="application/json")
+        query = _Query.from_request(request, run_dir(request))
+        key = query.key("recording")
+        reply = player.get_or_play(key, lambda: _record(query, key))
+        return Response(reply.body, media_type="application/json")
 
-    def pictures(request: Request) -> Response:
-        _run(catalogue, request)
-        found = stage.find(request.path_params["key"])
-        if found is None:
-            raise UserError("these pictures are not kept any more: play the trial again")
-        return Response(found.pictures, media_type="application/octet-stream")
+    def frames(request: Request) -> Response:
+        run_dir(request)
+        reply = player.find(request.path_params["key"])
+        if reply is None:
+            raise UserError("these frames are not in memory any more: play the trial again")
+        return Response(reply.frames, media_type="application/octet-stream")
 
     def adaptation(request: Request) -> Response:
-        wish = _Wish.from_request(request, _run(catalogue, request))
-        kept = stage.get_or_play(wish.key("adaptation"), lambda: _adaptation(wish))
-        return Response(kept.body, media_type="application/json")
+        query = _Query.from_request(request, run_dir(request))
+        reply = player.get_or_play(query.key("adaptation"), lambda: _measure(query))
+        return Response(reply.body, media_type="application/json")
 
     run = "/api/rollouts/{run_id}"
     return [
-        Route(run, offered),
+        Route(run, choices),
         Route(f"{run}/recording", recording),
-        Route(f"{run}/pictures/{{key}}", pictures),
+        Route(f"{run}/frames/{{key}}", frames),
         Route(f"{run}/adaptation", adaptation),
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wish:
-    """What a page asks to be played."""
+class _Query:
+    """A request for a trial or for an adaptation curve."""
 
     directory: Path
-    which: str
+    checkpoint: str
     """`latest`, `best`, or the path of a milestone."""
-    folder: Path
-    """Where that lay when it was asked for."""
+    path: Path
+    """Folder of the checkpoint at the time of the request."""
     seed: int
     instruction: str
     deterministic: bool | None
 
     @staticmethod
-    def from_request(request: Request, directory: Path) -> "_Wish":
-        """Read a query. `UserError` for what cannot be read or is not there."""
+    def from_request(request: Request, directory: Path) -> "_Query":
         query = request.query_params
-        seed, manner = query.get("seed", ""), query.get("manner", "")
+        seed, mode = query.get("seed", ""), query.get("actions", "")
         if not (seed.isascii() and seed.isdigit() and len(seed) <= 9):
             raise UserError("the seed must be a whole number of at most 9 digits")
-        if manner not in _MANNERS:
-            raise UserError(f"the manner must be one of {', '.join(filter(None, _MANNERS))}")
+        if mode not in _MODES:
+            raise UserError(f"actions must be one of {', '.join(filter(None, _MODES))}")
         checkpoints = _checkpoints(directory)
-        checkpoint = query.get("checkpoint", "latest")
+        checkpoint = query.get("checkpoint", LATEST)
         if checkpoint not in checkpoints:
-            raise UserError("this checkpoint is not there any more: choose another one")
-        return _Wish(
+            raise UserError("this checkpoint does not exist any more: choose another one")
+        return _Query(
             directory=directory,
-            which=checkpoint if checkpoint in ("latest", "best") else str(checkpoints[checkpoint]),
-            folder=checkpoints[checkpoint],
+            checkpoint=checkpoint if checkpoint in (LATEST, "best") else str(checkpoints[checkpoint]),
+            path=checkpoints[checkpoint],
             seed=int(seed),
             instruction=query.get("instruction", "").strip()[:_MAX_INSTRUCTION],
-            deterministic=_MANNERS[manner],
+            deterministic=_MODES[mode],
         )
 
-    def key(self, of: str) -> str:
-        """A name for what answers it, fit for an address."""
-        return hashlib.sha256(repr((of, self)).encode(errors="surrogateescape")).hexdigest()[:24]
-
-
-_MANNERS = {"": None, "likely": True, "sample": False}
-_MAX_INSTRUCTION = 500
-
-
-def _run(catalogue: RunIndex, request: Request) -> Path:
-    return catalogue.path(request.path_params["run_id"])
+    def key(self, kind: str) -> str:
+        """Return a name for the reply that is valid in a URL."""
+        return hashlib.sha256(repr((kind, self)).encode(errors="surrogateescape")).hexdigest()[:24]
 
 
 def _checkpoints(directory: Path) -> dict[str, Path]:
-    """What the page may call a checkpoint -> its folder; the newest first, the best, then milestones."""
-    newest, best = _complete(directory / CHECKPOINTS), _complete(directory / BEST)
+    """Return the checkpoints by their names in the form: latest, best, then milestones, newest first."""
+    latest, best = _complete(directory / CHECKPOINTS), _complete(directory / BEST)
+    named = {LATEST: latest[:1], "best": best[:1]}
     milestones = _complete(directory / MILESTONES)
-    named = {"latest": newest[:1], "best": best[:1]}
     named |= {f"milestone-{path.name.removeprefix('update-')}": [path] for path in milestones}
     return {name: paths[0] for name, paths in named.items() if paths}
 
 
 def _complete(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, the newest first."""
+    """Return the complete checkpoints in a folder, newest first."""
     try:
         names = [entry.name for entry in folder.iterdir() if entry.is_dir()]
     except OSError:
         return []
-    whole = [name for name in names if name.removeprefix("update-").isdigit() and name.startswith("update-")]
-    return [folder / name for name in sorted(whole, key=lambda name: int(name.removeprefix("update-")), reverse=True)]
+    complete = [name for name in names if name.startswith("update-") and name.removeprefix("update-").isdigit()]
+    return [
+        folder / name for name in sorted(complete, key=lambda name: int(name.removeprefix("update-")), reverse=True)
+    ]
 
 
-def _offered(directory: Path) -> dict[str, Any]:
-    """What the page offers to choose from, and the adaptation curve of the run's end."""
-    # MERGED
-    from yamame.evaluate import EVALUATION_SEED
-    from yamame.runs import read_config
-
+def _choices(directory: Path) -> dict[str, Any]:
     config = read_config(directory)
-    found = load_final_adaptation(directory)
+    adaptation = load_final_adaptation(directory)
     return {
         "task": config.env.eval_config().task_name,
         "checkpoints": [
@@ -202,88 +201,69 @@ def _offered(directory: Path) -> dict[str, Any]:
         ],
         "seed": EVALUATION_SEED,
         "deterministic": config.deterministic_actions,
-        "instructed": _takes_instructions(config.env),
-        "adaptation": None if found is None else asdict(found),
+        "takes_instruction": _takes_instruction(config.env),
+        "adaptation": None if adaptation is None else asdict(adaptation),
     }
 
 
-def _takes_instructions(env: "EnvConfig") -> bool:
-    """Whether people can say what to do, in words or numbers."""
-    from yamame.envs.wrappers.instruction import GoalEnvConfig
-
-    plain = GoalEnvConfig.with_instruction
-    return isinstance(env, GoalEnvConfig) and type(env).with_instruction is not plain
+def _takes_instruction(env: EnvConfig) -> bool:
+    """Return whether users can give the task an instruction."""
+    return isinstance(env, GoalEnvConfig) and type(env).with_instruction is not GoalEnvConfig.with_instruction
 
 
-def _recording(wish: _Wish, key: str) -> CachedReply:
-    from yamame.tools.trial_recording import record_trial
-    # MERGED
-
-    played = record_trial(
-        wish.directory,
-        checkpoint=wish.which,
-        seed=wish.seed,
-        instruction=wish.instruction,
-        deterministic=wish.deterministic,
+def _record(query: _Query, key: str) -> CachedReply:
+    recording = record_trial(
+        query.directory,
+        checkpoint=query.checkpoint,
+        seed=query.seed,
+        instruction=query.instruction,
+        deterministic=query.deterministic,
     )
-    pictures = Pictures.from_recording(played)
-    body = JSONResponse({"key": key, **recording_to_json(played, pictures)}).body
-    return CachedReply(bytes(body), pictures.content)
+    frames = UniqueFrames.from_recording(recording)
+    body = JSONResponse({"key": key, **recording_to_json(recording, frames)}).body
+    return CachedReply(bytes(body), frames.content)
 
 
-def _adaptation(wish: _Wish) -> CachedReply:
-    # MERGED
-
-    found = measure_adaptation(
-        wish.directory,
-        checkpoint=wish.which,
-        trials=TRIALS,
-        seed=wish.seed,
-        instruction=wish.instruction,
+def _measure(query: _Query) -> CachedReply:
+    curve = measure_adaptation(
+        query.directory,
+        checkpoint=query.checkpoint,
+        trials=ADAPTATION_TRIALS,
+        seed=query.seed,
+        instruction=query.instruction,
     )
-    return CachedReply(bytes(JSONResponse(asdict(found)).body))
-
-
-def _size(one: CachedReply) -> int:
-    return len(one.body) + len(one.pictures)
-
-
-_DIGITS = 5
-_WHOLE_WEIGHT = 65535
-"""What a weight of 1 is sent as."""
+    return CachedReply(bytes(JSONResponse(asdict(curve)).body))
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """The different pictures of a recording, laid end to end."""
+class UniqueFrames:
+    """The different frames of a recording."""
 
     content: bytes
+    """PNGs, one after the other."""
     sizes: list[int]
     """Bytes of each."""
-    of_moment: list[int | None]
-    """Which one each moment looks like."""
-    of_end: dict[int, int]
-    """The like of transitions that ended an attempt."""
+    of_timestep: list[int | None]
+    """Index of the frame of each timestep."""
+    of_attempt_end: dict[int, int]
+    """Transition that ended an attempt -> index of the frame of its final observation."""
 
     @staticmethod
-    def from_recording(recording: TrialRecording) -> "Pictures":
-        """Each picture once, however often it was seen."""
-        different: dict[bytes, int] = {}
+    def from_recording(recording: TrialRecording) -> "UniqueFrames":
+        """Collect each frame once."""
+        unique: dict[bytes, int] = {}
 
-        def place(frame: bytes | None) -> int | None:
-            return None if frame is None else different.setdefault(frame, len(different))
+        def index(frame: bytes) -> int:
+            return unique.setdefault(frame, len(unique))
 
-        of_moment = [place(frame) for frame in recording.frames]
-        of_end = {
-            step: different.setdefault(frame, len(different)) for step, frame in recording.attempt_end_frames.items()
-        }
-        return Pictures(b"".join(different), [len(frame) for frame in different], of_moment, of_end)
+        of_timestep = [None if frame is None else index(frame) for frame in recording.frames]
+        of_end = {step: index(frame) for step, frame in recording.attempt_end_frames.items()}
+        return UniqueFrames(b"".join(unique), [len(frame) for frame in unique], of_timestep, of_end)
 
 
-def recording_to_json(recording: TrialRecording, pictures: Pictures) -> dict[str, Any]:
-    """Everything but the bytes of the pictures."""
-    trajectory, insight = recording.trajectory, recording.insight
-    intention = insight.action_distributions
+def recording_to_json(recording: TrialRecording, frames: UniqueFrames) -> dict[str, Any]:
+    """Return everything but the bytes of the frames. `analysis` is None if the algorithm has none."""
+    trajectory = recording.trajectory
     return {
         "task": recording.task,
         "checkpoint": recording.checkpoint,
@@ -293,60 +273,69 @@ def recording_to_json(recording: TrialRecording, pictures: Pictures) -> dict[str
         "deterministic": recording.deterministic,
         "truncated": recording.truncated,
         "steps": len(recording),
-        "pictures": {"sizes": pictures.sizes, "of_moment": pictures.of_moment, "of_end": pictures.of_end},
-        "seen": recording.observation_texts,
+        "frames": {
+            "sizes": frames.sizes,
+            "of_timestep": frames.of_timestep,
+            "of_attempt_end": frames.of_attempt_end,
+        },
+        "observations": recording.observation_texts,
         "attempt": recording.attempt.tolist(),
-        "reward": numbers(trajectory.reward),
+        "reward": to_numbers(trajectory.reward),
         "success": None if trajectory.success is None else trajectory.success.tolist(),
         "sub_goals": recording.sub_goals,
         "goals_completed": recording.goals_completed.tolist(),
         "actions": recording.action_names,
-        "choices": intention.choices,
-        "actions_taken": _taken(recording),
-        "probability": numbers(intention.probability_TA),
-        **_spread(intention),
-        "discounts": numbers(insight.gammas_G),
-        "q": numbers(insight.q_TG),
-        "value": numbers(insight.value_TG),
-        "attention": None if insight.attention is None else _attention(insight.attention),
+        "num_choices": recording.num_choices,
+        "actions_taken": _actions_taken(recording),
+        "analysis": None if recording.analysis is None else _analysis_to_json(recording.analysis),
     }
 
 
-def numbers(array: Shaped[np.ndarray, "..."] | None) -> Any:
-    """Nested lists of numbers with a few digits; None for those that are not finite, which JSON does not know."""
+def to_numbers(array: Shaped[np.ndarray, "..."] | None) -> Any:
+    """Return nested lists of rounded numbers; None for NaN and infinity, which JSON does not have."""
     if array is None:
         return None
     if array.ndim > 1:
-        return [numbers(row) for row in array]
+        return [to_numbers(row) for row in array]
     return [float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None for value in array.tolist()]
 
 
-def _spread(intention: ActionDistributions) -> dict[str, Any]:
-    """A continuous action in [-1, 1]: the most likely one, and a deviation to both sides of it."""
-    mean, deviation = intention.mean_TA, intention.std_TA
-    if mean is None or deviation is None:
-        return {"mean": None, "low": None, "high": None}
-    low, high = np.tanh(mean - deviation), np.tanh(mean + deviation)
-    return {"mean": numbers(np.tanh(mean)), "low": numbers(low), "high": numbers(high)}
-
-
-def _taken(recording: TrialRecording) -> list[list[int]] | list[list[float]]:
-    """For every transition the places in `actions` of the choices made, or the numbers of a continuous action."""
+def _actions_taken(recording: TrialRecording) -> list[list[int]] | list[list[float]]:
+    """Return for every transition the indices into `actions` of its choices, or the values of a continuous action."""
     action = recording.trajectory.action
     rows = action.reshape(len(action), -1)
-    sizes = recording.insight.action_distributions.choices
-    if not sizes:
+    if not recording.num_choices:
         return rows.tolist()
-    return (rows + np.array([0, *accumulate(sizes)][:-1])).tolist()
+    return (rows + np.array([0, *accumulate(recording.num_choices)][:-1])).tolist()
 
 
-def _attention(attention: AttentionWeights) -> dict[str, Any]:
-    layers, heads, moments, kept = attention.weight_LHTS.shape
-    weight = np.rint(attention.weight_LHTS * _WHOLE_WEIGHT).astype("<u2")
+def _analysis_to_json(analysis: AgentAnalysis) -> dict[str, Any]:
+    return {
+        "probability": to_numbers(analysis.action_distributions.probability_TA),
+        **_action_range(analysis.action_distributions),
+        "gammas": to_numbers(analysis.gammas_G),
+        "q": to_numbers(analysis.q_TG),
+        "value": to_numbers(analysis.value_TG),
+        "attention": None if analysis.attention is None else _attention_to_json(analysis.attention),
+    }
+
+
+def _action_range(distributions: ActionDistributions) -> dict[str, Any]:
+    """Return mode and mode ± one standard deviation of a continuous action in [-1, 1]."""
+    mean, std = distributions.mean_TA, distributions.std_TA
+    if mean is None or std is None:
+        return {"mean": None, "low": None, "high": None}
+    low, high = np.tanh(mean - std), np.tanh(mean + std)
+    return {"mean": to_numbers(np.tanh(mean)), "low": to_numbers(low), "high": to_numbers(high)}
+
+
+def _attention_to_json(attention: AttentionWeights) -> dict[str, Any]:
+    layers, heads, timesteps, kept = attention.weight_LHTS.shape
+    weight = np.rint(attention.weight_LHTS * _UNIT_WEIGHT).astype("<u2")
     return {
         "layers": layers,
         "heads": heads,
-        "moments": moments,
+        "timesteps": timesteps,
         "kept": kept,
         "memory_length": attention.attention_window,
         "weight": b64encode(weight.tobytes()).decode(),
@@ -354,55 +343,58 @@ def _attention(attention: AttentionWeights) -> dict[str, Any]:
     }
 
 
-Pairs = list[tuple[float, float]]
+Intervals = list[tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptationCurve:
-    """Means over trials, attempt by attempt, with 95 % intervals."""
+    """Means over trials of each attempt, with 95 % intervals."""
 
     source: str
-    """What was judged, such as `the end of the run`."""
+    """Origin of the numbers, such as `the end of the run`."""
     trials: int
     return_per_attempt: list[float]
-    return_ci95: Pairs
+    return_ci95: Intervals
     success_per_attempt: list[float] | None
-    """None where the task announces no success."""
-    success_ci95: Pairs | None
+    """None if the task does not report success."""
+    success_ci95: Intervals | None
 
 
 def load_final_adaptation(directory: Path) -> AdaptationCurve | None:
-    """What the evaluation at the end of a run has found; None where it has not come to its end."""
+    """Return the curve of the final evaluation of a run; None if the run is not finished."""
     result = read_result(directory)
     if result is None or result.get("return_per_attempt") is None:
         return None
-    return _adaptation_adaptation(result, "the end of the run", directory)
+    return _adaptation_curve(result, "the end of the run", directory)
 
 
 def measure_adaptation(
-    directory: Path, *, checkpoint: str = LATEST, trials: int = 64, seed: int | None = None, instruction: str = ""
+    directory: Path,
+    *,
+    checkpoint: str = LATEST,
+    trials: int = ADAPTATION_TRIALS,
+    seed: int | None = None,
+    instruction: str = "",
 ) -> AdaptationCurve:
-    """What a checkpoint achieves now; arguments and errors as of `evaluate`."""
-    found = evaluate(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
-    return _adaptation_adaptation(found, f"the checkpoint of update {found['updates']:,}", directory)
+    """Evaluate a checkpoint. Arguments and errors as for `evaluate_run`."""
+    result = evaluate_run(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
+    return _adaptation_curve(result, f"the checkpoint of update {result['updates']:,}", directory)
 
 
-def _adaptation_adaptation(found: Mapping[str, Any], source: str, directory: Path) -> AdaptationCurve:
+def _adaptation_curve(result: Mapping[str, Any], source: str, directory: Path) -> AdaptationCurve:
     try:
-        success, success_ci95 = found["success_per_attempt"], found["success_per_attempt_ci95"]
+        success, success_ci95 = result["success_per_attempt"], result["success_per_attempt_ci95"]
         return AdaptationCurve(
             source=source,
-            trials=int(found["trials"]),
-            return_per_attempt=[float(mean) for mean in found["return_per_attempt"]],
-            return_ci95=_pairs(found["return_per_attempt_ci95"]),
+            trials=int(result["trials"]),
+            return_per_attempt=[float(mean) for mean in result["return_per_attempt"]],
+            return_ci95=_intervals(result["return_per_attempt_ci95"]),
             success_per_attempt=None if success is None else [float(rate) for rate in success],
-            success_ci95=None if success_ci95 is None else _pairs(success_ci95),
+            success_ci95=None if success_ci95 is None else _intervals(success_ci95),
         )
     except (KeyError, TypeError, ValueError) as problem:
-        raise UserError(
-            f"the result of {directory} cannot be read ({problem!r}): the run directory is damaged"
-        ) from None
+        raise UserError(f"{directory} has no readable result ({problem!r}): its files are corrupted") from None
 
 
-def _pairs(pairs: Any) -> Pairs:
+def _intervals(pairs: Any) -> Intervals:
     return [(float(low), float(high)) for low, high in pairs]

@@ -1,54 +1,69 @@
-"""Which runs there are: a safe name for each, and where it lies."""
+"""The runs in the viewer's directories, and safe reads of their files."""
 
 import hashlib
+import json
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from yamame.run_dir import CONFIG, METRICS
-from yamame.tools.viewer.safe_files import printable
 
+MAX_JSON_BYTES = 4 << 20
+"""Larger JSON files are not read."""
 MAX_DEPTH = 4
-"""Folders between a root and a run in it."""
+"""Folders between a root and a run."""
 MAX_FOLDERS = 20_000
-"""Looked into at once; what lies beyond is not found, and the page says so."""
-FRESH_SECONDS = 2.5
-"""So long the same list is given again."""
+"""Folders scanned per root; the page says so if there are more."""
+CACHE_SECONDS = 2.5
+"""Lifetime of a scan."""
+
+
+_READ_ONLY = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+"""Flags that do not follow links and do not block on pipes, as far as the system has them."""
+
+Signature = tuple[int, int, int]
+"""Inode, size and modification time of a file."""
 
 
 class UnknownRunError(Exception):
-    """No run has this name, or it has gone."""
+    """There is no run with this id, or not any more."""
+
+
+class UnreadableError(Exception):
+    """A file cannot be shown; the message is for the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunEntry:
-    """One run that was found."""
+    """A run."""
 
     run_id: str
-    """12 hexadecimal digits that stand for the path, the same ones whenever it is found again."""
+    """12 hexadecimal digits of a hash of the path."""
     path: Path
     name: str
-    """Where it lies below its root, for people: whatever characters its folders' names are made of."""
+    """Path below its root, printable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSnapshot:
-    """What lies in the roots at one time."""
+    """Result of a scan."""
 
     entries: dict[str, RunEntry]
-    """By `run_id`, in the order of their paths."""
+    """By `run_id`, sorted by path."""
     warnings: list[str]
-    """What was not looked into, and why; a sentence each."""
+    """What was not scanned, and why."""
 
 
 class RunIndex:
-    """The runs in some folders, found afresh as they come and go. Safe to use from several threads.
+    """The runs in some directories. Thread-safe.
 
-    A run is a folder with a `config.json` or a `metrics.jsonl`. A client names runs by `run_id` alone, so no path that
-    comes from outside is ever opened; links that lead out of their root are not followed, and are told of.
+    A run is a folder with a `config.json` or a `metrics.jsonl`. Clients refer to runs by `run_id` only, so no path from
+    outside is ever opened. Links that lead out of their root are not followed but reported.
     """
 
     def __init__(self, roots: Sequence[Path], clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,34 +71,34 @@ class RunIndex:
         self._clock = clock
         self._lock = threading.Lock()
         self._found = IndexSnapshot(entries={}, warnings=[])
-        self._looked_at = float("-inf")
+        self._scanned_at = float("-inf")
 
     def found(self) -> IndexSnapshot:
-        """What there is now, or was a moment ago."""
+        """Return the runs, at most `CACHE_SECONDS` old."""
         with self._lock:
-            if self._clock() - self._looked_at >= FRESH_SECONDS:
-                self._found = self._look()
-                self._looked_at = self._clock()
+            if self._clock() - self._scanned_at >= CACHE_SECONDS:
+                self._found = self._scan()
+                self._scanned_at = self._clock()
             return self._found
 
     def entry(self, run_id: str) -> RunEntry:
-        """The run of this name. Raises `UnknownRunError`, also where its folder has gone or has become a link."""
+        """Return a run. Raises `UnknownRunError`, also if its folder was removed or replaced by a link."""
         entry = self.found().entries.get(run_id)
         if entry is None:
-            raise UnknownRunError("there is no such run: was its folder moved or removed?")
+            raise UnknownRunError("there is no such run: its folder may have been moved or removed")
         try:
             is_there = entry.path.resolve(strict=True) == entry.path and entry.path.is_dir()
         except OSError:
             is_there = False
         if not is_there:
-            raise UnknownRunError(f"{entry.name} has vanished: was its folder moved or removed?")
+            raise UnknownRunError(f"{entry.name} does not exist any more: its folder may have been moved or removed")
         return entry
 
     def path(self, run_id: str) -> Path:
-        """The run's folder; raises what `entry` does."""
+        """Return the directory of a run. Raises `UnknownRunError`."""
         return self.entry(run_id).path
 
-    def _look(self) -> IndexSnapshot:
+    def _scan(self) -> IndexSnapshot:
         entries: dict[str, RunEntry] = {}
         warnings: list[str] = []
         for root in self.roots:
@@ -95,22 +110,22 @@ class RunIndex:
 
 
 def _runs_below(root: Path, warnings: list[str]) -> Iterator[Path]:
-    """Every run in a folder, or the folder itself where it is one; inside a run is none."""
+    """Yield the runs in a folder, or the folder itself if it is a run."""
     if not root.is_dir():
-        warnings.append(f"{printable(root.name)} is not there any more")
+        warnings.append(f"{printable(root.name)} does not exist any more")
         return
-    waiting, looked_into = [(root, 0)], 0
-    while waiting:
-        folder, depth = waiting.pop()
-        looked_into += 1
-        if looked_into > MAX_FOLDERS:
+    pending, scanned = [(root, 0)], 0
+    while pending:
+        folder, depth = pending.pop()
+        scanned += 1
+        if scanned > MAX_FOLDERS:
             warnings.append(f"{printable(root.name)} has more than {MAX_FOLDERS:,} folders: the rest is not shown")
             return
         try:
             with os.scandir(folder) as listing:
                 inside = sorted(listing, key=lambda entry: entry.name)
         except OSError as problem:
-            warnings.append(f"{printable(folder.name)} cannot be looked into ({problem.strerror})")
+            warnings.append(f"{printable(folder.name)} cannot be read ({problem.strerror})")
             continue
         if any(entry.name in (CONFIG, METRICS) for entry in inside):
             yield folder
@@ -123,13 +138,71 @@ def _runs_below(root: Path, warnings: list[str]) -> Iterator[Path]:
                 target = Path(entry.path).resolve()
                 if target.is_dir() and not target.is_relative_to(root):
                     warnings.append(
-                        f"{printable(entry.name)} is a link that leads out of {printable(root.name)}: "
-                        "not followed (name the folder it leads to on the command line)"
+                        f"{printable(entry.name)} is a link out of {printable(root.name)} and was not followed: "
+                        "pass its target on the command line"
                     )
             elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
                 folders.append((Path(entry.path), depth + 1))
-        waiting += reversed(folders)
+        pending += reversed(folders)
 
 
 def _id_of(path: Path) -> str:
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+
+
+def open_regular_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises:
+        FileNotFoundError: If there is no file.
+        UnreadableError: If it is a link, which may lead out of the run, or a pipe, which may block, or not readable.
+    """
+    if path.is_symlink():
+        raise UnreadableError(f"{path.name} is a link and was not followed")
+    try:
+        handle = os.open(path, _READ_ONLY)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise UnreadableError(f"{path.name} cannot be opened ({problem.strerror})") from problem
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise UnreadableError(f"{path.name} is not a regular file")
+    return os.fdopen(handle, "rb", buffering=0)
+
+
+def file_signature(path: Path | str) -> Signature | None:
+    """Return the signature of a file without following links; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file; None without a file. Raises `UnreadableError` for anything else."""
+    try:
+        with open_regular_file(path) as file:
+            content = file.read(MAX_JSON_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise UnreadableError(f"{path.name} cannot be read ({problem.strerror})") from problem
+    if len(content) > MAX_JSON_BYTES:
+        raise UnreadableError(f"{path.name} is larger than {MAX_JSON_BYTES >> 20} MiB and was not read")
+    try:
+        found = json.loads(content)
+    except RecursionError as problem:
+        raise UnreadableError(f"{path.name} is nested too deeply and was not read") from problem
+    except ValueError as problem:
+        raise UnreadableError(f"{path.name} is not valid JSON") from problem
+    if not isinstance(found, dict):
+        raise UnreadableError(f"{path.name} is not a JSON object")
+    return found
+
+
+def printable(text: str) -> str:
+    """Replace lone surrogates and control characters."""
+    encodable = text.encode(errors="replace").decode()
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in encodable)

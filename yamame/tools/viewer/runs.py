@@ -1,78 +1,282 @@
-"""The *Runs* view's answers: what runs there are, how they stand, and in what their configs differ."""
+"""API of the *Runs* view: state and results of every run, and differences between configs."""
 
+import hashlib
 import json
+import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from yamame.errors import UserError
-from yamame.run_dir import CONFIG
-from yamame.tools.viewer.run_index import RunIndex
-from yamame.tools.viewer.safe_files import UnreadableError, printable, read_json
-from yamame.tools.viewer.summary import SummaryCache
+from yamame.metrics import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDATES_PER_SECOND
+from yamame.run_dir import CONFIG, LOCK, METADATA, METRICS, RESULT, STATUS, is_locked
+from yamame.tools.viewer.metric_table import read_tail
+from yamame.tools.viewer.run_index import (
+    RunEntry,
+    RunIndex,
+    Signature,
+    UnreadableError,
+    file_signature,
+    printable,
+    read_json,
+)
 
-MAX_VALUE = 300
-MAX_ROWS = 2000
+State = Literal["running", "finished", "stopped", "failed", "corrupted"]
+
+KILLED_REASON = "the process ended without a status: killed, or the machine went down"
+IGNORED_FIELDS = ("seed",)
+"""Config fields in which runs of one group may differ."""
+_FILES = (CONFIG, METADATA, RESULT, STATUS, METRICS, LOCK)
+_MAX_TEXT = 500
+MAX_VALUE_LENGTH = 300
+MAX_FIELDS = 2000
+MAX_COMPARED = 8
 _MISSING = "–"
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """A row. None and NaN: unknown."""
+
+    id: str
+    name: str
+    state: State
+    reason: str
+    """Why the run stopped or failed."""
+    recipe: str
+    task: str
+    """Class of the environment config, without `Config`."""
+    seed: int | None
+    group: str
+    """Equal for runs of one recipe whose configs differ in the seed only."""
+    env_steps: float
+    planned_env_steps: float
+    updates: float
+    return_mean: float
+    return_from: str
+    """`final evaluation`, or `training`: mean of the last training trials."""
+    success_rate: float
+    env_steps_per_second: float
+    updates_per_second: float
+    wall_seconds: float
+    seconds_left: float
+    """Of a running run, at its speed over the last lines."""
+    modified_time: float
+    """Unix time of the last write; 0: never."""
+    warnings: list[str]
+    """What cannot be shown, and why."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, NaN as None."""
+        return {key: None if value != value else value for key, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Content of a run's files at some signatures."""
+
+    signatures: tuple[Signature | None, ...]
+    found: dict[str, dict[str, Any] | None]
+    tail: list[dict[str, float]]
+    warnings: list[str]
+
+
+class SummaryCache:
+    """Summaries of runs; files are read again only if they changed. Thread-safe."""
+
+    def __init__(self, index: RunIndex) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._read: dict[str, _Read] = {}
+
+    def get(self, entries: Sequence[RunEntry]) -> list[RunSummary]:
+        """Return a summary of each run."""
+        with self._lock:
+            known = self._index.found().entries
+            self._read = {run_id: read for run_id, read in self._read.items() if run_id in known}
+            self._read |= {entry.run_id: self._reread(entry) for entry in entries}
+            return [_summary(entry, self._read[entry.run_id]) for entry in entries]
+
+    def _reread(self, entry: RunEntry) -> _Read:
+        signatures = tuple(file_signature(f"{entry.path}/{name}") for name in _FILES)
+        before = self._read.get(entry.run_id)
+        if before is not None and before.signatures == signatures:
+            return before
+        found: dict[str, dict[str, Any] | None] = {}
+        warnings: list[str] = []
+        for name in (CONFIG, METADATA, RESULT, STATUS):
+            try:
+                content = read_json(entry.path / name)
+                found[name] = _shorten_config(content) if name == CONFIG and content is not None else content
+            except UnreadableError as problem:
+                found[name] = None
+                warnings.append(str(problem))
+        tail: list[dict[str, float]] = []
+        try:
+            tail = read_tail(entry.path / METRICS)
+        except UnreadableError as problem:
+            warnings.append(str(problem))
+        if signatures[0] is None:
+            warnings.append(f"no {CONFIG}")
+        return _Read(signatures, found, _ends(tail), warnings)
+
+
+def _shorten_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep only what summaries need."""
+    env = config.get("env")
+    settings = {key: value for key, value in config.items() if key not in IGNORED_FIELDS}
+    try:
+        described = json.dumps(settings, sort_keys=True)
+    except RecursionError as problem:
+        raise UnreadableError(f"{CONFIG} is nested too deeply and was not read") from problem
+    return {
+        "task": _task(env.get("type")) if isinstance(env, dict) else "",
+        "seed": config.get("seed"),
+        "env_steps": config.get("env_steps"),
+        "settings": hashlib.sha256(described.encode()).hexdigest(),
+    }
+
+
+def _task(config_class: Any) -> str:
+    return _text(config_class).rpartition(":")[2].removesuffix("Config")
+
+
+def _ends(tail: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [tail[0], tail[-1]] if tail else []
+
+
+def _summary(entry: RunEntry, read: _Read) -> RunSummary:
+    config = read.found[CONFIG] or {}
+    result, status = read.found[RESULT], read.found[STATUS]
+    first, last = (read.tail[0], read.tail[-1]) if read.tail else ({}, {})
+    state, reason = _state(entry, result, status, corrupted=read.found[CONFIG] is None)
+    recipe = _text((read.found[METADATA] or {}).get("recipe"))
+    env_steps_per_second, updates_per_second = _speeds(first, last)
+    planned = _number(config.get("env_steps"))
+    shown = result if state == "finished" and result is not None else {}
+    left = (planned - last.get("env_steps", math.nan)) / env_steps_per_second if env_steps_per_second else math.nan
+    seed = config.get("seed")
+    return RunSummary(
+        id=entry.run_id,
+        name=entry.name,
+        state=state,
+        reason=reason,
+        recipe=recipe,
+        task=_text(config.get("task")),
+        seed=seed if isinstance(seed, int) else None,
+        group=hashlib.sha256(f"{recipe} {config.get('settings', entry.run_id)}".encode()).hexdigest()[:12],
+        env_steps=_first_known(shown.get("env_steps"), last.get("env_steps")),
+        planned_env_steps=planned,
+        updates=_first_known(shown.get("updates"), last.get("updates")),
+        return_mean=_first_known(shown.get("return_mean"), last.get(RETURN)),
+        return_from="final evaluation" if "return_mean" in shown else "training",
+        success_rate=_first_known(shown.get("success_rate"), None if "return_mean" in shown else last.get(SUCCESS)),
+        env_steps_per_second=_first_known(shown.get("env_steps_per_second"), env_steps_per_second),
+        updates_per_second=_first_known(shown.get("updates_per_second"), updates_per_second),
+        wall_seconds=_first_known(shown.get("wall_seconds"), last.get("wall_seconds")),
+        seconds_left=max(0.0, left) if state == "running" else math.nan,
+        modified_time=max((seen[2] for seen in read.signatures if seen is not None), default=0) / 1e9,
+        warnings=read.warnings,
+    )
+
+
+def _state(
+    entry: RunEntry, result: dict[str, Any] | None, status: dict[str, Any] | None, *, corrupted: bool
+) -> tuple[State, str]:
+    if result is not None:
+        return "finished", ""
+    if is_locked(entry.path):
+        return "running", ""
+    if status is not None:
+        reason = _text(status.get("reason"))
+        failed = status.get("status") == "failed"
+        return ("failed", reason) if failed else ("stopped", f"by {reason}" if reason else "")
+    return ("corrupted", "") if corrupted else ("stopped", KILLED_REASON)
+
+
+def _speeds(first: Mapping[str, float], last: Mapping[str, float]) -> tuple[float, float]:
+    """Return env steps and updates per second over the last lines; those of the last line if there is only one."""
+    if not last:
+        return math.nan, math.nan
+    seconds = last["wall_seconds"] - first["wall_seconds"]
+    if seconds <= 0:
+        return last.get(ENV_STEPS_PER_SECOND, math.nan), last.get(UPDATES_PER_SECOND, math.nan)
+    return (last["env_steps"] - first["env_steps"]) / seconds, (last["updates"] - first["updates"]) / seconds
+
+
+def _first_known(*values: Any) -> float:
+    """Return the first known value."""
+    return next((number for value in values if not math.isnan(number := _number(value))), math.nan)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value) if math.isfinite(value) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def _text(value: Any) -> str:
+    return printable(value[:_MAX_TEXT]) if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A field that is not the same everywhere."""
+    """A field that is not equal in all configs."""
 
     field: str
     values: list[str]
-    """As JSON, one for each config; a dash where it has no such field."""
+    """JSON of each config; a dash if it has no such field."""
 
 
 def diff_configs(configs: Sequence[Mapping[str, Any]]) -> tuple[list[Difference], int]:
-    """Fields that differ, in the order of the configs, and how many do not. `UserError` for more than can be told."""
-    leaves = [_leaves(config) for config in configs]
+    """Return the fields that differ and the number of equal ones. Raises `UserError` beyond `MAX_FIELDS`."""
+    leaves = [_flatten(config) for config in configs]
     fields = list(dict.fromkeys(field for of_config in leaves for field in of_config))
-    if len(fields) > MAX_ROWS:
-        raise UserError(f"these configs have {len(fields):,} fields: more than {MAX_ROWS:,} are not compared")
+    if len(fields) > MAX_FIELDS:
+        raise UserError(f"these configs have {len(fields):,} fields: at most {MAX_FIELDS:,} can be compared")
     rows = [Difference(field=field, values=[found.get(field, _MISSING) for found in leaves]) for field in fields]
     differing = [row for row in rows if len(set(row.values)) > 1]
     return differing, len(rows) - len(differing)
 
 
-def _leaves(config: Mapping[str, Any]) -> dict[str, str]:
+def _flatten(config: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
-    waiting: list[tuple[str, Any]] = [("", config)]
-    while waiting:
-        path, value = waiting.pop()
+    pending: list[tuple[str, Any]] = [("", config)]
+    while pending:
+        path, value = pending.pop()
         if isinstance(value, dict) and value:
-            waiting += reversed([(f"{path}.{key}".lstrip("."), part) for key, part in value.items()])
+            pending += reversed([(f"{path}.{key}".lstrip("."), part) for key, part in value.items()])
         else:
             try:
                 text = json.dumps(value)
             except RecursionError as problem:
-                raise UnreadableError("a config is nested too deeply to compare it") from problem
-            found[printable(path)] = text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + "…"
+                raise UnreadableError("a config is nested too deeply to be compared") from problem
+            found[printable(path)] = text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
     return found
 
 
-MAX_COMPARED = 8
-
-
-def routes(catalogue: RunIndex) -> list[Route]:
-    """`/api/runs` and `/api/differences?runs=ID,ID`."""
-    summaries = SummaryCache(catalogue)
+def routes(index: RunIndex) -> list[Route]:
+    """Return `/api/runs` and `/api/differences?runs=ID,ID`."""
+    summaries = SummaryCache(index)
 
     def listing(request: Request) -> Response:
-        found = catalogue.found()
-        rows = [summary.to_json() for summary in summaries.of(list(found.entries.values()))]
+        found = index.found()
+        rows = [summary.to_json() for summary in summaries.get(list(found.entries.values()))]
         return JSONResponse({"runs": rows, "warnings": found.warnings})
 
     def difference(request: Request) -> Response:
         run_ids = [run_id for run_id in request.query_params.get("runs", "").split(",") if run_id]
         if not 2 <= len(run_ids) <= MAX_COMPARED:
             raise UserError(f"choose from 2 to {MAX_COMPARED} runs to compare")
-        entries = [catalogue.entry(run_id) for run_id in run_ids]
+        entries = [index.entry(run_id) for run_id in run_ids]
         configs = []
         for entry in entries:
             config = read_json(entry.path / CONFIG)

@@ -1,24 +1,24 @@
-// The shell: which view the address names. A view is a module with `async mount(element, argument)`, which may return
-// a function that ends it; addresses are #/view/argument.
-import { ask, h, notice } from "./dom.js";
+// Shows the view that the address names: #/view/argument. A view is a module with `async mount(element, argument)`,
+// which may return a function that closes it.
+import { getJson, h, notice } from "./dom.js";
 
-const TITLES = { runs: "Runs", curves: "Curves", rollouts: "Rollouts", differences: "Differences" };
-let end = null, turn = 0;
+const TITLES = { runs: "Runs", curves: "Curves", rollouts: "Rollouts", differences: "Config differences" };
+let close = null, request = 0;
 
 async function show() {
   const [view, argument] = address();
-  const mine = ++turn;
-  end?.();
-  end = null;
+  const mine = ++request;
+  close?.();
+  close = null;
   for (const tab of document.querySelectorAll("#tabs a")) tab.classList.toggle("here", tab.dataset.view === view);
   document.title = `${TITLES[view]} · Yamame`;
   const element = h("div", { class: `view ${view}` });
   document.getElementById("view").replaceChildren(element);
   try {
     const mount = view === "rollouts" && !argument ? chooseRun : (await import(`./${view}.js`)).mount;
-    const ending = await mount(element, argument);
-    if (mine === turn) end = ending ?? null;
-    else ending?.();
+    const closeView = await mount(element, argument);
+    if (mine === request) close = closeView ?? null;
+    else closeView?.();
   } catch (problem) {
     const missing = problem instanceof TypeError && /import/i.test(problem.message);
     element.replaceChildren(notice(missing ? `${TITLES[view]}: not available.` : problem.message));
@@ -31,9 +31,9 @@ function address() {
 }
 
 async function chooseRun(element) {
-  const { runs } = await ask("/api/runs");
+  const { runs } = await getJson("/api/runs");
   const links = runs.map((run) => h("li", {}, h("a", { href: `#/rollouts/${run.id}` }, run.name)));
-  element.append(h("h1", {}, "Choose a run"), links.length ? h("ul", { class: "choice" }, links) : notice("There are no runs yet."));
+  element.append(h("h1", {}, "Choose a run"), links.length ? h("ul", { class: "choice" }, links) : notice("No runs yet."));
 }
 
 document.getElementById("theme").addEventListener("click", () => globalThis.toggleTheme());

@@ -1,4 +1,4 @@
-// A line chart as SVG: every colour and font is an attribute, so that what is saved looks like what was seen.
+// A line chart as SVG; colors and fonts are attributes, so that saved files look the same.
 import { svg } from "./dom.js";
 import * as scales from "./scales.js";
 
@@ -6,11 +6,11 @@ const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-
 const MARGIN = { top: 8, right: 12, bottom: 38, left: 52 };
 
 /**
- * series: [{label, colour, x, line, low, high, kind}], low and high null where there is no range.
- * options: {width, height, axis: {name, kind: "count"|"seconds"}, domain: [0, 1]|null, log, colours: theme()}
- * Gives {element, x, y, area}: the picture, and the scales to find one's way on it.
+ * series: [{label, color, x, line, low, high, kind}], low and high null where there is no range.
+ * options: {width, height, axis: {name, kind: "count"|"seconds"}, domain: [0, 1]|null, log, colors: theme()}
+ * Returns {element, x, y, area}: the SVG element, its scales and its plot area.
  */
-export function draw(series, { width, height, axis, domain = null, log = false, colours }) {
+export function draw(series, { width, height, axis, domain = null, log = false, colors }) {
   const area = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
   const span = xDomain(series), range = [area.left, area.right], count = Math.max(2, Math.round((area.right - area.left) / 80));
   const x = axis.kind === "seconds" ? scales.time(span, range, count) : scales.linear(span, range, count);
@@ -18,38 +18,38 @@ export function draw(series, { width, height, axis, domain = null, log = false, 
   const clip = `clip-${Math.random().toString(36).slice(2)}`;
   const element = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}`, "font-family": FONT, "font-size": 11, role: "img" },
     svg("defs", {}, svg("clipPath", { id: clip }, svg("rect", { x: area.left, y: area.top - 2, width: area.right - area.left, height: area.bottom - area.top + 4 }))),
-    axes(x, y, area, axis, colours),
+    axes(x, y, area, axis, colors),
     svg("g", { "clip-path": `url(#${clip})`, fill: "none", "stroke-linejoin": "round", "stroke-linecap": "round" },
       series.map((one) => rangeOf(one, x, y, log)), series.map((one) => lineOf(one, x, y, log))));
   return { element, x, y, area };
 }
 
-function axes(x, y, area, axis, colours) {
-  return svg("g", { fill: colours.soft, "stroke-width": 1 },
+function axes(x, y, area, axis, colors) {
+  return svg("g", { fill: colors.soft, "stroke-width": 1 },
     y.ticks.map(([value, text]) => [
-      svg("line", { x1: area.left, x2: area.right, y1: crisp(y.place(value)), y2: crisp(y.place(value)), stroke: colours.line }),
+      svg("line", { x1: area.left, x2: area.right, y1: crisp(y.place(value)), y2: crisp(y.place(value)), stroke: colors.line }),
       svg("text", { x: area.left - 7, y: y.place(value) + 3.5, "text-anchor": "end" }, text)]),
-    svg("line", { x1: area.left, x2: area.right, y1: crisp(area.bottom), y2: crisp(area.bottom), stroke: colours.soft, "stroke-opacity": 0.5 }),
+    svg("line", { x1: area.left, x2: area.right, y1: crisp(area.bottom), y2: crisp(area.bottom), stroke: colors.soft, "stroke-opacity": 0.5 }),
     x.ticks.map(([value, text]) => [
-      svg("line", { x1: crisp(x.place(value)), x2: crisp(x.place(value)), y1: area.bottom, y2: area.bottom + 4, stroke: colours.soft, "stroke-opacity": 0.5 }),
+      svg("line", { x1: crisp(x.place(value)), x2: crisp(x.place(value)), y1: area.bottom, y2: area.bottom + 4, stroke: colors.soft, "stroke-opacity": 0.5 }),
       svg("text", { x: Math.min(x.place(value), area.right - 4), y: area.bottom + 16, "text-anchor": "middle" }, text)]),
     svg("text", { x: (area.left + area.right) / 2, y: area.bottom + 32, "text-anchor": "middle" }, axis.name));
 }
 
-function lineOf({ x: places, line, colour }, x, y, log) {
+function lineOf({ x: places, line, color }, x, y, log) {
   const known = places.map((place, i) => [place, line[i]]).filter(([, value]) => drawable(value, log));
   if (!known.length) return null;
-  if (known.length === 1) return svg("circle", { cx: round(x.place(known[0][0])), cy: round(y.place(known[0][1])), r: 3, fill: colour });
-  return svg("path", { class: "line", d: path(known, x, y), stroke: colour, "stroke-width": 1.75 });
+  if (known.length === 1) return svg("circle", { cx: round(x.place(known[0][0])), cy: round(y.place(known[0][1])), r: 3, fill: color });
+  return svg("path", { class: "line", d: path(known, x, y), stroke: color, "stroke-width": 1.75 });
 }
 
-function rangeOf({ x: places, low, high, colour, kind }, x, y, log) {
+function rangeOf({ x: places, low, high, color, kind }, x, y, log) {
   if (!low) return null;
   const known = places.map((place, i) => [place, low[i], high[i]]).filter(([, a, b]) => drawable(a, log) && drawable(b, log));
   if (known.length < 2) return null;
   const there = path(known.map(([place, , b]) => [place, b]), x, y), back = path(known.map(([place, a]) => [place, a]).reverse(), x, y);
   const isRaw = kind === "range";
-  return svg("path", { class: "range", d: `${there}L${back.slice(1)}Z`, fill: colour, "fill-opacity": isRaw ? 0.13 : 0.18, stroke: isRaw ? colour : "none", "stroke-width": 0.75, "stroke-opacity": 0.22 });
+  return svg("path", { class: "range", d: `${there}L${back.slice(1)}Z`, fill: color, "fill-opacity": isRaw ? 0.13 : 0.18, stroke: isRaw ? color : "none", "stroke-width": 0.75, "stroke-opacity": 0.22 });
 }
 
 function path(points, x, y) {
@@ -63,7 +63,7 @@ function xDomain(series) {
   return low < high ? [low, high] : [low - 0.5, low + 0.5];
 }
 
-/** The lines with room about them; ranges may widen that by as much again, and what sticks out further is cut off. */
+/** Scale of the lines with a margin; ranges extend it by at most their height on either side and are clipped beyond. */
 function yScale(series, domain, log, range) {
   const lines = extent(series.flatMap(({ line }) => line), log), ranges = extent(series.flatMap(({ low, high }) => [...(low ?? []), ...(high ?? [])]), log);
   let [low, high] = domain ?? lines ?? [0, 1];
@@ -89,7 +89,7 @@ function extent(values, log) {
   return low <= high ? [low, high] : null;
 }
 
-/** The line's value at the place nearest to x, as {value, low, high, seeds}; null where x lies outside it. */
+/** Value of the line at the point nearest to x, as {place, value, low, high, seeds}; null outside of the line. */
 export function at(series, x) {
   const places = series.x;
   const reach = places.length > 1 ? (places.at(-1) - places[0]) / places.length : Infinity;

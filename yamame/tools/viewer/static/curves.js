@@ -1,9 +1,9 @@
-// The Curves view: what some runs measured, live.
-import { colour, shade, theme } from "./colours.js";
-import { ask, h, notice, repeat } from "./dom.js";
+// The Curves view: metrics of the chosen runs, live.
+import { color, shade, theme } from "./colors.js";
+import { getJson, h, notice, repeat } from "./dom.js";
 import { Panel, swatch } from "./panel.js";
 
-const EVERY_SECONDS = 2, MOST_FAMILIES = 6;
+const EVERY_SECONDS = 2, MAX_FAMILIES = 6;
 const AXES = {
   env_steps: { name: "environment steps", short: "Steps", kind: "count" },
   updates: { name: "updates", short: "Updates", kind: "count" },
@@ -12,16 +12,16 @@ const AXES = {
 const SMOOTHING = [0, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2];
 
 export async function mount(element, argument) {
-  const runs = argument ? argument.split(",") : await newest();
-  if (!runs.length) { element.append(h("h1", {}, "Curves"), notice("There are no runs yet.")); return undefined; }
+  const runs = argument ? argument.split(",") : await defaultRuns();
+  if (!runs.length) { element.append(h("h1", {}, "Curves"), notice("No runs yet.")); return undefined; }
   const view = new Curves(element, runs);
-  await view.begin();
-  return () => view.end();
+  await view.start();
+  return () => view.close();
 }
 
-/** The runs that go on, or else the one that was written to last. */
-async function newest() {
-  const { runs } = await ask("/api/runs");
+/** The running runs, otherwise the one with the latest change. */
+async function defaultRuns() {
+  const { runs } = await getJson("/api/runs");
   const running = runs.filter(({ state }) => state === "running");
   const last = runs.reduce((best, run) => (!best || run.modified_time > best.modified_time ? run : best), null);
   return (running.length ? running.slice(0, 10) : last ? [last] : []).map(({ id }) => id);
@@ -31,39 +31,38 @@ class Curves {
   constructor(element, runs) {
     this.element = element;
     this.runs = runs;
-    this.settings = remembered();
+    this.settings = loadSettings();
     this.version = "";
     this.structure = "";
     this.lines = [];
     this.hidden = new Set();
     this.panels = [];
-    this.requests = 0;
-    this.wanted = new Set();
+    this.requested = new Set();
   }
 
-  async begin() {
+  async start() {
     this.legend = h("div", { class: "lines" });
     this.warnings = h("div", { class: "warnings", hidden: true });
     this.sections = h("div", { class: "sections" });
     this.live = h("span", { class: "live", hidden: true }, "live");
     this.element.append(
       h("div", { class: "head" }, h("h1", {}, "Curves"), this.live, this.controls()), this.legend, this.warnings, this.sections);
-    this.watch = new IntersectionObserver((entries) => this.seen(entries), { rootMargin: "250px" });
+    this.watch = new IntersectionObserver((entries) => this.onVisibility(entries), { rootMargin: "250px" });
     this.resize = new ResizeObserver(() => this.redraw());
     this.resize.observe(this.sections);
     this.onTheme = () => { this.showLegend(); this.refill(); };
     addEventListener("themechange", this.onTheme);
-    this.sections.append(notice("Reading what was measured …"));
-    await this.look();
-    this.stop = repeat(EVERY_SECONDS, () => this.look());
+    this.sections.append(notice("Loading metrics …"));
+    await this.refresh();
+    this.stop = repeat(EVERY_SECONDS, () => this.refresh());
   }
 
-  end() {
+  close() {
     this.stop?.();
     this.watch.disconnect();
     this.resize.disconnect();
     removeEventListener("themechange", this.onTheme);
-    for (const panel of this.panels) panel.forget();
+    for (const panel of this.panels) panel.remove();
   }
 
   controls() {
@@ -84,92 +83,92 @@ class Curves {
 
   change(settings) {
     Object.assign(this.settings, settings);
-    remember(this.settings);
-    if ("grouped" in settings) { this.version = ""; this.look().catch(() => {}); } else this.refill();
+    saveSettings(this.settings);
+    if ("grouped" in settings) { this.version = ""; this.refresh().catch(() => {}); } else this.refill();
   }
 
-  /** Ask whether there is something new, and show it. */
-  async look() {
-    const answer = await ask("/api/curves/panels", { runs: this.runs.join(","), grouped: +this.settings.grouped, known: this.version });
-    this.warnings.hidden = !answer.warnings.length;
-    this.warnings.replaceChildren(...answer.warnings.slice(0, 12).map((problem) => h("p", {}, problem)));
-    if (!answer.lines) return;
-    this.version = answer.version;
-    this.lines = answer.lines;
-    this.live.hidden = !answer.lines.some(({ running }) => running);
+  /** Show what is new. */
+  async refresh() {
+    const response = await getJson("/api/curves/panels", { runs: this.runs.join(","), grouped: +this.settings.grouped, known: this.version });
+    this.warnings.hidden = !response.warnings.length;
+    this.warnings.replaceChildren(...response.warnings.slice(0, 12).map((problem) => h("p", {}, problem)));
+    if (!response.lines) return;
+    this.version = response.version;
+    this.lines = response.lines;
+    this.live.hidden = !response.lines.some(({ running }) => running);
     this.showLegend();
-    const structure = JSON.stringify([answer.sections, answer.lines.map(({ series_id }) => series_id)]);
-    if (structure !== this.structure) { this.structure = structure; this.build(answer.sections); } else this.refill();
+    const structure = JSON.stringify([response.sections, response.lines.map(({ series_id }) => series_id)]);
+    if (structure !== this.structure) { this.structure = structure; this.build(response.sections); } else this.refill();
   }
 
   showLegend() {
     const { dark } = theme();
-    this.colours = new Map(this.lines.map(({ series_id }, index) => [series_id, colour(index, dark)]));
+    this.colors = new Map(this.lines.map(({ series_id }, index) => [series_id, color(index, dark)]));
     this.legend.replaceChildren(...this.lines.map(({ series_id, label, runs, running }) => h("span", { class: "chip" + (this.hidden.has(series_id) ? " off" : "") },
       h("button", { type: "button", title: `${runs.map(({ name, state }) => `${name}: ${state}`).join("\n")}\n\nshow or hide`, onclick: () => {
         if (!this.hidden.delete(series_id)) this.hidden.add(series_id);
         this.showLegend();
         this.refill();
-      } }, swatch(this.colours.get(series_id)), h("span", { class: "name" }, label), running ? h("i", { class: "dot running", title: "running" }) : null),
-      this.lines.length > 1 ? h("button", { type: "button", class: "away", title: "leave out", "aria-label": `leave out ${label}`, onclick: () => {
+      } }, swatch(this.colors.get(series_id)), h("span", { class: "name" }, label), running ? h("i", { class: "dot running", title: "running" }) : null),
+      this.lines.length > 1 ? h("button", { type: "button", class: "away", title: "remove", "aria-label": `remove ${label}`, onclick: () => {
         const gone = new Set(runs.map(({ id }) => id));
         location.hash = `#/curves/${this.runs.filter((id) => !gone.has(id)).join(",")}`;
       } }, "×") : null)));
   }
 
   build(sections) {
-    for (const panel of this.panels) { panel.forget(); this.watch.unobserve(panel.element); }
-    this.wanted.clear();
+    for (const panel of this.panels) { panel.remove(); this.watch.unobserve(panel.element); }
+    this.requested.clear();
     this.panels = [];
     const cards = sections.map(({ title, panels }) => h("section", {}, h("h2", {}, title),
       h("div", { class: "panels" }, panels.flatMap((spec) => this.cardsOf(spec)).map((panel) => { this.panels.push(panel); return panel.element; }))));
-    this.sections.replaceChildren(...(cards.length ? cards : [notice("Nothing was measured yet.")]));
+    this.sections.replaceChildren(...(cards.length ? cards : [notice("No metrics yet.")]));
     for (const panel of this.panels) this.watch.observe(panel.element);
   }
 
-  /** A card; of a family one for each line, since there its colours are its members'. */
+  /** A card; for a family one card per series, whose colors are those of the members. */
   cardsOf(spec) {
     if (spec.keys.length === 1) return [new Panel(spec)];
-    return this.lines.slice(0, MOST_FAMILIES).map(({ series_id, label }) =>
-      new Panel({ ...spec, series_id, legend: true, about: this.lines.length > 1 ? label : spec.about }));
+    return this.lines.slice(0, MAX_FAMILIES).map(({ series_id, label }) =>
+      new Panel({ ...spec, series_id, legend: true, description: this.lines.length > 1 ? label : spec.description }));
   }
 
-  seen(entries) {
+  onVisibility(entries) {
     for (const { target, isIntersecting } of entries) {
       const panel = this.panels.find(({ element }) => element === target);
       if (!panel) continue;
       panel.visible = isIntersecting;
-      if (isIntersecting && panel.filled !== this.state()) this.want(panel);
+      if (isIntersecting && panel.filled !== this.state()) this.request(panel);
     }
   }
 
-  /** What a panel's picture depends on. */
+  /** Everything the content of a panel depends on. */
   state() {
     const { axis, smoothing, log, grouped } = this.settings;
     return [this.version, axis, smoothing, log, grouped, theme().dark, [...this.hidden]].join("|");
   }
 
   refill() {
-    for (const panel of this.panels) if (panel.visible) this.want(panel);
+    for (const panel of this.panels) if (panel.visible) this.request(panel);
   }
 
-  /** Ask for all panels that are wanted at this moment in one request; when it is answered, for those wanted since. */
-  want(panel) {
-    this.wanted.add(panel);
-    if (this.asking) return;
-    this.asking = true;
+  /** Request the values of a panel; panels requested at the same time share one request. */
+  request(panel) {
+    this.requested.add(panel);
+    if (this.loading) return;
+    this.loading = true;
     queueMicrotask(async () => {
       try {
-        while (this.wanted.size) await this.fill([...this.wanted]);
-      } catch { /* the next look tells */ } finally { this.asking = false; }
+        while (this.requested.size) await this.fill([...this.requested]);
+      } catch { /* shown by the next refresh */ } finally { this.loading = false; }
     });
   }
 
   async fill(panels) {
-    this.wanted.clear();
+    this.requested.clear();
     const { settings } = this, state = this.state(), { dark } = theme();
     const keys = [...new Set(panels.flatMap(({ spec }) => spec.keys))];
-    const { curves } = await ask("/api/curves", {
+    const { curves } = await getJson("/api/curves", {
       runs: this.runs.join(","), key: keys, x: settings.axis, smoothing: SMOOTHING[settings.smoothing], grouped: +settings.grouped, points: 400 });
     const context = { axis: AXES[settings.axis], log: settings.log, runs: this.runs };
     const labels = new Map(this.lines.map(({ series_id, label }) => [series_id, label]));
@@ -177,8 +176,8 @@ class Curves {
       panel.filled = state;
       const { keys: own, series_id } = panel.spec;
       const series = own.length === 1
-        ? curves[own[0]].filter((one) => !this.hidden.has(one.series_id)).map((one) => ({ ...one, label: labels.get(one.series_id), colour: this.colours.get(one.series_id) }))
-        : own.flatMap((key, index) => curves[key].filter((one) => one.series_id === series_id).map((one) => ({ ...one, low: null, high: null, label: memberOf(key), colour: shade(index / (own.length - 1), dark) })));
+        ? curves[own[0]].filter((one) => !this.hidden.has(one.series_id)).map((one) => ({ ...one, label: labels.get(one.series_id), color: this.colors.get(one.series_id) }))
+        : own.flatMap((key, index) => curves[key].filter((one) => one.series_id === series_id).map((one) => ({ ...one, low: null, high: null, label: memberOf(key), color: shade(index / (own.length - 1), dark) })));
       panel.show(series, context);
     }
   }
@@ -190,14 +189,14 @@ class Curves {
 
 const memberOf = (key) => key.replace(/^.*_(attempt|gamma)_/, (_, kind) => (kind === "attempt" ? "attempt " : "γ "));
 
-function remembered() {
-  const usual = { axis: "env_steps", smoothing: 0, grouped: true, log: false };
+function loadSettings() {
+  const defaults = { axis: "env_steps", smoothing: 0, grouped: true, log: false };
   try {
-    const found = { ...usual, ...JSON.parse(localStorage.getItem("yamame-curves") ?? "{}") };
-    return found.axis in AXES && found.smoothing in SMOOTHING ? found : usual;
-  } catch { return usual; }
+    const found = { ...defaults, ...JSON.parse(localStorage.getItem("yamame-curves") ?? "{}") };
+    return found.axis in AXES && found.smoothing in SMOOTHING ? found : defaults;
+  } catch { return defaults; }
 }
 
-function remember(settings) {
+function saveSettings(settings) {
   try { localStorage.setItem("yamame-curves", JSON.stringify(settings)); } catch { /* private window */ }
 }

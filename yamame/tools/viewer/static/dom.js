@@ -1,11 +1,11 @@
-// Making elements, and asking the server. Text is always text: nothing here parses HTML.
+// Creates elements and reads from the server. Text is never parsed as HTML.
 
 /** An element: h("a", {href: "#/runs", class: "x", onclick: f}, "text", child, …); null and false are left out. */
 export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The like in SVG. */
+/** Like `h`, in SVG. */
 export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
@@ -21,41 +21,41 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Parameters of an address; a list is a parameter that is there several times. */
+/** Query parameters; a list becomes a repeated parameter. */
 export function queryOf(parameters) {
   return new URLSearchParams(Object.entries(parameters).flatMap(([name, value]) => [value].flat().map((part) => [name, part])));
 }
 
-/** What the server says to a GET: an object. Throws an Error whose message is for the page. */
-export async function ask(path, parameters = {}, signal = undefined) {
+/** GET a JSON object. Throws an Error whose message is shown on the page. */
+export async function getJson(path, parameters = {}, signal = undefined) {
   const query = queryOf(parameters).toString();
-  let answer;
+  let response;
   try {
-    answer = await fetch(query ? `${path}?${query}` : path, { signal });
+    response = await fetch(query ? `${path}?${query}` : path, { signal });
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
     document.getElementById("offline").hidden = false;
     throw new Error("The server does not answer.");
   }
   document.getElementById("offline").hidden = true;
-  const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(body.error ?? `The server answered ${answer.status}.`);
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(body.error ?? `The server answered ${response.status}.`);
   return body;
 }
 
-/** Call `work` now and then again `seconds` after each end, while the page is looked at; returns how to stop it. */
+/** Call `work` now and again `seconds` after each end while the page is visible; returns a function that stops it. */
 export function repeat(seconds, work) {
   let stopped = false, timer = 0;
-  const turn = async () => {
+  const tick = async () => {
     if (stopped) return;
     if (!document.hidden) await work().catch(() => {});
-    if (!stopped) timer = setTimeout(turn, 1000 * seconds);
+    if (!stopped) timer = setTimeout(tick, 1000 * seconds);
   };
-  turn();
+  tick();
   return () => { stopped = true; clearTimeout(timer); };
 }
 
-/** A page that says why there is nothing to see. */
+/** A message in place of content. */
 export function notice(...text) {
   return h("p", { class: "notice" }, ...text);
 }

@@ -1,4 +1,4 @@
-// Numbers and times for people.
+// Formats numbers and times.
 
 const UNITS = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
@@ -29,14 +29,14 @@ export function duration(seconds) {
   return `${Math.round(minutes / 60 / 24)} d`;
 }
 
-/** A Unix time as how long ago it was. */
+/** Time since a Unix time. */
 export function ago(time) {
   if (!time) return "–";
   const seconds = Math.max(0, Date.now() / 1000 - time);
   return seconds < 5 ? "just now" : `${duration(seconds).replace(/ h .*/, " h")} ago`;
 }
 
-/** A long name with its beginning and its end, which is where names differ. */
+/** Start and end of a long name. */
 export function short(text, most) {
   const half = Math.floor((most - 1) / 2);
   return text.length > most ? `${text.slice(0, half)}…${text.slice(-half)}` : text;

@@ -1,4 +1,4 @@
-// How well the agent does in attempt 1, 2, ... of a trial, with this trial's own attempts beside it.
+// Mean return and success of attempt 1, 2, ... of a trial, with the attempts of the shown trial.
 import { h, svg } from "./dom.js";
 import { short, percent } from "./rollout_data.js";
 import { padding, steps } from "./rollout_timelines.js";
@@ -7,20 +7,20 @@ const HEIGHT = 170, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 30;
 const NARROWEST = 340, GAP = 24;
 /* As in rollouts.css: two charts stand side by side where there is room. */
 
-export function adaptationCard(trial, offer, measure) {
+export function adaptationCard(trial, options, measure) {
   const body = h("div", { class: "r-adaptation-body" });
   const button = h("button", { type: "button", onclick: again }, "Measure with this checkpoint");
   const element = h("section", { class: "r-card r-adaptation" }, h("h2", {}, "Adaptation"), body, button);
-  let found = offer.adaptation, said = "";
+  let found = options.adaptation, error = "";
 
   async function again() {
     button.disabled = true;
     button.textContent = "Measuring…";
-    said = "";
+    error = "";
     try {
       found = await measure();
     } catch (problem) {
-      said = problem.message;
+      error = problem.message;
     }
     button.disabled = false;
     button.textContent = "Measure again";
@@ -30,22 +30,22 @@ export function adaptationCard(trial, offer, measure) {
   function draw() {
     const whole = Math.max(160, element.clientWidth - padding(element));
     const width = found?.success_per_attempt && whole >= 2 * NARROWEST + GAP ? (whole - GAP) / 2 : whole;
-    const mine = ownReturns(trial);
+    const mine = attemptReturns(trial);
     if (!found) {
-      body.replaceChildren(h("p", { class: "soft" }, "This run has not come to its end: its adaptation is not measured yet."));
+      body.replaceChildren(h("p", { class: "soft" }, "This run is not finished: its adaptation is not measured yet."));
     } else {
       const one = found.return_per_attempt.length === 1;
       body.replaceChildren(
-        h("p", { class: "soft" }, `${found.trials} trials at ${found.source}; mean and 95 % interval.`,
-          one ? "" : " Hollow: the trial shown."),
+        h("p", { class: "soft" }, `${found.trials} trials, ${found.source}; mean and 95 % interval.`,
+          one ? "" : " Hollow: this trial."),
         one ? facts(found) : h("div", { class: "r-curves" }, charts(found, mine, width)));
     }
-    if (said) body.append(h("p", { class: "bad" }, said));
+    if (error) body.append(h("p", { class: "bad" }, error));
   }
 
   const watch = new ResizeObserver(draw);
   watch.observe(element);
-  return { element, end: () => watch.disconnect() };
+  return { element, close: () => watch.disconnect() };
 }
 
 function facts(found) {
@@ -85,7 +85,7 @@ function chart(title, means, intervals, mine, width, range = null) {
         svg("title", {}, `this trial's attempt ${place + 1}: ${short(own)}`)))));
 }
 
-function ownReturns(trial) {
-  const ends = [...trial.begins.slice(1), trial.steps];
-  return trial.begins.filter((begin) => begin < trial.steps).map((begin, place) => trial.total[ends[place]] - trial.total[begin]);
+function attemptReturns(trial) {
+  const ends = [...trial.attemptStarts.slice(1), trial.steps];
+  return trial.attemptStarts.filter((start) => start < trial.steps).map((start, place) => trial.total[ends[place]] - trial.total[start]);
 }

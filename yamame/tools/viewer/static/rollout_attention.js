@@ -1,60 +1,60 @@
-// Which past moments each layer and head looks at from the present one: a strip of time for each.
+// Attention weights of each layer and head from the current timestep to the past: one strip per head.
 import { h } from "./dom.js";
 import { percent } from "./rollout_data.js";
 import { LEFT, RIGHT } from "./rollout_timelines.js";
 
 const STRIP = 15, TOP = 8;
 
-/** A strip for each layer and head, below the other timelines. */
+/** One strip per layer and head, below the other timelines. */
 export function attentionStrips(clock) {
   const { trial } = clock;
   if (!trial.attention) {
-    return { element: h("p", { class: "soft" }, "This run's sequence model has no attention: it remembers in another way.") };
+    return { element: h("p", { class: "soft" }, "This run's trajectory encoder has no attention.") };
   }
   const rows = headsOf(trial).map(([layer, head]) => strip(clock, layer, head));
   const element = h("div", { class: "r-strips" }, rows.map((row) => row.element));
 
-  function draw(moment, pinned) {
+  function draw(timestep, pinned) {
     const width = Math.max(40, element.clientWidth - LEFT - RIGHT);
-    const looks = rows.map((row) => trial.looked(row.layer, row.head, moment));
+    const looks = rows.map((row) => trial.attended(row.layer, row.head, timestep));
     const heaviest = Math.max(...looks.map((look) => look[0]?.weight ?? 0), 1e-9);
     const style = getComputedStyle(element);
     const colors = Object.fromEntries(["--r-ground", "--accent", "--text", "--warn"].map((name) => [name, style.getPropertyValue(name)]));
-    rows.forEach((row, place) => row.draw(looks[place], heaviest, width, moment, pinned, colors));
+    rows.forEach((row, place) => row.draw(looks[place], heaviest, width, timestep, pinned, colors));
   }
 
-  const watch = new ResizeObserver(() => draw(clock.moment, clock.pinned));
-  const themed = () => draw(clock.moment, clock.pinned);
+  const watch = new ResizeObserver(() => draw(clock.timestep, clock.pinned));
+  const themed = () => draw(clock.timestep, clock.pinned);
   watch.observe(element);
   addEventListener("themechange", themed);
   clock.onChange(draw);
-  return { element, end: () => { watch.disconnect(); removeEventListener("themechange", themed); } };
+  return { element, close: () => { watch.disconnect(); removeEventListener("themechange", themed); } };
 }
 
-/** The past moments that get most, with their pictures. */
-export function mostLookedPanel(clock) {
+/** The past timesteps with the largest weights, with their frames. */
+export function topAttendedPanel(clock) {
   const { trial } = clock;
-  const list = h("ol", { class: "r-tops" }), none = h("p", { class: "soft" }, "Nothing yet: the trial begins here.");
+  const list = h("ol", { class: "r-tops" }), none = h("p", { class: "soft" }, "No past timestep: the trial starts here.");
   const element = h("section", { class: "r-card r-attention" },
-    h("h2", {}, "Top attended timesteps", h("small", {}, "the most that any head gives · click to keep it beside the present one")), none, list);
-  clock.onChange((moment, pinned) => {
-    const looked = moment ? mostLookedSteps(trial, moment) : [];
-    none.hidden = looked.length > 0;
-    list.replaceChildren(...looked.map((past) => thumbnail(clock, past, pinned)));
+    h("h2", {}, "Top attended timesteps", h("small", {}, "largest weight of any head · click to pin")), none, list);
+  clock.onChange((timestep, pinned) => {
+    const attended = timestep ? topAttendedSteps(trial, timestep) : [];
+    none.hidden = attended.length > 0;
+    list.replaceChildren(...attended.map((past) => thumbnail(clock, past, pinned)));
   });
   return { element };
 }
 
-/** The past moment that gets the most from any head: {step, weight, by}; null where there is none. */
-export function mostLooked(trial, moment) {
-  return trial.attention && moment ? mostLookedSteps(trial, moment)[0] ?? null : null;
+/** The past timestep that gets the most from any head: {step, weight, by}; null where there is none. */
+export function topAttended(trial, timestep) {
+  return trial.attention && timestep ? topAttendedSteps(trial, timestep)[0] ?? null : null;
 }
 
-function mostLookedSteps(trial, moment) {
+function topAttendedSteps(trial, timestep) {
   const best = new Map();
   for (const [layer, head] of headsOf(trial)) {
-    for (const { step, weight } of trial.looked(layer, head, moment)) {
-      if (step === moment) continue;
+    for (const { step, weight } of trial.attended(layer, head, timestep)) {
+      if (step === timestep) continue;
       if (!(best.get(step)?.weight >= weight)) best.set(step, { step, weight, by: label(layer, head) });
     }
   }
@@ -70,7 +70,7 @@ function strip(clock, layer, head) {
 
   const under = (event) => {
     const step = Math.floor((event.clientX - canvas.getBoundingClientRect().left) / column);
-    if (step < 0 || step > clock.moment) return null;
+    if (step < 0 || step > clock.timestep) return null;
     return { step, weight: weights.get(step) ?? 0, by: label(layer, head) };
   };
   let kept = null;
@@ -81,8 +81,8 @@ function strip(clock, layer, head) {
 
   return {
     element, layer, head,
-    draw(look, heaviest, width, moment, pinned, colors) {
-      column = width / trial.moments;
+    draw(look, heaviest, width, timestep, pinned, colors) {
+      column = width / trial.timesteps;
       weights = new Map(look.map(({ step, weight }) => [step, weight]));
       const scale = devicePixelRatio || 1;
       if (canvas.width !== Math.round(width * scale)) {
@@ -94,30 +94,30 @@ function strip(clock, layer, head) {
       const pen = canvas.getContext("2d");
       pen.setTransform(scale, 0, 0, scale, 0, 0);
       pen.clearRect(0, 0, width, STRIP);
-      const first = Math.max(0, moment + 1 - trial.attention.memory_length), seen = moment + 1 - first;
+      const first = Math.max(0, timestep + 1 - trial.attention.memory_length), seen = timestep + 1 - first;
       const gap = column > 12 ? 1 : 0;
-      const paint = (begin, wide, weight) => {
+      const paint = (start, wide, weight) => {
         pen.globalAlpha = 1;
         pen.fillStyle = colors["--r-ground"];
-        pen.fillRect(begin, 0, wide, STRIP);
+        pen.fillRect(start, 0, wide, STRIP);
         pen.globalAlpha = Math.sqrt(weight / heaviest);
         pen.fillStyle = colors["--accent"];
-        pen.fillRect(begin, 0, wide, STRIP);
+        pen.fillRect(start, 0, wide, STRIP);
       };
-      // what was not kept of many small weights, as if it were spread evenly
+      // the weights that were not kept, spread evenly
       const rest = 1 - look.reduce((sum, { weight }) => sum + weight, 0);
       paint(first * column, seen * column, seen > look.length ? Math.max(0, rest) / (seen - look.length) : 0);
-      for (const { step, weight } of look.toReversed()) { // the heaviest last, on whole pixels
-        const begin = Math.floor(step * column);
-        paint(begin, Math.max(Math.round((step + 1) * column) - begin - gap, 1), weight);
+      for (const { step, weight } of look.toReversed()) { // the largest last, on whole pixels
+        const start = Math.floor(step * column);
+        paint(start, Math.max(Math.round((step + 1) * column) - start - gap, 1), weight);
       }
       pen.globalAlpha = 1;
-      outline(pen, moment, column, colors["--text"]);
+      outline(pen, timestep, column, colors["--text"]);
       if (pinned) outline(pen, pinned.step, column, colors["--warn"]);
       share.textContent = look.length ? percent(look[0].weight) : "";
       element.dataset.peak = look[0]?.step ?? "";
       element.dataset.weight = look[0]?.weight.toFixed(4) ?? "";
-      canvas.title = look.length ? `looks most at step ${look[0].step} (${percent(look[0].weight)})` : "";
+      canvas.title = look.length ? `largest weight: step ${look[0].step} (${percent(look[0].weight)})` : "";
     },
   };
 }
@@ -134,10 +134,10 @@ function outline(pen, step, column, color) {
 
 function thumbnail(clock, past, pinned) {
   const { trial } = clock;
-  const picture = trial.picture(past.step);
+  const frame = trial.frame(past.step);
   return h("li", { "data-step": past.step, class: pinned?.step === past.step ? "pinned" : null },
-    h("button", { type: "button", title: `Look at step ${past.step}; double click: go there`, onclick: () => clock.pin(past), ondblclick: () => clock.go(past.step) },
-      h("span", { class: "r-thumb" }, picture ? h("img", { src: picture, alt: "" }) : h("code", {}, trial.seen[past.step])),
+    h("button", { type: "button", title: `Pin step ${past.step}; double click: go there`, onclick: () => clock.pin(past), ondblclick: () => clock.go(past.step) },
+      h("span", { class: "r-thumb" }, frame ? h("img", { src: frame, alt: "" }) : h("code", {}, trial.observations[past.step])),
       h("b", {}, `step ${past.step}`), h("small", {}, `${percent(past.weight)} · ${past.by}`)));
 }
 

@@ -1,20 +1,21 @@
-// One recorded trial, and the moment of it that is looked at.
+// A recorded trial and the timestep that is shown.
 
-/** A trial as the server told it, with its pictures and a quick way into its attention. */
+/** A recording with its frames and decoded attention. */
 export class Trial {
-  static async of(told, picturesAt) {
-    const trial = new Trial(told);
-    if (told.pictures.sizes.length) {
-      const answer = await fetch(picturesAt);
-      if (!answer.ok) throw new Error("The pictures are not there any more: play the trial again.");
-      trial.unpack(await answer.blob());
+  static async load(recording, framesUrl) {
+    const trial = new Trial(recording);
+    if (recording.frames.sizes.length) {
+      const response = await fetch(framesUrl);
+      if (!response.ok) throw new Error("The frames are not in memory any more: play the trial again.");
+      trial.unpack(await response.blob());
     }
     return trial;
   }
 
-  constructor(told) {
-    Object.assign(this, told);
-    this.moments = this.steps + 1;
+  /** Without an analysis `attention`, `probability`, `mean` and `q` are null and `gammas` is empty. */
+  constructor(recording) {
+    Object.assign(this, { attention: null, probability: null, mean: null, q: null, gammas: [] }, recording, recording.analysis);
+    this.timesteps = this.steps + 1;
     this.urls = [];
     this.total = [0];
     for (const reward of this.reward) this.total.push(this.total.at(-1) + (reward ?? 0));
@@ -26,63 +27,63 @@ export class Trial {
   }
 
   unpack(blob) {
-    let begin = 0;
-    for (const size of this.pictures.sizes) {
-      this.urls.push(URL.createObjectURL(blob.slice(begin, begin + size, "image/png")));
-      begin += size;
+    let start = 0;
+    for (const size of this.frames.sizes) {
+      this.urls.push(URL.createObjectURL(blob.slice(start, start + size, "image/png")));
+      start += size;
     }
   }
 
-  forget() {
+  release() {
     this.urls.forEach((url) => URL.revokeObjectURL(url));
   }
 
-  /** Address of the picture of a moment, or of what a transition led to at the end of an attempt; null without one. */
-  picture(moment) {
-    const place = this.pictures.of_moment[moment];
+  /** URL of the frame of a timestep; null without one. */
+  frame(timestep) {
+    const place = this.frames.of_timestep[timestep];
     return place === null || place === undefined ? null : this.urls[place];
   }
 
-  end(step) {
-    const place = this.pictures.of_end[step];
+  /** URL of the frame of the final observation of an attempt, if the transition ended one; null otherwise. */
+  attemptEndFrame(step) {
+    const place = this.frames.of_attempt_end[step];
     return place === undefined ? null : this.urls[place];
   }
 
-  /** Moments at which an attempt begins. */
-  get begins() {
-    return this.attempt.flatMap((number, moment) => (moment === 0 || number !== this.attempt[moment - 1] ? [moment] : []));
+  /** First timestep of every attempt. */
+  get attemptStarts() {
+    return this.attempt.flatMap((number, timestep) => (timestep === 0 || number !== this.attempt[timestep - 1] ? [timestep] : []));
   }
 
-  /** What one attempt has earned before a moment. */
-  earned(moment) {
-    const number = this.attempt[moment];
-    const begin = this.attempt.indexOf(number);
-    return this.total[moment] - this.total[begin];
+  /** Return of the attempt of a timestep so far. */
+  attemptReturn(timestep) {
+    const number = this.attempt[timestep];
+    return this.total[timestep] - this.total[this.attempt.indexOf(number)];
   }
 
-  /** The weights that one head gave at a moment, heaviest first: [{step, weight}]. */
-  looked(layer, head, moment) {
-    const { heads, moments, kept, weight, key } = this.attention;
-    const begin = ((layer * heads + head) * moments + moment) * kept;
+  /** Attention weights of one head at a timestep, largest first: [{step, weight}]. */
+  attended(layer, head, timestep) {
+    const { heads, timesteps, kept, weight, key } = this.attention;
+    const start = ((layer * heads + head) * timesteps + timestep) * kept;
     const found = [];
-    for (let i = begin; i < begin + kept && weight[i]; i++) found.push({ step: key[i], weight: weight[i] / 65535 });
+    for (let i = start; i < start + kept && weight[i]; i++) found.push({ step: key[i], weight: weight[i] / 65535 });
     return found;
   }
 
-  /** What was chosen at a step, in words. */
-  choice(step) {
+  /** Name or values of the action at a step. */
+  actionText(step) {
     if (step >= this.steps) return "";
     const taken = this.actions_taken[step];
-    return this.choices.length ? taken.map((place) => this.actions[place]).join(", ")
+    return this.num_choices.length ? taken.map((place) => this.actions[place]).join(", ")
       : `(${taken.map((part) => short(part)).join(", ")})`;
   }
 }
 
-/** The present moment, and the past one that is looked at beside it. */
+/** The current timestep, and a past one that is pinned beside it. */
 export class Clock {
   constructor(trial) {
     this.trial = trial;
-    this.moment = 0;
+    this.timestep = 0;
     this.pinned = null;
     this.listeners = [];
   }
@@ -91,30 +92,30 @@ export class Clock {
     this.listeners.push(listener);
   }
 
-  begin() {
-    this.tell();
+  start() {
+    this.notify();
   }
 
-  go(moment) {
-    const bounded = Math.max(0, Math.min(this.trial.steps, Math.round(moment)));
-    if (bounded === this.moment) return;
-    this.moment = bounded;
+  go(timestep) {
+    const bounded = Math.max(0, Math.min(this.trial.steps, Math.round(timestep)));
+    if (bounded === this.timestep) return;
+    this.timestep = bounded;
     this.pinned = null;
-    this.tell();
+    this.notify();
   }
 
-  /** Look at a past moment: {step, weight, by}; null: at what is looked at most. */
+  /** Pin a past timestep: {step, weight, by}; null: show the most attended one. */
   pin(past) {
     this.pinned = past;
-    this.tell();
+    this.notify();
   }
 
-  tell() {
-    for (const listener of this.listeners) listener(this.moment, this.pinned);
+  notify() {
+    for (const listener of this.listeners) listener(this.timestep, this.pinned);
   }
 }
 
-/** A number in few characters. */
+/** Format a number in few characters. */
 export function short(number) {
   if (number === null || number === undefined) return "–";
   if (number === 0) return "0";

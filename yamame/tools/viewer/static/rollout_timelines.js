@@ -1,76 +1,78 @@
-// Time from left to right, one column a moment: a slider, what happened, and Q by discount.
+// Time from left to right, one column per timestep: a slider, attempts, rewards, sub-goals, Q by gamma and attention.
 import { h, svg } from "./dom.js";
 import { short } from "./rollout_data.js";
 
 export const LEFT = 64, RIGHT = 52;
-/* Pixels beside every timeline, for its labels; the same for all, so that moments lie below each other. */
+/* Pixels beside every timeline for its labels; equal for all, so that timesteps align. */
 const Q_HEIGHT = 190, THUMB = 16;
 
-/** All timelines; `strips` are the attention's. */
+/** All timelines; `strips` are those of the attention, undefined without an analysis. */
 export function timelines(clock, strips) {
   const { trial } = clock;
   const slider = h("input", { type: "range", class: "r-slider", min: 0, max: trial.steps, step: 1, value: 0, "aria-label": "Step",
     oninput: () => clock.go(Number(slider.value)) });
   const lanes = lanesOf(trial).map((lane) => ({ ...lane, holder: h("div", { class: "r-lane" }) }));
-  const chart = h("div", { class: "r-chart", role: "img", "aria-label": "Q by discount over time" });
-  const legend = trial.discounts.map((discount, place) => {
+  const chart = trial.q && h("div", { class: "r-chart", role: "img", "aria-label": "Q by gamma over time" });
+  const legend = trial.gammas.map((gamma, place) => {
     const value = h("output", {});
-    return { element: h("li", { class: acting(trial, place) ? "acting" : null }, h("i", { style: { background: hue(trial, place) } }), `γ ${name(discount)}`, value), value };
+    return { element: h("li", { class: isActing(trial, place) ? "acting" : null }, h("i", { style: { background: gammaColor(trial, place) } }), `γ ${name(gamma)}`, value), value };
   });
   const element = h("section", { class: "r-card r-timelines" },
     h("div", { class: "r-row" }, h("span", { class: "r-label" }, "step"), slider),
     lanes.map((lane) => h("div", { class: "r-row" }, h("span", { class: "r-label" }, lane.label), lane.holder)),
-    h("h2", {}, "Q of the action taken, by discount", h("small", {}, "in units of reward · the acting discount is drawn bold")),
-    chart, h("ul", { class: "r-legend" }, legend.map((one) => one.element)),
-    h("h2", {}, "Attention from the present step", h("small", {}, "stronger: more · on the right, the most · point at a step to see it, click to keep it")), strips);
+    chart && [h("h2", {}, "Q of the action taken, by gamma", h("small", {}, "in units of reward · bold: acting gamma")),
+      chart, h("ul", { class: "r-legend" }, legend.map((one) => one.element))],
+    strips && [h("h2", {}, "Attention from the current step", h("small", {}, "darker: larger weight · right: largest weight · hover to see a step, click to pin it")), strips]);
   let marks = [];
 
   function draw() {
     const width = Math.max(40, element.clientWidth - padding(element) - LEFT - RIGHT);
-    const column = width / trial.moments;
+    const column = width / trial.timesteps;
     slider.style.setProperty("width", `${width - column + THUMB}px`);
     slider.style.setProperty("margin-left", `${(column - THUMB) / 2}px`);
     marks = [];
     for (const lane of lanes) {
       const strip = svg("svg", { width, height: 16 }, lane.draw(column));
-      follow(strip, clock, column, 0);
+      seekOnPointer(strip, clock, column, 0);
       lane.holder.replaceChildren(strip);
     }
-    const q = qChart(trial, width, column);
-    follow(q.element, clock, column, LEFT);
-    chart.replaceChildren(q.element);
-    marks.push(q.mark);
-    move(clock.moment);
+    if (chart) {
+      const q = qChart(trial, width, column);
+      seekOnPointer(q.element, clock, column, LEFT);
+      chart.replaceChildren(q.element);
+      marks.push(q.mark);
+    }
+    move(clock.timestep);
   }
 
-  function move(moment) {
-    slider.value = moment;
-    marks.forEach((mark) => mark(moment));
+  function move(timestep) {
+    slider.value = timestep;
+    marks.forEach((mark) => mark(timestep));
     legend.forEach(({ value }, place) => {
-      value.textContent = moment < trial.steps ? short(trial.q[moment][place]) : "";
+      value.textContent = timestep < trial.steps ? short(trial.q[timestep][place]) : "";
     });
   }
 
   const watch = new ResizeObserver(draw);
   watch.observe(element);
   clock.onChange(move);
-  return { element, end: () => watch.disconnect() };
+  return { element, close: () => watch.disconnect() };
 }
 
-/** Lanes of marks: attempts, rewards, sub-goals; those of which the trial has any. */
+/** Lanes of marks: attempts, rewards and sub-goals that the trial has. */
 function lanesOf(trial) {
   const lanes = [];
-  const begins = trial.begins;
-  if (begins.length > 1) {
-    lanes.push({ label: "attempt", draw: (column) => begins.flatMap((begin, number) => {
-      const end = begins[number + 1] ?? trial.moments, wide = (end - begin) * column;
-      return [svg("rect", { x: begin * column, y: 1, width: Math.max(1, wide - 1), height: 14, rx: 2, class: number % 2 ? "odd" : "even" }),
-        wide > 14 ? svg("text", { x: begin * column + wide / 2, y: 12 }, number + 1) : null];
+  const starts = trial.attemptStarts;
+  if (starts.length > 1) {
+    lanes.push({ label: "attempt", draw: (column) => starts.flatMap((start, number) => {
+      const end = starts[number + 1] ?? trial.timesteps, wide = (end - start) * column;
+      return [svg("rect", { x: start * column, y: 1, width: Math.max(1, wide - 1), height: 14, rx: 2, class: number % 2 ? "odd" : "even" }),
+        wide > 14 ? svg("text", { x: start * column + wide / 2, y: 12 }, number + 1) : null];
     }) });
   }
   if (trial.reward.some((reward) => reward)) {
     const largest = Math.max(...trial.reward.map((reward) => Math.abs(reward ?? 0)));
-    lanes.push({ label: "reward", draw: (column) => [svg("line", { x1: 0, x2: trial.moments * column, y1: 15.5, y2: 15.5, class: "base" }),
+    lanes.push({ label: "reward", draw: (column) => [svg("line", { x1: 0, x2: trial.timesteps * column, y1: 15.5, y2: 15.5, class: "base" }),
       trial.reward.map((reward, step) => {
         if (!reward) return null;
         const height = 3 + 12 * Math.abs(reward) / largest, wide = Math.min(10, Math.max(1.5, column - 1));
@@ -79,9 +81,9 @@ function lanesOf(trial) {
       })] });
   }
   if (trial.sub_goals.length) {
-    lanes.push({ label: "sub-goals", draw: (column) => [svg("line", { x1: 0, x2: trial.moments * column, y1: 15.5, y2: 15.5, class: "base" }),
-      trial.goals_completed.map((done, moment) => (moment && done > trial.goals_completed[moment - 1]
-        ? svg("circle", { cx: (moment + 0.5) * column, cy: 8, r: 4, class: "good" }, svg("title", {}, `sub-goal ${done} done at step ${moment}`)) : null))] });
+    lanes.push({ label: "sub-goals", draw: (column) => [svg("line", { x1: 0, x2: trial.timesteps * column, y1: 15.5, y2: 15.5, class: "base" }),
+      trial.goals_completed.map((done, timestep) => (timestep && done > trial.goals_completed[timestep - 1]
+        ? svg("circle", { cx: (timestep + 0.5) * column, cy: 8, r: 4, class: "good" }, svg("title", {}, `sub-goal ${done} done at step ${timestep}`)) : null))] });
   }
   return lanes;
 }
@@ -93,29 +95,29 @@ function qChart(trial, width, column) {
   const pad = 0.06 * (high - low);
   const top = 8, inner = Q_HEIGHT - top - 22;
   const y = (value) => top + inner * (1 - (value - low + pad) / (high - low + 2 * pad));
-  const x = (moment) => LEFT + (moment + 0.5) * column;
+  const x = (timestep) => LEFT + (timestep + 0.5) * column;
   const ticks = steps(low, high, 5);
   const times = steps(0, trial.steps, width > 600 ? 10 : 5).filter(Number.isInteger);
   const mark = svg("line", { class: "mark", y1: top, y2: top + inner });
-  const dots = trial.discounts.map((_, place) => svg("circle", { r: acting(trial, place) ? 4 : 2.5, style: { fill: hue(trial, place) } }));
+  const dots = trial.gammas.map((_, place) => svg("circle", { r: isActing(trial, place) ? 4 : 2.5, style: { fill: gammaColor(trial, place) } }));
   const element = svg("svg", { width: LEFT + width + RIGHT, height: Q_HEIGHT, class: "r-q" },
     ticks.map((tick) => [svg("line", { class: "grid", x1: LEFT, x2: LEFT + width, y1: y(tick), y2: y(tick) }),
       svg("text", { class: "tick", x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, short(tick))]),
     times.map((time) => svg("text", { class: "tick", x: x(time), y: Q_HEIGHT - 4, "text-anchor": "middle" }, time)),
-    trial.begins.slice(1).map((begin) => svg("line", { class: "attempt", x1: LEFT + begin * column, x2: LEFT + begin * column, y1: top, y2: top + inner })),
+    trial.attemptStarts.slice(1).map((start) => svg("line", { class: "attempt", x1: LEFT + start * column, x2: LEFT + start * column, y1: top, y2: top + inner })),
     mark,
-    trial.discounts.map((_, place) => svg("path", { class: acting(trial, place) ? "acting" : null, d: path(trial, place, x, y), style: { stroke: hue(trial, place) } })),
+    trial.gammas.map((_, place) => svg("path", { class: isActing(trial, place) ? "acting" : null, d: path(trial, place, x, y), style: { stroke: gammaColor(trial, place) } })),
     dots);
   return {
     element,
-    mark(moment) {
-      mark.setAttribute("x1", x(moment));
-      mark.setAttribute("x2", x(moment));
+    mark(timestep) {
+      mark.setAttribute("x1", x(timestep));
+      mark.setAttribute("x2", x(timestep));
       dots.forEach((dot, place) => {
-        const value = moment < trial.steps ? trial.q[moment][place] : null;
+        const value = timestep < trial.steps ? trial.q[timestep][place] : null;
         dot.setAttribute("visibility", value === null ? "hidden" : "visible");
         if (value === null) return;
-        dot.setAttribute("cx", x(moment));
+        dot.setAttribute("cx", x(timestep));
         dot.setAttribute("cy", y(value));
       });
     },
@@ -132,8 +134,8 @@ function path(trial, place, x, y) {
   }).join("");
 }
 
-/** Drag or click anywhere on a timeline to go there. */
-export function follow(element, clock, column, left) {
+/** Go to the timestep under a click or drag on a timeline. */
+export function seekOnPointer(element, clock, column, left) {
   const to = (event) => clock.go(Math.floor((event.clientX - element.getBoundingClientRect().left - left) / column));
   element.addEventListener("pointerdown", (event) => { element.setPointerCapture(event.pointerId); to(event); });
   element.addEventListener("pointermove", (event) => { if (event.buttons & 1) to(event); });
@@ -145,7 +147,7 @@ export function padding(element) {
   return parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
 }
 
-/** Round numbers from low to high, about so many. */
+/** Round numbers from low to high, about `about` of them. */
 export function steps(low, high, about) {
   const rough = (high - low) / about, power = 10 ** Math.floor(Math.log10(rough || 1));
   const size = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough) ?? power;
@@ -158,15 +160,15 @@ function ends(values) {
   return values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [0, 0]);
 }
 
-function acting(trial, place) {
-  return place === trial.discounts.length - 1;
+function isActing(trial, place) {
+  return place === trial.gammas.length - 1;
 }
 
-function name(discount) {
-  return String(Number(discount.toPrecision(5)));
+function name(gamma) {
+  return String(Number(gamma.toPrecision(5)));
 }
 
-function hue(trial, place) {
-  const part = trial.discounts.length > 1 ? place / (trial.discounts.length - 1) : 1;
-  return acting(trial, place) ? "var(--accent)" : `oklch(var(--r-light) 0.13 ${(30 + 170 * part).toFixed(0)})`;
+function gammaColor(trial, place) {
+  const part = trial.gammas.length > 1 ? place / (trial.gammas.length - 1) : 1;
+  return isActing(trial, place) ? "var(--accent)" : `oklch(var(--r-light) 0.13 ${(30 + 170 * part).toFixed(0)})`;
 }

@@ -1,5 +1,5 @@
-// The Runs view: how every run stands.
-import { ask, h, notice, repeat } from "./dom.js";
+// The Runs view: state and results of every run.
+import { getJson, h, notice, repeat } from "./dom.js";
 import { ago, duration, number, percent, whole } from "./format.js";
 
 const EVERY_SECONDS = 4;
@@ -15,11 +15,11 @@ const COLUMNS = [
   { title: "Left", sort: (run) => run.seconds_left ?? Infinity, numeric: true },
   { title: "Changed", sort: (run) => -run.modified_time, numeric: true },
 ];
-const chosen = new Set(); // stays as one goes to the curves and back
+const chosen = new Set(); // kept while other views are shown
 
 export async function mount(element) {
   const view = new Runs(element);
-  const stop = repeat(EVERY_SECONDS, () => view.look());
+  const stop = repeat(EVERY_SECONDS, () => view.refresh());
   return stop;
 }
 
@@ -33,7 +33,7 @@ class Runs {
     this.count = h("span", { class: "soft", id: "count" });
     this.actions = h("div", { class: "actions", hidden: true });
     this.warnings = h("div", { class: "warnings", hidden: true });
-    this.all = h("input", { type: "checkbox", "aria-label": "Choose all that are shown", onchange: () => this.chooseAll() });
+    this.all = h("input", { type: "checkbox", "aria-label": "Choose all shown", onchange: () => this.chooseAll() });
     this.heads = COLUMNS.map((column) => h("th", { class: column.numeric ? "numeric" : null, scope: "col" },
       h("button", { type: "button", onclick: () => this.sort(column) }, column.title)));
     this.table = h("table", { class: "runs-table", hidden: true }, h("thead", {}, h("tr", {}, h("th", { class: "tick" }, this.all), this.heads)));
@@ -43,18 +43,18 @@ class Runs {
       this.warnings, this.actions, h("div", { class: "card list" }, this.table), this.nothing);
   }
 
-  async look() {
-    let answer;
+  async refresh() {
+    let response;
     try {
-      answer = await ask("/api/runs");
+      response = await getJson("/api/runs");
     } catch (problem) {
       if (!this.runs) this.nothing.replaceChildren(notice(problem.message));
       throw problem;
     }
-    this.runs = answer.runs;
-    for (const id of chosen) if (!answer.runs.some((run) => run.id === id)) chosen.delete(id);
-    this.warnings.hidden = !answer.warnings.length;
-    this.warnings.replaceChildren(...answer.warnings.map((problem) => h("p", {}, problem)));
+    this.runs = response.runs;
+    for (const id of chosen) if (!response.runs.some((run) => run.id === id)) chosen.delete(id);
+    this.warnings.hidden = !response.warnings.length;
+    this.warnings.replaceChildren(...response.warnings.map((problem) => h("p", {}, problem)));
     this.show();
   }
 
@@ -76,7 +76,7 @@ class Runs {
     const runs = this.shown(), running = this.runs.filter(({ state }) => state === "running").length;
     this.count.textContent = `${runs.length === this.runs.length ? "" : `${runs.length} of `}${this.runs.length}${running ? `, ${running} running` : ""}`;
     this.table.hidden = !runs.length;
-    this.nothing.replaceChildren(...(runs.length ? [] : [notice(this.runs.length ? "No run is like this." : "There are no runs yet.")]));
+    this.nothing.replaceChildren(...(runs.length ? [] : [notice(this.runs.length ? "No run matches the filter." : "No runs yet.")]));
     this.heads.forEach((head, index) => head.setAttribute("aria-sort", COLUMNS[index] !== this.order.column ? "none" : this.order.backwards ? "descending" : "ascending"));
     for (const body of [...this.table.tBodies]) body.remove();
     if (this.grouped.checked) {
@@ -98,13 +98,13 @@ class Runs {
         for (const { id } of members) if (target.checked) chosen.add(id); else chosen.delete(id);
         this.show();
       } })),
-      h("th", { colspan: COLUMNS.length, scope: "rowgroup" }, recipe || "no recipe known", h("span", { class: "soft" }, ` ${members.length} ${members.length === 1 ? "run" : "runs"}`, known.length > 1 ? `, mean return ${number(mean)}` : "")));
+      h("th", { colspan: COLUMNS.length, scope: "rowgroup" }, recipe || "no recipe", h("span", { class: "soft" }, ` ${members.length} ${members.length === 1 ? "run" : "runs"}`, known.length > 1 ? `, mean return ${number(mean)}` : "")));
   }
 
-  /** The row of a run: the same element as long as the run looks the same. */
+  /** The row of a run; the element is reused while the run is unchanged. */
   row(run) {
-    const looks = JSON.stringify(run), before = this.rows.get(run.id);
-    if (before?.looks === looks) {
+    const content = JSON.stringify(run), before = this.rows.get(run.id);
+    if (before?.content === content) {
       before.tick.checked = chosen.has(run.id);
       before.changed.textContent = ago(run.modified_time);
       return before.row;
@@ -129,7 +129,7 @@ class Runs {
       cell("Updates/s", number(run.updates_per_second)),
       cell("Left", run.seconds_left === null ? "–" : duration(run.seconds_left)),
       changed);
-    this.rows.set(run.id, { looks, row, tick, changed });
+    this.rows.set(run.id, { content, row, tick, changed });
     return row;
   }
 
@@ -144,18 +144,18 @@ class Runs {
     this.actions.replaceChildren(
       h("span", {}, `${chosen.size} chosen`),
       h("a", { class: "button main", id: "to-curves", href: `#/curves/${ids}` }, "Curves"),
-      chosen.size >= 2 && chosen.size <= 8 ? h("a", { class: "button", id: "to-differences", href: `#/differences/${ids}` }, "Differences of configs") : "",
+      chosen.size >= 2 && chosen.size <= 8 ? h("a", { class: "button", id: "to-differences", href: `#/differences/${ids}` }, "Config differences") : "",
       h("button", { type: "button", class: "button", onclick: () => { chosen.clear(); this.show(); } }, "Clear"));
   }
 }
 
 function progress(run) {
   if (run.env_steps === null) return h("span", { class: "soft" }, "no steps yet");
-  const share = run.planned_env_steps ? Math.min(1, run.env_steps / run.planned_env_steps) : null;
+  const fraction = run.planned_env_steps ? Math.min(1, run.env_steps / run.planned_env_steps) : null;
   return [
     h("div", { class: "numbers", title: `${whole(run.env_steps)} of ${whole(run.planned_env_steps)} environment steps, ${whole(run.updates)} updates` },
       number(run.env_steps), h("span", { class: "soft" }, run.planned_env_steps ? ` / ${number(run.planned_env_steps)}` : "")),
-    share === null ? null : h("div", { class: "progress" }, h("i", { class: run.state, style: { width: `${100 * share}%` } })),
+    fraction === null ? null : h("div", { class: "progress" }, h("i", { class: run.state, style: { width: `${100 * fraction}%` } })),
   ];
 }
 

@@ -1,34 +1,34 @@
-// Drawings as files.
+// Saves charts as files.
 import { svg } from "./dom.js";
 import { short } from "./format.js";
 
 const HEAD = 30, ROW = 18;
 
-/** A drawing with its title above and its legend below, on paper of the page's colour. */
-function framed(picture, title, legend, colours) {
-  const width = +picture.getAttribute("width"), height = +picture.getAttribute("height");
+/** The chart with its title above and its legend below, on the background of the page. */
+function framed(chart, title, legend, colors) {
+  const width = +chart.getAttribute("width"), height = +chart.getAttribute("height");
   const columns = Math.max(1, Math.floor(width / 220)), rows = Math.ceil(legend.length / columns);
   const total = HEAD + height + rows * ROW + 10;
-  const inner = picture.cloneNode(true);
+  const inner = chart.cloneNode(true);
   inner.setAttribute("y", HEAD);
-  return svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height: total, viewBox: `0 0 ${width} ${total}`, "font-family": picture.getAttribute("font-family"), "font-size": 11 },
-    svg("rect", { width, height: total, fill: colours.card }),
-    svg("text", { x: 14, y: 21, fill: colours.text, "font-size": 14, "font-weight": 600 }, title),
+  return svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height: total, viewBox: `0 0 ${width} ${total}`, "font-family": chart.getAttribute("font-family"), "font-size": 11 },
+    svg("rect", { width, height: total, fill: colors.card }),
+    svg("text", { x: 14, y: 21, fill: colors.text, "font-size": 14, "font-weight": 600 }, title),
     inner,
-    legend.map(({ label, colour }, index) => {
+    legend.map(({ label, color }, index) => {
       const x = 16 + (index % columns) * ((width - 24) / columns), y = HEAD + height + 10 + Math.floor(index / columns) * ROW;
-      return [svg("rect", { x, width: 12, height: 4, y: y - 5, rx: 2, fill: colour }), svg("text", { x: x + 18, y, fill: colours.soft }, short(label, 31))];
+      return [svg("rect", { x, width: 12, height: 4, y: y - 5, rx: 2, fill: color }), svg("text", { x: x + 18, y, fill: colors.soft }, short(label, 31))];
     }));
 }
 
-export function saveSvg(picture, title, legend, colours) {
-  const text = new XMLSerializer().serializeToString(framed(picture, title, legend, colours));
+export function saveSvg(chart, title, legend, colors) {
+  const text = new XMLSerializer().serializeToString(framed(chart, title, legend, colors));
   save(new Blob([text], { type: "image/svg+xml" }), `${fileName(title)}.svg`);
 }
 
 /** At twice the size on the screen. */
-export async function savePng(picture, title, legend, colours) {
-  const frame = framed(picture, title, legend, colours);
+export async function savePng(chart, title, legend, colors) {
+  const frame = framed(chart, title, legend, colors);
   const text = new XMLSerializer().serializeToString(frame), image = new Image();
   const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
   try {
@@ -43,11 +43,11 @@ export async function savePng(picture, title, legend, colours) {
   }
 }
 
-/** Every logged number of some metrics, as the server has them. */
+/** Every logged value of the metrics, from the server. */
 export async function saveCsv(title, parameters) {
-  const answer = await fetch(`/api/curves.csv?${parameters}`);
-  if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
-  save(await answer.blob(), `${fileName(title)}.csv`);
+  const response = await fetch(`/api/curves.csv?${parameters}`);
+  if (!response.ok) throw new Error(`The server answered ${response.status}.`);
+  save(await response.blob(), `${fileName(title)}.csv`);
 }
 
 function save(blob, name) {

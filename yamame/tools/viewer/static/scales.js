@@ -1,4 +1,4 @@
-// From numbers to pixels, and where an axis has its ticks.
+// Scales from values to pixels, with ticks.
 import { number } from "./format.js";
 
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
@@ -10,20 +10,20 @@ export function linear([low, high], [from, to], count, texts = number) {
   const step = niceStep((high - low) / count);
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) ticks.push(i * step);
-  return { place, value, ticks: labelled(ticks, texts) };
+  return { place, value, ticks: labeled(ticks, texts) };
 }
 
-/** Of positive numbers. */
+/** For positive values. */
 export function logarithmic([low, high], [from, to], count) {
   const inner = linear([Math.log10(low), Math.log10(high)], [from, to], count);
   const powers = [];
   for (let power = Math.ceil(Math.log10(low)); power <= Math.log10(high); power++) powers.push(10 ** power);
   const every = Math.max(1, Math.ceil(powers.length / count));
   const ticks = powers.length > 1 ? powers.filter((_, index) => index % every === 0) : linear([low, high], [from, to], count).ticks.map(([value]) => value);
-  return { place: (value) => inner.place(Math.log10(value)), value: (pixel) => 10 ** inner.value(pixel), ticks: labelled(ticks, number) };
+  return { place: (value) => inner.place(Math.log10(value)), value: (pixel) => 10 ** inner.value(pixel), ticks: labeled(ticks, number) };
 }
 
-/** Of seconds, with ticks at whole minutes, hours or days. */
+/** For seconds, with ticks at whole minutes, hours or days. */
 export function time([low, high], range, count) {
   const step = SECONDS.find((seconds) => (high - low) / seconds <= count) ?? niceStep((high - low) / count / 86400) * 86400;
   const [unit, name] = step >= 86400 ? [86400, "d"] : step >= 3600 ? [3600, "h"] : step >= 60 ? [60, "min"] : [1, "s"];
@@ -39,8 +39,8 @@ function niceStep(rough) {
   return [[1.4, 1], [3.2, 2], [7.1, 5], [Infinity, 10]].find(([limit]) => rough / power < limit)[1] * power;
 }
 
-/** Each tick with as many digits as tell it from its neighbours. */
-function labelled(ticks, texts) {
+/** Label each tick with as many digits as distinguish it from its neighbors. */
+function labeled(ticks, texts) {
   for (let digits = 2; digits < 10; digits++) {
     const found = ticks.map((value) => texts(Math.abs(value) < 1e-12 ? 0 : value, digits));
     const exact = new Set(found).size === found.length && (digits > 2 || ticks.every((value, i) => close(value, found[i])));

@@ -1,4 +1,4 @@
-// Light or dark, before anything is drawn: what was chosen here, else what the system prefers.
+// Light or dark theme: the user's choice, otherwise the system's preference.
 (() => {
   const preferred = matchMedia("(prefers-color-scheme: dark)");
   const chosen = () => { try { return localStorage.getItem("yamame-theme"); } catch { return null; } };

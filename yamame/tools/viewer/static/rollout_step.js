@@ -1,17 +1,17 @@
-// What the agent might do at the present moment, and how the trial stands.
+// Action distribution and state of the trial at the current timestep.
 import { h } from "./dom.js";
 import { percent, short } from "./rollout_data.js";
 
-/** Probabilities as bars; of continuous actions the most likely one and its spread. */
+/** Probabilities as bars; for continuous actions the mode and its standard deviation. */
 export function actionPanel(clock) {
   const { trial } = clock;
   const rows = trial.actions.map((name, place) => (trial.probability ? bar(name, place) : track(name, place)));
   const element = h("section", { class: "r-card r-actions" },
-    h("h2", {}, "Action", h("small", {}, trial.probability ? "probability · ● taken" : "most likely ± deviation · ● taken")),
+    h("h2", {}, "Action", h("small", {}, trial.probability ? "probability · ● taken" : "mode ± std · ● taken")),
     h("div", { class: "r-bars" }, rows.map((row) => row.element)));
-  clock.onChange((moment) => {
-    const taken = moment < trial.steps ? trial.actions_taken[moment] : [];
-    for (const row of rows) row.show(moment, taken);
+  clock.onChange((timestep) => {
+    const taken = timestep < trial.steps ? trial.actions_taken[timestep] : [];
+    for (const row of rows) row.show(timestep, taken);
   });
   return { element };
 
@@ -20,8 +20,8 @@ export function actionPanel(clock) {
     const row = h("div", { class: "r-bar", "data-action": name }, h("span", { title: name }, name), h("div", { class: "r-track" }, fill), value);
     return {
       element: row,
-      show(moment, taken) {
-        const probability = trial.probability[moment][place] ?? 0;
+      show(timestep, taken) {
+        const probability = trial.probability[timestep][place] ?? 0;
         fill.style.setProperty("width", `${100 * probability}%`);
         value.textContent = percent(probability);
         row.classList.toggle("taken", taken.includes(place));
@@ -35,8 +35,8 @@ export function actionPanel(clock) {
     const at = (number) => `${50 * ((number ?? 0) + 1)}%`;
     return {
       element: row,
-      show(moment, taken) {
-        const [low, mean, high] = [trial.low, trial.mean, trial.high].map((of) => of[moment][place]);
+      show(timestep, taken) {
+        const [low, mean, high] = [trial.low, trial.mean, trial.high].map((of) => of[timestep][place]);
         fill.style.setProperty("left", at(low));
         fill.style.setProperty("width", `${50 * (high - low)}%`);
         middle.style.setProperty("left", at(mean));
@@ -48,31 +48,31 @@ export function actionPanel(clock) {
   }
 }
 
-/** Reward, returns, sub-goals. */
+/** Action, reward, returns and sub-goals. */
 export function factPanel(clock) {
   const { trial } = clock;
   const several = trial.attempt.at(-1) > 1;
   const values = {};
   const fact = (key, label) => h("div", {}, h("dt", {}, label), values[key] = h("dd", {}));
-  const list = h("dl", { class: "r-facts" }, fact("choice", "chooses"), fact("reward", "reward for it"),
-    several ? fact("earned", "return of the attempt") : null, fact("total", several ? "return of the trial" : "return"),
+  const list = h("dl", { class: "r-facts" }, fact("action", "action"), fact("reward", "reward"),
+    several ? fact("attempt", "return of the attempt") : null, fact("total", several ? "return of the trial" : "return"),
     trial.success ? fact("success", "success") : null);
   const goals = trial.sub_goals.map((text) => h("li", {}, text));
   const element = h("section", { class: "r-card r-now" }, list,
     goals.length ? h("div", { class: "r-goals" }, h("h2", {}, "Instruction"), h("ol", {}, goals)) : null,
-    trial.truncated ? h("p", { class: "r-cut" }, `Only the first ${trial.steps.toLocaleString("en")} steps of the trial are shown.`) : null);
-  clock.onChange((moment) => {
-    const last = moment === trial.steps;
-    values.choice.textContent = last ? "the trial is over" : trial.choice(moment);
-    values.reward.textContent = last ? "–" : short(trial.reward[moment]);
-    values.reward.classList.toggle("good", !last && trial.reward[moment] > 0);
-    values.reward.classList.toggle("bad", !last && trial.reward[moment] < 0);
-    values.total.textContent = short(trial.total[moment]);
-    if (several) values.earned.textContent = short(trial.earned(moment));
-    if (trial.success) values.success.textContent = trial.success.slice(0, moment).some(Boolean) ? "yes" : "not yet";
+    trial.truncated ? h("p", { class: "r-truncated" }, `Only the first ${trial.steps.toLocaleString("en")} steps of the trial are shown.`) : null);
+  clock.onChange((timestep) => {
+    const last = timestep === trial.steps;
+    values.action.textContent = last ? "end of the trial" : trial.actionText(timestep);
+    values.reward.textContent = last ? "–" : short(trial.reward[timestep]);
+    values.reward.classList.toggle("good", !last && trial.reward[timestep] > 0);
+    values.reward.classList.toggle("bad", !last && trial.reward[timestep] < 0);
+    values.total.textContent = short(trial.total[timestep]);
+    if (several) values.attempt.textContent = short(trial.attemptReturn(timestep));
+    if (trial.success) values.success.textContent = trial.success.slice(0, timestep).some(Boolean) ? "yes" : "not yet";
     goals.forEach((goal, place) => {
-      goal.classList.toggle("done", place < trial.goals_completed[moment]);
-      goal.classList.toggle("active", place === trial.goals_completed[moment]);
+      goal.classList.toggle("done", place < trial.goals_completed[timestep]);
+      goal.classList.toggle("active", place === trial.goals_completed[timestep]);
     });
   });
   return { element };

@@ -1,0 +1,76 @@
+"""Analysis of a trajectory by an AMAGO agent."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis
+from yamame.data.packing import Window, pack
+from yamame.data.trajectory import Trajectory
+from yamame.nets.heads.actor import PolicyDistribution
+from yamame.nets.heads.distributions import CategoricalPolicy, FactoredPolicy, TanhGaussianPolicy
+from yamame.nets.sequence.introspection import SupportsExplain
+
+
+@torch.no_grad()
+def analyze_trajectory(
+    agent: Agent, trajectory: Trajectory, *, reward_scale: float, keep: int | None = None
+) -> AgentAnalysis:
+    """Return action distributions, values and attention along a trajectory, equal to those while acting.
+
+    Args:
+        agent: The agent. It is left in evaluation mode.
+        trajectory: The trajectory.
+        reward_scale: The reward scale of the learner, so that values are in units of the task's reward.
+        keep: Attention weights kept per timestep, the largest ones; None: as many as take a few megabytes.
+    """
+    agent.eval()
+    window = Window(trajectory=trajectory, start=0, length=len(trajectory))
+    batch = pack([window], pad_tokens_to_multiple_of=1).to(agent.gammas_G.device)
+    timestep_ND = agent.timestep_encoder(agent.features(batch), batch.observation)
+    encoder = agent.trajectory_encoder
+    trace = encoder.explain(timestep_ND, batch, keep=keep) if isinstance(encoder, SupportsExplain) else None
+    state_ND = trace.state_TD if trace else encoder(timestep_ND, batch)
+    policy = agent.actor(state_ND, batch.action_mask)
+    q_NKG, value_NKG = agent.critic.q_values(state_ND, batch.action, policy, _zero_noise(agent, state_ND))
+
+    def in_rewards(raw_NKG: Float[Tensor, "N K G"]) -> np.ndarray:
+        return (agent.popart.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
+
+    return AgentAnalysis(
+        gammas_G=agent.gammas_G.float().cpu().numpy(),
+        q_TG=in_rewards(q_NKG)[:-1],
+        value_TG=in_rewards(value_NKG),
+        action_distributions=_action_distributions(agent, policy),
+        attention=trace.attention if trace else None,
+        max_abs_LPT=trace.max_abs_LPT if trace else None,
+    )
+
+
+def _zero_noise(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N G A"] | None:
+    """Noise with which the action sampled from a continuous policy is its mode; None for discrete actions."""
+    if agent.actor.discrete:
+        return None
+    return state_ND.new_zeros(len(state_ND), len(agent.gammas_G), agent.actor.action_size)
+
+
+def _action_distributions(agent: Agent, policy: PolicyDistribution) -> ActionDistributions:
+    acting = agent.acting_index
+    match policy:
+        case CategoricalPolicy():
+            probability = policy.probability_NGA
+            sizes: tuple[int, ...] = (probability.shape[2],)
+            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, acting]))
+        case FactoredPolicy(components=components, categorical=categorical):
+            sizes = tuple(components.real_CK.sum(1).tolist())
+            probability = components.unpad(categorical.probability_NGA)
+            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, acting]))
+        case TanhGaussianPolicy():
+            std = policy.log_std_NGA.exp()
+            return ActionDistributions(mean_TA=_numpy(policy.mean_NGA[:, acting]), std_TA=_numpy(std[:, acting]))
+
+
+def _numpy(x: Float[Tensor, "N A"]) -> np.ndarray:
+    return x.float().cpu().numpy()

@@ -1,0 +1,42 @@
+"""What an agent computes along a trajectory, for recordings, the viewer and figures.
+
+T transitions, T + 1 timesteps: action t is chosen at timestep t, the last timestep is where the last action led.
+G gammas (the acting one last), A actions, L layers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32
+
+from yamame.nets.sequence.introspection import AttentionWeights
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionDistributions:
+    """The policy of the acting gamma at every timestep."""
+
+    num_choices: tuple[int, ...] = ()
+    """Number of choices of each component of a discrete action, side by side in A; empty if continuous."""
+    probability_TA: Float32[np.ndarray, "timesteps A"] | None = None
+    """Probability of each choice, clipped as for acting, 0 where masked. None for continuous actions."""
+    mean_TA: Float32[np.ndarray, "timesteps A"] | None = None
+    """Mean of the Gaussian whose tanh is a continuous action. None for discrete actions."""
+    std_TA: Float32[np.ndarray, "timesteps A"] | None = None
+    """Its standard deviation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentAnalysis:
+    """Action distributions, values and attention of one forward pass over a trajectory."""
+
+    gammas_G: Float32[np.ndarray, "G"]
+    q_TG: Float32[np.ndarray, "T G"]
+    """Value of the action taken, mean over the critics, in units of the task's reward."""
+    value_TG: Float32[np.ndarray, "timesteps G"]
+    """Value of the policy of each gamma: the expectation over a discrete action, or the value of the mode."""
+    action_distributions: ActionDistributions
+    attention: AttentionWeights | None
+    """Its tokens are timesteps. None if the trajectory encoder has no attention."""
+    max_abs_LPT: Float32[np.ndarray, "L P timesteps"] | None
+    """Largest absolute activation at each of `PROBE_POINTS` of each layer (paper, figure 14); None like `attention`."""

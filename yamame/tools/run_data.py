@@ -1,0 +1,176 @@
+"""Access to the trajectories of a run."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from yamame.data.codec import decode
+from yamame.data.database import RecordTag
+from yamame.data.minari import ExportResult, export_trajectories, read_trajectories
+from yamame.data.salvage import read_all
+from yamame.data.salvage_process import Kind
+from yamame.data.schema import TaskSpec, TrajectorySchema
+from yamame.data.store import LMDBReplayStore
+from yamame.data.trajectory import Trajectory
+from yamame.data.verify import check_record, iter_valid_trajectories, require_store
+from yamame.errors import UserError
+from yamame.run_dir import CONFIG, REPLAY, replay_dirs, resolve_run_dir
+from yamame.runs import read_config, read_spaces
+
+_CHUNK_EPISODES = 64
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSource:
+    """A replay store and its run, if it has one."""
+
+    store: Path
+    run: Path | None
+
+    @staticmethod
+    def from_path(path: Path) -> "DataSource":
+        """Return the source in a run or store directory.
+
+        Raises `UserError` if it is neither, and for a run with several stores.
+        """
+        if (path / "data.mdb").is_file():
+            return DataSource(store=path, run=path.parent if (path.parent / CONFIG).is_file() else None)
+        run = resolve_run_dir(path)
+        if len(stores := replay_dirs(run)) > 1:
+            named = ", ".join(map(str, stores))
+            raise UserError(f"{run} has a replay store per learner: give one of {named}")
+        return DataSource(store=require_store(run / REPLAY), run=run)
+
+    @property
+    def schema(self) -> TrajectorySchema | None:
+        """Schema of its trajectories; None without a run."""
+        return None if self.run is None else task_spec_of(self.run).schema
+
+
+def iter_trajectories(run: Path) -> Iterator[Trajectory]:
+    """Yield the valid trajectories in the replay store of a run, the oldest first."""
+    return iter_valid_trajectories(DataSource.from_path(run).store, task_spec_of(run).schema)
+
+
+def task_spec_of(run: Path) -> TaskSpec:
+    """Return the task of a run."""
+    return TaskSpec(**read_spaces(run), action_mask_key=read_config(run).env.action_mask_key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreInfo:
+    """Summary of the trajectories on disk, those about to be evicted included."""
+
+    trajectories: int
+    steps: int
+    tasks: dict[str, int]
+    """Task -> number of its trajectories."""
+    record_bytes: int
+    """Size of the encoded trajectories."""
+    file_bytes: int
+    """Size of the database file."""
+    policy_versions: tuple[int, int] | None
+    """Smallest and largest number of updates of the policies that collected them; None without trajectories."""
+    protected: int
+    imported: int
+    corrupted: int
+    """Quarantined records, and those that the next reader will quarantine."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields."""
+        return asdict(self)
+
+    def to_text(self) -> str:
+        """Return a line per field."""
+        tasks = ", ".join(f"{count:,} of {task or 'unnamed'}" for task, count in self.tasks.items())
+        oldest, newest = self.policy_versions or (0, 0)
+        return "\n".join(
+            [
+                f"trajectories   {self.trajectories:,}" + (f" ({tasks})" if tasks else ""),
+                f"steps          {self.steps:,}",
+                f"bytes          {self.record_bytes:,} of trajectories, {self.file_bytes:,} of the file",
+                f"policies       after {oldest:,} to {newest:,} updates",
+                f"protected      {self.protected:,}",
+                f"imported       {self.imported:,}",
+                f"corrupted      {self.corrupted:,}",
+            ]
+        )
+
+
+def collect_info(source: DataSource) -> StoreInfo:
+    """Read all records without changing any. A run may train meanwhile."""
+    schema = source.schema
+    tasks: Counter[str] = Counter()
+    versions: list[int] = []
+    steps = record_bytes = corrupted = 0
+    marks: Counter[RecordTag | None] = Counter()
+    for found in read_all(source.store):
+        if found.kind is Kind.REASON or check_record(found, schema):
+            corrupted += 1
+        elif found.kind is Kind.MARK:
+            marks[RecordTag.from_value(found.value)] += 1
+        elif found.kind is Kind.RECORD:
+            trajectory = decode(found.value)
+            tasks[trajectory.task] += 1
+            versions.append(trajectory.policy_version)
+            steps += len(trajectory)
+            record_bytes += len(found.value)
+    return StoreInfo(
+        trajectories=len(versions),
+        steps=steps,
+        tasks=dict(tasks),
+        record_bytes=record_bytes,
+        file_bytes=(source.store / "data.mdb").stat().st_size,
+        policy_versions=(min(versions), max(versions)) if versions else None,
+        protected=marks[RecordTag.PROTECTED],
+        imported=marks[RecordTag.IMPORTED],
+        corrupted=corrupted,
+    )
+
+
+def export_run(path: Path, name_or_directory: str) -> ExportResult:
+    """Write all valid trajectories of a run to a Minari dataset. The run may train meanwhile."""
+    source, run = _require_run(path)
+    task = task_spec_of(run)
+    return export_trajectories(iter_valid_trajectories(source.store, task.schema), task, name_or_directory)
+
+
+def import_into(path: Path, dataset: str, *, protected: bool) -> int:
+    """Add the episodes of a dataset to the store of a run and return their number; all of them or none.
+
+    The run may train meanwhile and samples them from its next iteration on. Resuming the run keeps them.
+    """
+    source, run = _require_run(path)
+    task, replay = task_spec_of(run), read_config(run).replay
+    for _ in read_trajectories(dataset, task):
+        pass
+    count = 0
+    with LMDBReplayStore(
+        source.store,
+        capacity_trajectories=replay.capacity_trajectories,
+        capacity_bytes=replay.capacity_bytes,
+        cache_bytes=0,
+        max_bytes=replay.max_disk_bytes,
+        compression_level=replay.compression_level,
+        schema=task.schema,
+    ) as store:
+        for trajectories in _batched(read_trajectories(dataset, task), _CHUNK_EPISODES):
+            mark = RecordTag.PROTECTED if protected else RecordTag.IMPORTED
+            count += len(store.extend(trajectories, mark=mark))
+    return count
+
+
+def _require_run(path: Path) -> tuple[DataSource, Path]:
+    source = DataSource.from_path(path)
+    if source.run is None:
+        raise UserError(f"{path} belongs to no run, so its task is unknown: give a run directory")
+    return source, source.run
+
+
+def _batched(items: Iterator[_Item], size: int) -> Iterator[list[_Item]]:
+    while batch := list(islice(items, size)):
+        yield batch
