@@ -14,7 +14,7 @@ from yamame.config_io import caller_modules
 from yamame.errors import RunFailedError, UserError
 from yamame.tools.data import register as register_data
 from yamame.tools.figure import register as register_figure
-from yamame.tools.options import add_output, refuse
+from yamame.tools.options import add_import, add_output, refuse
 from yamame.tools.sweep.command import register as register_sweep
 from yamame.tools.viewer.command import register as register_view
 

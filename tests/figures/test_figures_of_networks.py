@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from yamame.nets.sequence.introspection import PROBE_POINTS
 
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
-from yamame.nets.sequence.introspection import PROBE_POINTS
-from yamame.runs import load_agent, read_config
+from yamame.runs import load_model, read_config, read_task_spec
 from yamame.tools.figures import activations, attention, q_by_discount
-from yamame.tools.run_data import task_spec_of
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints
 from yamame.tools.trial_recording import record_trial
 
@@ -106,7 +105,7 @@ def test_values_through_training(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
     (axes,) = q_by_discount.draw([run], q_by_discount.Options(num_trajectories=3)).axes
     checkpoints = list_kept_checkpoints(run)
-    newest = list(iter_valid_trajectories(run / "replay", task_spec_of(run).schema))[-3:]
+    newest = list(iter_valid_trajectories(run / "replay", read_task_spec(run).schema))[-3:]
     scale = read_config(run).algorithm.learner.td.reward_scale
     x, y = next(data for label, data in lines(axes).items() if label.endswith("(acting)"))
     assert list(x) == [checkpoint_updates(path) for path in checkpoints]

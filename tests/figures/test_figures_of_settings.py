@@ -15,10 +15,8 @@ from yamame.config_io import to_json
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
 from yamame.run_state import load_goal_statistics
-from yamame.runs import read_config
+from yamame.runs import read_config, read_task_spec
 from yamame.tools.figures import exploration_schedule, relabeling_priorities, throughput
-from yamame.tools.run_data import task_spec_of
-from yamame.train import load_goal_statistics
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +64,7 @@ def test_probs_are_those_by_which_relabeling_chooses(maze: Path, importance_samp
     relabel = replace(read_config(maze).replay.relabel, importance_sampling=importance_sampling, mode="all")
     relabeler, statistics = Relabeler(relabel), load_goal_statistics(load_latest_checkpoint(maze / "checkpoints"))
     assert len(statistics.index) > 3
-    trials = list(iter_valid_trajectories(maze / "replay", task_spec_of(maze).schema))
+    trials = list(iter_valid_trajectories(maze / "replay", read_task_spec(maze).schema))
     candidates = max(filter(None, map(relabeler.candidates, trials)), key=lambda each: len(set(each[0].tolist())))
     probs = relabeler.first_choice_prob(*candidates, statistics)
     assert probs.sum() == pytest.approx(1)
@@ -83,7 +81,7 @@ def test_relabeling_prefers_what_is_rare(maze: Path) -> None:
     statistics = load_goal_statistics(load_latest_checkpoint(maze / "checkpoints"))
     relabel = read_config(maze).replay.relabel
     found = relabeling_priorities.priorities(
-        list(iter_valid_trajectories(maze / "replay", task_spec_of(maze).schema)),
+        list(iter_valid_trajectories(maze / "replay", read_task_spec(maze).schema)),
         statistics,
         Relabeler(relabel),
         Relabeler(replace(relabel, importance_sampling=False)),

@@ -64,7 +64,7 @@ def test_a_recording_is_the_trial_that_an_evaluation_sees(tmp_path: Path) -> Non
     run = made("passive-tmaze", tmp_path / "run", {"horizon": 3})
     recording = record_trial(run)
     assert recording.deterministic
-    assert recording.trajectory.reward.sum() == pytest.approx(evaluate_run(run, trials=1, seed=None)["return_mean"])
+    assert recording.trajectory.reward.sum() == pytest.approx(evaluate(run, trials=1, seed=None)["return_mean"])
     assert recording.analysis.q_TG.shape[0] == 4 and recording.task == "passive-tmaze-3"
     assert not record_trial(run, deterministic=False).deterministic
 

@@ -23,8 +23,8 @@ from yamame.envs.wrappers.video_recorder import VideoRecorder, add_caption
 from yamame.errors import UserError
 from yamame.evaluate import evaluate
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata, train
-from yamame.runs import evaluate as evaluate_run
+from yamame.runs import RunMetadata, start
+from yamame.runs import evaluate as run_evaluate
 from yamame.tools.video import open_video, record_video, validate_video_path
 
 pytestmark = pytest.mark.slow
@@ -254,7 +254,7 @@ def test_crafter_follows_your_own_words(tmp_path: Path) -> None:
     run = made("crafter", tmp_path / "run", {"horizon": 10, "num_workers": 0})
     evaluation = record_video(run, tmp_path / "film.gif", instruction="Collect some wood, travel to (30, 30)")
     assert evaluation.trials == 1 and evaluation.success_rate is not None
-    judged = evaluate_run(run, trials=2, seed=0, instruction="travel to (30, 30)")
+    judged = run_evaluate(run, trials=2, seed=0, instruction="travel to (30, 30)")
     assert judged["trials"] == 2
     with pytest.raises(UserError, match="did you mean 'wood'"):
-        evaluate_run(run, trials=2, seed=0, instruction="collect woood")
+        run_evaluate(run, trials=2, seed=0, instruction="collect woood")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32
 
-from yamame.nets.sequence.introspection import AttentionWeights
+from yamame.nets.introspection import AttentionWeights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from yamame.algorithms.analysis import AgentAnalysis
 from yamame.data.batch import Batch
 from yamame.data.sampler import Sampler
 from yamame.data.schema import TaskSpec
 from yamame.data.step import PolicyInput
 from yamame.data.store import LMDBReplayStore
+from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
 from yamame.types import State
@@ -136,6 +138,19 @@ class AlgorithmConfig(ABC):
         distributed: DistributedContext = SINGLE_PROCESS,
     ) -> Algorithm:
         """Return the algorithm; it moves the model to `compute.device`."""
+
+    def analyze(self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None) -> AgentAnalysis | None:
+        """Return what the model computes along a trajectory, for recordings and figures.
+
+        Args:
+            model: The networks. They are left in evaluation mode.
+            trajectory: A trajectory of the task.
+            keep: Attention weights kept per timestep, the largest ones; None: as many as take a few megabytes.
+
+        Returns:
+            The analysis; None if the algorithm has none.
+        """
+        return None
 
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the entries of the model's state dict that acting needs; collectors in other processes get these."""

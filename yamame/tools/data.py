@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from yamame.tools.options import refuse
+from yamame.tools.options import add_import, refuse
 
 if TYPE_CHECKING:
     from yamame.data.verify import CorruptedRecord

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yamame.tools.figures
 from yamame.errors import UserError
 from yamame.tools.options import add_import
+from yamame.tools.options import add_import
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,6 +33,7 @@ def register(subparsers: Any) -> None:
     )
     figure.add_argument("name", metavar="NAME", nargs="?", help="figure; omitted: list all")
     figure.add_argument("--output", type=Path, metavar="FILE", help="FILE.png, FILE.svg or FILE.pdf")
+    add_import(figure)
     figure.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     figure.add_argument("-h", "--help", action="store_true", help="with NAME: all flags of the figure")
     figure.set_defaults(command=_figure, parser=figure)
@@ -90,9 +92,9 @@ def _listed() -> str:
 
 def _split(arguments: Sequence[str], options: Any) -> tuple[list[Path], list[str]]:
     """Separate paths from flags with their values, in any order. A flag takes one value, a switch none."""
-    from yamame.flags import flags_of
+    from yamame.flags import list_flags
 
-    fields = flags_of(options)
+    fields = list_flags(options)
     paths: list[Path] = []
     flags: list[str] = []
     takes_value = False

@@ -12,13 +12,13 @@ from yamame.data.database import RecordTag
 from yamame.data.minari import ExportResult, export_trajectories, read_trajectories
 from yamame.data.salvage import read_all
 from yamame.data.salvage_process import Kind
-from yamame.data.schema import TaskSpec, TrajectorySchema
+from yamame.data.schema import TrajectorySchema
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import check_record, iter_valid_trajectories, require_store
 from yamame.errors import UserError
 from yamame.run_dir import CONFIG, REPLAY, replay_dirs, resolve_run_dir
-from yamame.runs import read_config, read_spaces
+from yamame.runs import read_config, read_task_spec
 
 _CHUNK_EPISODES = 64
 _Item = TypeVar("_Item")
@@ -48,17 +48,12 @@ class DataSource:
     @property
     def schema(self) -> TrajectorySchema | None:
         """Schema of its trajectories; None without a run."""
-        return None if self.run is None else task_spec_of(self.run).schema
+        return None if self.run is None else read_task_spec(self.run).schema
 
 
 def iter_trajectories(run: Path) -> Iterator[Trajectory]:
     """Yield the valid trajectories in the replay store of a run, the oldest first."""
-    return iter_valid_trajectories(DataSource.from_path(run).store, task_spec_of(run).schema)
-
-
-def task_spec_of(run: Path) -> TaskSpec:
-    """Return the task of a run."""
-    return TaskSpec(**read_spaces(run), action_mask_key=read_config(run).env.action_mask_key)
+    return iter_valid_trajectories(DataSource.from_path(run).store, read_task_spec(run).schema)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +130,7 @@ def collect_info(source: DataSource) -> StoreInfo:
 def export_run(path: Path, name_or_directory: str) -> ExportResult:
     """Write all valid trajectories of a run to a Minari dataset. The run may train meanwhile."""
     source, run = _require_run(path)
-    task = task_spec_of(run)
+    task = read_task_spec(run)
     return export_trajectories(iter_valid_trajectories(source.store, task.schema), task, name_or_directory)
 
 
@@ -145,7 +140,7 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
     The run may train meanwhile and samples them from its next iteration on. Resuming the run keeps them.
     """
     source, run = _require_run(path)
-    task, replay = task_spec_of(run), read_config(run).replay
+    task, replay = read_task_spec(run), read_config(run).replay
     for _ in read_trajectories(dataset, task):
         pass
     count = 0

@@ -58,7 +58,7 @@ def _differences_from_base(configs: Sequence[RunConfig], ignored: re.Pattern[str
 
 
 def _settings(config: RunConfig, ignored: re.Pattern[str]) -> Settings:
-    return {path: value for path, value in settings_of(config).items() if not ignored.fullmatch(path)}
+    return {path: value for path, value in flatten_config(config).items() if not ignored.fullmatch(path)}
 
 
 def _variants(base: RunConfig, ignored: re.Pattern[str]) -> dict[str, Settings]:

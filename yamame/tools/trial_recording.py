@@ -15,9 +15,8 @@ import torch
 from jaxtyping import Bool, Int64, Shaped, UInt8
 from PIL import Image
 
-from yamame.algorithms.amago.analysis import analyze_trajectory
-from yamame.algorithms.amago.policy import Policy
 from yamame.algorithms.analysis import AgentAnalysis
+from yamame.algorithms.base import Policy, model_device
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
@@ -33,7 +32,7 @@ from yamame.envs.wrappers.instruction import GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
-from yamame.runs import LATEST, load_agent, read_config
+from yamame.runs import LATEST, load_model, read_config
 
 MAX_TRIAL_LENGTH = 2000
 """Transitions after which a recorded trial is truncated, so that a page can show it."""
@@ -192,7 +191,7 @@ def record_trial(
         instruction: Instruction of the trial; empty: sampled by the task.
         deterministic: Whether actions are the mode of the policy; None: as in the run's evaluations.
         frames: Whether to render frames.
-        keep: Attention weights kept per timestep (see `amago.analysis`).
+        keep: Attention weights kept per timestep (see `AlgorithmConfig.analyze`).
         max_length: Transitions after which the recording ends.
         config: Config of the run if at hand; None: read from the directory.
 
@@ -206,16 +205,15 @@ def record_trial(
         raise UserError(f"Expected a seed of at least 0, got {seed}")
     config = config or read_config(directory)
     env = apply_instruction(config.env.eval_config(), instruction)
-    agent, loaded = load_model(directory, checkpoint, config)
-    assert isinstance(agent, Agent) and isinstance(config.algorithm, AMAGOConfig)
+    model, loaded = load_model(directory, checkpoint, config)
     deterministic = config.deterministic_actions if deterministic is None else deterministic
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper):
             raise UserError(f"{env.task_name} cannot be recorded: its trials do not consist of attempts")
         recorder = FrameRecorder(plain.environments, enabled=frames)
         trials = TrialWrapper(recorder, horizon=min(plain.horizon, max_length), attempts=plain.attempts)
-        generator = torch.Generator(agent.gammas_G.device).manual_seed(seed)
-        policy = Policy(agent, num_envs=trials.num_envs, generator=generator)
+        generator = torch.Generator(model_device(model)).manual_seed(seed)
+        policy = config.algorithm.build_policy(model, num_envs=trials.num_envs, generator=generator)
         trajectory = _first_trial(policy, trials, config.fault_tolerance, deterministic=deterministic)
         sizes, action_names = num_choices(trials.action_space), _action_names(env, trials.action_space)
     trajectory = replace(trajectory, task=env.task_name, horizon=plain.horizon)
@@ -239,7 +237,7 @@ def record_trial(
         action_names=action_names,
         sub_goals=sub_goals,
         goals_completed=goals_completed,
-        analysis=analyze_trajectory(agent, trajectory, reward_scale=config.learner.td.reward_scale, keep=keep),
+        analysis=config.algorithm.analyze(model, trajectory, keep=keep),
     )
 
 

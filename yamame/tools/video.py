@@ -152,8 +152,9 @@ def record_video(
     validate_video_path(path)
     if trials < 1:
         raise UserError(f"Expected at least 1 trial to record, got {trials}")
-    env = apply_instruction((config or read_config(directory)).env.eval_config(), instruction)
-    agent, _ = load_agent(directory, checkpoint)
+    config = config or read_config(directory)
+    env = apply_instruction(config.env.eval_config(), instruction)
+    model, _ = load_model(directory, checkpoint, config)
     seed = EVALUATION_SEED if seed is None else seed
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper) or not isinstance(plain.environments, RenderableVectorEnv):
@@ -162,8 +163,8 @@ def record_video(
             caption = partial(_caption, env) if isinstance(env, GoalEnvConfig) else None
             recorder = VideoRecorder(plain.environments, video.add, trials=trials, describe=caption)
             recorded = TrialWrapper(recorder, horizon=plain.horizon, attempts=plain.attempts)
-            generator = torch.Generator(agent.gammas_G.device).manual_seed(seed)
-            policy = Policy(agent, num_envs=recorder.num_envs, generator=generator)
+            generator = torch.Generator(model_device(model)).manual_seed(seed)
+            policy = config.algorithm.build_policy(model, num_envs=recorder.num_envs, generator=generator)
             return evaluate(policy, recorded, trials=trials * recorder.num_envs, deterministic=True)
 
 

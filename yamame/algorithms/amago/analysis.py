@@ -11,7 +11,7 @@ from yamame.data.packing import Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import PolicyDistribution
 from yamame.nets.heads.distributions import CategoricalPolicy, FactoredPolicy, TanhGaussianPolicy
-from yamame.nets.sequence.introspection import SupportsExplain
+from yamame.nets.introspection import SupportsExplain
 
 
 @torch.no_grad()

@@ -6,11 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import Agent, AgentConfig
+from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.analysis import AgentAnalysis
 from yamame.algorithms.base import AlgorithmConfig
 from yamame.data.actions import policy_action_space
 from yamame.data.schema import TaskSpec
+from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.envs.vector.action_masks import strip_action_mask
 from yamame.nets.compute import Compute
@@ -53,6 +56,10 @@ class AMAGOConfig(AlgorithmConfig):
     ) -> Learner:
         assert isinstance(model, Agent)
         return Learner(model, self.learner, generator=generator, compute=compute, distributed=distributed)
+
+    def analyze(self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None) -> AgentAnalysis:
+        assert isinstance(model, Agent)
+        return analyze_trajectory(model, trajectory, reward_scale=self.learner.td.reward_scale, keep=keep)
 
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
         """Return encoders and actor; neither critics nor target networks."""

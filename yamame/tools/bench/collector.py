@@ -113,7 +113,7 @@ class CollectorBench(SizedOptions):
         start, before = time.perf_counter(), collector.env_steps
         for _ in range(self.steps):
             for _, trajectory in collector.step(policy, deterministic=False):
-                parts.store.append(trajectory)
+                parts.replay.store.append(trajectory)
         return time.perf_counter() - start, collector.env_steps - before
 
 

@@ -33,7 +33,7 @@ def parse_benchmark(name: str, flags: Sequence[str]) -> Callable[[], BenchResult
 
 def _split(flags: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separate the flags of the benchmark from those of its recipe."""
-    known = {*flags_of(EndToEndBench()), "--help", "-h"}
+    known = {*list_flags(EndToEndBench()), "--help", "-h"}
     own: list[str] = []
     of_recipe: list[str] = []
     goes_to = own

@@ -60,11 +60,11 @@ def _measure_run(config: RunConfig) -> dict[str, float]:
         if run.train(ProgressBar(config.env_steps, quiet=True)):
             raise KeyboardInterrupt
         iterations = read_metrics(Path(folder))
-        seconds, waited = run.train_state.train_seconds, run.components.sampler.wait_seconds
+        seconds, waited = run.state.train_seconds, run.components.replay.sampler.wait_seconds
         updating = sum(each["time/update_seconds"] for each in iterations)
         return {
             "env_steps_per_second": run.components.collector.env_steps / seconds,
-            "updates_per_second": run.components.learner.num_updates / seconds,
+            "updates_per_second": run.components.algorithm.num_updates / seconds,
             "collect_fraction": sum(each["time/collect_seconds"] for each in iterations) / seconds,
             "learn_fraction": (updating - waited) / seconds,
             "wait_fraction": waited / seconds,

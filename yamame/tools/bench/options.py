@@ -33,10 +33,14 @@ class BenchNetwork(NetworkSize):
     """Size of an observation."""
     actions: int
     """Number of discrete actions."""
+    transformer: TransformerConfig | None = None
+    """Transformer of sizes that `encoder_size` has no name for."""
 
     def agent(self, encoder: str) -> AgentConfig:
-        """Return the network with a Transformer, or a GRU of the same width and depth."""
-        return self.apply_to(AgentConfig(trajectory_encoder=GRUConfig() if encoder == "gru" else TransformerConfig()))
+        """Return the agent with a trajectory encoder, as wide and as deep as the size's Transformer."""
+        agent = self.apply_to(AgentConfig())
+        sized = model_config(encoder, like=self.transformer or agent.trajectory_encoder)
+        return replace(agent, trajectory_encoder=sized)
 
     def task(self, length: int) -> EnvFnConfig:
         """Return a task with these spaces and trials of `length` steps."""

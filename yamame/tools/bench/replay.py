@@ -98,7 +98,7 @@ class ReplayBench(BatchOptions):
 
     def _sampling(self, parts: TrainingComponents) -> tuple[list[float], list[float], PeakMemory]:
         """Return milliseconds per batch, and the fraction of its time that the learner waits for prefetched ones."""
-        sampler, learner = parts.sampler, parts.learner
+        sampler, learner = parts.replay.sampler, parts.algorithm
         device = learner.compute.device
         memory = PeakMemory(device)
         for _ in range(self.warmup):

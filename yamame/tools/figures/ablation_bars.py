@@ -89,7 +89,7 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
     for number, group in enumerate(groups):
         for place, instruction in enumerate(options.instructions):
             evaluations = [
-                evaluate_run(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs
+                evaluate(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs
             ]
             at = place - BAR / 2 + (number + 0.5) * width
             _bar(axes, at, _of_group(evaluations, "success_rate"), number=number, width=width, label=plain(group.label))

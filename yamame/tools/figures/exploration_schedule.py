@@ -43,7 +43,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     config, task = read_config(run), read_task_spec(run)
     if isinstance(config.exploration, NoExploration) or config.offline.is_offline_only:
         raise UserError(f"{run} does not explore: exploration-schedule needs a run that explores")
-    horizon: int = task["horizon"]
+    horizon: int = task.horizon
     noise_scales = config.exploration.sample_noise_scale(np.random.default_rng(0), NUM_SAMPLES)
     low, high = np.quantile(noise_scales, [0.1, 0.9])
     varies = bool(np.ptp(noise_scales))
@@ -67,7 +67,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
                 env_steps, low * level, high * level, color="#4477aa", alpha=0.15, linewidth=0,
                 label="8 of 10 trials, first step",
             )  # fmt: skip
-    discrete = isinstance(task["action_space"], spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    discrete = isinstance(task.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
     unit = "probability of a random action" if discrete else "standard deviation of the noise"
     over_trial.set(xlabel="step of a trial", ylabel=f"maximum {unit}" if varies else unit, title="Over a trial")
     over_training.set(xlabel="environment steps of training", title="Over training")

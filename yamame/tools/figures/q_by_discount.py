@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Float64
 
-from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError, check_range
-from yamame.runs import LATEST, load_agent, read_config
+from yamame.runs import LATEST, load_model, read_config
 from yamame.tools.plots import compact, finish, new_figure
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
@@ -25,6 +24,7 @@ from yamame.tools.trial_recording import record_trial
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NO_ANALYSIS = "{run} has no values by gamma: q-by-discount needs an algorithm with an analysis"
 MAX_TRIAL_LENGTH = 1000
 """Transitions used of a stored trajectory."""
 
@@ -70,7 +70,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
             keep=1,
         )
         if played.analysis is None:
-            raise UserError(f"{run} has no values by gamma: q-by-discount needs an algorithm with an analysis")
+            raise UserError(NO_ANALYSIS.format(run=run))
         x, q_XG, gammas_G = np.arange(len(played)), played.analysis.q_TG, played.analysis.gammas_G
         axes.set(xlabel="step of the trial", title=f"Values along a trial, after {played.updates:,} updates")
         ylabel = "value of the action taken"
@@ -112,9 +112,11 @@ def mean_values(
     run: Path, checkpoint: Path, trajectories: Sequence[Trajectory]
 ) -> tuple[Float64[np.ndarray, "G"], Float64[np.ndarray, "G"]]:
     """Return mean values of the actions at every gamma, and the gammas."""
-    agent, _ = load_agent(run, str(checkpoint))
-    scale = read_config(run).learner.td.reward_scale
-    found = [analyze_trajectory(agent, each, reward_scale=scale, keep=1) for each in trajectories]
+    config = read_config(run)
+    model, _ = load_model(run, str(checkpoint), config)
+    found = [analysis for each in trajectories if (analysis := config.algorithm.analyze(model, each, keep=1))]
+    if not found:
+        raise UserError(NO_ANALYSIS.format(run=run))
     steps = np.concatenate([each.q_TG[:MAX_TRIAL_LENGTH] for each in found])
     return steps.mean(axis=0).astype(np.float64), found[0].gammas_G.astype(np.float64)
 

@@ -34,6 +34,7 @@ def register(subparsers: Any) -> None:
     )
     view.add_argument("--port", type=int, default=0, metavar="N", help="port (default 0: any free port)")
     view.add_argument("--no-browser", action="store_true", help="print the URL only")
+    add_import(view)
     view.set_defaults(command=_view)
 
 

@@ -21,9 +21,9 @@ from yamame.envs.config import EnvConfig
 from yamame.envs.wrappers.instruction import GoalEnvConfig
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
-from yamame.nets.sequence.introspection import AttentionWeights
+from yamame.nets.introspection import AttentionWeights
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
-from yamame.runs import LATEST, evaluate_run, read_config, read_result
+from yamame.runs import LATEST, evaluate, read_config, read_result
 from yamame.tools.trial_recording import TrialRecording, record_trial
 from yamame.tools.viewer.run_index import RunIndex
 
@@ -376,8 +376,8 @@ def measure_adaptation(
     seed: int | None = None,
     instruction: str = "",
 ) -> AdaptationCurve:
-    """Evaluate a checkpoint. Arguments and errors as for `evaluate_run`."""
-    result = evaluate_run(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
+    """Evaluate a checkpoint. Arguments and errors as for `evaluate`."""
+    result = evaluate(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
     return _adaptation_curve(result, f"the checkpoint of update {result['updates']:,}", directory)
 
 
