@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from yamame.algorithms.amago.goal_statistics import GoalStatistics
-from yamame.algorithms.amago.relabeling import RelabelConfig, Relabeler, RelabelMode
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.random_policy import RandomPolicy
+from yamame.data.goal_statistics import GoalStatistics
+from yamame.data.relabeling import RelabelConfig, Relabeler, RelabelMode
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
 from yamame.envs.crafter.config import CrafterConfig

@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from yamame.algorithms.amago.relabeling import Relabeler
 from yamame.algorithms.base import Algorithm, Policy, Replay, build_model
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer
+from yamame.collect.offline import OfflineCollector
 from yamame.collect.statistics import TrialStats
 from yamame.config import RunConfig
 from yamame.data.batch import Batch
-from yamame.data.offline import OfflineCollector, open_offline_store
+from yamame.data.offline import open_offline_store
+from yamame.data.relabeling import Relabeler
 from yamame.data.sampler import Sampler
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
@@ -25,7 +26,7 @@ from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.envs.base import TrialVectorEnv
 from yamame.nets.compute import Compute, resolve_compute
-from yamame.run_dir import OFFLINE
+from yamame.run_dir import OFFLINE, replay_dirs
 
 _NUM_STREAMS = 6
 """Random streams of a learner."""
@@ -107,7 +108,15 @@ def build_components(
         retained_checkpoints=config.checkpoint.keep_latest_k,
         schema=task.schema,
     )
-    offline = open_offline_store(replay_directory.with_name(OFFLINE), config, task) if config.offline.data else None
+    offline: LMDBReplayStore | None = None
+    if config.offline.data:
+        offline = open_offline_store(
+            replay_directory.with_name(OFFLINE),
+            sources=config.offline.data,
+            task=task,
+            replay=config.replay,
+            find_stores=replay_dirs,
+        )
     policy: Policy | WeightPublisher
     collector: Collector | OfflineCollector | RayCollector
     if connection:

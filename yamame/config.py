@@ -1,6 +1,6 @@
 """`RunConfig`: everything that a run depends on, in one typed record."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.base import AlgorithmConfig
@@ -178,3 +178,16 @@ class RunConfig:
     def updates_due(self, *, env_steps: int, updates: int) -> int:
         """Return how many updates to make now, given the total numbers of environment steps and updates so far."""
         return max(0, int((env_steps - self.learning_starts) * self.updates_per_env_step) - updates)
+
+
+def resolve_offline_length(config: RunConfig) -> RunConfig:
+    """Return the config with `offline.total_updates` converted to `env_steps`. `UserError` if no updates are made."""
+    updates = config.offline.total_updates
+    if not updates:
+        return config
+    if not config.updates_per_env_step:
+        raise UserError("--updates-per-env-step is 0: a run on offline data alone would never learn")
+    env_steps = config.learning_starts + int(updates / config.updates_per_env_step)
+    while config.updates_due(env_steps=env_steps, updates=0) < updates:
+        env_steps += 1
+    return replace(config, env_steps=env_steps)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from yamame.algorithms.amago.goal_statistics import GoalStatistics
+from yamame.data.goal_statistics import GoalStatistics
 from yamame.checkpoint import Checkpoint, flatten_tensors, unflatten_tensors
 from yamame.components import TrainingComponents
 from yamame.distributed_context import DistributedContext

@@ -12,9 +12,8 @@ from torch import nn
 
 from yamame.algorithms.base import build_model
 from yamame.checkpoint import Checkpoint, load_checkpoint_at, load_latest_checkpoint, unflatten_tensors
-from yamame.config import RunConfig
+from yamame.config import RunConfig, resolve_offline_length
 from yamame.config_io import from_json, parse_json, to_json
-from yamame.data.offline import resolve_offline_length
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import space_from_json, space_to_json
 from yamame.distributed.learners import current_context, launch, should_launch

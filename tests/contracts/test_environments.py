@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from yamame.data.actions import strip_action_mask
 from yamame.data.schema import TrajectorySchema
 from yamame.data.trajectory import Trajectory
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.registration import register_environments
-from yamame.envs.vector.action_masks import strip_action_mask
 from yamame.errors import UserError
 from yamame.recipes import load_recipe, recipe_names
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.algorithms.amago.relabeling import Relabeler
 from yamame.checkpoint import load_latest_checkpoint
 from yamame.collect.exploration import NoExploration
 from yamame.config_io import to_json
+from yamame.data.relabeling import Relabeler
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
 from yamame.run_state import load_goal_statistics

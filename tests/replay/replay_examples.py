@@ -27,9 +27,12 @@ def numbered(length: int, *, tag: int = 0, discrete: bool = True) -> Trajectory:
 
 
 @st.composite
-def trajectories(draw: st.DrawFn, *, discrete: bool | None = None, min_length: int = 0) -> Trajectory:
+def trajectories(
+    draw: st.DrawFn, *, discrete: bool | None = None, has_extras: bool | None = None, min_length: int = 0
+) -> Trajectory:
     length = draw(st.integers(min_length, 9))
     discrete = draw(st.booleans()) if discrete is None else discrete
+    has_extras = draw(st.booleans()) if has_extras is None else has_extras
 
     def array(dtype: Any, *shape: int) -> np.ndarray:
         return draw(hnp.arrays(dtype, shape))
@@ -52,6 +55,7 @@ def trajectories(draw: st.DrawFn, *, discrete: bool | None = None, min_length: i
         horizon=draw(st.integers(1, 2**40)),
         policy_version=draw(st.integers(0, 2**60)),
         noise_scale=draw(st.floats(0, 1)),
+        extras={"z/log_prob": array(np.float32, length), "a": array(np.float64, length, 2)} if has_extras else {},
     )
 
 

@@ -7,7 +7,7 @@ from yamame.data.store import TrajectoryCache
 def size_of_one() -> int:
     cache = TrajectoryCache(1 << 20)
     cache.put(0, numbered(4))
-    return cache.held_bytes
+    return cache.num_bytes
 
 
 def test_the_least_recently_used_goes_first() -> None:
@@ -25,10 +25,10 @@ def test_bytes_are_counted_whatever_comes_and_goes() -> None:
     cache = TrajectoryCache(3 * one)
     for number in range(7):
         cache.put(number % 4, numbered(4))
-        assert cache.held_bytes == len(cache) * one <= 3 * one
+        assert cache.num_bytes == len(cache) * one <= 3 * one
     cache.discard(6 % 4)
     cache.discard(99)
-    assert cache.held_bytes == len(cache) * one == 2 * one
+    assert cache.num_bytes == len(cache) * one == 2 * one
 
 
 def test_what_is_too_large_is_not_held() -> None:

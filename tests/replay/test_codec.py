@@ -1,3 +1,4 @@
+import hashlib
 import struct
 import zlib
 from collections.abc import Callable
@@ -5,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_examples import assert_same, numbered, trajectories
 
 from yamame.data.codec import MAGIC, SCHEMA_VERSION, CorruptedRecordError, decode, encode, frozen_copy, named_arrays
+from yamame.data.schema import consistency_error
 from yamame.data.trajectory import Trajectory
 
 
@@ -17,6 +20,21 @@ from yamame.data.trajectory import Trajectory
 @given(trajectories(), st.sampled_from([1, 3]))
 def test_every_field_survives_exactly(trajectory: Trajectory, level: int) -> None:
     assert_same(decode(encode(trajectory, compression_level=level)), trajectory)
+
+
+def test_records_without_extras_keep_their_bytes() -> None:
+    success = replace(numbered(4, discrete=False), success=np.arange(4) == 3)
+    for trajectory, golden in ((numbered(7, tag=2), "6086fdd332a35b1f"), (success, "198cc4fd434c4790")):
+        record = encode(trajectory)
+        assert record[:6] == b"YMTR\1\0"
+        assert hashlib.sha256(zstandard.decompress(record[18:])).hexdigest()[:16] == golden
+
+
+@pytest.mark.parametrize("array", [np.zeros(4), np.full((5, 2), np.nan, np.float32), np.full((5, 2), "a")])
+def test_extras_are_validated(array: np.ndarray) -> None:
+    good = replace(numbered(5), extras={"log_prob": np.zeros(5, np.float32), "value": np.zeros((5, 2))})
+    assert consistency_error(good) == ""
+    assert "extras 'value'" in consistency_error(replace(good, extras={**good.extras, "value": array}))
 
 
 def test_views_that_are_not_contiguous_survive() -> None:
@@ -84,7 +102,7 @@ def record_of(payload: bytes, *, version: int) -> bytes:
 
 
 def test_a_good_checksum_over_something_else_is_noticed() -> None:
-    with pytest.raises(CorruptedRecordError, match="no trajectory inside"):
+    with pytest.raises(CorruptedRecordError, match="holds no trajectory"):
         decode(record_of(b"not compressed at all", version=SCHEMA_VERSION))
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from yamame.algorithms.amago.goal_statistics import PER_STEP, PER_TRAJECTORY, GoalStatistics
-from yamame.algorithms.amago.relabeling import NORMALIZER_PROBS, Normalizer, goal_probs, sample_goal, sample_normalizer
+from yamame.data.goal_statistics import PER_STEP, PER_TRAJECTORY, GoalStatistics
+from yamame.data.relabeling import NORMALIZER_PROBS, Normalizer, goal_probs, sample_goal, sample_normalizer
 
 
 def array(*goals: tuple[float, ...]) -> np.ndarray:

@@ -82,6 +82,7 @@ def example(of: TaskSpec, seed: int) -> Trajectory:
         horizon=50,
         policy_version=seed + 1,
         noise_scale=rng.random(),
+        extras={"log_prob": rng.random(length), "of/values": rng.random((length, 2), np.float32)} if seed % 2 else {},
     )
 
 
@@ -201,9 +202,11 @@ def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     assert "no Minari dataset" in problem(task(box, bare), "nowhere")
     assert "no Minari dataset" in problem(task(box, bare), "no/where-v0")
     foreign(tmp_path / "bad", box, np.full((3, 1), np.nan))
-    assert "episode 0 of bad does not fit: its action holds what is no finite number" in problem(task(box, bare), "bad")
+    assert "episode 0 of bad does not match the task: its action is not all finite numbers" in problem(
+        task(box, bare), "bad"
+    )
     (tmp_path / "plain" / "main_data.hdf5").write_bytes(b"nothing")
-    assert "damaged" in problem(task(box, bare))
+    assert "corrupted" in problem(task(box, bare))
     (tmp_path / "plain" / "metadata.json").write_text("{}")
     assert "cannot be opened" in problem(task(box, bare))
 
@@ -211,7 +214,7 @@ def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
 def test_nothing_is_written_over_and_a_killed_export_leaves_no_dataset(tmp_path: Path) -> None:
     of = task()
     export_trajectories([example(of, 0)], of, "./here")
-    with pytest.raises(UserError, match="there already"):
+    with pytest.raises(UserError, match="already exists"):
         export_trajectories([example(of, 0)], of, "./here")
 
     def killed() -> Iterator[Trajectory]:

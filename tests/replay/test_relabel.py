@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from replay_examples import assert_same, numbered
 from scipy import stats
 
-from yamame.algorithms.amago.goal_statistics import GoalStatistics
-from yamame.algorithms.amago.relabeling import RelabelConfig, Relabeler, relabel_trajectory
 from yamame.data.codec import decode, encode, frozen_copy
+from yamame.data.goal_statistics import GoalStatistics
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY, NO_GOAL
+from yamame.data.relabeling import RelabelConfig, Relabeler, relabel_trajectory
 from yamame.data.trajectory import Trajectory
 from yamame.envs.crafter.config import CrafterConfig
 from yamame.envs.maze_runner import MazeRunnerConfig
@@ -51,7 +51,7 @@ def stories(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]], int]:
     return [*wanted, 99][-4:], sorted(achieved), length  # nobody achieves 99
 
 
-# the account of a trajectory
+# rewards, observations and end of a trajectory
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
@@ -67,7 +67,7 @@ def test_with_nothing_inserted_every_stored_trajectory_comes_out_again(name: str
 
 
 @given(stories())
-def test_the_account_of_any_record_is_its_own(story: Any) -> None:
+def test_relabeling_with_its_own_goals_changes_nothing(story: Any) -> None:
     trajectory = made(story[0], story[1], length=story[2])
     assert trajectory.goals is not None
     assert_same(relabel_trajectory(trajectory, trajectory.goals), trajectory)
@@ -77,42 +77,51 @@ def test_the_account_of_any_record_is_its_own(story: Any) -> None:
 
 
 def test_a_trajectory_ends_where_its_new_instruction_is_completed() -> None:
-    told = relabeled(made([8, 9], [(2, 5), (4, 6)], slots=3), mode="all")
-    assert instruction(told) == [5, 6]
-    assert len(told) == 5
-    assert told.reward.tolist() == [0, 0, 1, 0, 1]
-    assert told.terminated.tolist() == [False] * 4 + [True] and not told.truncated.any()
-    assert told.success is not None and told.success.tolist() == [False] * 4 + [True]
-    assert told.action.tolist() == [0, 1, 2, 3, 4]
-    assert told.observation["seen"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
-    shown = told.observation[INSTRUCTION_KEY][:, :, 0].tolist()
+    new_trajectory = relabeled(made([8, 9], [(2, 5), (4, 6)], slots=3), mode="all")
+    assert instruction(new_trajectory) == [5, 6]
+    assert len(new_trajectory) == 5
+    assert new_trajectory.reward.tolist() == [0, 0, 1, 0, 1]
+    assert new_trajectory.terminated.tolist() == [False] * 4 + [True] and not new_trajectory.truncated.any()
+    assert new_trajectory.success is not None and new_trajectory.success.tolist() == [False] * 4 + [True]
+    assert new_trajectory.action.tolist() == [0, 1, 2, 3, 4]
+    assert new_trajectory.observation["seen"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    shown = new_trajectory.observation[INSTRUCTION_KEY][:, :, 0].tolist()
     assert shown == [[NO_GOAL, 5, 6]] * 3 + [[NO_GOAL, COMPLETED, 6]] * 2 + [[NO_GOAL, COMPLETED, COMPLETED]]
+
+
+def test_extras_end_with_the_trajectory() -> None:
+    trajectory = replace(
+        made([8, 9], [(2, 5), (4, 6)]), extras={"log_prob": np.arange(12.0), "value": np.ones((12, 2))}
+    )
+    relabeled_one = relabeled(trajectory, mode="all")
+    assert relabeled_one.extras["log_prob"].tolist() == [0, 1, 2, 3, 4]
+    assert relabeled_one.extras["value"].shape == (5, 2)
 
 
 def test_one_that_stays_unfinished_keeps_its_end() -> None:
     cut_off = made([8, 9], [(2, 5)])
     died = replace(cut_off, terminated=cut_off.truncated, truncated=cut_off.terminated)
     for trajectory in (cut_off, died):
-        told = relabeled(trajectory, mode="all")
-        assert instruction(told) == [5, 9] and len(told) == 12
-        assert told.reward.sum() == told.reward[2] == 1
-        assert_same(told.terminated, trajectory.terminated)
-        assert_same(told.truncated, trajectory.truncated)
+        new_trajectory = relabeled(trajectory, mode="all")
+        assert instruction(new_trajectory) == [5, 9] and len(new_trajectory) == 12
+        assert new_trajectory.reward.sum() == new_trajectory.reward[2] == 1
+        assert_same(new_trajectory.terminated, trajectory.terminated)
+        assert_same(new_trajectory.truncated, trajectory.truncated)
 
 
 # what is inserted, and where
 
 
 def test_what_was_completed_stays_and_the_rest_is_merged_in_time() -> None:
-    told = relabeled(made([7, 8, 9], [(1, 5), (3, 7), (6, 6)], slots=3), mode="all")
-    assert instruction(told) == [5, 7, 6]
-    assert told.reward.nonzero()[0].tolist() == [1, 3, 6]
+    new_trajectory = relabeled(made([7, 8, 9], [(1, 5), (3, 7), (6, 6)], slots=3), mode="all")
+    assert instruction(new_trajectory) == [5, 7, 6]
+    assert new_trajectory.reward.nonzero()[0].tolist() == [1, 3, 6]
 
 
 def test_slots_that_are_left_keep_their_sub_goals() -> None:
     """n + h slots are overwritten; original sub-goals of those slots are gone."""
-    told = relabeled(made([7, 8, 9, 10], [(1, 5), (3, 7)]), mode="all")
-    assert instruction(told) == [5, 7, 9, 10]
+    new_trajectory = relabeled(made([7, 8, 9, 10], [(1, 5), (3, 7)]), mode="all")
+    assert instruction(new_trajectory) == [5, 7, 9, 10]
 
 
 def test_only_one_of_several_goals_of_a_step_is_used() -> None:
@@ -124,30 +133,30 @@ def test_only_one_of_several_goals_of_a_step_is_used() -> None:
 def test_whatever_happens(story: Any, seed: int, mode: Any, importance_sampling: bool) -> None:
     trajectory = made(story[0], story[1], length=story[2])
     before = frozen_copy(trajectory)
-    told = relabeled(trajectory, seed, mode=mode, importance_sampling=importance_sampling)
+    new_trajectory = relabeled(trajectory, seed, mode=mode, importance_sampling=importance_sampling)
     assert_same(frozen_copy(trajectory), before)
-    assert told.goals is not None and trajectory.goals is not None
-    length, new, old = len(told), told.goals, trajectory.goals
-    assert told.action.tolist() == trajectory.action[:length].tolist()
-    assert told.observation["seen"].tolist() == trajectory.observation["seen"][: length + 1].tolist()
+    assert new_trajectory.goals is not None and trajectory.goals is not None
+    length, new, old = len(new_trajectory), new_trajectory.goals, trajectory.goals
+    assert new_trajectory.action.tolist() == trajectory.action[:length].tolist()
+    assert new_trajectory.observation["seen"].tolist() == trajectory.observation["seen"][: length + 1].tolist()
     assert len(new.instruction) == len(old.instruction)
     # whatever was inserted was achieved, in this order, before the end
     completed, kept = new.completion_steps(), old.completion_steps()
-    assert told.reward.sum() == len(completed) >= len(kept)
+    assert new_trajectory.reward.sum() == len(completed) >= len(kept)
     assert completed == sorted(set(completed)) and all(step < length for step in completed)
     for step, sub_goal in zip(completed, new.instruction, strict=False):
         assert sub_goal in old.achieved_goal[old.achieved_step == step]
     steps = set(old.achieved_step.tolist()) | set(kept)
     if mode == "all" and len(steps) >= len(old.instruction):
-        assert told.reward.sum() == len(old.instruction) and told.terminated[-1]
+        assert new_trajectory.reward.sum() == len(old.instruction) and new_trajectory.terminated[-1]
 
 
 def test_a_fully_relabeled_delivery_returns_its_instruction() -> None:
     for trajectory in random_trajectories(ENVIRONMENTS["package-delivery"], 64):
         assert trajectory.goals is not None
         k, steps = len(trajectory.goals.instruction), len(set(trajectory.goals.achieved_step.tolist()))
-        told = relabeled(trajectory, mode="all")
-        assert told.reward.sum() == min(k, steps) or trajectory.reward.sum() == k
+        new_trajectory = relabeled(trajectory, mode="all")
+        assert new_trajectory.reward.sum() == min(k, steps) or trajectory.reward.sum() == k
 
 
 # what is left alone
@@ -175,8 +184,8 @@ def test_a_trajectory_without_instruction_takes_no_chance() -> None:
 
 def inserted_counts(trajectory: Trajectory, draws: int, **settings: Any) -> Counter[int]:
     relabel, rng = Relabeler(RelabelConfig(**settings)), np.random.default_rng(0)
-    told = (relabel(trajectory, GoalStatistics(), rng)[0] for _ in range(draws))
-    return Counter(int(each.reward.sum()) for each in told)
+    new_trajectory = (relabel(trajectory, GoalStatistics(), rng)[0] for _ in range(draws))
+    return Counter(int(each.reward.sum()) for each in new_trajectory)
 
 
 def test_some_is_uniform_from_none_to_all() -> None:
@@ -203,8 +212,8 @@ def test_without_importance_sampling_all_steps_are_alike() -> None:
     rng, ends = np.random.default_rng(0), Counter()
     statistics = GoalStatistics()
     for _ in range(2000):
-        told, statistics = relabel(trajectory, statistics, rng)
-        ends[int(instruction(told)[0])] += 1
+        new_trajectory, statistics = relabel(trajectory, statistics, rng)
+        ends[int(instruction(new_trajectory)[0])] += 1
     # goal 0 is reached first at step 1, from whichever of its steps it was chosen
     assert stats.chisquare([ends[0], ends[1], ends[2]], [2000 * (3 / 4 + 1 / 12), 2000 / 12, 2000 / 12]).pvalue > 1e-3
     assert not statistics.index

@@ -1,4 +1,4 @@
-"""A database whose file itself is damaged is refused, and what can be read of it is saved."""
+"""A corrupted database file is refused, and repair keeps its readable records."""
 
 import random
 from pathlib import Path
@@ -19,11 +19,12 @@ def example(tag: int) -> Trajectory:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    with opened(tmp_path / "replay", capacity=500, cache_bytes=0) as store:
+    with opened(tmp_path / "replay", capacity=180, cache_bytes=0) as store:
         for begin in range(0, 200, 20):
             store.extend([example(tag) for tag in range(begin, begin + 20)])
-        store.extend([example(200), example(201)], mark=RecordTag.PROTECTED)
-        store.evict(keep=180)
+        store.extend([example(200), example(201)], tag=RecordTag.PROTECTED)
+        store.sync()
+        store.sync()  # deletes the first 20, which were evicted
     return tmp_path / "replay"
 
 
@@ -31,7 +32,7 @@ def assert_repaired(directory: Path, *, at_least: int) -> None:
     """A store in which all that is left is as it was, and to which more can be appended."""
     result = repair_store(directory, None)
     assert result.num_recovered >= at_least
-    assert result.backup_path == directory.with_name("replay.damaged-1") and result.backup_path.is_dir()
+    assert result.backup_path == directory.with_name("replay.backup-1") and result.backup_path.is_dir()
     assert not directory.with_name("replay.repaired").exists()
     after = verify_store(directory, None)
     assert (after.num_valid, after.corrupted, after.quarantined) == (result.num_recovered, [], [])
@@ -49,8 +50,10 @@ def test_bad_records_are_left_out_and_everything_else_is_kept(directory: Path) -
     assert (result.num_recovered, [bad.record_id for bad in result.lost]) == (180, ["30", "55"])
     with opened(directory, capacity=500) as store:
         assert list(store.ids()) == [number for number in range(20, 202) if number not in (30, 55)]
-        assert (store.num_protected, store.total_appended, store.num_corrupted) == (2, 202, 0)
-    assert repair_store(directory, None).backup_path.name == "replay.damaged-2"
+        assert (store.total_appended, store.num_corrupted) == (202, 0)
+    with opened(directory, capacity=1) as store:
+        assert store.ids() == (199, 200, 201)  # the last two are protected
+    assert repair_store(directory, None).backup_path.name == "replay.backup-2"
 
 
 def test_a_repair_that_was_killed_is_completed(directory: Path) -> None:
@@ -61,7 +64,7 @@ def test_a_repair_that_was_killed_is_completed(directory: Path) -> None:
         assert len(store) == 182
     directory.with_name("replay.repaired").mkdir()  # as if the old one had not been taken away
     finish_interrupted_repair(directory)
-    assert sorted(path.name for path in directory.parent.iterdir()) == ["replay", "replay.damaged-1"]
+    assert sorted(path.name for path in directory.parent.iterdir()) == ["replay", "replay.backup-1"]
 
 
 @pytest.mark.parametrize("share", [0.95, 0.6, 0.2])
@@ -69,7 +72,7 @@ def test_a_file_that_was_cut_off(directory: Path, share: float) -> None:
     data = directory / "data.mdb"
     with data.open("rb+") as file:
         file.truncate(int(data.stat().st_size * share))
-    with pytest.raises(UserError, match=r"damaged .*yamame data repair"):
+    with pytest.raises(UserError, match=r"corrupted .*yamame data repair"):
         opened(directory)
     assert_repaired(directory, at_least=0)
 

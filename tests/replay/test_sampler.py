@@ -12,17 +12,17 @@ import pytest
 import torch
 from replay_examples import numbered
 
-from yamame.algorithms.amago.goal_statistics import GoalStatistics
 from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
+from yamame.data.goal_statistics import GoalStatistics
 from yamame.data.sampler import ReplayConfig, Sampler
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 
 
-class ListStore:
-    """Trajectories in a list; a read takes a random moment, or fails as told."""
+class ListStore(LMDBReplayStore):
+    """Trajectories in a list; `get` takes a random time, or raises one of `failures`."""
 
     def __init__(self, trajectories: list[Trajectory], *, slow: bool = False) -> None:
         self.trajectories = trajectories
@@ -34,8 +34,8 @@ class ListStore:
         self.trajectories.append(trajectory)
         return len(self.trajectories) - 1
 
-    def ids(self) -> list[int]:
-        return list(range(len(self.trajectories)))
+    def ids(self) -> tuple[int, ...]:
+        return tuple(range(len(self.trajectories)))
 
     def get(self, trajectory_id: int, *, lazy: bool = False) -> Trajectory:
         self.reads += 1
@@ -44,9 +44,6 @@ class ListStore:
         if self.slow and random.random() < 0.2:
             time.sleep(random.random() * 0.003)
         return self.trajectories[trajectory_id]
-
-    def evict(self, keep: int) -> int:
-        raise NotImplementedError
 
 
 def sampler_of(store, *, context_length: int = 4, seed: int = 0, relabel=None, **settings: float) -> Sampler:
@@ -61,7 +58,7 @@ def assert_same_batch(left: Batch, right: Batch) -> None:
         one, other = getattr(left, field.name), getattr(right, field.name)
         if isinstance(one, torch.Tensor):
             torch.testing.assert_close(one, other, rtol=0, atol=0)
-        elif field.name == "observation":
+        elif field.name in ("observation", "extras"):
             for name in one:
                 torch.testing.assert_close(one[name], other[name], rtol=0, atol=0)
         else:
@@ -190,6 +187,15 @@ def test_batches_come_from_what_was_stored_at_the_call() -> None:
         assert_same_batch(batch, other)
 
 
+def test_extras_reach_batches_through_the_store(tmp_path: Path) -> None:
+    trajectory = replace(numbered(6), extras={"log_prob": np.arange(6, dtype=np.float32) - 0.5})
+    with LMDBReplayStore(tmp_path, capacity_trajectories=8, cache_bytes=0) as store:
+        store.append(trajectory)
+        batch = sampler_of(store).sample()
+    expected = torch.where(batch.loss_mask, batch.time - 0.5, 0.0)
+    assert batch.extras["log_prob"].dtype == torch.float32 and batch.extras["log_prob"].equal(expected.float())
+
+
 def test_what_is_evicted_meanwhile_changes_nothing(tmp_path: Path) -> None:
     expected: list[Batch] = []
     for appending in (False, True):
@@ -215,7 +221,7 @@ def test_errors_of_the_thread_surface(prefetch_batches: int) -> None:
     assert not prefetching()
 
 
-def test_damaged_and_missing_records_are_drawn_again() -> None:
+def test_corrupted_and_missing_records_are_resampled() -> None:
     store = ListStore([numbered(9, tag=tag) for tag in range(4)])
     store.failures = {0: CorruptedRecordError("torn"), 2: KeyError(2)}
     batch = sampler_of(store, batch_size=200).sample()
@@ -278,13 +284,6 @@ def test_the_state_goes_through_json() -> None:
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert_same_batch(one.sample(), other.sample())
     assert one.state_dict() == other.state_dict()
-
-
-def test_a_state_from_before_there_were_goals_is_read() -> None:
-    sampler = sampler_of(ListStore([numbered(9)]))
-    sampler.goal_statistics = sampler.goal_statistics.updated(np.ones((2, 3), np.float32))
-    sampler.load_state_dict({"rng": sampler.state_dict()["rng"]})
-    assert not sampler.goal_statistics.index
 
 
 def test_waiting_is_counted() -> None:

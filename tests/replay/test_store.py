@@ -53,7 +53,7 @@ def test_append_all_is_all_or_nothing(store: LMDBReplayStore) -> None:
 
 def test_ids_are_never_given_twice(store: LMDBReplayStore) -> None:
     store.extend([numbered(2)] * 4)
-    assert store.evict(keep=0) == 4
+    assert store.rollback(-1) == 4
     assert list(store.ids()) == []
     store = reopened(store)
     assert (len(store), store.total_appended) == (0, 4)
@@ -75,16 +75,7 @@ def test_reopening_gives_everything_back(store: LMDBReplayStore) -> None:
     store.close()
 
 
-def test_evict_says_how_many_and_frees_the_disk_at_once(store: LMDBReplayStore) -> None:
-    store.extend([numbered(2)] * 8)
-    assert store.evict(keep=9) == 0
-    assert store.evict(keep=2) == 3
-    assert list(store.ids()) == [6, 7]
-    store.close()
-    assert on_disk(store.directory) == [6, 7]
-
-
-def test_discard_after_goes_back_to_a_checkpoint(store: LMDBReplayStore) -> None:
+def test_rollback_goes_back_to_a_checkpoint(store: LMDBReplayStore) -> None:
     store.extend([numbered(3, tag=tag) for tag in range(7)])
     store.sync()
     at_checkpoint, newest = list(store.ids()), store.total_appended - 1
@@ -161,10 +152,10 @@ def test_sampling_reads_memory_and_memory_is_bounded(tmp_path: Path) -> None:
     assert 0 < len(store.cache) < 100
     for number in range(100):
         assert store.get(number).reward[0] == 1000 * number + 1
-        assert store.cache.held_bytes <= 20_000
+        assert store.cache.num_bytes <= 20_000
     assert store.get(99) is store.get(99)
-    store.evict(keep=0)
-    assert len(store.cache) == store.cache.held_bytes == 0
+    store.rollback(-1)
+    assert len(store.cache) == store.cache.num_bytes == 0
     store.close()
     with opened(tmp_path / "none", cache_bytes=0) as store:
         store.append(numbered(2))
@@ -189,7 +180,7 @@ def test_ids_are_a_snapshot(store: LMDBReplayStore) -> None:
     assert list(store.ids()) == [1, 2, 3, 4, 5]
 
 
-def test_a_damaged_record_is_set_aside_and_counted(store: LMDBReplayStore) -> None:
+def test_a_corrupted_record_is_quarantined_and_counted(store: LMDBReplayStore) -> None:
     store.extend([numbered(2)] * 3)
     store.close()
     corrupt(store.directory, 1)
@@ -281,7 +272,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "file")
     (tmp_path / "replay").mkdir()
     (tmp_path / "replay" / "data.mdb").write_bytes(b"nothing like a database" * 1000)
-    with pytest.raises(UserError, match=r"damaged .*yamame data repair"):
+    with pytest.raises(UserError, match=r"corrupted .*yamame data repair"):
         opened(tmp_path / "replay")
 
 

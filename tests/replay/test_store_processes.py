@@ -71,12 +71,12 @@ def test_what_one_process_does_the_others_see(tmp_path: Path) -> None:
         assert store.append(numbered(3, tag=7)) == 7
         assert store.ids() == (3, 4, 5, 6, 7)
         assert other("store.ids()") == "(3, 4, 5, 6, 7)"
-        assert other("store.extend([numbered(2)] * 2, mark=RecordTag.PROTECTED)") == "[8, 9]"
-        assert (store.ids(), store.num_protected) == ((3, 4, 5, 6, 7, 8, 9), 2)
-        assert other("store.evict(keep=1)") == "4"
-        assert store.ids() == (7, 8, 9)
+        assert other("store.extend([numbered(2)] * 2, tag=RecordTag.PROTECTED)") == "[8, 9]"
+        assert store.ids() == (3, 4, 5, 6, 7, 8, 9)
+        assert other("store.rollback(5)") == "2"
+        assert store.ids() == (3, 4, 5, 8, 9)
         with pytest.raises(KeyError):
-            store.get(5)
+            store.get(6)
 
 
 def test_a_record_that_one_process_sets_aside_is_gone_for_the_others(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.policy import Policy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
-from yamame.data.actions import ACTION_MASK_KEY, num_choices, sample_uniform_actions, split_mask
+from yamame.data.actions import ACTION_MASK_KEY, num_choices, sample_uniform_actions, split_mask, strip_action_mask
 from yamame.data.batch import Batch
 from yamame.data.codec import decode, encode
 from yamame.data.packing import Window, pack
@@ -18,7 +18,6 @@ from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.envs.vector.action_masks import strip_action_mask
 
 pytestmark = pytest.mark.slow
 

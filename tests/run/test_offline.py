@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny import tiny_config
 
-from yamame.data.offline import resolve_offline_length
+from yamame.config import resolve_offline_length
 from yamame.data.sampler import Sampler
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError

@@ -1,4 +1,4 @@
-"""The action spaces that an environment may have, and the three kinds that they are for the policy."""
+"""Action spaces of environments and policies, conversion between them, and action masks."""
 
 from itertools import accumulate
 from typing import Any
@@ -7,37 +7,38 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float64, Int64, Shaped
 
+from yamame.data.spaces import flatten_space
 from yamame.errors import UserError
 
 NativeActionSpace = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
-"""What an environment may declare; bounds of a Box are finite."""
+"""Action spaces of environments; bounds of a Box are finite."""
 
 PolicyActionSpace = spaces.Discrete | spaces.MultiDiscrete | spaces.Box
-"""What the policy sees: integers from 0, one or `[C]` of them, or a flat float32 Box in [-1, 1]."""
+"""Action spaces of policies: integers from 0, one or `[C]` of them, or a flat float32 Box in [-1, 1]."""
 
 ACTION_MASK_KEY = "action_mask"
-"""The observation leaf that is no input of the network but says what the policy may do: bool `[A]`, A as in
-`action_size`. There is none where everything is always allowed."""
+"""Observation leaf with the allowed actions: bool `[A]`, A as in `action_size`. Masks the policy and is no input of the
+network. Absent if every action is always allowed."""
 
 
 def check_action_space(space: spaces.Space[Any]) -> NativeActionSpace:
-    """The space itself if it is one that we support; otherwise `UserError`."""
+    """Return the space if it is supported; raise `UserError` otherwise."""
     if not isinstance(space, NativeActionSpace):
         raise UserError(
             f"action space {type(space).__name__} is not supported: "
-            "wrap the environment so that it takes Discrete, MultiDiscrete, MultiBinary or Box"
+            "wrap the environment so that its actions are Discrete, MultiDiscrete, MultiBinary or Box"
         )
     if isinstance(space, spaces.Box) and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise UserError(
             "action space Box has infinite bounds: wrap the environment with gymnasium.wrappers.RescaleAction"
         )
     if 0 in action_shape(space):
-        raise UserError(f"action space {type(space).__name__} of shape {space.shape} leaves nothing to choose")
+        raise UserError(f"action space {type(space).__name__} has the empty shape {space.shape}: expected an action")
     return space
 
 
 def num_choices(space: spaces.Space[Any]) -> tuple[int, ...]:
-    """Number of choices of each component, in the order of the flat action; none for a Box, one for a Discrete."""
+    """Number of choices of each component, in the order of the flat action: `()` for a Box, `(n,)` for a Discrete."""
     match space:
         case spaces.Discrete():
             return (int(space.n),)
@@ -54,29 +55,37 @@ def action_shape(space: NativeActionSpace) -> tuple[int, ...]:
 
 
 def action_size(space: PolicyActionSpace) -> int:
-    """A: the choices of all components side by side, or the dimensions of a Box."""
+    """A: the sum of `num_choices`, or the number of dimensions of a Box."""
     return sum(num_choices(space)) or int(np.prod(action_shape(space)))
 
 
 def split_mask(mask_EA: Bool[np.ndarray, "E A"], sizes: tuple[int, ...]) -> list[Bool[np.ndarray, "E _"]]:
-    """The part of a mask that is about each component of so many choices."""
+    """Split a mask into those of its components, which have `sizes` choices."""
     return np.split(mask_EA, list(accumulate(sizes))[:-1], axis=1)
 
 
 def has_allowed_action(mask_EA: Bool[np.ndarray, "E A"], sizes: tuple[int, ...]) -> Bool[np.ndarray, "E"]:
-    """Where a mask allows at least one choice of every component."""
-    return np.logical_and.reduce([part.any(axis=1) for part in split_mask(mask_EA, sizes)])
+    """Whether each row of a mask allows at least one choice of every component."""
+    return np.logical_and.reduce([mask_EK.any(axis=1) for mask_EK in split_mask(mask_EA, sizes)])
+
+
+def strip_action_mask(observation_space: spaces.Space[Any], key: str) -> spaces.Space[Any]:
+    """Return an observation space without its action mask, the leaf called `key`, if it has one."""
+    leaves = flatten_space(observation_space)
+    if key not in leaves:
+        return observation_space
+    return spaces.Dict([(name, leaf) for name, leaf in leaves.items() if name != key])
 
 
 def zero_action(space: PolicyActionSpace, num_envs: int) -> Shaped[np.ndarray, "E ..."]:
-    """The previous action of a trial's first step: zeros, in the form of the policy's actions."""
+    """Zeros in the shape and dtype of policy actions: the previous action at the first step of a trial."""
     return np.zeros((num_envs, *action_shape(space)), np.float32 if isinstance(space, spaces.Box) else np.int64)
 
 
 def policy_action_space(space: NativeActionSpace) -> PolicyActionSpace:
-    """The space that the policy sees: integers from 0, alone or in a row, or a flat float32 Box in [-1, 1].
+    """Convert an environment's action space: integers from 0, one or a vector, or a flat float32 Box in [-1, 1].
 
-    MultiBinary is as many choices between 0 and 1; what is nested in the environment's space is flat here.
+    MultiBinary becomes a vector of choices between 0 and 1; spaces of several dimensions are flattened.
     """
     match space:
         case spaces.Discrete():
@@ -87,10 +96,10 @@ def policy_action_space(space: NativeActionSpace) -> PolicyActionSpace:
 
 
 def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."]) -> Shaped[np.ndarray, "E ..."]:
-    """Policy actions of E environments in the environment's own `space`, in its shape and dtype.
+    """Convert policy actions of E environments to the environment's `space`, shape and dtype.
 
-    Discrete and MultiDiscrete: shifted by their start (Discrete: always int64). Box: [-1, 1] is mapped linearly onto
-    [low, high], what lies outside is clipped, and what is not floating-point is rounded.
+    Discrete and MultiDiscrete are shifted by their start (Discrete: always int64). A Box is mapped linearly from
+    [-1, 1] to [low, high] and clipped; integer Boxes are rounded.
     """
     if isinstance(space, spaces.Discrete):
         return action.astype(np.int64) + int(space.start)
@@ -105,16 +114,18 @@ def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."])
 
 
 def sample_uniform_actions(
-    prob_EC: Float64[np.ndarray, "E C"], sizes: tuple[int, ...], mask_EA: Bool[np.ndarray, "E A"] | None
+    uniform_EC: Float64[np.ndarray, "E C"], sizes: tuple[int, ...], mask_EA: Bool[np.ndarray, "E A"] | None
 ) -> Int64[np.ndarray, "E C"]:
-    """The choice of each component that a number in [0, 1) stands for; every component must allow one at least."""
+    """Map uniform samples in [0, 1) to uniform choices among the allowed ones of each component.
+
+    The mask must allow at least one choice of every component.
+    """
     if mask_EA is None:
-        return (prob_EC * np.array(sizes)).astype(np.int64)
-    parts = split_mask(mask_EA, sizes)
-    return np.stack([_among(chance_E, part) for chance_E, part in zip(prob_EC.T, parts, strict=True)], axis=1)
+        return (uniform_EC * np.array(sizes)).astype(np.int64)
+    masks = split_mask(mask_EA, sizes)
+    return np.stack([_sample_allowed(u_E, mask_EK) for u_E, mask_EK in zip(uniform_EC.T, masks, strict=True)], axis=1)
 
 
-def _among(chance_E: Float64[np.ndarray, "E"], allowed_EK: Bool[np.ndarray, "E K"]) -> Int64[np.ndarray, "E"]:
-    """The k-th allowed choice, k being that part of their number."""
-    rank_E = (chance_E * allowed_EK.sum(axis=1)).astype(np.int64)
-    return (allowed_EK.cumsum(axis=1) > rank_E[:, None]).argmax(axis=1)
+def _sample_allowed(uniform_E: Float64[np.ndarray, "E"], allowed_EK: Bool[np.ndarray, "E K"]) -> Int64[np.ndarray, "E"]:
+    index_E = (uniform_E * allowed_EK.sum(axis=1)).astype(np.int64)  # among the allowed choices
+    return (allowed_EK.cumsum(axis=1) > index_E[:, None]).argmax(axis=1)

@@ -1,11 +1,11 @@
-"""A trajectory as bytes and back: zstd-compressed safetensors behind a header with magic, schema version and checksum.
+"""Serialization of trajectories: zstd-compressed safetensors behind a header with magic, version and checksum.
 
-    magic 4 | schema version 2 | crc32 4 | payload length 8 | payload
+    magic 4 | version 2 | crc32 4 | payload length 8 | payload
 
-The checksum covers everything behind the magic but itself. Numbers are little-endian. Nothing is ever unpickled.
+The checksum covers everything after the magic except itself. Numbers are little-endian. Nothing is ever unpickled.
 
     version 1    payload = all arrays
-    version 2    payload = length of what comes next 8 | all other arrays | frames of pictures (see `packed_rows`)
+    version 2    payload = length of the next part 8 | other arrays | frames of images, compressed in chunks
 """
 
 import itertools
@@ -29,21 +29,21 @@ from yamame.data.goals import Goals
 from yamame.data.trajectory import Trajectory
 
 CHUNK_FRAMES = 64
-MIN_BYTES = 1 << 18
-"""Leaves smaller than that are decompressed as a whole: it takes less than a tenth of a millisecond."""
+_MIN_CHUNKED_BYTES = 1 << 18
+"""Decompressing a smaller leaf as a whole takes less than a tenth of a millisecond."""
 
 
-def should_compress(leaf: Shaped[np.ndarray, "slots ..."]) -> bool:
-    """Whether a leaf is worth cutting into chunks: a picture or more a step, over many steps.
+def should_compress(leaf: Shaped[np.ndarray, "rows ..."]) -> bool:
+    """Whether a leaf is compressed in chunks: images over many steps.
 
-    Of bytes alone, since any byte is one that a picture may have, so that what nobody reads need not be checked.
+    Only uint8: any byte is a valid pixel, so that chunks that are never read need no validation.
     """
-    pictures = leaf.dtype == np.uint8 and leaf.ndim >= 3
-    return pictures and leaf.nbytes >= MIN_BYTES and len(leaf) > 2 * CHUNK_FRAMES
+    is_image = leaf.dtype == np.uint8 and leaf.ndim >= 3
+    return is_image and leaf.nbytes >= _MIN_CHUNKED_BYTES and len(leaf) > 2 * CHUNK_FRAMES
 
 
-def compress_chunks(leaf: UInt8[np.ndarray, "slots ..."], *, compression_level: int) -> Iterator[bytes]:
-    """The chunks of a leaf, each compressed by itself."""
+def compress_chunks(leaf: UInt8[np.ndarray, "rows ..."], *, compression_level: int) -> Iterator[bytes]:
+    """Compress chunks of `CHUNK_FRAMES` rows, each on its own."""
     compressor = zstandard.ZstdCompressor(level=compression_level)
     for begin in range(0, len(leaf), CHUNK_FRAMES):
         yield compressor.compress(np.ascontiguousarray(leaf[begin : begin + CHUNK_FRAMES]).tobytes())
@@ -51,7 +51,7 @@ def compress_chunks(leaf: UInt8[np.ndarray, "slots ..."], *, compression_level: 
 
 @dataclass(frozen=True, kw_only=True)
 class CompressedFrames:
-    """A leaf as its frames; implements `LazyArray`."""
+    """A `LazyArray` of compressed chunks. Raises `ValueError` if `frames` do not hold an array of `shape`."""
 
     shape: tuple[int, ...]
     frames: Sequence[bytes]
@@ -67,11 +67,11 @@ class CompressedFrames:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Compressed size."""
         return sum(map(len, self.frames))
 
     def read(self, begin: int, end: int) -> UInt8[np.ndarray, "rows ..."]:
-        """Rows `begin` to `end` (exclusive); read-only."""
+        """Return rows `begin` to `end` (exclusive), read-only; decompresses only their chunks."""
         first = begin // CHUNK_FRAMES
         decompressor = zstandard.ZstdDecompressor()
         chunks = [decompressor.decompress(frame) for frame in self.frames[first : -(-end // CHUNK_FRAMES)]]
@@ -86,113 +86,116 @@ class CompressedFrames:
 
 MAGIC = b"YMTR"
 SCHEMA_VERSION = 2
-MAX_BYTES = 4 << 30
-"""A record of more, decompressed, is none of ours: a few hostile bytes can announce any number."""
+_MAX_DECOMPRESSED_BYTES = 4 << 30
+"""Limit that protects the memory from a few hostile bytes that announce any size."""
 
 _HEADER = struct.Struct("<4sHIQ")
 _CHECKED = struct.Struct("<HQ")
 _LENGTH = struct.Struct("<Q")
-_LEAF = "observation/"
-_TRANSITIONS = ("reward", "action", "terminated", "truncated", "episode_start")
-_OF_GOALS = ("instruction", "achieved_step", "achieved_goal")
+_OBSERVATION, _EXTRAS, _GOALS = "observation/", "extras/", "goals/"
+_TRANSITION_FIELDS = ("reward", "action", "terminated", "truncated", "episode_start")
+_GOAL_ARRAYS = ("instruction", "achieved_step", "achieved_goal")
 _SCALARS = {"task": str, "horizon": int, "policy_version": int, "noise_scale": float}
-_RULES = {"tolerance": float, "hide_future_goals": bool}
-_NO_TRAJECTORY = (
+_GOAL_SCALARS = {"tolerance": float, "hide_future_goals": bool}
+_DECODE_ERRORS = (
     *(zstandard.ZstdError, SafetensorError, struct.error),
     *(ValueError, KeyError, TypeError, OverflowError, RecursionError),
 )
 
 
 class CorruptedRecordError(Exception):
-    """Bytes that should be a stored trajectory are not one, or not one of a version that we can read."""
+    """A stored record cannot be decoded, or is not a valid trajectory."""
 
 
 def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
-    """The record of a trajectory, from which `decode` makes an equal one: every dtype, shape, None and leaf order.
+    """Serialize a trajectory. `decode` restores every dtype, shape, None and the order of leaves.
 
-    Long ones of pictures become version 2, of which windows are read without decompressing the rest; others version 1.
+    Version 2 if images are compressed in chunks (see `should_compress`), so that a window is read without
+    decompressing the rest; otherwise version 1.
     """
-    pictures = {name: leaf for name, leaf in trajectory.observation.items() if should_compress(leaf)}
-    frames = {name: list(compress_chunks(leaf, compression_level=compression_level)) for name, leaf in pictures.items()}
+    images = {name: leaf for name, leaf in trajectory.observation.items() if should_compress(leaf)}
+    frames = {name: list(compress_chunks(leaf, compression_level=compression_level)) for name, leaf in images.items()}
     arrays = {
         name: np.ascontiguousarray(array)
         for name, array in named_arrays(trajectory).items()
-        if name.removeprefix(_LEAF) not in pictures
+        if not (name.startswith(_OBSERVATION) and name.removeprefix(_OBSERVATION) in images)
     }
-    facts = _facts_of(trajectory)
-    if pictures:
-        facts["packed"] = {
+    metadata = _metadata(trajectory)
+    if images:
+        metadata["packed"] = {
             name: {"shape": leaf.shape, "frames": [len(frame) for frame in frames[name]]}
-            for name, leaf in pictures.items()
+            for name, leaf in images.items()
         }
-    raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(facts)})
+    raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(metadata)})
     payload = zstandard.ZstdCompressor(level=compression_level).compress(raw)
-    if pictures:
+    if images:
         payload = b"".join([_LENGTH.pack(len(payload)), payload, *itertools.chain(*frames.values())])
-    version = 2 if pictures else 1
+    version = 2 if images else 1
     return _HEADER.pack(MAGIC, version, _checksum(version, payload), len(payload)) + payload
 
 
-def decode(data: bytes, *, on_demand: bool = False) -> Trajectory:
-    """The trajectory of a record; its arrays are read-only. With `on_demand`, what is packed stays so.
+def decode(data: bytes, *, lazy: bool = False) -> Trajectory:
+    """Deserialize a trajectory with read-only arrays. If `lazy`, chunks of images stay compressed.
 
-    Raises `CorruptedRecordError` for anything that `encode` (of this schema version or an older one) did not write.
+    Raises:
+        CorruptedRecordError: If `encode` did not write `data`.
     """
     version, payload = _checked_payload(data)
     try:
-        head, frames = _divided(payload) if version == 2 else (payload, b"")
-        raw = _decompressed(head)
+        head, frames = _split_payload(payload) if version == 2 else (payload, b"")
+        raw = _decompress(head)
         arrays = load_safetensors(raw)
-        facts = json.loads(_safetensors_metadata(raw)["trajectory"])
-        packed = _packed(facts.get("packed", {}), frames)
-        _check_size(sum(math.prod(leaf.shape) for leaf in packed.values()))
-        if not on_demand:
-            arrays |= {_LEAF + name: leaf.read(0, leaf.shape[0]) for name, leaf in packed.items()}
-            packed = {}
-        return _trajectory_from(arrays, facts, packed)
-    except _NO_TRAJECTORY as error:
-        raise CorruptedRecordError(f"record has a good checksum but no trajectory inside: {error}") from error
+        metadata = json.loads(_safetensors_metadata(raw)["trajectory"])
+        images = _compressed_frames(metadata.get("packed", {}), frames)
+        _check_size(sum(math.prod(leaf.shape) for leaf in images.values()))
+        if not lazy:
+            arrays |= {_OBSERVATION + name: leaf.read(0, leaf.shape[0]) for name, leaf in images.items()}
+            images = {}
+        return _make_trajectory(arrays, metadata, images)
+    except _DECODE_ERRORS as error:
+        raise CorruptedRecordError(f"record has a valid checksum but holds no trajectory: {error}") from error
 
 
 def frozen_copy(trajectory: Trajectory) -> Trajectory:
-    """What `decode(encode(trajectory))` gives, without the detour: read-only, sharing no memory with the original."""
+    """Return what `decode(encode(trajectory))` would: a read-only copy that shares no memory with the original."""
     arrays = {name: np.array(array, order="C") for name, array in named_arrays(trajectory).items()}
-    return _trajectory_from(arrays, _facts_of(trajectory))
+    return _make_trajectory(arrays, _metadata(trajectory))
 
 
 def named_arrays(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """Every array of a trajectory by a unique name, none of them copied."""
-    arrays = {name: getattr(trajectory, name) for name in _TRANSITIONS}
-    arrays |= {_LEAF + name: leaf for name, leaf in trajectory.observation.items()}
+    """Return every array of a trajectory by a unique name, without copies."""
+    arrays = {name: getattr(trajectory, name) for name in _TRANSITION_FIELDS}
+    arrays |= {_OBSERVATION + name: leaf for name, leaf in trajectory.observation.items()}
+    arrays |= {_EXTRAS + name: array for name, array in trajectory.extras.items()}
     if trajectory.success is not None:
         arrays["success"] = trajectory.success
     if trajectory.goals is not None:
-        arrays |= {f"goals/{name}": getattr(trajectory.goals, name) for name in _OF_GOALS}
+        arrays |= {_GOALS + name: getattr(trajectory.goals, name) for name in _GOAL_ARRAYS}
     return arrays
 
 
-def _facts_of(trajectory: Trajectory) -> dict[str, Any]:
-    facts: dict[str, Any] = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
+def _metadata(trajectory: Trajectory) -> dict[str, Any]:
+    metadata: dict[str, Any] = {name: kind(getattr(trajectory, name)) for name, kind in _SCALARS.items()}
     goals = trajectory.goals
-    rules = {} if goals is None else {"goals": {name: kind(getattr(goals, name)) for name, kind in _RULES.items()}}
-    return {**facts, **rules, "leaves": list(trajectory.observation)}
+    if goals is not None:
+        metadata["goals"] = {name: kind(getattr(goals, name)) for name, kind in _GOAL_SCALARS.items()}
+    metadata["leaves"] = list(trajectory.observation)
+    if trajectory.extras:
+        metadata["extras"] = list(trajectory.extras)
+    return metadata
 
 
 def _checked_payload(data: bytes) -> tuple[int, bytes]:
     if data[: len(MAGIC)] != MAGIC:
-        raise CorruptedRecordError("record does not begin like a trajectory record (wrong magic)")
+        raise CorruptedRecordError("record is no trajectory record (wrong magic)")
     if len(data) < _HEADER.size:
         raise CorruptedRecordError(f"record is truncated: {len(data)} bytes, the header alone has {_HEADER.size}")
     _, version, checksum, length = _HEADER.unpack_from(data)
     if version > SCHEMA_VERSION:
-        raise CorruptedRecordError(
-            f"record has schema version {version}, this Yamame reads up to {SCHEMA_VERSION}: update it"
-        )
+        raise CorruptedRecordError(f"record has version {version}, expected at most {SCHEMA_VERSION}: update Yamame")
     payload = data[_HEADER.size :]
     if len(payload) != length:
-        raise CorruptedRecordError(
-            f"record is truncated or overlong: {len(payload)} bytes of payload, {length} announced"
-        )
+        raise CorruptedRecordError(f"record is truncated or overlong: {len(payload)} bytes of payload, not {length}")
     if _checksum(version, payload) != checksum:
         raise CorruptedRecordError("record does not match its checksum")
     return version, payload
@@ -202,13 +205,13 @@ def _checksum(version: int, payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(_CHECKED.pack(version, len(payload))))
 
 
-def _decompressed(frame: bytes) -> bytes:
+def _decompress(frame: bytes) -> bytes:
     _check_size(zstandard.frame_content_size(frame))
     return zstandard.ZstdDecompressor().decompress(frame)
 
 
 def _check_size(size: int) -> None:
-    if not 0 <= size <= MAX_BYTES:
+    if not 0 <= size <= _MAX_DECOMPRESSED_BYTES:
         raise ValueError(f"it would take {size} bytes")
 
 
@@ -217,36 +220,39 @@ def _safetensors_metadata(raw: bytes) -> dict[str, str]:
     return json.loads(raw[_LENGTH.size : _LENGTH.size + length])["__metadata__"]
 
 
-def _divided(payload: bytes) -> tuple[bytes, bytes]:
+def _split_payload(payload: bytes) -> tuple[bytes, bytes]:
     begin = _LENGTH.size
     end = begin + _LENGTH.unpack_from(payload)[0]
     return payload[begin:end], payload[end:]
 
 
-def _packed(described: dict[str, Any], frames: bytes) -> dict[str, CompressedFrames]:
-    packed, at = {}, 0
+def _compressed_frames(described: dict[str, Any], frames: bytes) -> dict[str, CompressedFrames]:
+    images, offset = {}, 0
     for name, leaf in described.items():
-        bounds = list(itertools.accumulate(leaf["frames"], initial=at))
-        cut = [frames[begin:end] for begin, end in itertools.pairwise(bounds)]
-        packed[name], at = CompressedFrames(shape=tuple(leaf["shape"]), frames=cut), bounds[-1]
-    return packed
+        bounds = list(itertools.accumulate(leaf["frames"], initial=offset))
+        chunks = [frames[begin:end] for begin, end in itertools.pairwise(bounds)]
+        images[name], offset = CompressedFrames(shape=tuple(leaf["shape"]), frames=chunks), bounds[-1]
+    return images
 
 
-def _trajectory_from(
-    arrays: dict[str, np.ndarray], facts: dict[str, Any], packed: Mapping[str, CompressedFrames] = MappingProxyType({})
+def _make_trajectory(
+    arrays: dict[str, np.ndarray],
+    metadata: dict[str, Any],
+    images: Mapping[str, CompressedFrames] = MappingProxyType({}),
 ) -> Trajectory:
     for array in arrays.values():
         array.flags.writeable = False
-    goals: dict[str, Any] = {name: arrays[f"goals/{name}"] for name in _OF_GOALS if f"goals/{name}" in arrays}
-    transitions: dict[str, Any] = {name: arrays[name] for name in _TRANSITIONS}
-    scalars: dict[str, Any] = {name: kind(facts[name]) for name, kind in _SCALARS.items()}
+    goals: dict[str, Any] = {name: arrays[_GOALS + name] for name in _GOAL_ARRAYS if _GOALS + name in arrays}
+    transitions: dict[str, Any] = {name: arrays[name] for name in _TRANSITION_FIELDS}
+    scalars: dict[str, Any] = {name: kind(metadata[name]) for name, kind in _SCALARS.items()}
     if goals:
-        goals |= {name: kind(facts["goals"][name]) for name, kind in _RULES.items()}
+        goals |= {name: kind(metadata["goals"][name]) for name, kind in _GOAL_SCALARS.items()}
     return Trajectory(
         **transitions,
-        observation={name: arrays[_LEAF + name] for name in facts["leaves"] if name not in packed},
+        observation={name: arrays[_OBSERVATION + name] for name in metadata["leaves"] if name not in images},
         success=arrays.get("success"),
         goals=Goals(**goals) if goals else None,
-        lazy_observation=dict(packed),
+        extras={name: arrays[_EXTRAS + name] for name in metadata.get("extras", ())},
+        lazy_observation=dict(images),
         **scalars,
     )

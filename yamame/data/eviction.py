@@ -1,11 +1,11 @@
-"""`Fifo`: which stored trajectories are sampled from and which are evicted, by number and by bytes."""
+"""`EvictionPolicy`: first-in-first-out eviction of stored trajectories, by number and by bytes."""
 
 from collections import deque
 from collections.abc import Collection, Mapping
 
 
 class SizedQueue:
-    """Ids from the oldest to the newest, with their sizes."""
+    """Ids from the oldest to the newest, with their sizes in bytes."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
         self.ids: deque[int] = deque(sizes)
@@ -16,115 +16,110 @@ class SizedQueue:
         return len(self.ids)
 
     def extend(self, sizes: Mapping[int, int]) -> None:
-        """Put newer ones behind all others."""
+        """Append newer ids."""
         self.ids.extend(sizes)
         self.sizes.update(sizes)
         self.num_bytes += sum(sizes.values())
 
     def pop_oldest(self) -> dict[int, int]:
-        """Take the oldest out, with its size."""
-        number = self.ids.popleft()
-        size = self.sizes.pop(number)
+        """Remove the oldest id and return it with its size."""
+        record_id = self.ids.popleft()
+        size = self.sizes.pop(record_id)
         self.num_bytes -= size
-        return {number: size}
+        return {record_id: size}
 
     def remove(self, ids: Collection[int]) -> None:
-        """Take these out, where they are in; quick where they are the oldest."""
-        gone = {number for number in ids if number in self.sizes}
-        while gone and self.ids[0] in gone:
-            gone -= self.pop_oldest().keys()
-        if gone:
-            self.ids = deque(number for number in self.ids if number not in gone)
-            self.num_bytes -= sum(self.sizes.pop(number) for number in gone)
+        """Remove ids, if present; fast if they are the oldest."""
+        removed = {record_id for record_id in ids if record_id in self.sizes}
+        while removed and self.ids[0] in removed:
+            removed -= self.pop_oldest().keys()
+        if removed:
+            self.ids = deque(record_id for record_id in self.ids if record_id not in removed)
+            self.num_bytes -= sum(self.sizes.pop(record_id) for record_id in removed)
 
 
 class EvictionPolicy:
-    """What lies on disk, by id, and how large it is: kept, protected, or evicted but not deleted yet.
+    """Ids and sizes of all trajectories on disk: active, protected, or evicted but not deleted yet.
 
-    The newest `capacity_trajectories` are kept, fewer where they have more than `capacity_bytes` together (0: no limit
-    by bytes), but never fewer than one. Protected ones count towards neither limit. Knows nothing of the disk: its
-    owner deletes there what is taken out here. Not thread-safe.
+    The newest `capacity_trajectories` are active, fewer if they exceed `capacity_bytes` (0: no limit), but at least
+    one. Protected ones count toward neither limit. The owner deletes on disk what is removed here. Not thread-safe.
     """
 
     def __init__(self, *, capacity_trajectories: int, capacity_bytes: int) -> None:
         self.capacity_trajectories = capacity_trajectories
         self.capacity_bytes = capacity_bytes
-        self.kept, self.evicted = SizedQueue({}), SizedQueue({})
+        self.active, self.evicted = SizedQueue({}), SizedQueue({})
         self.protected: set[int] = set()
         self._ids: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
-        return len(self.kept) + len(self.protected)
+        return len(self.active) + len(self.protected)
 
     def ids(self) -> tuple[int, ...]:
-        """Of what is kept or protected, oldest first: a snapshot, made once between changes."""
+        """Ids of active and protected trajectories, oldest first."""
         if self._ids is None:
-            self._ids = tuple(sorted([*self.kept.ids, *self.protected])) if self.protected else tuple(self.kept.ids)
+            active = self.active.ids
+            self._ids = tuple(sorted([*active, *self.protected])) if self.protected else tuple(active)
         return self._ids
 
     def reset(
         self, sizes: Mapping[int, int], *, protected: Collection[int], evicted: Collection[int] = ()
     ) -> list[int]:
-        """Begin anew with what lies on disk, by rising ids; `evicted` ones stay so. Ids of what else is evicted."""
+        """Set what is on disk, by ascending ids; return ids that are evicted in addition to `evicted`."""
         self.protected = set(protected)
         before = set(evicted) - self.protected
-        ordinary = {number: size for number, size in sizes.items() if number not in self.protected}
-        self.evicted = SizedQueue({number: size for number, size in ordinary.items() if number in before})
-        self.kept = SizedQueue({number: size for number, size in ordinary.items() if number not in before})
+        ordinary = {record_id: size for record_id, size in sizes.items() if record_id not in self.protected}
+        self.evicted = SizedQueue({record_id: size for record_id, size in ordinary.items() if record_id in before})
+        self.active = SizedQueue({record_id: size for record_id, size in ordinary.items() if record_id not in before})
         self._ids = None
-        return self.evict()
+        return self._evict()
 
     def add(self, sizes: Mapping[int, int], *, protected: bool) -> list[int]:
-        """New ones, with ids above all others; ids of those that they push out."""
+        """Add new ids, larger than all others; return ids that they evict."""
         self._ids = None
         if protected:
             self.protected.update(sizes)
         else:
-            self.kept.extend(sizes)
-        return self.evict()
+            self.active.extend(sizes)
+        return self._evict()
 
-    def evict(self, keep: int | None = None) -> list[int]:
-        """Evict the oldest beyond the capacities, or beyond `keep`; their ids."""
+    def deletable(self) -> list[int]:
+        """Return the oldest evicted ids beyond the capacities, which limit evicted ids too."""
+        count, num_bytes = len(self.evicted), self.evicted.num_bytes
+        found: list[int] = []
+        for record_id in self.evicted.ids:
+            if count <= self.capacity_trajectories and (not self.capacity_bytes or num_bytes <= self.capacity_bytes):
+                break
+            found.append(record_id)
+            count -= 1
+            num_bytes -= self.evicted.sizes[record_id]
+        return found
+
+    def oldest(self, num_bytes: int) -> list[int]:
+        """Return the oldest unprotected ids, evicted ones first, with at least `num_bytes` in total if possible."""
+        found: list[int] = []
+        for queue in (self.evicted, self.active):
+            for record_id in queue.ids:
+                if num_bytes <= 0:
+                    return found
+                found.append(record_id)
+                num_bytes -= queue.sizes[record_id]
+        return found
+
+    def remove(self, ids: Collection[int]) -> None:
+        """Remove ids that were deleted on disk."""
+        self.evicted.remove(ids)
+        self.active.remove(ids)
+        self.protected.difference_update(ids)
+        self._ids = None
+
+    def _evict(self) -> list[int]:
         surplus: dict[int, int] = {}
-        while self._is_beyond(keep):
-            surplus |= self.kept.pop_oldest()
+        while len(self.active) > self.capacity_trajectories or (
+            0 < self.capacity_bytes < self.active.num_bytes and len(self.active) > 1
+        ):
+            surplus |= self.active.pop_oldest()
         if surplus:
             self.evicted.extend(surplus)
             self._ids = None
         return list(surplus)
-
-    def deletable(self) -> list[int]:
-        """The oldest evicted ones, as far as there are more of them than may be kept."""
-        count, held = len(self.evicted), self.evicted.num_bytes
-        found: list[int] = []
-        for number in self.evicted.ids:
-            if count <= self.capacity_trajectories and (not self.capacity_bytes or held <= self.capacity_bytes):
-                break
-            found.append(number)
-            count -= 1
-            held -= self.evicted.sizes[number]
-        return found
-
-    def oldest(self, num_bytes: int) -> list[int]:
-        """The oldest that are not protected, evicted ones first: as few as hold `num_bytes` together, if there are."""
-        found: list[int] = []
-        for queue in (self.evicted, self.kept):
-            for number in queue.ids:
-                if num_bytes <= 0:
-                    return found
-                found.append(number)
-                num_bytes -= queue.sizes[number]
-        return found
-
-    def remove(self, ids: Collection[int]) -> None:
-        """Forget what has left the disk."""
-        self.evicted.remove(ids)
-        self.kept.remove(ids)
-        self.protected.difference_update(ids)
-        self._ids = None
-
-    def _is_beyond(self, keep: int | None) -> bool:
-        if keep is not None:
-            return len(self.kept) > keep
-        by_bytes = 0 < self.capacity_bytes < self.kept.num_bytes and len(self.kept) > 1
-        return len(self.kept) > self.capacity_trajectories or by_bytes

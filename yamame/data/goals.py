@@ -1,7 +1,6 @@
-"""Goals: what a trial was asked to do, what it happened to achieve, and all that follows from these two.
+"""Instructions and achieved goals of a trial, and the rewards and observations that follow from them.
 
-Rewards, the active sub-goal and what the agent is shown are computed here and nowhere else, so that live episodes and
-relabeled trajectories cannot disagree.
+Live episodes and relabeled trajectories share this code, so that they cannot disagree.
 """
 
 from dataclasses import dataclass
@@ -10,41 +9,41 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Shaped
 
 ACHIEVED_KEY = "achieved_goal"
-"""The observation leaf by which environments announce goals: `[m, goal]`, rows of `NO_GOAL` unused; or `[goal]`."""
+"""Observation leaf with achieved goals: `[m, goal]`, where rows of `NO_GOAL` are unused; or `[goal]`."""
 DESIRED_KEY = "desired_goal"
-"""The leaf by which they announce the instruction: `[slots, goal]`, rows of `NO_GOAL` behind the last sub-goal."""
+"""Observation leaf with the instruction: `[max_goals, goal]`, with rows of `NO_GOAL` after the last sub-goal."""
 INSTRUCTION_KEY = "instruction"
-"""The leaf that the agent sees in place of these two: `[slots, goal]`, as `displays` says."""
+"""Leaf that the agent observes in place of these two: `[max_goals, goal]`, see `instruction_observations`."""
 NO_GOAL = -1.0
 COMPLETED = -3.0
 TOLERANCE = 1e-3
-"""Difference in any coordinate up to which a goal counts as reached."""
+"""Maximum difference in any coordinate at which a goal counts as achieved."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Goals:
-    """What a trial was asked to do and what it happened to achieve (sparse: M achievements over T steps).
+    """Instruction of a trial and the goals that it achieved (sparse: M achievements over T steps).
 
-    `achieved_step[m]` is the transition t (0-based) during which `achieved_goal[m]` was reached; steps never fall.
+    `achieved_step[m]` is the transition t (0-based) that achieved `achieved_goal[m]`; steps are in ascending order.
     """
 
     instruction: Shaped[np.ndarray, "k goal"]
     achieved_step: Int[np.ndarray, "M"]
     achieved_goal: Shaped[np.ndarray, "M goal"]
     tolerance: float = TOLERANCE
-    """Difference in any coordinate up to which a goal counts as reached."""
+    """Maximum difference in any coordinate at which a goal counts as achieved."""
     hide_future_goals: bool = False
-    """Whether sub-goals after the active one are kept from the agent (the paper's ablation "w/o full instruction")."""
+    """Hide sub-goals after the active one from the agent (the paper's ablation "w/o full instruction")."""
 
     @staticmethod
     def from_steps(
-        instruction: Float32[np.ndarray, "slots goal"],
+        instruction: Float32[np.ndarray, "max_goals goal"],
         achieved: Float32[np.ndarray, "T m goal"],
         *,
         tolerance: float,
         hide_future_goals: bool,
     ) -> "Goals":
-        """From the two leaves that the environment announced, `achieved` after each of T transitions."""
+        """Make goals from the two leaves of the environment, `achieved` after each of T transitions."""
         step, row = np.nonzero(is_goal(achieved))
         return Goals(
             instruction=instruction[: num_sub_goals(instruction)].copy(),
@@ -55,9 +54,9 @@ class Goals:
         )
 
     def completion_steps(self) -> list[int]:
-        """The transitions that completed sub-goal 1, 2, ... as far as they were completed.
+        """Transitions that completed sub-goals 1, 2, ..., as far as they were completed.
 
-        Each is the first transition after that of the sub-goal before at which it was reached: at most one a step.
+        A sub-goal is completed by the first transition after its predecessor's that achieves it: at most one a step.
         """
         if not len(self.achieved_step):
             return []
@@ -75,32 +74,31 @@ class Goals:
 
 
 def is_goal(goal: Shaped[np.ndarray, "*some goal"]) -> Bool[np.ndarray, "*some"]:
-    """False for rows of `NO_GOAL`."""
+    """Return False for rows of `NO_GOAL`."""
     return (goal != NO_GOAL).any(axis=-1)
 
 
-def num_sub_goals(instruction: Shaped[np.ndarray, "*some slots goal"]) -> Int[np.ndarray, "*some"]:
-    """k: the rows of announced instructions that are sub-goals."""
+def num_sub_goals(instruction: Shaped[np.ndarray, "*some max_goals goal"]) -> Int[np.ndarray, "*some"]:
+    """k: number of rows of instructions that are sub-goals."""
     return np.asarray(is_goal(instruction).sum(axis=-1))
 
 
 def is_reached(
     achieved: Shaped[np.ndarray, "*some goal"], sub_goal: Shaped[np.ndarray, "*other goal"], tolerance: float
 ) -> Bool[np.ndarray, "*broadcast"]:
-    """Whether achieved goals are the sub-goals, in every coordinate."""
+    """Whether achieved goals equal the sub-goals within the tolerance, in every coordinate."""
     return (np.abs(achieved - sub_goal) <= tolerance).all(axis=-1)
 
 
 def instruction_observations(
     instruction: Shaped[np.ndarray, "k goal"], *, slots: int, hide_future_goals: bool
 ) -> Float32[np.ndarray, "k+1 {slots} goal"]:
-    """What the agent is shown when 0, 1, ... k sub-goals are completed.
+    """Return what the agent observes of an instruction after 0, 1, ... k completed sub-goals.
 
-    Completed sub-goals are rows of `COMPLETED`, the active one and those after it are shown as they are, and unused
-    slots in front are rows of `NO_GOAL`. With `hide_future_goals` what comes after the active one is left out.
+    Completed sub-goals are rows of `COMPLETED`; the active one and those after it appear as they are, and unused rows
+    in front are `NO_GOAL`. With `hide_future_goals`, sub-goals after the active one are left out.
 
-    Differs from the authors' code: at the observation by which a sub-goal was completed it is already shown as such,
-    instead of one step later.
+    Differs from the paper: in the authors' code a completed sub-goal appears as such one step later.
     """
     k, goal = instruction.shape
     shown = np.full((k + 1, slots, goal), NO_GOAL, np.float32)

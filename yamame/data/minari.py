@@ -1,4 +1,4 @@
-"""The optional package, and where its datasets lie. Creating datasets through its own collector would need JAX."""
+"""Export of trajectories to Minari datasets, and import. Uses no Minari collector, which would need JAX."""
 
 import json
 import re
@@ -24,7 +24,7 @@ _NAME = re.compile(r"(?:[-\w]+/)*[-\w]+-v\d+")
 
 
 def minari() -> Any:
-    """The package; `UserError` where it is not installed."""
+    """Import the optional package; `UserError` if it is not installed."""
     try:
         import h5py  # noqa: F401
         import minari
@@ -34,26 +34,26 @@ def minari() -> Any:
 
 
 def is_dataset(name_or_directory: str) -> bool:
-    """Whether a Minari dataset of this name, or in this directory, is on this machine."""
+    """Whether there is a local Minari dataset of this name or in this directory."""
     return _data_of(name_or_directory) is not None
 
 
 def open_dataset(name_or_directory: str) -> Any:
-    """The dataset; `UserError` where there is none, or none that this version of Minari can read."""
+    """Open a local dataset; `UserError` if there is none, or none that this version of Minari can read."""
     package, data = minari(), _data_of(name_or_directory)
     if data is None:
         raise UserError(f"{name_or_directory} is no Minari dataset: give the name of a local one, or its directory")
     try:
         return package.MinariDataset(data)
-    except Exception as error:  # whatever Minari and HDF5 say of a damaged one
+    except Exception as error:  # whatever Minari and HDF5 raise
         raise UserError(f"the Minari dataset {name_or_directory} cannot be opened ({error})") from error
 
 
 def create_dataset_dir(name_or_directory: str) -> tuple[Path, str]:
-    """Where the data of a new dataset goes, and its Minari name; `UserError` where there is something already.
+    """Return the data directory of a new dataset and its Minari name; `UserError` if the directory is not empty.
 
-    A name such as `maze/expert-v0` goes among Minari's own datasets; what begins with `.`, `/` or `~`, or has no
-    version at its end, is a directory.
+    A name such as `maze/expert-v0` refers to Minari's own datasets; anything that starts with `.`, `/` or `~`, or has
+    no version at its end, is a directory.
     """
     if _is_name(name_or_directory):
         data, name = _in_minari(name_or_directory), name_or_directory
@@ -62,15 +62,15 @@ def create_dataset_dir(name_or_directory: str) -> tuple[Path, str]:
         name = re.sub(r"[^-\w]", "-", data.name)
         name = name if _NAME.fullmatch(name) else f"{name}-v0"
     if data.is_file() or (data.is_dir() and any(data.iterdir())):
-        raise UserError(f"{data} is there already: choose another name or directory")
+        raise UserError(f"{data} already exists: choose another name or directory")
     return data, name
 
 
 def _data_of(name_or_directory: str) -> Path | None:
     directory = Path(name_or_directory).expanduser().resolve()
-    places = [directory, directory / "data"]
-    places += [_in_minari(name_or_directory)] if _is_name(name_or_directory) else []
-    return next((place for place in places if (place / _METADATA).is_file()), None)
+    candidates = [directory, directory / "data"]
+    candidates += [_in_minari(name_or_directory)] if _is_name(name_or_directory) else []
+    return next((path for path in candidates if (path / _METADATA).is_file()), None)
 
 
 def _in_minari(name: str) -> Path:
@@ -84,66 +84,74 @@ def _is_name(name_or_directory: str) -> bool:
     return _NAME.fullmatch(name_or_directory) is not None
 
 
-_FACTS = ("task", "horizon", "policy_version", "noise_scale")
-_OF_GOALS = ("instruction", "achieved_step", "achieved_goal")
-_RULES = ("tolerance", "hide_future_goals")
+_SCALARS = ("task", "horizon", "policy_version", "noise_scale")
+_GOAL_ARRAYS = ("instruction", "achieved_step", "achieved_goal")
+_GOAL_SCALARS = ("tolerance", "hide_future_goals")
+_EXTRAS_KEY = "extra_{}"
+"""Key in infos of the extras with this index: their names may have `/`, which HDF5 takes for a group."""
 
 
 def to_infos(
     trajectory: Trajectory, *, mask_in_infos: bool, exact_action: bool
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """As Minari has infos: what belongs to a transition stands one place later, behind a first one of nothing."""
-    infos: dict[str, np.ndarray] = {"episode_start": trajectory.episode_start, "yamame": _packed(_facts(trajectory))}
+    """Return Minari infos, T + 1 rows each: arrays of transitions follow a first row of zeros."""
+    metadata = np.frombuffer(json.dumps(_metadata(trajectory)).encode(), np.uint8)
+    infos: dict[str, np.ndarray] = {"episode_start": trajectory.episode_start, "yamame": metadata}
     if trajectory.success is not None:
-        infos["success"] = np.concatenate([[False], trajectory.success])
+        infos["success"] = _shift(trajectory.success)
     if mask_in_infos:
         infos["action_mask"] = trajectory.observation[ACTION_MASK_KEY]
     if exact_action:
-        infos["policy_action"] = np.concatenate([np.zeros_like(trajectory.action[:1]), trajectory.action])
+        infos["policy_action"] = _shift(trajectory.action)
+    for index, array in enumerate(trajectory.extras.values()):
+        infos[_EXTRAS_KEY.format(index)] = _shift(array)
     return infos
 
 
+def _shift(array: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T+1 ..."]:
+    return np.concatenate([np.zeros_like(array[:1]), array])
+
+
 def from_infos(infos: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The fields of a trajectory, but its arrays, and the order of its `leaves`; None where another program wrote."""
+    """Return fields of a trajectory and the order of its `leaves`; None if another program wrote the dataset."""
     if not infos or "yamame" not in infos:
         return None
-    facts = json.loads(np.asarray(infos["yamame"], np.uint8).tobytes())
-    goals = facts.pop("goals")
+    metadata = json.loads(np.asarray(infos["yamame"], np.uint8).tobytes())
+    goals = metadata.pop("goals")
     if goals is not None:
-        arrays: dict[str, Any] = {name: _array(goals[name]) for name in _OF_GOALS}
-        goals = Goals(**arrays, **{name: goals[name] for name in _RULES})
-    return {**facts, "goals": goals}
+        arrays: dict[str, Any] = {name: _array(goals[name]) for name in _GOAL_ARRAYS}
+        goals = Goals(**arrays, **{name: goals[name] for name in _GOAL_SCALARS})
+    names = metadata.pop("extras")
+    extras = {name: np.asarray(infos[_EXTRAS_KEY.format(index)])[1:] for index, name in enumerate(names)}
+    return {**metadata, "goals": goals, "extras": extras}
 
 
 def _array(described: Mapping[str, Any]) -> Shaped[np.ndarray, "..."]:
     return np.array(described["values"], described["dtype"]).reshape(described["shape"])
 
 
-def _facts(trajectory: Trajectory) -> dict[str, Any]:
+def _metadata(trajectory: Trajectory) -> dict[str, Any]:
     return {
-        **{name: getattr(trajectory, name) for name in _FACTS},
+        **{name: getattr(trajectory, name) for name in _SCALARS},
         "goals": None if trajectory.goals is None else _goals_to_json(trajectory.goals),
         "leaves": list(trajectory.observation),
+        "extras": list(trajectory.extras),
     }
 
 
 def _goals_to_json(goals: Goals) -> dict[str, Any]:
-    arrays = {name: getattr(goals, name) for name in _OF_GOALS}
+    arrays = {name: getattr(goals, name) for name in _GOAL_ARRAYS}
     described = {
         name: {"values": array.tolist(), "dtype": array.dtype.name, "shape": array.shape}
         for name, array in arrays.items()
     }
-    return {**described, **{name: getattr(goals, name) for name in _RULES}}
-
-
-def _packed(facts: dict[str, Any]) -> Shaped[np.ndarray, "bytes"]:
-    return np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    return {**described, **{name: getattr(goals, name) for name in _GOAL_SCALARS}}
 
 
 def to_env_observation(
     space: spaces.Space[Any], leaves: Observation, action_mask_key: str, path: tuple[str, ...] = ()
 ) -> Any:
-    """What `flatten_observation` made the leaves of, in the nesting of `space`; time stays first."""
+    """Invert `flatten_observation`: nest the leaves as `space` does; time stays first."""
     if isinstance(space, spaces.Dict):
         return {
             str(name): to_env_observation(part, leaves, action_mask_key, (*path, str(name)))
@@ -157,27 +165,27 @@ def to_env_observation(
     name = "/".join(path) or DEFAULT_KEY
     if name == action_mask_key and name not in leaves:
         name = ACTION_MASK_KEY
-    return _native_leaf(space, leaves[name])
+    return _to_env_leaf(space, leaves[name])
 
 
 def from_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T ..."]:
-    """The inverse of `to_env_action`; of a Box, up to rounding, and clipped to its bounds."""
+    """Invert `to_env_action`; for a Box up to rounding and clipped to its bounds."""
     if isinstance(space, spaces.Discrete):
         return action.astype(np.int64) - int(space.start)
     if isinstance(space, spaces.Box):
-        return _scaled(space, action.reshape(len(action), *space.shape))
+        return _normalize(space, action.reshape(len(action), *space.shape))
     start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
     return (action.astype(np.int64) - start).reshape(len(action), -1)
 
 
-def _scaled(space: spaces.Box, action: Shaped[np.ndarray, "T ..."]) -> Float32[np.ndarray, "T A"]:
+def _normalize(space: spaces.Box, action: Shaped[np.ndarray, "T ..."]) -> Float32[np.ndarray, "T A"]:
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     width = np.where(high > low, high - low, 1.0)
     scaled = (action.astype(np.float64) - low) / width * 2.0 - 1.0
     return np.clip(scaled, -1.0, 1.0).astype(np.float32).reshape(len(action), -1)
 
 
-def _native_leaf(leaf: spaces.Space[Any], stored: Shaped[np.ndarray, "slots ..."]) -> Any:
+def _to_env_leaf(leaf: spaces.Space[Any], stored: Shaped[np.ndarray, "rows ..."]) -> Any:
     match leaf:
         case spaces.Text():
             return [_text(leaf, row) for row in stored]
@@ -195,18 +203,18 @@ def _text(leaf: spaces.Text, tokens: Shaped[np.ndarray, "L"]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """A dataset that was written."""
+    """A written dataset."""
 
     name: str
-    """What Minari calls it."""
+    """Minari name."""
     data: Path
-    """Where it lies: `minari.MinariDataset(data)` opens it."""
+    """Directory that `minari.MinariDataset(data)` opens."""
     episodes: int
     steps: int
 
 
 def export_trajectories(trajectories: Iterable[Trajectory], task: TaskSpec, name_or_directory: str) -> ExportResult:
-    """Write a dataset, whole or not at all, without loss: raw arrays, no JPEG. `UserError` where there is one."""
+    """Write a lossless dataset (raw arrays, no JPEG) atomically. `UserError` if it already exists."""
     package = minari()
     from minari.dataset.minari_storage import MinariStorage
 
@@ -222,7 +230,7 @@ def export_trajectories(trajectories: Iterable[Trajectory], task: TaskSpec, name
             "dataset_id": name,
             "minari_version": package.__version__,
             "algorithm_name": "Yamame",
-            "description": "An episode is a trial, all attempts on one task. Infos hold what has no field.",
+            "description": "An episode is a trial: all attempts on one task. Infos hold fields that Minari lacks.",
         }
     )
     storage.update_episodes(_episodes(trajectories, task))
@@ -252,47 +260,51 @@ def _episodes(trajectories: Iterable[Trajectory], task: TaskSpec) -> Iterator[An
 
 
 def read_trajectories(name_or_directory: str, task: TaskSpec) -> Iterator[Trajectory]:
-    """Its episodes, each a trial. What Yamame exported comes back to the bit; from others success, if infos have it.
+    """Yield the episodes of a dataset, each as a trial.
 
-    Actions count in the units of the task's own action space. An episode that ends without a flag is truncated.
-    `UserError` where the spaces, or what an episode holds, are not the task's.
+    Datasets exported by Yamame come back to the bit; of others, infos contribute `success`. Actions are in units of the
+    task's action space. An episode that ends without a flag is truncated.
+
+    Raises:
+        UserError: If the spaces or the contents of an episode do not match the task.
     """
     dataset = open_dataset(name_or_directory)
     _check_spaces(name_or_directory, dataset, task)
-    form = task.schema
+    schema = task.schema
     try:
         for episode in dataset.iterate_episodes():
             trajectory = _trajectory(episode, dataset, task)
-            misfit = form.validation_error(trajectory)
-            if misfit or len(trajectory) > task.horizon:
-                problem = misfit or f"it has {len(trajectory)} steps, trials of this task at most {task.horizon}"
-                raise UserError(f"episode {episode.id} of {name_or_directory} does not fit: {problem}")
+            problem = schema.validation_error(trajectory)
+            if not problem and len(trajectory) > task.horizon:
+                problem = f"it has {len(trajectory)} steps, trials of this task at most {task.horizon}"
+            if problem:
+                raise UserError(f"episode {episode.id} of {name_or_directory} does not match the task: {problem}")
             yield trajectory
-    except (OSError, KeyError, ValueError, TypeError) as error:  # what HDF5, JSON and NumPy make of damage
-        raise UserError(f"the Minari dataset {name_or_directory} is damaged ({error})") from error
+    except (OSError, KeyError, ValueError, TypeError) as error:  # raised by HDF5, JSON and NumPy
+        raise UserError(f"the Minari dataset {name_or_directory} is corrupted ({error})") from error
 
 
 def _check_spaces(name: str, dataset: Any, task: TaskSpec) -> None:
-    found, wanted = flatten_space(dataset.observation_space), flatten_space(task.observation_space)
-    if found.keys() != wanted.keys():
-        raise UserError(f"{name} observes {', '.join(found)}, the task {', '.join(wanted)}: they are not the same task")
-    for leaf, space in wanted.items():
-        if not _alike(found[leaf], space):
+    found, expected = flatten_space(dataset.observation_space), flatten_space(task.observation_space)
+    if found.keys() != expected.keys():
+        raise UserError(f"{name} observes {', '.join(found)}, the task {', '.join(expected)}: expected the same task")
+    for leaf, space in expected.items():
+        if not _is_compatible(found[leaf], space):
             raise UserError(f"observation {leaf!r} is {found[leaf]} in {name} and {space} in the task")
-    if not _alike(dataset.action_space, task.action_space):
+    if not _is_compatible(dataset.action_space, task.action_space):
         raise UserError(f"actions are {dataset.action_space} in {name} and {task.action_space} in the task")
 
 
-def _alike(found: spaces.Space[Any], wanted: spaces.Space[Any]) -> bool:
-    """Whether values mean the same; bounds of Boxes may differ."""
-    if isinstance(found, spaces.Box) and isinstance(wanted, spaces.Box):
-        return found.shape == wanted.shape
-    return found == wanted
+def _is_compatible(found: spaces.Space[Any], expected: spaces.Space[Any]) -> bool:
+    """Whether spaces are equal except for the bounds of Boxes."""
+    if isinstance(found, spaces.Box) and isinstance(expected, spaces.Box):
+        return found.shape == expected.shape
+    return found == expected
 
 
 def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
     infos = episode.infos or {}
-    facts = from_infos(infos)
+    metadata = from_infos(infos)
     length = len(episode.rewards)
     observation = flatten_observation(dataset.observation_space, episode.observations)
     mask = observation.pop(task.action_mask_key, None) if task.action_mask_key else None
@@ -301,13 +313,13 @@ def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
         observation[ACTION_MASK_KEY] = np.asarray(mask).reshape(length + 1, -1) != 0
     success = np.asarray(infos["success"], np.bool_)[-length:] if "success" in infos else None
     terminated, truncated = (np.asarray(flags, np.bool_) for flags in (episode.terminations, episode.truncations))
-    if facts is None:
-        facts = {"task": dataset.spec.dataset_id, "horizon": task.horizon}
+    if metadata is None:
+        metadata = {"task": dataset.spec.dataset_id, "horizon": task.horizon}
         start = np.arange(length + 1) == 0
         truncated = truncated | ((np.arange(length) == length - 1) & ~terminated)
         action = from_env_action(task.action_space, np.asarray(episode.actions))
     else:
-        observation = {name: observation[name] for name in facts.pop("leaves")}
+        observation = {name: observation[name] for name in metadata.pop("leaves")}
         start = np.asarray(infos["episode_start"], np.bool_)
         exact = infos.get("policy_action")
         action = from_env_action(task.action_space, np.asarray(episode.actions)) if exact is None else exact[1:]
@@ -319,5 +331,5 @@ def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
         episode_start=start,
         observation=observation,
         success=success,
-        **facts,
+        **metadata,
     )

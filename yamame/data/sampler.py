@@ -1,4 +1,4 @@
-"""`Sampler`: uniform random windows of stored trajectories as batches, prepared while the learner works."""
+"""`Sampler`: batches of uniformly random windows of stored trajectories, prepared while the learner computes."""
 
 import copy
 import threading
@@ -11,32 +11,32 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from yamame.algorithms.amago.goal_statistics import GoalStatistics
-from yamame.algorithms.amago.relabeling import RelabelConfig
 from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
+from yamame.data.goal_statistics import GoalStatistics
 from yamame.data.packing import Window, pack
+from yamame.data.relabeling import RelabelConfig
+from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
-from yamame.envs.base import ReplayStore
 from yamame.errors import UserError, check_range
 
 _Item = TypeVar("_Item")
 
 
 def prefetch(source: Iterator[_Item], *, depth: int) -> Generator[_Item, None, None]:
-    """The items of `source` in order, up to `depth` of them ready before they are asked for.
+    """Yield the items of `source` in order, up to `depth` of them prepared ahead by a thread.
 
-    The thread begins with the first item asked for. What `source` raises is raised here, after the items before it.
-    Closing the generator, or dropping it, stops the thread before it makes another item and waits for that.
+    The thread starts when the first item is requested. An exception of `source` is raised after the items before it.
+    Closing or dropping the generator stops the thread before its next item and joins it.
     """
-    ready: SimpleQueue[_Made[_Item] | _End] = SimpleQueue()
-    free_places = threading.Semaphore(depth)
+    ready: SimpleQueue[_Prepared[_Item] | _End] = SimpleQueue()
+    capacity = threading.Semaphore(depth)
     stopping = threading.Event()
 
     def produce() -> None:
         try:
-            while free_places.acquire() and not stopping.is_set():
-                ready.put(_Made(next(source)))
+            while capacity.acquire() and not stopping.is_set():
+                ready.put(_Prepared(next(source)))
         except StopIteration:
             ready.put(_End(None))
         except BaseException as error:
@@ -45,19 +45,19 @@ def prefetch(source: Iterator[_Item], *, depth: int) -> Generator[_Item, None, N
     thread = threading.Thread(target=produce, name="prefetch", daemon=True)
     thread.start()
     try:
-        while isinstance(made := ready.get(), _Made):
-            free_places.release()
-            yield made.item
-        if made.error is not None:
-            raise made.error
+        while isinstance(prepared := ready.get(), _Prepared):
+            capacity.release()
+            yield prepared.item
+        if prepared.error is not None:
+            raise prepared.error
     finally:
         stopping.set()
-        free_places.release()
+        capacity.release()
         thread.join()
 
 
 @dataclass(frozen=True)
-class _Made(Generic[_Item]):
+class _Prepared(Generic[_Item]):
     item: _Item
 
 
@@ -67,41 +67,40 @@ class _End:
 
 
 RelabelFn = Callable[[Trajectory, GoalStatistics, np.random.Generator], tuple[Trajectory, GoalStatistics]]
-"""Another account of a trajectory (goals, rewards, possibly shorter), made anew every time it is sampled; and the
-statistics after it."""
+"""Maps a sampled trajectory to another one (goals, rewards, possibly shorter), and the statistics to updated ones."""
 BatchTransform = Callable[[Batch], Batch]
-"""What is done to a finished batch in the thread that made it: pinning its memory, say."""
+"""Applied to a finished batch in the thread that made it, for example to pin its memory."""
 
-_MAX_REDRAWS = 1000
+_MAX_RESAMPLES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayConfig:
-    """What is kept, and how batches are drawn from it."""
+    """Capacity of the replay store, and how batches are sampled from it."""
 
     capacity_trajectories: int = 20_000
-    """Trajectories kept for training; the oldest beyond that are dropped."""
+    """Maximum number of stored trajectories; the oldest are evicted."""
     capacity_bytes: int = 0
-    """Bytes of trajectories, as they are stored, that are kept; the oldest beyond that are dropped. 0: no limit."""
+    """Maximum total size of stored trajectories, compressed; the oldest are evicted. 0: no limit."""
     batch_size: int = 24
-    """Windows in a batch."""
+    """Windows per batch."""
     unrewarded_keep_prob: float = 1.0
-    """Chance that a drawn window without any reward is kept; below 1 another one is drawn instead, so that rewards
-    which are rare in what was collected are less rare in what is learned from. Differs from the paper: it keeps all."""
+    """Probability of keeping a sampled window without any reward; below 1, rejected windows are resampled, so that rare
+    rewards are less rare in batches. Differs from the paper, which keeps all."""
     relabel: RelabelConfig = field(default_factory=RelabelConfig)
-    """What becomes of trajectories that did not do what they were asked; others stay as they are."""
+    """Hindsight relabeling of trajectories that did not complete their instruction."""
     cache_bytes: int = 1 << 30
-    """Memory for decoded trajectories; those beyond are read from disk when sampled."""
+    """Memory for decoded trajectories; others are read from disk when sampled."""
     max_disk_bytes: int = 1 << 40
-    """Largest size of the database file; at it the oldest are deleted, though fewer are kept than the capacity."""
+    """Maximum size of the database file (LMDB map size); at the limit the oldest trajectories are deleted."""
     compression_level: int = 1
-    """zstd level of stored trajectories (1 is the fastest that is worth it)."""
+    """zstd level of stored trajectories (1: fastest)."""
     pad_tokens_to_multiple_of: int = 64
-    """The tokens of a batch are filled up to a multiple of this, so that sizes repeat."""
+    """The number of tokens of a batch is padded to a multiple of this, to limit the number of different shapes."""
     pad_seqlen_to_multiple_of: int = 1
-    """The longest window of a batch counts as a multiple of this, so that sizes repeat."""
+    """The maximum sequence length of a batch is rounded up to a multiple of this, for the same reason."""
     prefetch_batches: int = 4
-    """Batches made ahead by a background thread; 0 makes each when it is asked for, without a thread."""
+    """Batches prepared ahead by a background thread; 0: no thread."""
 
     def __post_init__(self) -> None:
         check_range(
@@ -114,38 +113,38 @@ class ReplayConfig:
 
 
 @dataclass(frozen=True)
-class _Share:
-    """Windows of each batch that come from one store, and what it held when the batches were asked for."""
+class _Source:
+    """A store, its ids when the batches were requested, and how many windows of each batch come from it."""
 
-    store: ReplayStore
+    store: LMDBReplayStore
     ids: Sequence[int]
-    windows: int
+    num_windows: int
 
 
 class Sampler:
-    """Batches of `config.batch_size` windows; implements `BatchSource`.
+    """Samples batches of `config.batch_size` windows.
 
-    A window: a stored trajectory, uniformly and with replacement; relabeled, if there is a `relabel`; then
-    L = min(context_length, T) of its T transitions from a start that is uniform over 0 .. T - L (unless
-    `config.unrewarded_keep_prob` prefers those with rewards). The first `offline_windows` of each batch come from `offline`,
-    the others from `store`. Differs from the authors' code, whose first version never
-    starts at T - L and so under-samples the end of every long trial.
+    A window is L = min(context_length, T) of the T transitions of a stored trajectory. The trajectory is sampled
+    uniformly with replacement, then relabeled if `relabel` is given; the start is uniform over 0 .. T - L (windows
+    without rewards may be rejected, see `config.unrewarded_keep_prob`). The first `offline_windows` of each batch come
+    from `offline`, the others from `store`. Differs from the paper: the authors' first code never starts at T - L and
+    so under-samples the end of every long trial.
 
-    All chance comes from `rng` (whose state JSON can hold, as PCG64's), in one order that no thread's timing changes:
-    the batches of `batches(n)` are those of n calls of `sample()`. After each batch handed over, `state_dict()` is as
-    if only it and those before had ever been drawn, whether the rest is taken or abandoned. One consumer at a time.
+    All randomness comes from `rng` (whose state must be JSON, as PCG64's) in an order that no thread's timing changes:
+    the batches of `iter_batches(n)` are those of n calls of `sample()`. After each batch, `state_dict()` is as if only
+    it and those before had been sampled, whether the rest is consumed or not. One consumer at a time.
     """
 
     def __init__(
         self,
-        store: ReplayStore,
+        store: LMDBReplayStore,
         *,
         config: ReplayConfig,
         context_length: int,
         rng: np.random.Generator,
         relabel: RelabelFn | None = None,
         prepare: BatchTransform | None = None,
-        offline: ReplayStore | None = None,
+        offline: LMDBReplayStore | None = None,
         offline_windows: int = 0,
     ) -> None:
         self.store = store
@@ -154,68 +153,68 @@ class Sampler:
         self.relabel = relabel
         self.prepare = prepare
         self.wait_seconds = 0.0
-        """Time that consumers of `batches` have waited for a batch, in total."""
+        """Total time that the consumer of `iter_batches` has waited for batches."""
         self.goal_statistics = GoalStatistics()
-        """What relabeling knows, as of the last batch handed over."""
+        """Statistics of relabeling, as of the last batch returned."""
         self._rng = rng
         self._stores = [(offline, offline_windows)] if offline is not None and offline_windows else []
         self._stores += [(store, config.batch_size - offline_windows)] if offline_windows < config.batch_size else []
 
     @property
     def is_ready(self) -> bool:
-        """Whether every store that windows come from has any."""
+        """Whether no store that batches need is empty."""
         return all(len(store.ids()) for store, _ in self._stores)
 
     def sample(self) -> Batch:
-        """One batch, made now; `UserError` if nothing readable is stored."""
-        batch, self.goal_statistics = self._sample_one(self._shares(), self.goal_statistics, self._rng)
+        """Return one batch, sampled in this thread. `UserError` if nothing readable is stored."""
+        batch, self.goal_statistics = self._sample_batch(self._sources(), self.goal_statistics, self._rng)
         return batch
 
     def iter_batches(self, count: int) -> Iterator[Batch]:
-        """`count` batches drawn from what is stored at this call, whatever is appended or evicted meanwhile.
+        """Yield `count` batches of what is stored now, whatever is appended or evicted meanwhile.
 
-        `UserError` if nothing readable is stored. Errors of the background thread are raised here.
+        `UserError` if nothing readable is stored. Exceptions of the background thread are raised here.
         """
-        return self._batches(self._shares(), count)
+        return self._iter_batches(self._sources(), count)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the random stream and of what relabeling knows, as JSON can hold it."""
+        """Return the state of the random generator and the goal statistics, as JSON values."""
         return {"rng": copy.deepcopy(self._rng.bit_generator.state), "goals": self.goal_statistics.to_json()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken; of goals nothing is known where it is from before there were any."""
+        """Restore what `state_dict` returned."""
         self._rng.bit_generator.state = state["rng"]
-        self.goal_statistics = GoalStatistics.from_json(state["goals"]) if "goals" in state else GoalStatistics()
+        self.goal_statistics = GoalStatistics.from_json(state["goals"])
 
-    def _shares(self) -> list[_Share]:
-        return [_Share(store, store.ids(), windows) for store, windows in self._stores]
+    def _sources(self) -> list[_Source]:
+        return [_Source(store, store.ids(), num_windows) for store, num_windows in self._stores]
 
-    def _batches(self, shares: Sequence[_Share], count: int) -> Generator[Batch, None, None]:
-        source = self._sample_many(shares, count, self.goal_statistics, copy.deepcopy(self._rng))
+    def _iter_batches(self, sources: Sequence[_Source], count: int) -> Generator[Batch, None, None]:
+        samples = self._iter_samples(sources, count, self.goal_statistics, copy.deepcopy(self._rng))
         threaded = self.config.prefetch_batches and count > 1  # a thread for a single batch would only take longer
-        ahead = prefetch(source, depth=self.config.prefetch_batches) if threaded else source
+        ahead = prefetch(samples, depth=self.config.prefetch_batches) if threaded else samples
         with closing(ahead):
             for _ in range(count):
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 batch, self.goal_statistics, rng_state = next(ahead)
-                self.wait_seconds += time.perf_counter() - begun
+                self.wait_seconds += time.perf_counter() - started
                 self._rng.bit_generator.state = rng_state
                 yield batch
 
-    def _sample_many(
-        self, shares: Sequence[_Share], count: int, statistics: GoalStatistics, rng: np.random.Generator
+    def _iter_samples(
+        self, sources: Sequence[_Source], count: int, statistics: GoalStatistics, rng: np.random.Generator
     ) -> Generator[tuple[Batch, GoalStatistics, Mapping[str, Any]], None, None]:
         for _ in range(count):
-            batch, statistics = self._sample_one(shares, statistics, rng)
+            batch, statistics = self._sample_batch(sources, statistics, rng)
             yield batch, statistics, rng.bit_generator.state
 
-    def _sample_one(
-        self, shares: Sequence[_Share], statistics: GoalStatistics, rng: np.random.Generator
+    def _sample_batch(
+        self, sources: Sequence[_Source], statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Batch, GoalStatistics]:
         windows: list[Window] = []
-        for share in shares:
-            for _ in range(share.windows):
-                window, statistics = self._sample_window(share, statistics, rng)
+        for source in sources:
+            for _ in range(source.num_windows):
+                window, statistics = self._sample_window(source, statistics, rng)
                 windows.append(window)
         batch = pack(
             windows,
@@ -225,35 +224,37 @@ class Sampler:
         return self.prepare(batch) if self.prepare else batch, statistics
 
     def _sample_window(
-        self, share: _Share, statistics: GoalStatistics, rng: np.random.Generator
+        self, source: _Source, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Window, GoalStatistics]:
-        keep = self.config.unrewarded_keep_prob
-        window, statistics = self._sample_any_window(share, statistics, rng)
-        while keep < 1.0 and not window.has_reward and rng.random() >= keep:
-            window, statistics = self._sample_any_window(share, statistics, rng)
+        keep_prob = self.config.unrewarded_keep_prob
+        window, statistics = self._sample_any_window(source, statistics, rng)
+        while keep_prob < 1.0 and not window.has_reward and rng.random() >= keep_prob:
+            window, statistics = self._sample_any_window(source, statistics, rng)
         return window, statistics
 
     def _sample_any_window(
-        self, share: _Share, statistics: GoalStatistics, rng: np.random.Generator
+        self, source: _Source, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Window, GoalStatistics]:
-        trajectory = self._sample_trajectory(share, rng)
+        trajectory = self._sample_trajectory(source, rng)
         if self.relabel is not None:
             trajectory, statistics = self.relabel(trajectory, statistics, rng)
         length = min(self.context_length, len(trajectory))
-        start = _below(len(trajectory) - length + 1, rng)
+        start = _sample_index(len(trajectory) - length + 1, rng)
         return Window(trajectory=trajectory, start=start, length=length), statistics
 
-    def _sample_trajectory(self, share: _Share, rng: np.random.Generator) -> Trajectory:
-        if not share.ids:
+    def _sample_trajectory(self, source: _Source, rng: np.random.Generator) -> Trajectory:
+        if not source.ids:
             raise UserError("the replay store is empty: collect before training")
-        for _ in range(_MAX_REDRAWS):
+        for _ in range(_MAX_RESAMPLES):
             try:
-                return share.store.get(share.ids[_below(len(share.ids), rng)], lazy=True)
+                return source.store.get(source.ids[_sample_index(len(source.ids), rng)], lazy=True)
             except (CorruptedRecordError, KeyError):
                 continue
-        raise UserError(f"the replay store gave no readable trajectory in {_MAX_REDRAWS} draws: is its disk failing?")
+        raise UserError(
+            f"the replay store returned no readable trajectory in {_MAX_RESAMPLES} attempts: check its disk"
+        )
 
 
-def _below(limit: int, rng: np.random.Generator) -> int:
-    """Uniform over 0 .. limit - 1; a single number comes thrice as fast this way as from `rng.integers`."""
+def _sample_index(limit: int, rng: np.random.Generator) -> int:
+    """Sample uniformly from 0 .. limit - 1; for a single number three times faster than `rng.integers`."""
     return int(rng.random() * limit)

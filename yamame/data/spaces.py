@@ -1,4 +1,4 @@
-"""Gymnasium spaces as flat dicts of leaves, and the refusal of what we do not support."""
+"""Gymnasium spaces as flat dicts of leaves, and their conversion to JSON."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ Tokens = UInt8[np.ndarray, "... L"] | Int[np.ndarray, "... L"]
 
 
 def encode_text(space: spaces.Text, texts: Any) -> Tokens:
-    """The tokens of a text, or of any nesting of sequences and arrays of texts, L = `max_length`; nothing is lost.
+    """Encode a text, or any nesting of sequences and arrays of texts, as tokens; L = `max_length`.
 
-    Raises `UserError` for a text that is too long or has a character that the space lacks.
+    Raises `UserError` if a text is too long or has a character that is not in the space.
     """
     array = np.asarray(texts)
     rows = [_tokens(space, str(text)) for text in array.flatten()]
@@ -26,12 +26,12 @@ def encode_text(space: spaces.Text, texts: Any) -> Tokens:
 
 
 def vocabulary_size(space: spaces.Text) -> int:
-    """Number of different tokens, the zero behind the end included."""
+    """Number of different tokens, including 0 for padding."""
     return len(space.character_set) + 1
 
 
 def text_dtype(space: spaces.Text) -> DTypeLike:
-    """What tokens are stored as: bytes where they fit."""
+    """Data type of tokens: uint8 if they fit, else int32."""
     return np.uint8 if vocabulary_size(space) <= 256 else np.int32
 
 
@@ -45,7 +45,7 @@ def _tokens(space: spaces.Text, text: str) -> list[int]:
     unknown = [character for character in text if character not in numbers]
     if unknown:
         raise UserError(
-            f"a text of the observation has the character {unknown[0]!r}, which its space lacks: "
+            f"a text of the observation has the character {unknown[0]!r}, which is not in its space: "
             "add it to the charset of the Text space"
         )
     return [numbers[character] for character in text] + [0] * (space.max_length - len(text))
@@ -57,7 +57,7 @@ def _numbers(characters: str) -> Mapping[str, int]:
 
 
 DEFAULT_KEY = "observation"
-"""Name of the one leaf of an observation that is not a dict or tuple."""
+"""Name of the only leaf of an observation that is no dict or tuple."""
 
 MAX_BOX_SIZE = 2**26
 """Numbers in a Box that a file may describe."""
@@ -66,9 +66,9 @@ Leaf = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary 
 
 
 def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
-    """Leaf name -> space, for any nesting of Dict and Tuple over Box, Discrete, MultiDiscrete, MultiBinary and Text.
+    """Return leaf name -> space of any nesting of Dict and Tuple over the kinds of `Leaf`.
 
-    Raises `UserError` for any other space, and where two leaves have the same name.
+    Raises `UserError` for any other space, or if two leaves have the same name.
     """
     leaves: dict[str, Leaf] = {}
     for path, leaf in _walk(space):
@@ -76,8 +76,8 @@ def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
         if not isinstance(leaf, Leaf):
             raise UserError(
                 f"observation {name!r} is a {type(leaf).__name__}, which is not supported: leave it out with "
-                f"--env.drop-obs-keys {name}, or wrap the environment so that it gives Box, Discrete, MultiDiscrete, "
-                "MultiBinary or Text, or nests them"
+                f"--env.drop-obs-keys {name}, or wrap the environment so that it observes Box, Discrete, "
+                "MultiDiscrete, MultiBinary or Text"
             )
         if name in leaves:
             raise UserError(f"the observation has two leaves called {name!r}: rename one of them")
@@ -86,12 +86,12 @@ def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
 
 
 def stored_shape(leaf: Leaf) -> tuple[int, ...]:
-    """Shape of one observation of a leaf as `flatten_observation` gives it."""
+    """Shape of one observation of a leaf after `flatten_observation`."""
     return (leaf.max_length,) if isinstance(leaf, spaces.Text) else leaf.shape or ()
 
 
 def stored_dtype(leaf: Leaf) -> DTypeLike:
-    """Its type: Text int32 or uint8, categories int64, Boxes of bytes and bits as they are, all else float32."""
+    """Data type of a leaf: Text uint8 or int32, categories int64, Boxes of uint8 or bool unchanged, else float32."""
     match leaf:
         case spaces.Text():
             return text_dtype(leaf)
@@ -103,16 +103,15 @@ def stored_dtype(leaf: Leaf) -> DTypeLike:
 
 
 def leaf_names(space: spaces.Space[Any]) -> list[str]:
-    """The names of all leaves, those of spaces that are not supported included."""
+    """Names of all leaves, including those of unsupported spaces."""
     return ["/".join(path) or DEFAULT_KEY for path, _ in _walk(space)]
 
 
 def select_leaves(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequence[str]) -> spaces.Space[Any]:
-    """The part of a Dict space, or of Dicts in it, that is in `keys` (if there are any) and not in `drop_keys`.
+    """Return the sub-space of a Dict with the leaves in `keys` (all if empty) that are not in `drop_keys`.
 
-    A name is a leaf's, such as `body/angle`, or that of a part with all its leaves, such as `body`. What belongs to
-    the space that comes back is found in an observation of the whole one at the same place. Raises `UserError` for
-    unknown names, for a part of a Tuple, and where nothing is left.
+    A name is that of a leaf, such as `body/angle`, or of a sub-space with all its leaves, such as `body`. Leaves keep
+    their place. Raises `UserError` for unknown names, for a part of a Tuple, and if no leaf is left.
     """
     names = leaf_names(space)
     for key in (*keys, *drop_keys):
@@ -120,14 +119,14 @@ def select_leaves(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequ
             raise UserError(f"the observation has no {key!r}: choose among {', '.join(names)}")
     kept = {name for name in names if (not keys or _is_in(name, keys)) and not _is_in(name, drop_keys)}
     if not kept:
-        raise UserError(f"nothing of the observation is left: choose among {', '.join(names)}")
-    return _pruned(space, kept)
+        raise UserError(f"no leaf of the observation is left: choose among {', '.join(names)}")
+    return _prune(space, kept)
 
 
 def flatten_observation(space: spaces.Space[Any], observation: Any) -> dict[str, np.ndarray]:
-    """The leaves of one observation or of a batch of them (`[E, ...]` arrays in the nesting of `space`).
+    """Return the leaves of one observation, or of a batch of them (arrays `[E, ...]`, nested as `space` is).
 
-    Categories become zero-based int64, texts their tokens, all else float32 but Boxes of bytes and bits, which stay.
+    Categories become zero-based int64, texts become tokens, Boxes of uint8 or bool stay, all else becomes float32.
     """
     return {
         "/".join(path) or DEFAULT_KEY: _canonical(leaf, value) for path, leaf, value in _walk_with(space, observation)
@@ -135,13 +134,13 @@ def flatten_observation(space: spaces.Space[Any], observation: Any) -> dict[str,
 
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
-    """A JSON description from which `space_from_json` makes an equal space."""
+    """Convert a space to JSON values, from which `space_from_json` makes an equal one."""
     if isinstance(space, spaces.Dict):
         return {"kind": "Dict", "spaces": {name: space_to_json(part) for name, part in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
         return {"kind": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
     if isinstance(space, spaces.Box):
-        bounds = {"low": _shortest(space.low), "high": _shortest(space.high)}
+        bounds = {"low": _bound_to_json(space.low), "high": _bound_to_json(space.high)}
         return {"kind": "Box", "shape": list(space.shape), "dtype": np.dtype(space.dtype).name, **bounds}
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
@@ -156,35 +155,35 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     raise UserError(f"space {type(space).__name__} is not supported")
 
 
-def space_from_json(described: Mapping[str, Any]) -> spaces.Space[Any]:
-    """The space that `space_to_json` described."""
-    match described["kind"]:
+def space_from_json(json_values: Mapping[str, Any]) -> spaces.Space[Any]:
+    """Make the space that `space_to_json` converted."""
+    match json_values["kind"]:
         case "Dict":
-            return spaces.Dict({name: space_from_json(part) for name, part in described["spaces"].items()})
+            return spaces.Dict({name: space_from_json(part) for name, part in json_values["spaces"].items()})
         case "Tuple":
-            return spaces.Tuple([space_from_json(part) for part in described["spaces"]])
+            return spaces.Tuple([space_from_json(part) for part in json_values["spaces"]])
         case "Box":
-            dtype = np.dtype(described["dtype"])
-            if math.prod(described["shape"]) > MAX_BOX_SIZE:
-                raise ValueError(f"a Box of shape {described['shape']} is too large")
-            low, high = (np.full(described["shape"], described[side], dtype) for side in ("low", "high"))
-            return spaces.Box(low, high, tuple(described["shape"]), dtype.type)
+            dtype = np.dtype(json_values["dtype"])
+            if math.prod(json_values["shape"]) > MAX_BOX_SIZE:
+                raise ValueError(f"a Box of shape {json_values['shape']} is too large")
+            low, high = (np.full(json_values["shape"], json_values[side], dtype) for side in ("low", "high"))
+            return spaces.Box(low, high, tuple(json_values["shape"]), dtype.type)
         case "Discrete":
-            return spaces.Discrete(described["n"], start=described["start"])
+            return spaces.Discrete(json_values["n"], start=json_values["start"])
         case "MultiDiscrete":
-            nvec, start = np.asarray(described["nvec"]), np.asarray(described["start"])
-            return spaces.MultiDiscrete(nvec, np.dtype(described.get("dtype", "int64")).type, start=start)
+            nvec, start = np.asarray(json_values["nvec"]), np.asarray(json_values["start"])
+            return spaces.MultiDiscrete(nvec, np.dtype(json_values.get("dtype", "int64")).type, start=start)
         case "Text":
-            lengths = {name: described[name] for name in ("min_length", "max_length")}
-            return spaces.Text(**lengths, charset=described["characters"])
+            lengths = {name: json_values[name] for name in ("min_length", "max_length")}
+            return spaces.Text(**lengths, charset=json_values["characters"])
         case "MultiBinary":
-            return spaces.MultiBinary(described["n"])
+            return spaces.MultiBinary(json_values["n"])
         case kind:
             raise UserError(f"unknown space kind {kind!r} in a run directory: was it written by a newer version?")
 
 
-def _shortest(bound: Shaped[np.ndarray, "..."]) -> Any:
-    """One number where all are equal: an image has tens of thousands."""
+def _bound_to_json(bound: Shaped[np.ndarray, "..."]) -> Any:
+    """Return one number if all are equal, as in images."""
     values = np.unique(bound).tolist()
     return bound.tolist() if len(values) > 1 else next(iter(values), 0)
 
@@ -217,7 +216,7 @@ def _is_in(name: str, keys: Sequence[str]) -> bool:
     return any(name == key or name.startswith(f"{key}/") for key in keys)
 
 
-def _pruned(space: spaces.Space[Any], kept: set[str], path: tuple[str, ...] = ()) -> spaces.Space[Any]:
+def _prune(space: spaces.Space[Any], kept: set[str], path: tuple[str, ...] = ()) -> spaces.Space[Any]:
     inside = {"/".join(whole) or DEFAULT_KEY for whole, _ in _walk(space, path)}
     if inside <= kept:
         return space
@@ -225,7 +224,7 @@ def _pruned(space: spaces.Space[Any], kept: set[str], path: tuple[str, ...] = ()
         raise UserError(f"a part of the tuple {'/'.join(path)!r} cannot be left out: choose it whole")
     parts = {key: (part, (*path, name)) for name, key, part in _children(space) or []}
     return spaces.Dict(
-        {key: _pruned(part, kept, deeper) for key, (part, deeper) in parts.items() if _holds(part, kept, deeper)}
+        {key: _prune(part, kept, deeper) for key, (part, deeper) in parts.items() if _holds(part, kept, deeper)}
     )
 
 

@@ -1,4 +1,4 @@
-"""What passes between E environments and the policy at one instant (numpy, environments first)."""
+"""Records that pass between E environments and the policy at one timestep (NumPy, environments first)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,10 @@ from yamame.types import Fault
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyInput:
-    """Everything the policy sees of one timestep of E environments, which may all be at different times.
+    """Input of the policy at one timestep of E environments, each at its own time.
 
-    `time == 0` begins a trial: the policy forgets what came before in that row, and `previous_action` and
-    `previous_reward` there are ignored. Actions are integers `[E]` (one choice) or `[E, C]` (several), or float32
-    `[E, A]` (continuous).
+    `time == 0` starts a trial: the policy resets the memory of that environment, and ignores `previous_action` and
+    `previous_reward` there. Actions are integers `[E]` (one choice) or `[E, C]` (C choices), or float32 `[E, A]`.
     """
 
     time: Int64[np.ndarray, "E"]
@@ -27,24 +26,24 @@ class PolicyInput:
 
 @dataclass(frozen=True, kw_only=True)
 class GoalStep:
-    """What E environments were asked to do in the episodes that they are in, and what one transition achieved."""
+    """Instructions of the current episodes of E environments, and the goals that one transition achieved."""
 
-    instruction: Float32[np.ndarray, "E slots goal"]
-    """As environments announce it (`DESIRED_KEY`)."""
+    instruction: Float32[np.ndarray, "E max_goals goal"]
+    """Observation leaf `DESIRED_KEY`."""
     achieved: Float32[np.ndarray, "E m goal"]
-    """As environments announce it (`ACHIEVED_KEY`)."""
+    """Observation leaf `ACHIEVED_KEY`."""
     tolerance: float
     hide_future_goals: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeStep:
-    """Answer of E environments to one action each. `observation` is what the action led to, never a reset's.
+    """Result of one action in each of E environments. `observation` follows the action; it is never that of a reset.
 
-    `live` is False where this call was no transition at all but only delivered the first observation of the next
-    episode (vector environments that reset one call late): reward and flags mean nothing there, `terminated` and
-    `truncated` are false. `failed` rows are some of those: the environment failed, in this step or in the reset before
-    it, and was made anew; the episode that it delivers is on a new task. None: no row has failed.
+    `is_transition` is false where this call only returned the first observation of the next episode (vector
+    environments that reset one call late); reward is undefined there, and `terminated` and `truncated` are false.
+    `failed` is true in some of those rows: the environment failed in this step or the preceding reset and was restarted
+    on a new task. None: no environment failed.
     """
 
     reward: Float32[np.ndarray, "E"]
@@ -54,20 +53,20 @@ class EpisodeStep:
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
     success: Bool[np.ndarray, "E"] | None = None
     goals: GoalStep | None = None
-    """None where the task has no instructions."""
+    """None if the task has no instructions."""
     failed: Bool[np.ndarray, "E"] | None = None
     faults: Sequence[Fault] = ()
-    """What went wrong since the last step, each fault once, however many rows have failed by it."""
+    """Faults since the last step; a fault of several environments appears once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialStep:
-    """Answer of E trials to one action each.
+    """Result of one action in each of E trials.
 
-    `final_observation` is what the action led to (the token that is bootstrapped from where the trial ended);
-    `observation` is what the policy sees next: the same, or the first of the next attempt or trial.
-    `terminated` and `truncated` are the trial's; `episode_start` marks that `observation` begins an attempt.
-    In `failed` rows, which are not `live`, the trial broke off before this step, and `observation` begins another.
+    `final_observation` follows the action (if the trial ended, the last token is bootstrapped from it); `observation`
+    is the next input of the policy: the same, or the first of the next attempt or trial. `terminated` and `truncated`
+    refer to the trial; `episode_start` is true where `observation` is the first of an attempt. In `failed` rows, where
+    `is_transition` is false, the trial ended before this step, and `observation` starts another one.
     """
 
     reward: Float32[np.ndarray, "E"]
@@ -79,7 +78,7 @@ class TrialStep:
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
     success: Bool[np.ndarray, "E"] | None = None
     goals: GoalStep | None = None
-    """None where the task has no instructions."""
+    """None if the task has no instructions."""
     failed: Bool[np.ndarray, "E"] | None = None
     faults: Sequence[Fault] = ()
-    """See `EpisodeStep`."""
+    """Faults since the last step; a fault of several environments appears once."""

@@ -1,14 +1,14 @@
-"""`LMDBReplayStore`: durable trajectories, first in first out, in one embedded crash-safe database.
+"""`LMDBReplayStore`: durable first-in-first-out storage of trajectories in one crash-safe embedded database.
 
-A killed process loses at most what it was appending; a power cut, what came after the last `sync`.
+A killed process loses at most what it was appending; a power failure, what came after the last `sync`.
 
-What the capacity pushes out is not sampled any more but stays on disk until `retained_checkpoints + 1` `sync`s after, so that a
-resumed run goes back to exactly what was stored at any of its last `retained_checkpoints` checkpoints:
+Evicted trajectories are not sampled any more but stay on disk for `retained_checkpoints` further `sync`s, so that a
+resumed run restores exactly what was stored at any of its last `retained_checkpoints` checkpoints:
 
-    checkpoint:  store.sync(), and keep store.total_appended
+    checkpoint:  store.sync(), and save store.total_appended
     resume:      store.rollback(total_appended - 1)
 
-What cannot be learned from is set aside where it is met, with the reason: it is counted, and it stops nothing.
+Records that cannot be learned from are quarantined when they are read, with the reason, and counted.
 """
 
 import threading
@@ -28,22 +28,22 @@ from yamame.data.trajectory import LazyArray, Trajectory
 from yamame.errors import UserError
 
 _ARRAY_OVERHEAD_BYTES = 256
-"""What an array of a decoded trajectory costs beside its data (measured), so that tiny trajectories count in full."""
+"""Measured cost of an array of a decoded trajectory in addition to its data, significant for tiny trajectories."""
 
 
 class TrajectoryCache:
-    """Decoded trajectories by id, at most `capacity_bytes` of them together. Not thread-safe: its owner locks."""
+    """Decoded trajectories by id, at most `capacity_bytes` in total, least recently used first out. Not thread-safe."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
-        self.held_bytes = 0
+        self.num_bytes = 0
         self._entries: OrderedDict[int, tuple[Trajectory, int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, trajectory_id: int) -> Trajectory | None:
-        """The trajectory, now the most recently used; None if it is not held."""
+        """Return a trajectory, which becomes the most recently used; None if it is not cached."""
         entry = self._entries.get(trajectory_id)
         if entry is None:
             return None
@@ -51,7 +51,7 @@ class TrajectoryCache:
         return entry[0]
 
     def put(self, trajectory_id: int, trajectory: Trajectory) -> None:
-        """Hold a trajectory, letting go of the least recently used; one larger than the whole cache is not held."""
+        """Cache a trajectory, unless it is larger than the whole cache."""
         self.discard(trajectory_id)
         leaves: list[np.ndarray | LazyArray] = [
             *named_arrays(trajectory).values(),
@@ -61,29 +61,37 @@ class TrajectoryCache:
         if size > self.capacity_bytes:
             return
         self._entries[trajectory_id] = (trajectory, size)
-        self.held_bytes += size
-        while self.held_bytes > self.capacity_bytes:
+        self.num_bytes += size
+        while self.num_bytes > self.capacity_bytes:
             _, (_, dropped_bytes) = self._entries.popitem(last=False)
-            self.held_bytes -= dropped_bytes
+            self.num_bytes -= dropped_bytes
 
     def discard(self, trajectory_id: int) -> None:
-        """Let go of a trajectory, held or not."""
+        """Remove a trajectory if it is cached."""
         entry = self._entries.pop(trajectory_id, None)
         if entry is not None:
-            self.held_bytes -= entry[1]
+            self.num_bytes -= entry[1]
 
 
 class LMDBReplayStore:
-    """Trajectories by id, the newest within the capacities and all protected ones; implements `ReplayStore`.
+    """Trajectories by id: the newest within the capacities, and all protected ones.
 
-    Ids count up from 0 and are never given twice, whatever is evicted, discarded or reopened. Safe to use from
-    several threads; a directory is open once in a process, and in as many processes as want it: what others append or
-    evict shows in `ids`. `capacity_bytes` (0: no limit) is of records as they are stored, `cache_bytes` of decoded
-    trajectories in memory, `max_bytes` of the database file. That grows as needed, holds up to twice the capacity
-    for the sake of `retained_checkpoints`, and never shrinks; at its limit the oldest are deleted, whether or not they are still
-    needed. With a `form`, only trajectories of that form are ever read.
+    Ids count up from 0 and are never reused. Thread-safe. A directory may be open once per process and in several
+    processes, which see each other's changes.
 
-    Raises `UserError` where the directory cannot be opened, is already open in this process, or its disk is full.
+    Args:
+        directory: Of the database; created if it does not exist.
+        capacity_trajectories: Maximum number of trajectories that are not protected.
+        capacity_bytes: Maximum size of their records in total, compressed; 0: no limit.
+        cache_bytes: Maximum memory for decoded trajectories.
+        max_bytes: Maximum size of the database file, which grows as needed (to twice the capacity, because of
+            `retained_checkpoints`) and never shrinks. At the limit the oldest records are deleted, needed or not.
+        compression_level: zstd level of new records.
+        retained_checkpoints: Number of checkpoints to which `rollback` can return.
+        schema: That trajectories must match to be read; None: they must only be consistent.
+
+    Raises:
+        UserError: If the directory cannot be opened, is already open in this process, or its disk is full.
     """
 
     def __init__(
@@ -100,21 +108,21 @@ class LMDBReplayStore:
     ) -> None:
         self.directory = directory
         self.cache = TrajectoryCache(cache_bytes)
-        self.fifo = EvictionPolicy(capacity_trajectories=capacity_trajectories, capacity_bytes=capacity_bytes)
+        self._eviction = EvictionPolicy(capacity_trajectories=capacity_trajectories, capacity_bytes=capacity_bytes)
         self._validation_error = consistency_error if schema is None else schema.validation_error
         self._compression_level = compression_level
         self._database = Database(directory, tables=TABLES, max_bytes=max_bytes)
         self._tables = Tables(self._database.tables)
         self._lock = threading.RLock()
-        self._oldest_at_syncs: deque[int] = deque(maxlen=retained_checkpoints)
-        self._evicted_since_sync = 0
-        self._unreadable = 0
+        self._oldest_at_checkpoints: deque[int] = deque(maxlen=retained_checkpoints)
+        self._evicted_since_checkpoint = 0
+        self._num_unreadable = 0
         self._load()
 
     def __len__(self) -> int:
         with self._lock:
-            self._follow_others()
-            return len(self.fifo)
+            self._refresh()
+            return len(self._eviction)
 
     def __enter__(self) -> "LMDBReplayStore":
         return self
@@ -126,181 +134,172 @@ class LMDBReplayStore:
 
     @property
     def capacity_trajectories(self) -> int:
-        """How many are kept, beside protected ones."""
-        return self.fifo.capacity_trajectories
+        """Maximum number of trajectories that are not protected."""
+        return self._eviction.capacity_trajectories
 
     @property
     def total_appended(self) -> int:
-        """How many trajectories were ever appended, those evicted or discarded since included: the next id."""
+        """Number of trajectories ever appended: the next id."""
         return self._database.read(self._tables.next_id)
 
     @property
     def num_corrupted(self) -> int:
-        """How many damaged records were ever found and set aside."""
-        of_table = self._database.read(lambda transaction: transaction.stat(self._tables.damaged)["entries"])
-        return of_table + self._unreadable
-
-    @property
-    def num_protected(self) -> int:
-        """How many trajectories are never evicted."""
-        return len(self.fifo.protected)
+        """Number of corrupted records found so far."""
+        quarantined = self._database.read(lambda transaction: transaction.stat(self._tables.quarantined)["entries"])
+        return quarantined + self._num_unreadable
 
     def append(self, trajectory: Trajectory) -> int:
-        """Keep a trajectory; its id. The oldest beyond the capacity are evicted."""
+        """Store a trajectory and return its id; evict the oldest beyond the capacity."""
         return self.extend([trajectory])[0]
 
-    def extend(self, trajectories: Sequence[Trajectory], *, mark: RecordTag | None = None) -> list[int]:
-        """Keep several in one transaction, all or none; their ids.
+    def extend(self, trajectories: Sequence[Trajectory], *, tag: RecordTag | None = None) -> list[int]:
+        """Store trajectories in one transaction and return their ids.
 
-        Where they do not fit into the file together, half of them first; `UserError` where a single one does not fit.
+        If together they exceed the file's size limit, each half is a transaction. `UserError` if a single one does.
         """
         if not trajectories:
             return []
         records = [encode(trajectory, compression_level=self._compression_level) for trajectory in trajectories]
         with self._lock:
-            self._follow_others()
+            self._refresh()
             try:
-                ids = self._put(records, mark)
+                ids = self._put(records, tag)
             except DatabaseFullError as error:
                 if len(records) == 1:
                     raise UserError(
-                        f"{error}, and a trajectory of {len(records[0])} bytes does not fit beside what is protected: "
-                        "raise --replay.max-disk-bytes"
+                        f"{error}, and a trajectory of {len(records[0])} bytes does not fit beside the "
+                        "protected ones: raise --replay.max-disk-bytes"
                     ) from error
                 half = len(records) // 2
                 return [
-                    *self.extend(trajectories[:half], mark=mark),
-                    *self.extend(trajectories[half:], mark=mark),
+                    *self.extend(trajectories[:half], tag=tag),
+                    *self.extend(trajectories[half:], tag=tag),
                 ]
             if self.cache.capacity_bytes:
-                for number, trajectory in zip(ids, trajectories, strict=True):
+                for record_id, trajectory in zip(ids, trajectories, strict=True):
                     if not self._validation_error(trajectory):
-                        self.cache.put(number, frozen_copy(trajectory))
-            sizes = {number: len(record) for number, record in zip(ids, records, strict=True)}
-            evicted = self.fifo.add(sizes, protected=mark is RecordTag.PROTECTED)
-            self._evicted_since_sync += len(evicted)
-            self._forget(evicted)
-            self._delete(self.fifo.deletable())
+                        self.cache.put(record_id, frozen_copy(trajectory))
+            sizes = {record_id: len(record) for record_id, record in zip(ids, records, strict=True)}
+            evicted = self._eviction.add(sizes, protected=tag is RecordTag.PROTECTED)
+            self._evicted_since_checkpoint += len(evicted)
+            self._discard_cached(evicted)
+            self._delete(self._eviction.deletable())
         return ids
 
     def ids(self) -> tuple[int, ...]:
-        """Ids of what is kept, oldest first: a snapshot, made once between changes."""
+        """Ids of all stored trajectories, oldest first."""
         with self._lock:
-            self._follow_others()
-            return self.fifo.ids()
+            self._refresh()
+            return self._eviction.ids()
 
     def get(self, trajectory_id: int, *, lazy: bool = False) -> Trajectory:
-        """The trajectory of an id; it is shared, and its arrays are read-only. Pictures may stay `on_demand`.
+        """Return a trajectory, which may be shared and has read-only arrays; if `lazy`, images may stay compressed.
 
-        A record that is damaged, or no trajectory of the store's form, raises `CorruptedRecordError`, once: it is set
-        aside, counted, and its id is gone. `KeyError` where there is none; an evicted one can be read as long as it is
-        on disk.
+        Evicted trajectories can be read as long as they are on disk.
+
+        Raises:
+            CorruptedRecordError: If it cannot be decoded or does not match the schema; it is then quarantined.
+            KeyError: If there is no such id.
         """
         with self._lock:
             trajectory = self.cache.get(trajectory_id)
         if trajectory is not None and (lazy or not trajectory.lazy_observation):
             return trajectory
         try:
-            trajectory = self._read_from_disk(trajectory_id, on_demand=lazy)
+            trajectory = self._read_from_disk(trajectory_id, lazy=lazy)
         except CorruptedRecordError as error:
-            self._set_aside(trajectory_id, str(error))
+            self._quarantine(trajectory_id, str(error))
             raise CorruptedRecordError(f"trajectory {trajectory_id} in {self.directory}: {error}") from error
         except CorruptedDatabaseError as error:
             with self._lock:
-                self._unreadable += 1
-                self.fifo.remove([trajectory_id])
+                self._num_unreadable += 1
+                self._eviction.remove([trajectory_id])
             raise CorruptedRecordError(f"trajectory {trajectory_id}: {error}") from error
         with self._lock:
             self.cache.put(trajectory_id, trajectory)
         return trajectory
 
-    def evict(self, keep: int) -> int:
-        """Drop the oldest, from the disk as well, until at most `keep` and the protected are left; how many went."""
-        with self._lock:
-            dropped = self.fifo.evict(keep)
-            self._forget(dropped)
-            self._delete(list(self.fifo.evicted.ids))
-            return len(dropped)
-
     def rollback(self, last_id: int) -> int:
-        """Drop what is newer than `last_id`, and keep again what that had pushed out; how many were dropped.
+        """Delete trajectories newer than `last_id`, restore those that they evicted; return the number of deleted ones.
 
-        The ids are then those of the time when `last_id` was the newest, unless more than `retained_checkpoints` `sync`s, an
-        `evict` or appends of more than the capacity came between. What carries a mark was not the run's own, and stays.
+        The ids are then those of the time when `last_id` was the newest, unless more than `retained_checkpoints`
+        `sync`s or appends of more than the capacity came in between. Tagged trajectories stay.
         """
         with self._lock:
             contents = self._database.read(self._tables.contents)
-            newer = [number for number in contents.sizes if number > last_id and number not in contents.marks]
+            newer = [
+                record_id for record_id in contents.sizes if record_id > last_id and record_id not in contents.tags
+            ]
             self._delete(newer)
             self._load()
             return len(newer)
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Whether so much was evicted since the last one that some of what a checkpoint needs may soon be deleted."""
+        """Whether evictions since the last `sync` may soon delete what a checkpoint needs."""
         with self._lock:
-            held = self._oldest_at_syncs.maxlen or 0
-            return self._evicted_since_sync * (held + 1) >= self.fifo.capacity_trajectories
+            retained = self._oldest_at_checkpoints.maxlen or 0
+            return self._evicted_since_checkpoint * (retained + 1) >= self._eviction.capacity_trajectories
 
     def sync(self) -> None:
-        """Make all that was appended outlive a power cut; free what had been evicted `retained_checkpoints` before."""
+        """Flush to disk, for a checkpoint; delete what was evicted before the oldest retained checkpoint."""
         with self._lock:
-            held, kept = self._oldest_at_syncs, self.fifo.kept.ids
-            if len(held) == held.maxlen:
-                self._delete([number for number in self.fifo.evicted.ids if number < held[0]])
-            held.append(kept[0] if kept else self.total_appended)
-            self._evicted_since_sync = 0
+            oldest, active = self._oldest_at_checkpoints, self._eviction.active.ids
+            if len(oldest) == oldest.maxlen:
+                self._delete([record_id for record_id in self._eviction.evicted.ids if record_id < oldest[0]])
+            oldest.append(active[0] if active else self.total_appended)
+            self._evicted_since_checkpoint = 0
         self._database.sync()
 
     def close(self) -> None:
-        """Write everything to the disk and let the directory go; harmless when already closed."""
+        """Flush to disk and close the directory. Idempotent."""
         self._database.close()
 
     def _load(self, *, evicted: Sequence[int] = ()) -> None:
         contents = self._database.read(self._tables.contents, refresh=True)
         if contents.bad_keys:
-            self._set_aside_keys(contents.bad_keys)
-        self.fifo.reset(contents.sizes, protected=contents.protected, evicted=evicted)
+            self._quarantine_keys(contents.bad_keys, "its key is no id")
+        self._eviction.reset(contents.sizes, protected=contents.protected, evicted=evicted)
 
-    def _follow_others(self) -> None:
-        """Take notice of what other processes appended, evicted or set aside."""
+    def _refresh(self) -> None:
+        """Load the changes of other processes."""
         if self._database.changed_externally:
-            before = {*self.fifo.ids(), *self.fifo.evicted.ids}
-            self._load(evicted=self.fifo.evicted.ids)
-            self._forget(before - {*self.fifo.ids(), *self.fifo.evicted.ids})
-            self._forget(self.fifo.evicted.ids)
+            before = {*self._eviction.ids(), *self._eviction.evicted.ids}
+            self._load(evicted=self._eviction.evicted.ids)
+            self._discard_cached(before - {*self._eviction.ids(), *self._eviction.evicted.ids})
+            self._discard_cached(self._eviction.evicted.ids)
 
-    def _read_from_disk(self, number: int, *, on_demand: bool) -> Trajectory:
+    def _read_from_disk(self, record_id: int, *, lazy: bool) -> Trajectory:
         def copy(transaction: lmdb.Transaction) -> bytes | None:
-            record = transaction.get(key_of(number), db=self._tables.records)
+            record = transaction.get(key_of(record_id), db=self._tables.records)
             return None if record is None else bytes(record)
 
         record = self._database.read(copy)
         if record is None:
-            raise KeyError(number)
-        trajectory = decode(record, on_demand=on_demand)
-        misfit = self._validation_error(trajectory)
-        if misfit:
-            raise CorruptedRecordError(misfit)
+            raise KeyError(record_id)
+        trajectory = decode(record, lazy=lazy)
+        problem = self._validation_error(trajectory)
+        if problem:
+            raise CorruptedRecordError(problem)
         return trajectory
 
-    def _put(self, records: Sequence[bytes], mark: RecordTag | None) -> list[int]:
-        """Store records; the oldest are deleted as long as they do not fit, `DatabaseFullError` where there are none left."""
+    def _put(self, records: Sequence[bytes], tag: RecordTag | None) -> list[int]:
+        """Store records, deleting the oldest until they fit; `DatabaseFullError` if they never do."""
         num_bytes = sum(map(len, records))
         if num_bytes > self._database.usable_bytes:
             raise DatabaseFullError(f"{self.directory} has a limit of {self._database.max_bytes} bytes")
         while True:
             try:
-                return self._database.write(lambda transaction: self._tables.put(transaction, records, mark))
+                return self._database.write(lambda transaction: self._tables.put(transaction, records, tag))
             except DatabaseFullError:
-                oldest = self.fifo.oldest(num_bytes)
+                oldest = self._eviction.oldest(num_bytes)
                 if not oldest:
                     raise
                 self._delete(oldest)
-                self._touch()
+                self._commit_nothing()
 
-    def _touch(self) -> None:
-        """Commit without a change: LMDB uses again what was freed by the last transaction but one."""
+    def _commit_nothing(self) -> None:
+        """Commit without a change: LMDB reuses pages that were freed by the last transaction but one."""
         self._database.write(lambda transaction: self._tables.put(transaction, [], None), allow_reserve=True)
 
     def _delete(self, ids: Sequence[int]) -> None:
@@ -310,19 +309,19 @@ class LMDBReplayStore:
 
         if ids:
             self._database.write(delete, allow_reserve=True)
-            self.fifo.remove(ids)
-            self._forget(ids)
+            self._eviction.remove(ids)
+            self._discard_cached(ids)
 
-    def _forget(self, ids: Iterable[int]) -> None:
-        for number in ids:
-            self.cache.discard(number)
+    def _discard_cached(self, ids: Iterable[int]) -> None:
+        for record_id in ids:
+            self.cache.discard(record_id)
 
-    def _set_aside(self, number: int, reason: str) -> None:
+    def _quarantine(self, record_id: int, reason: str) -> None:
         with self._lock:
-            self._set_aside_keys([key_of(number)], reason)
-            self.fifo.remove([number])
+            self._quarantine_keys([key_of(record_id)], reason)
+            self._eviction.remove([record_id])
 
-    def _set_aside_keys(self, keys: Sequence[bytes], reason: str = "its key is no id") -> None:
+    def _quarantine_keys(self, keys: Sequence[bytes], reason: str) -> None:
         def move(transaction: lmdb.Transaction, *, keep_bytes: bool) -> None:
             for key in keys:
                 self._tables.quarantine(transaction, key, reason, keep_bytes=keep_bytes)

@@ -1,4 +1,4 @@
-"""Looking at every record of a store, whatever state its file is in."""
+"""Verification and repair of replay stores, whatever state their files are in."""
 
 import shutil
 from collections.abc import Iterator
@@ -10,13 +10,12 @@ import lmdb
 
 from yamame.data.codec import CorruptedRecordError, decode
 from yamame.data.database import TABLES, Database, RecordTag, Tables, id_of
-from yamame.data.salvage import Found, read_all
-from yamame.data.salvage_process import Kind
+from yamame.data.record_reader import EntryKind, StoredEntry, read_records_in_subprocess
 from yamame.data.schema import TrajectorySchema, consistency_error
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 
-_DATA = "data.mdb"
+_DATABASE_FILE = "data.mdb"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +23,7 @@ class CorruptedRecord:
     """A record that cannot be learned from."""
 
     record_id: str
-    """Its id, or the key that it has instead; empty where the reason is about all records."""
+    """Its id, or its key if that is no id; empty if the reason is about several records."""
     reason: str
 
     def __str__(self) -> str:
@@ -33,134 +32,154 @@ class CorruptedRecord:
 
 @dataclass(kw_only=True)
 class VerifyReport:
-    """What was found in a store."""
+    """Result of `verify_store`."""
 
     num_valid: int = 0
     corrupted: list[CorruptedRecord] = field(default_factory=list)
-    """Among those that are sampled from: who reads them next will set them aside."""
+    """Still sampled from: the next reader will quarantine them."""
     quarantined: list[CorruptedRecord] = field(default_factory=list)
-    """By those who met them before."""
+    """Moved aside by an earlier reader."""
 
 
 def require_store(directory: Path) -> Path:
-    """The path itself if a database lies there; otherwise `UserError`."""
-    if not (directory / _DATA).is_file():
-        raise UserError(f"{directory} holds no replay store (it has no {_DATA})")
+    """Return the path if it is a replay store; otherwise raise `UserError`."""
+    if not (directory / _DATABASE_FILE).is_file():
+        raise UserError(f"{directory} holds no replay store (it has no {_DATABASE_FILE})")
     return directory
 
 
-def verify_store(directory: Path, form: TrajectorySchema | None) -> VerifyReport:
-    """Read every record and change nothing; processes that write may go on meanwhile."""
-    examination = VerifyReport()
-    for found in read_all(require_store(directory)):
-        if found.kind is Kind.REASON:
-            reason = found.value.decode(errors="replace") or "set aside by an older version"
-            examination.quarantined.append(CorruptedRecord(record_id=format_key(found.key), reason=reason))
-        elif bad := check_record(found, form):
-            examination.corrupted.append(bad)
-        elif found.kind is Kind.RECORD:
-            examination.num_valid += 1
-    return examination
+def verify_store(directory: Path, schema: TrajectorySchema | None) -> VerifyReport:
+    """Check every record; modifies nothing, and other processes may write meanwhile.
+
+    Args:
+        directory: Of the store.
+        schema: That trajectories must match; None: they must only be consistent.
+    """
+    report = VerifyReport()
+    for entry in read_records_in_subprocess(require_store(directory)):
+        if entry.kind is EntryKind.REASON:
+            reason = entry.value.decode(errors="replace")
+            report.quarantined.append(CorruptedRecord(record_id=format_key(entry.key), reason=reason))
+        elif bad := check_record(entry, schema):
+            report.corrupted.append(bad)
+        elif entry.kind is EntryKind.RECORD:
+            report.num_valid += 1
+    return report
 
 
-def check_record(found: Found, form: TrajectorySchema | None) -> CorruptedRecord | None:
-    """What is wrong with a record, if it is one and something is."""
-    if found.kind is Kind.PROBLEM:
-        return CorruptedRecord(record_id=format_key(found.key), reason=found.value.decode(errors="replace"))
-    if found.kind is not Kind.RECORD:
+def check_record(entry: StoredEntry, schema: TrajectorySchema | None) -> CorruptedRecord | None:
+    """Return what is wrong with an entry; None if it is valid, or neither a record nor a problem."""
+    record_id = format_key(entry.key)
+    if entry.kind is EntryKind.PROBLEM:
+        return CorruptedRecord(record_id=record_id, reason=entry.value.decode(errors="replace"))
+    if entry.kind is not EntryKind.RECORD:
         return None
-    if id_of(found.key) is None:
-        return CorruptedRecord(record_id=format_key(found.key), reason="its key is no id")
+    if id_of(entry.key) is None:
+        return CorruptedRecord(record_id=record_id, reason="its key is no id")
     try:
-        trajectory = decode(found.value)
+        trajectory = decode(entry.value)
     except CorruptedRecordError as error:
-        return CorruptedRecord(record_id=format_key(found.key), reason=str(error))
-    misfit = consistency_error(trajectory) if form is None else form.validation_error(trajectory)
-    return CorruptedRecord(record_id=format_key(found.key), reason=misfit) if misfit else None
+        return CorruptedRecord(record_id=record_id, reason=str(error))
+    problem = consistency_error(trajectory) if schema is None else schema.validation_error(trajectory)
+    return CorruptedRecord(record_id=record_id, reason=problem) if problem else None
 
 
 def format_key(key: bytes) -> str:
-    """A key as people read it."""
-    number = id_of(key)
-    return key.hex() if number is None else str(number)
+    """Format a key as its id, or in hexadecimal if it is no id."""
+    record_id = id_of(key)
+    return key.hex() if record_id is None else str(record_id)
 
 
-def iter_valid_trajectories(directory: Path, form: TrajectorySchema | None) -> Iterator[Trajectory]:
-    """All that can be learned from, oldest first; processes that write may go on meanwhile."""
-    for found in read_all(require_store(directory)):
-        if found.kind is Kind.RECORD and check_record(found, form) is None:
-            yield decode(found.value)
+def iter_valid_trajectories(directory: Path, schema: TrajectorySchema | None) -> Iterator[Trajectory]:
+    """Yield all valid trajectories, oldest first; other processes may write meanwhile."""
+    for entry in read_records_in_subprocess(require_store(directory)):
+        if entry.kind is EntryKind.RECORD and check_record(entry, schema) is None:
+            yield decode(entry.value)
 
 
 _MAX_BYTES = 1 << 40
-_RECORDS_A_TRANSACTION = 64
+_MAX_NEXT_ID = 1 << 32
+"""A larger counter is taken for corrupted."""
+_RECORDS_PER_TRANSACTION = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairReport:
-    """What became of a store."""
+    """Result of `repair_store`."""
 
     num_recovered: int
     lost: list[CorruptedRecord]
     backup_path: Path
-    """Where the old store is now."""
+    """New path of the old store."""
 
 
-def repair_store(directory: Path, form: TrajectorySchema | None) -> RepairReport:
-    """Put a new store with all good records, under their ids, in the place of the old one, which is renamed.
+def repair_store(directory: Path, schema: TrajectorySchema | None) -> RepairReport:
+    """Replace a store by a new one with its valid records, under the same ids; the old store is renamed.
 
-    No other process may have it open. Whenever this one is killed, the old store is whole under one of the two names,
-    and `finish_interrupted_repair` does what is left.
+    No other process may have it open. If this process is killed, the old store is intact under one of the two names,
+    and `finish_interrupted_repair` does the rest.
     """
     finish_interrupted_repair(directory)
-    building, new = (directory.with_name(f"{directory.name}.{name}") for name in ("building", "repaired"))
+    building, repaired = (directory.with_name(f"{directory.name}.{name}") for name in ("building", "repaired"))
     shutil.rmtree(building, ignore_errors=True)
-    saved, lost = _rebuild(require_store(directory), building, form)
-    building.rename(new)
-    old = next(path for n in count(1) if not (path := directory.with_name(f"{directory.name}.damaged-{n}")).exists())
-    directory.rename(old)
-    new.rename(directory)
-    return RepairReport(num_recovered=saved, lost=lost, backup_path=old)
+    num_recovered, lost = _copy_valid_records(require_store(directory), building, schema)
+    building.rename(repaired)
+    backups = (directory.with_name(f"{directory.name}.backup-{number}") for number in count(1))
+    backup = next(path for path in backups if not path.exists())
+    directory.rename(backup)
+    repaired.rename(directory)
+    return RepairReport(num_recovered=num_recovered, lost=lost, backup_path=backup)
 
 
 def finish_interrupted_repair(directory: Path) -> None:
-    """Put a repaired store in its place, where a killed repair has taken the old one away but not got further."""
-    new = directory.with_name(f"{directory.name}.repaired")
-    if new.exists() and not directory.exists():
-        new.rename(directory)
-    shutil.rmtree(new, ignore_errors=True)
+    """Move a repaired store into place if a killed repair had renamed the old one; otherwise delete it."""
+    repaired = directory.with_name(f"{directory.name}.repaired")
+    if repaired.exists() and not directory.exists():
+        repaired.rename(directory)
+    shutil.rmtree(repaired, ignore_errors=True)
 
 
-def _rebuild(old: Path, new: Path, form: TrajectorySchema | None) -> tuple[int, list[CorruptedRecord]]:
-    """Write what is good to a new store; how many records that were, and what was bad."""
-    saved, next_id = 0, 0
+def _copy_valid_records(
+    source: Path, target: Path, schema: TrajectorySchema | None
+) -> tuple[int, list[CorruptedRecord]]:
+    """Return the number of copied records, and the corrupted ones."""
+    num_copied, next_id = 0, 0
     lost: list[CorruptedRecord] = []
-    marks: dict[bytes, RecordTag | None] = {}
-    good: list[Found] = []
-    database = Database(new, tables=TABLES, max_bytes=_MAX_BYTES)
+    tags: dict[bytes, RecordTag | None] = {}
+    pending: list[StoredEntry] = []
+    database = Database(target, tables=TABLES, max_bytes=_MAX_BYTES)
     tables = Tables(database.tables)
 
     def write() -> None:
         def put(transaction: lmdb.Transaction) -> None:
-            for record in good:
-                tables.put_with_id(transaction, id_of(record.key) or 0, record.value, marks.get(record.key))
+            for entry in pending:
+                tables.put_with_id(transaction, id_of(entry.key) or 0, entry.value, tags.get(entry.key))
             tables.set_next_id(transaction, next_id)
 
         database.write(put)
-        good.clear()
+        pending.clear()
 
-    for found in read_all(old):
-        if found.kind is Kind.MARK:
-            marks[found.key] = RecordTag.from_value(found.value)
-        elif found.kind is Kind.NEXT_ID:
-            next_id = id_of(found.value) or 0
-        elif bad := check_record(found, form):
+    for entry in read_records_in_subprocess(source):
+        next_id = max(next_id, _next_id_from(entry))
+        if entry.kind is EntryKind.TAG:
+            tags[entry.key] = RecordTag.from_value(entry.value)
+        elif bad := check_record(entry, schema):
             lost.append(bad)
-        elif found.kind is Kind.RECORD:
-            good.append(found)
-            saved += 1
-            if len(good) == _RECORDS_A_TRANSACTION:
+        elif entry.kind is EntryKind.RECORD:
+            pending.append(entry)
+            num_copied += 1
+            if len(pending) == _RECORDS_PER_TRANSACTION:
                 write()
     write()
     database.close()
-    return saved, lost
+    return num_copied, lost
+
+
+def _next_id_from(entry: StoredEntry) -> int:
+    """Lower bound of the next id that follows from an entry."""
+    next_id = 0
+    if entry.kind is EntryKind.NEXT_ID:
+        next_id = id_of(entry.value) or 0
+    elif entry.kind is EntryKind.RECORD and (record_id := id_of(entry.key)) is not None:
+        next_id = record_id + 1
+    return next_id if next_id < _MAX_NEXT_ID else 0

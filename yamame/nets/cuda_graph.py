@@ -86,4 +86,5 @@ def batch_tensors(batch: Batch) -> Iterator[Tensor]:
         value = getattr(batch, field.name)
         if isinstance(value, Tensor):
             yield value
-    yield from (batch.observation[name] for name in sorted(batch.observation))
+    for leaves in (batch.observation, batch.extras):
+        yield from (leaves[name] for name in sorted(leaves))

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from yamame.data.codec import decode
 from yamame.data.database import RecordTag
 from yamame.data.minari import ExportResult, export_trajectories, read_trajectories
-from yamame.data.salvage import read_all
-from yamame.data.salvage_process import Kind
+from yamame.data.record_reader import EntryKind, read_records_in_subprocess
 from yamame.data.schema import TrajectorySchema
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
@@ -103,12 +102,12 @@ def collect_info(source: DataSource) -> StoreInfo:
     versions: list[int] = []
     steps = record_bytes = corrupted = 0
     marks: Counter[RecordTag | None] = Counter()
-    for found in read_all(source.store):
-        if found.kind is Kind.REASON or check_record(found, schema):
+    for found in read_records_in_subprocess(source.store):
+        if found.kind is EntryKind.REASON or check_record(found, schema):
             corrupted += 1
-        elif found.kind is Kind.MARK:
+        elif found.kind is EntryKind.TAG:
             marks[RecordTag.from_value(found.value)] += 1
-        elif found.kind is Kind.RECORD:
+        elif found.kind is EntryKind.RECORD:
             trajectory = decode(found.value)
             tasks[trajectory.task] += 1
             versions.append(trajectory.policy_version)
@@ -155,7 +154,7 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
     ) as store:
         for trajectories in _batched(read_trajectories(dataset, task), _CHUNK_EPISODES):
             mark = RecordTag.PROTECTED if protected else RecordTag.IMPORTED
-            count += len(store.extend(trajectories, mark=mark))
+            count += len(store.extend(trajectories, tag=mark))
     return count
 
 

@@ -8,11 +8,11 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from yamame.collect.random_policy import RandomPolicy
-from yamame.data.actions import ACTION_MASK_KEY, num_choices
+from yamame.data.actions import ACTION_MASK_KEY, num_choices, strip_action_mask
 from yamame.data.step import PolicyInput
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.envs.vector.action_masks import ActionMaskExtractor, strip_action_mask
+from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.envs.vector.autotune import make_vector_env
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.wrappers.trials import TrialWrapper

@@ -104,14 +104,6 @@ class ActionMaskExtractor:
             )
 
 
-def strip_action_mask(observation_space: spaces.Space[Any], key: str) -> spaces.Space[Any]:
-    """What the network sees of an observation: all but its action mask."""
-    leaves = flatten_space(observation_space)
-    if key not in leaves:
-        return observation_space
-    return spaces.Dict([(name, leaf) for name, leaf in leaves.items() if name != key])
-
-
 def missing_mask_error(key: str, row: int, step: int) -> UserError:
     """The complaint about an environment that gives a mask at some times, or beside others that do, and not always."""
     return UserError(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from yamame.algorithms.amago.goal_statistics import GoalStatistics
-from yamame.algorithms.amago.relabeling import Relabeler
 from yamame.checkpoint import load_latest_checkpoint
+from yamame.data.goal_statistics import GoalStatistics
+from yamame.data.relabeling import Relabeler
 from yamame.data.trajectory import Trajectory
 from yamame.envs.wrappers.instruction import GoalEnvConfig
 from yamame.errors import UserError, check_range

@@ -1,4 +1,4 @@
-"""Hindsight instruction relabeling: trajectories are told again as if what happened by accident had been asked for."""
+"""Hindsight instruction relabeling: trajectories get instructions made of goals that they achieved."""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Float32, Int, Shaped
 
-from yamame.algorithms.amago.goal_statistics import PER_STEP, PER_TRAJECTORY, GoalStatistics
+from yamame.data.goal_statistics import PER_STEP, PER_TRAJECTORY, GoalStatistics
 from yamame.data.goals import INSTRUCTION_KEY, Goals, instruction_observations
 from yamame.data.trajectory import Trajectory
 from yamame.errors import check_range
@@ -17,16 +17,16 @@ _MIN_WEIGHT = 1e-5
 
 
 class Normalizer(Enum):
-    """How weights become chances. Every use draws one of them."""
+    """How weights become probabilities; sampled anew for every choice."""
 
     UNIFORM = auto()
-    """All alike."""
+    """All equal."""
     MIN = auto()
-    """What exceeds the smallest."""
+    """Proportional to the excess over the minimum."""
     MEDIAN = auto()
-    """What exceeds the median."""
+    """Proportional to the excess over the median."""
     TOP_K = auto()
-    """The k largest by weight, others hardly ever; of fewer than k only the largest."""
+    """Proportional among the k largest, near zero for others; with fewer than k only the largest."""
 
 
 NORMALIZER_PROBS = {
@@ -35,17 +35,17 @@ NORMALIZER_PROBS = {
     Normalizer.MEDIAN: 0.1,
     Normalizer.TOP_K: 0.6,
 }
-_UP_TO = tuple(zip(accumulate(NORMALIZER_PROBS.values()), NORMALIZER_PROBS, strict=True))
+_CUMULATIVE_PROBS = tuple(zip(accumulate(NORMALIZER_PROBS.values()), NORMALIZER_PROBS, strict=True))
 
 
 def sample_normalizer(rng: np.random.Generator) -> Normalizer:
-    """One of them, by `NORMALIZER_PROBS`."""
-    number = rng.random()
-    return next((normalizer for up_to, normalizer in _UP_TO if number < up_to), Normalizer.TOP_K)
+    """Sample by `NORMALIZER_PROBS`."""
+    uniform = rng.random()
+    return next((normalizer for limit, normalizer in _CUMULATIVE_PROBS if uniform < limit), Normalizer.TOP_K)
 
 
 def goal_probs(weights: Float[np.ndarray, "n"], normalizer: Normalizer, *, top_k: int) -> Float[np.ndarray, "n"]:
-    """A distribution over weights that are all positive."""
+    """Normalize positive weights to a distribution."""
     match normalizer:
         case Normalizer.UNIFORM:
             kept = np.ones(len(weights))
@@ -54,23 +54,23 @@ def goal_probs(weights: Float[np.ndarray, "n"], normalizer: Normalizer, *, top_k
         case Normalizer.MEDIAN:
             kept = np.maximum(weights - np.median(weights), _MIN_WEIGHT)
         case Normalizer.TOP_K:
-            least_kept = np.partition(weights, -top_k)[-top_k] if len(weights) >= top_k else weights.max()
-            kept = np.where(weights >= least_kept, weights, _MIN_WEIGHT)
+            threshold = np.partition(weights, -top_k)[-top_k] if len(weights) >= top_k else weights.max()
+            kept = np.where(weights >= threshold, weights, _MIN_WEIGHT)
     return kept / kept.sum()
 
 
 def mean_goal_probs(weights: Float[np.ndarray, "n"], *, top_k: int) -> Float[np.ndarray, "n"]:
-    """`chances` on average over how often each normaliser is drawn."""
-    parts = [chance * goal_probs(weights, normalizer, top_k=top_k) for normalizer, chance in NORMALIZER_PROBS.items()]
-    return np.sum(parts, axis=0)
+    """Average `goal_probs` over the normalizers by their probabilities."""
+    weighted = [prob * goal_probs(weights, normalizer, top_k=top_k) for normalizer, prob in NORMALIZER_PROBS.items()]
+    return np.sum(weighted, axis=0)
 
 
 def sample_goal(
     weights: Float[np.ndarray, "n"], normalizer: Normalizer, rng: np.random.Generator, *, top_k: int
 ) -> int:
-    """Index drawn from `chances`."""
-    cumulated = np.cumsum(goal_probs(weights, normalizer, top_k=top_k))
-    return min(int(np.searchsorted(cumulated, rng.random(), side="right")), len(weights) - 1)
+    """Sample an index by `goal_probs`."""
+    cumulative = np.cumsum(goal_probs(weights, normalizer, top_k=top_k))
+    return min(int(np.searchsorted(cumulative, rng.random(), side="right")), len(weights) - 1)
 
 
 RelabelMode = Literal["some", "all", "all-or-nothing", "none"]
@@ -78,19 +78,19 @@ RelabelMode = Literal["some", "all", "all-or-nothing", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class RelabelConfig:
-    """How many goals are inserted into the instructions of trajectories that did not complete theirs, and which."""
+    """Which trajectories are relabeled, and with which of the goals that they achieved."""
 
     mode: RelabelMode = "some"
-    """Of the sub-goals that were missed, a uniform number from none to all is replaced (some), or all of them, or all
-    of them with the chance `all_prob` and else none (all-or-nothing), or none."""
+    """How many of the missed sub-goals are replaced: a uniform number from none to all (some), all of them, all of them
+    with probability `all_prob` and else none (all-or-nothing), or none."""
     all_prob: float = 0.8
-    """Chance of relabeling in mode all-or-nothing."""
+    """Probability of relabeling in mode all-or-nothing."""
     importance_sampling: bool = True
-    """Prefer goals that are rarely achieved; off: all that were achieved are alike."""
+    """Prefer goals that are rarely achieved; off: sample achieved goals uniformly."""
     stats_update_prob: float = 0.1
-    """Chance that a trajectory that is drawn is counted for the rarity of goals."""
+    """Probability that a sampled trajectory updates the goal frequencies."""
     top_k: int = 5
-    """Candidates among which the most frequent way of choosing chooses."""
+    """Number of candidates of the most frequent normalizer."""
 
     def __post_init__(self) -> None:
         check_range(self, "all_prob", "stats_update_prob", ge=0, le=1)
@@ -98,15 +98,15 @@ class RelabelConfig:
 
 
 class Relabeler:
-    """Algorithm 1 of the paper's appendix B, at load time: each time a trajectory is drawn it is told anew.
+    """Algorithm 1 of the paper's appendix B, applied whenever a trajectory is sampled.
 
-    k is the length of the instruction, of which n sub-goals were completed; h goals that were achieved, at transitions
-    that completed nothing, are inserted among these n in the order of time. They take slots 1 .. n + h; the slots
-    behind keep the sub-goals that they had. Then the trajectory is accounted for again: rewards, what the agent was
-    shown, and its end where the new instruction is completed.
+    The instruction has k sub-goals, of which n were completed. h achieved goals, of transitions that completed nothing,
+    are inserted between these n in the order of time. They become sub-goals 1 .. n + h; the sub-goals after them stay.
+    Rewards, observed instruction and end of the trajectory follow from the new instruction.
 
-    A trajectory of several attempts has no single instruction and stays as it is, as one that completed its own does.
-    Differs from the authors' code, which ends a relabeled trajectory one step behind its last success: here as live.
+    A trajectory that completed its instruction stays unchanged, as does one of several attempts, which has no single
+    instruction. Differs from the paper: the authors' code ends a relabeled trajectory one step after its last success;
+    here it ends as a live trial does.
     """
 
     def __init__(self, config: RelabelConfig) -> None:
@@ -115,33 +115,33 @@ class Relabeler:
     def __call__(
         self, trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Trajectory, GoalStatistics]:
-        """The trajectory, told anew or itself, and the statistics after it."""
-        goals, completed = trajectory.goals, _completed(trajectory)
+        """Return the trajectory, relabeled or unchanged, and the updated statistics."""
+        goals, completed = trajectory.goals, _completed_if_eligible(trajectory)
         if self.config.mode == "none" or goals is None or completed is None:
             return trajectory, statistics
-        statistics = self._counted(goals, statistics, rng)
+        statistics = self._update_statistics(goals, statistics, rng)
         candidates = _achieved_at_other_steps(goals, completed)
-        inserted = min(self._wanted(len(goals.instruction) - len(completed), rng), len(set(candidates[0])))
+        count = min(self._sample_count(len(goals.instruction) - len(completed), rng), len(set(candidates[0])))
         statistics = replace(
             statistics,
             num_sampled=statistics.num_sampled + 1,
-            num_relabeled=statistics.num_relabeled + (inserted > 0),
-            num_inserted=statistics.num_inserted + inserted,
+            num_relabeled=statistics.num_relabeled + (count > 0),
+            num_inserted=statistics.num_inserted + count,
         )
-        if not inserted:
+        if not count:
             return trajectory, statistics
-        chosen = self._choose(*candidates, inserted, statistics, rng)
-        return relabel_trajectory(trajectory, _merged(goals, completed, chosen)), statistics
+        chosen = self._choose(*candidates, count, statistics, rng)
+        return relabel_trajectory(trajectory, _insert(goals, completed, chosen)), statistics
 
     def candidates(self, trajectory: Trajectory) -> tuple[Int[np.ndarray, "M"], Shaped[np.ndarray, "M goal"]] | None:
-        """Transitions at which goals were achieved that could be inserted, and these goals; None: it stays as it is."""
-        goals, completed = trajectory.goals, _completed(trajectory)
+        """Transitions and achieved goals that could be inserted; None if the trajectory is never relabeled."""
+        goals, completed = trajectory.goals, _completed_if_eligible(trajectory)
         return None if goals is None or completed is None else _achieved_at_other_steps(goals, completed)
 
     def first_choice_prob(
         self, step_M: Int[np.ndarray, "M"], goal_M: Shaped[np.ndarray, "M goal"], statistics: GoalStatistics
     ) -> Float[np.ndarray, "M"]:
-        """Chance of each of the `candidates` of a trajectory to be the first that is chosen."""
+        """Probability that each of the `candidates` of a trajectory is chosen first."""
         if not self.config.importance_sampling:
             return self._first_choice_prob(step_M, np.ones(len(step_M)))
         by_statistic = [statistics.weights(goal_M, statistic) for statistic in (PER_STEP, PER_TRAJECTORY)]
@@ -150,29 +150,29 @@ class Relabeler:
     def _first_choice_prob(
         self, step_M: Int[np.ndarray, "M"], weight_M: Float[np.ndarray, "M"]
     ) -> Float[np.ndarray, "M"]:
-        chance_M = np.ones(len(step_M))
+        prob_M = np.ones(len(step_M))
         steps, begins, step_of_M = np.unique(step_M, return_index=True, return_inverse=True)
-        chance_M *= self._probs(np.add.reduceat(weight_M, begins))[step_of_M]
-        for number in range(len(steps)):
-            here = step_of_M == number
-            chance_M[here] *= self._probs(weight_M[here])
-        return chance_M
+        prob_M *= self._probs(np.add.reduceat(weight_M, begins))[step_of_M]
+        for index in range(len(steps)):
+            at_step = step_of_M == index
+            prob_M[at_step] *= self._probs(weight_M[at_step])
+        return prob_M
 
     def _probs(self, weights: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-        """Of what `_draw` gives."""
+        """Distribution of `_sample`."""
         if len(weights) == 1 or not self.config.importance_sampling:
             return np.full(len(weights), 1.0 / len(weights))
         return mean_goal_probs(weights, top_k=self.config.top_k)
 
-    def _counted(self, goals: Goals, statistics: GoalStatistics, rng: np.random.Generator) -> GoalStatistics:
+    def _update_statistics(self, goals: Goals, statistics: GoalStatistics, rng: np.random.Generator) -> GoalStatistics:
         if not self.config.importance_sampling or not len(goals.achieved_goal):
             return statistics
         if statistics.index and rng.random() >= self.config.stats_update_prob:
             return statistics
         return statistics.updated(goals.achieved_goal)
 
-    def _wanted(self, missed: int, rng: np.random.Generator) -> int:
-        """h, before it is known how many candidates there are."""
+    def _sample_count(self, missed: int, rng: np.random.Generator) -> int:
+        """Sample h, which the number of candidates then limits."""
         match self.config.mode:
             case "some":
                 return int(rng.random() * (missed + 1))
@@ -188,21 +188,21 @@ class Relabeler:
         statistics: GoalStatistics,
         rng: np.random.Generator,
     ) -> list[tuple[int, Float32[np.ndarray, "goal"]]]:
-        """`count` transitions without replacement, and one of the goals achieved at each."""
+        """Sample `count` transitions without replacement, and one of the goals achieved at each."""
         weight_M = np.ones(len(step_M))
         if self.config.importance_sampling:
             weight_M = statistics.weights(goal_M, statistic=int(rng.random() * 2))
         steps, begins = np.unique(step_M, return_index=True)
         ends = np.append(begins[1:], len(step_M))
         weight_of_step = np.add.reduceat(weight_M, begins)
-        left = np.arange(len(steps))
+        remaining = np.arange(len(steps))
         chosen = []
         for _ in range(count):
-            place = self._sample(weight_of_step[left], rng)
-            here = left[place]
-            left = np.delete(left, place)
-            goal = begins[here] + self._sample(weight_M[begins[here] : ends[here]], rng)
-            chosen.append((int(steps[here]), goal_M[goal]))
+            index = self._sample(weight_of_step[remaining], rng)
+            step = remaining[index]
+            remaining = np.delete(remaining, index)
+            goal = begins[step] + self._sample(weight_M[begins[step] : ends[step]], rng)
+            chosen.append((int(steps[step]), goal_M[goal]))
         return chosen
 
     def _sample(self, weights: Float[np.ndarray, "n"], rng: np.random.Generator) -> int:
@@ -214,10 +214,10 @@ class Relabeler:
 
 
 def relabel_trajectory(trajectory: Trajectory, goals: Goals) -> Trajectory:
-    """The trajectory as it would have been stored, had its instruction been that of `goals`.
+    """Return the trajectory as it would have been stored if its instruction had been that of `goals`.
 
-    Actions and observations other than the instruction are those of the original, which is not changed; where the
-    instruction is completed the trajectory ends, successfully. It shares memory with the original.
+    Actions, extras and observations other than the instruction stay the same; the trajectory ends in success where the
+    instruction is completed. It shares memory with the original, which is not modified.
     """
     completed = goals.completion_steps()
     done = len(completed) == len(goals.instruction)
@@ -229,7 +229,7 @@ def relabel_trajectory(trajectory: Trajectory, goals: Goals) -> Trajectory:
     shown = instruction_observations(goals.instruction, slots=slots, hide_future_goals=goals.hide_future_goals)
     observation = {name: leaf[: length + 1] for name, leaf in trajectory.observation.items()}
     observation[INSTRUCTION_KEY] = shown[np.searchsorted(completed, np.arange(length + 1))]
-    kept = int(np.searchsorted(goals.achieved_step, length))
+    num_achieved = int(np.searchsorted(goals.achieved_step, length))
     return replace(
         trajectory,
         reward=reward,
@@ -239,12 +239,17 @@ def relabel_trajectory(trajectory: Trajectory, goals: Goals) -> Trajectory:
         episode_start=trajectory.episode_start[: length + 1],
         observation=observation,
         success=success,
-        goals=replace(goals, achieved_step=goals.achieved_step[:kept], achieved_goal=goals.achieved_goal[:kept]),
+        goals=replace(
+            goals,
+            achieved_step=goals.achieved_step[:num_achieved],
+            achieved_goal=goals.achieved_goal[:num_achieved],
+        ),
+        extras={name: array[:length] for name, array in trajectory.extras.items()},
     )
 
 
-def _completed(trajectory: Trajectory) -> list[int] | None:
-    """The transitions that completed a sub-goal; None where nothing is to be told anew."""
+def _completed_if_eligible(trajectory: Trajectory) -> list[int] | None:
+    """Transitions that completed a sub-goal; None if the trajectory is never relabeled."""
     goals = trajectory.goals
     if goals is None or trajectory.episode_start[1:-1].any():
         return None
@@ -255,15 +260,15 @@ def _completed(trajectory: Trajectory) -> list[int] | None:
 def _achieved_at_other_steps(
     goals: Goals, completed: list[int]
 ) -> tuple[Int[np.ndarray, "M"], Shaped[np.ndarray, "M goal"]]:
-    """What was achieved at transitions that completed nothing."""
+    """Goals achieved at transitions that completed nothing."""
     other = ~np.isin(goals.achieved_step, completed)
     return goals.achieved_step[other], goals.achieved_goal[other]
 
 
-def _merged(goals: Goals, completed: list[int], chosen: list[tuple[int, Float32[np.ndarray, "goal"]]]) -> Goals:
-    """Completed and chosen goals in the order of time; the slots that are left keep what they had."""
+def _insert(goals: Goals, completed: list[int], chosen: list[tuple[int, Float32[np.ndarray, "goal"]]]) -> Goals:
+    """Put completed and chosen goals in the order of time; the remaining sub-goals stay."""
     own = list(zip(completed, goals.instruction, strict=False))
-    in_time = sorted([*own, *chosen], key=lambda each: each[0])
+    in_time = sorted([*own, *chosen], key=lambda step_and_goal: step_and_goal[0])
     instruction = goals.instruction.copy()
     instruction[: len(in_time)] = [goal for _, goal in in_time]
     return replace(goals, instruction=instruction)
