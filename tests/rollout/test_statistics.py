@@ -30,8 +30,8 @@ def test_nothing_to_say_before_the_first_trial():
 
 def test_means_by_hand():
     statistics = TrialStats()
-    statistics.add(trial([1, 2], [4], success=[False, True, False]))
-    statistics.add(trial([5], success=[False]))
+    statistics.extend([summarize_trial(trial([1, 2], [4], success=[False, True, False]))])
+    statistics.extend([summarize_trial(trial([5], success=[False]))])
     assert statistics.metrics() == {
         "rollout/num_trials": 2.0,
         "rollout/return_mean": 6.0,
@@ -45,13 +45,13 @@ def test_means_by_hand():
 
 def test_one_attempt_and_no_success_leave_their_keys_out():
     statistics = TrialStats()
-    statistics.add(trial([1, 2]))
+    statistics.extend([summarize_trial(trial([1, 2]))])
     assert set(statistics.metrics()) == {"rollout/num_trials", "rollout/return_mean", "rollout/trial_length_mean"}
 
 
 def test_many_attempts_do_not_flood_the_metrics():
     statistics = TrialStats()
-    statistics.add(trial(*[[float(i)] for i in range(50)]))
+    statistics.extend([summarize_trial(trial(*[[float(i)] for i in range(50)]))])
     assert len(statistics.return_per_attempt) == 50
     keys = [key for key in statistics.metrics() if key.startswith("rollout/return_mean_attempt_")]
     assert keys == [f"rollout/return_mean_attempt_{i}" for i in range(1, 11)]
@@ -60,7 +60,7 @@ def test_many_attempts_do_not_flood_the_metrics():
 def test_only_the_window_counts():
     statistics = TrialStats(window=2)
     for reward in (100, 1, 2):
-        statistics.add(trial([reward]))
+        statistics.extend([summarize_trial(trial([reward]))])
     assert statistics.metrics()["rollout/return_mean"] == 1.5
     assert statistics.trials == 3
 
@@ -68,12 +68,12 @@ def test_only_the_window_counts():
 def test_state_goes_through_json():
     statistics = TrialStats(window=3)
     for i in range(5):
-        statistics.add(trial([0.1 * i], [0.3], success=[i == 4, False]))
+        statistics.extend([summarize_trial(trial([0.1 * i], [0.3], success=[i == 4, False]))])
     restored = TrialStats(window=3)
     restored.load_state_dict(json.loads(json.dumps(statistics.state_dict())))
     assert restored.metrics() == statistics.metrics()
     for each in (statistics, restored):
-        each.add(trial([7.0], success=[True]))
+        each.extend([summarize_trial(trial([7.0], success=[True]))])
     assert restored.metrics() == statistics.metrics()
 
 

@@ -1,4 +1,4 @@
-"""Work in a second thread while the main one goes on, the cores divided between the two."""
+"""A background thread that shares the cores with the main thread."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,36 +9,39 @@ from typing import TypeVar
 import torch
 
 ShouldStop = Callable[[], bool]
-"""Whether to leave off: asked after every vector step or update."""
+"""Whether to stop, checked after every vector step or update."""
 
 _Result = TypeVar("_Result")
 
 
 class BackgroundThread:
-    """A thread, the same for all its work, that computes on one core; while it works, the main thread has the others.
+    """A reused thread with one PyTorch thread; while it runs, the main thread has the other cores.
 
-    PyTorch gives each thread that computes helpers of its own, one for every core: two such crews on the same cores
-    are slower than one by far. A thread that only waits for others `computes` nothing, and the main thread keeps all.
+    PyTorch starts a thread pool of one thread per core for each thread that computes, and two pools on the same cores
+    are much slower than one.
+
+    Args:
+        computes: Set to False if the thread only waits, so that the main thread keeps all cores.
     """
 
     def __init__(self, *, computes: bool = True) -> None:
         self._computes = computes
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="beside", initializer=_take_one_core)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="background", initializer=_use_one_core)
 
     @contextmanager
     def run(
-        self, work: Callable[[ShouldStop], _Result], stopped: ShouldStop
+        self, fn: Callable[[ShouldStop], _Result], should_stop: ShouldStop
     ) -> Iterator[tuple[Future[_Result], ShouldStop]]:
-        """Inside, `work` goes on in the thread; leaving waits for its end, and raises what it raised.
+        """Run `fn` in the thread while the context is open; closing it waits for `fn` and raises its exception.
 
-        Gives its result to come, and when the main thread is to leave off: when `stopped`, or when the work has
-        failed. The work is to leave off when `stopped`, or when the main thread has failed.
+        Yields the future result, and when the main thread should stop: if `should_stop`, or if `fn` has failed. `fn`
+        gets when it should stop: if `should_stop`, or if the main thread has failed.
         """
         main_failed = threading.Event()
-        with _cores_left() if self._computes else nullcontext():
-            future = self._thread.submit(work, lambda: stopped() or main_failed.is_set())
+        with _leave_one_core() if self._computes else nullcontext():
+            future = self._executor.submit(fn, lambda: should_stop() or main_failed.is_set())
             try:
-                yield future, lambda: stopped() or (future.done() and future.exception() is not None)
+                yield future, lambda: should_stop() or (future.done() and future.exception() is not None)
             except BaseException:
                 main_failed.set()
                 wait([future])
@@ -47,16 +50,16 @@ class BackgroundThread:
 
     def close(self) -> None:
         """End the thread."""
-        self._thread.shutdown()
+        self._executor.shutdown()
 
 
-def _take_one_core() -> None:
-    torch.get_num_threads()  # or its first computation would take over the main thread's number
+def _use_one_core() -> None:
+    torch.get_num_threads()  # otherwise the first computation would copy the number of the main thread
     torch.set_num_threads(1)
 
 
 @contextmanager
-def _cores_left() -> Iterator[None]:
+def _leave_one_core() -> Iterator[None]:
     num_threads = torch.get_num_threads()
     torch.set_num_threads(max(1, num_threads - 1))
     try:

@@ -1,4 +1,4 @@
-"""Exploration noise on top of the policy's actions: schedules over a trial and over training, and what applies them."""
+"""Exploration noise: schedules over a trial and over training, and its application to actions."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from yamame.errors import check_range
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorationConfig(ABC):
-    """How much noise, as a pure function of where a trial and the training stand."""
+    """Schedule of the noise level, a pure function of the progress of trial and training."""
 
     @abstractmethod
     def epsilon(
@@ -22,20 +22,25 @@ class ExplorationConfig(ABC):
         env_steps: int,
         noise_scale_E: Float64[np.ndarray, "E"],
     ) -> Float64[np.ndarray, "E"]:
-        """Noise level at step `time_E` of trials of at most `horizon` transitions, after `env_steps` steps in all.
+        """Return the noise level of E environments.
 
-        `noise_scale_E` is what `sample_noise_scale` gave each trial. For discrete actions the level is a probability, of
-        each component by itself where there are several.
+        For discrete actions it is the probability of a random action, independent for each component.
+
+        Args:
+            time_E: Step of the trial.
+            horizon: Maximum number of transitions of a trial.
+            env_steps: Environment steps of the run so far.
+            noise_scale_E: Of each trial, from `sample_noise_scale`.
         """
 
     def sample_noise_scale(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
-        """A multiplier for each of `count` trials that begin; stored with the trajectory."""
+        """Return a multiplier for each of `count` new trials; stored with the trajectory."""
         return np.ones(count)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoExploration(ExplorationConfig):
-    """The policy's own actions, unchanged."""
+    """No noise."""
 
     def epsilon(
         self,
@@ -44,24 +49,24 @@ class NoExploration(ExplorationConfig):
         env_steps: int,
         noise_scale_E: Float64[np.ndarray, "E"],
     ) -> Float64[np.ndarray, "E"]:
-        """Zero."""
+        """Return zeros."""
         return np.zeros(len(time_E))
 
     def sample_noise_scale(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
-        """Zero."""
+        """Return zeros."""
         return np.zeros(count)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonGreedy(ExplorationConfig):
-    """One level for all steps of a trial, falling linearly over training (what the authors' later code defaults to)."""
+    """The same level at all steps of a trial, annealed linearly over training (default of the authors' later code)."""
 
     anneal_env_steps: int = 1_000_000
-    """Environment steps, summed over all environments, until `final` is reached."""
+    """Environment steps, summed over all environments, until `final_eps` is reached."""
     initial_eps: float = 1.0
-    """Noise when training begins."""
+    """Noise level at the start of training."""
     final_eps: float = 0.05
-    """Noise from `anneal_env_steps` on."""
+    """Noise level from `anneal_env_steps` on."""
 
     def __post_init__(self) -> None:
         check_range(self, "anneal_env_steps", ge=1)
@@ -74,32 +79,33 @@ class EpsilonGreedy(ExplorationConfig):
         env_steps: int,
         noise_scale_E: Float64[np.ndarray, "E"],
     ) -> Float64[np.ndarray, "E"]:
-        """`max(initial - (initial - final) g / N, final)` for g environment steps of N."""
+        """Return `noise_scale * (initial_eps + (final_eps - initial_eps) * min(env_steps / anneal_env_steps, 1))`."""
         return noise_scale_E * _anneal(self.initial_eps, self.final_eps, env_steps / self.anneal_env_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BilevelEpsilonGreedy(ExplorationConfig):
-    """The paper's schedule: noise falls within a trial and over training, each trial scaled by its own u ~ U(0, 1).
+    """The paper's schedule: annealed within a trial and over training, and scaled by u ~ U(0, 1) for each trial.
 
-    Paper: Appendix, Table 4. Differs from the authors' first code, whose level at the end of a trial had the wrong
-    constants: see `match_official_code`.
+    Paper: appendix, table 4. Differs from the authors' first code, which anneals the level at the end of a trial with
+    the wrong constants: see `match_official_code`.
     """
 
     anneal_env_steps: int = 1_000_000
-    """Environment steps, summed over all environments, of the decay. The paper counts per actor: 1,000,000 x actors."""
+    """Environment steps, summed over all environments, until the final levels are reached (paper: 10^6 per actor)."""
     trial_start_initial_eps: float = 1.0
-    """Noise at the start of a trial when training begins."""
+    """Noise level at the start of a trial at the start of training."""
     trial_start_final_eps: float = 0.05
-    """Noise at the start of a trial from `anneal_env_steps` on."""
+    """Noise level at the start of a trial from `anneal_env_steps` on."""
     trial_end_initial_eps: float = 0.8
-    """Noise at the end of a trial when training begins."""
+    """Noise level at the end of a trial at the start of training."""
     trial_end_final_eps: float = 0.01
-    """Noise at the end of a trial from `anneal_env_steps` on."""
+    """Noise level at the end of a trial from `anneal_env_steps` on."""
     randomize_noise_scale: bool = True
-    """Scale the noise of every trial by a number drawn from U(0, 1); off: by 1."""
+    """Scale the noise of each trial by a sample from U(0, 1); off: by 1."""
     match_official_code: bool = False
-    """Repeat the authors' slip: the level at a trial's end falls from `trial_start_final_eps`, with the slope of the start's."""
+    """Reproduce a bug of the authors' code: the level at the end of a trial starts from `trial_start_final_eps` and
+    falls with the slope of the level at the start."""
 
     def __post_init__(self) -> None:
         check_range(self, "anneal_env_steps", ge=1)
@@ -119,7 +125,7 @@ class BilevelEpsilonGreedy(ExplorationConfig):
         env_steps: int,
         noise_scale_E: Float64[np.ndarray, "E"],
     ) -> Float64[np.ndarray, "E"]:
-        """`u (start - (start - end) t / horizon)`, where `start` and `end` fall linearly over training."""
+        """Return `u (start - (start - end) t / horizon)` with `start` and `end` annealed linearly over training."""
         progress = env_steps / self.anneal_env_steps
         start = _anneal(self.trial_start_initial_eps, self.trial_start_final_eps, progress)
         if self.match_official_code:
@@ -132,28 +138,27 @@ class BilevelEpsilonGreedy(ExplorationConfig):
         return noise_scale_E * (start - (start - end) / horizon * time_E)
 
     def sample_noise_scale(self, rng: np.random.Generator, count: int) -> Float64[np.ndarray, "{count}"]:
-        """u ~ U(0, 1), or 1 without `randomize`."""
+        """Return u ~ U(0, 1), or 1 without `randomize_noise_scale`."""
         return rng.random(count) if self.randomize_noise_scale else np.ones(count)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TMazeEpsilonGreedy(ExplorationConfig):
-    """The T-Maze schedule: annealed noise at the cue and at the junction, next to none in the corridor between them.
+    """T-Maze schedule: annealed noise at the cue and at the junction, little noise in the corridor between them.
 
-    Differs from the authors' code, in which the annealed part stayed at u * 1.0 for ever; this is what was intended.
-    Theirs ends with three steps of annealed noise.
+    Differs from the authors' code, where the annealed level stays at u * 1.0 because of a bug.
     """
 
     anneal_env_steps: int = 100_000
-    """Environment steps, summed over all environments, until `final` is reached."""
+    """Environment steps, summed over all environments, until `final_eps` is reached."""
     initial_eps: float = 1.0
-    """Noise at the first and the last steps of a trial when training begins."""
+    """Noise level at the first and the last steps of a trial at the start of training."""
     final_eps: float = 0.01
-    """Noise there from `anneal_env_steps` on."""
+    """Noise level at these steps from `anneal_env_steps` on."""
     corridor_random_moves: float = 0.5
-    """Noise between them: about how many moves of a whole trial are random."""
+    """Expected number of random moves in the corridor during a trial."""
     num_junction_steps: int = 3
-    """Steps at the end of a trial that have the annealed noise."""
+    """Number of steps at the end of a trial with the annealed level."""
 
     def __post_init__(self) -> None:
         check_range(self, "anneal_env_steps", "num_junction_steps", ge=1)
@@ -166,17 +171,16 @@ class TMazeEpsilonGreedy(ExplorationConfig):
         env_steps: int,
         noise_scale_E: Float64[np.ndarray, "E"],
     ) -> Float64[np.ndarray, "E"]:
-        """`corridor_random_moves / horizon` where 0 < t < horizon - num_junction_steps, else the annealed level."""
+        """Return `corridor_random_moves / horizon` if 0 < t < horizon - num_junction_steps, else the annealed level."""
         annealed = _anneal(self.initial_eps, self.final_eps, env_steps / self.anneal_env_steps)
         in_corridor_E = (time_E > 0) & (time_E < horizon - self.num_junction_steps)
         return noise_scale_E * np.where(in_corridor_E, self.corridor_random_moves / horizon, annealed)
 
 
 class Explorer:
-    """Adds the noise of a schedule to the actions of E environments; each trial keeps the multiplier it drew.
+    """Adds the noise of a schedule to the actions of E environments.
 
-    Actions of a Box lie in [-1, 1], whatever its bounds. `rng` stays the caller's: its state and `noise_scale_E` are
-    all there is to save.
+    Its state is `noise_scale_E` and the state of `rng`, which belongs to the caller.
     """
 
     def __init__(
@@ -189,7 +193,7 @@ class Explorer:
         self.config = config
         self._sizes = num_choices(action_space)
         self.noise_scale_E = np.zeros(num_envs)
-        """Multiplier of the trial that each environment is in."""
+        """Multiplier of the current trial of each environment."""
         self._rng = rng
 
     def add_noise(
@@ -200,21 +204,20 @@ class Explorer:
         env_steps: int,
         mask: Bool[np.ndarray, "E A"] | None = None,
     ) -> Shaped[np.ndarray, "E ..."]:
-        """The actions to execute: int64 `[E]` or `[E, C]` (zero-based) or float32 `[E, A]` in [-1, 1].
+        """Return the actions to execute: int64 `[E]` or `[E, C]` (zero-based), or float32 `[E, A]` in [-1, 1].
 
-        Discrete: with probability epsilon a uniform one of the allowed actions instead; every component of several
-        by itself, so that what the policy chose in the others still counts. Box: `clip(a + epsilon * normal, -1, 1)`.
-        Rows where `time` is 0 begin a trial and draw a new multiplier first.
+        Discrete: with probability epsilon, replaced by a uniform sample of the allowed actions, independently for each
+        component. Box: `clip(a + epsilon * normal, -1, 1)`. Environments at `time` 0 sample a new multiplier first.
         """
-        begins_E = time == 0
-        if begins_E.any():
-            self.noise_scale_E[begins_E] = self.config.sample_noise_scale(self._rng, int(np.count_nonzero(begins_E)))
+        starts_E = time == 0
+        if starts_E.any():
+            self.noise_scale_E[starts_E] = self.config.sample_noise_scale(self._rng, int(np.count_nonzero(starts_E)))
         epsilon_E = self.config.epsilon(time, horizon, env_steps, self.noise_scale_E)
         if self._sizes:
-            return self._replace_some(action.astype(np.int64, copy=False), epsilon_E, mask)
-        return self._shake(action.astype(np.float32, copy=False), epsilon_E)
+            return self._replace_discrete(action.astype(np.int64, copy=False), epsilon_E, mask)
+        return self._add_normal(action.astype(np.float32, copy=False), epsilon_E)
 
-    def _replace_some(
+    def _replace_discrete(
         self,
         action: Int64[np.ndarray, "E ..."],
         epsilon_E: Float64[np.ndarray, "E"],
@@ -223,11 +226,11 @@ class Explorer:
         if not epsilon_E.any():
             return action
         action_EC = action.reshape(len(action), -1)
-        chance_EC, choice_EC = self._rng.random((2, *action_EC.shape))
+        replace_EC, choice_EC = self._rng.random((2, *action_EC.shape))
         uniform_EC = sample_uniform_actions(choice_EC, self._sizes, mask_EA)
-        return np.where(chance_EC < epsilon_E[:, None], uniform_EC, action_EC).reshape(action.shape)
+        return np.where(replace_EC < epsilon_E[:, None], uniform_EC, action_EC).reshape(action.shape)
 
-    def _shake(
+    def _add_normal(
         self, action_EA: Shaped[np.ndarray, "E A"], epsilon_E: Float64[np.ndarray, "E"]
     ) -> Shaped[np.ndarray, "E A"]:
         if not epsilon_E.any():

@@ -1,4 +1,4 @@
-"""`Statistics`: how the last training trials went."""
+"""`TrialStats`: summary of the last training trials."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,21 +10,21 @@ import numpy as np
 from yamame.data.trajectory import Trajectory
 
 MAX_ATTEMPT_METRICS = 10
-"""Trials with more attempts report the first so many; `Statistics.return_per_attempt` has them all."""
+"""Maximum number of attempts with a metric of their own; `TrialStats.return_per_attempt` has all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSummary:
-    """What is remembered of one finished trial."""
+    """Summary of a finished trial."""
 
     length: int
     """Number of transitions."""
     return_per_attempt: list[float]
-    """Sum of rewards of each attempt, the last one possibly cut short by the end of the trial."""
+    """Sum of rewards of each attempt; the end of the trial may truncate the last one."""
     success: bool | None
-    """Whether any transition announced success; None where the task announces none."""
+    """Whether any transition signaled success; None if the task has no success signal."""
     success_per_attempt: list[bool] | None = None
-    """The same of each attempt."""
+    """The same for each attempt."""
 
     @property
     def total_return(self) -> float:
@@ -37,29 +37,25 @@ class TrialStats:
 
     def __init__(self, window: int = 100) -> None:
         self.trials = 0
-        """Trials ever seen."""
+        """Number of trials in total."""
         self._recent: deque[TrialSummary] = deque(maxlen=window)
 
-    def add(self, trajectory: Trajectory) -> None:
-        """Count a finished trial."""
-        self.extend([summarize_trial(trajectory)])
-
     def extend(self, trials: Iterable[TrialSummary]) -> None:
-        """Count finished trials, oldest first."""
+        """Add finished trials, oldest first."""
         for trial in trials:
             self.trials += 1
             self._recent.append(trial)
 
     @property
     def return_per_attempt(self) -> list[float]:
-        """Mean return of attempt 1, 2, ... each over the trials that began it."""
+        """Mean return of attempts 1, 2, ..., each over the trials that started it."""
         return mean_per_attempt([trial.return_per_attempt for trial in self._recent])
 
     def metrics(self) -> dict[str, float]:
-        """Means over the window, by `rollout/...` key; empty before the first trial.
+        """Return means over the window by `rollout/...` key; empty before the first trial.
 
-        A trial succeeds if any of its transitions announced success; `rollout/success_rate` is missing where none of
-        the trials could. `rollout/return_mean_attempt_<i>` (from 1) appears where trials have several attempts.
+        `rollout/success_rate` is absent if no trial has a success signal; `rollout/return_mean_attempt_<i>` (from 1) if
+        trials have a single attempt.
         """
         if not self._recent:
             return {}
@@ -78,18 +74,18 @@ class TrialStats:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that `load_state_dict` needs, as JSON values."""
+        """Return the state as JSON values."""
         return {"trials": self.trials, "recent": [asdict(trial) for trial in self._recent]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self.trials = state["trials"]
         self._recent.clear()
         self._recent.extend(TrialSummary(**trial) for trial in state["recent"])
 
 
 def summarize_trial(trajectory: Trajectory) -> TrialSummary:
-    """The summary of one finished trial."""
+    """Summarize a finished trial."""
     successes = trajectory.success_per_attempt()
     return TrialSummary(
         length=len(trajectory),
@@ -100,12 +96,12 @@ def summarize_trial(trajectory: Trajectory) -> TrialSummary:
 
 
 def success_rate(trials: Iterable[TrialSummary]) -> float | None:
-    """Part of the trials that succeeded, among those whose task announces success; None where none does."""
+    """Fraction of successful trials among those with a success signal; None if there are none."""
     successes = [trial.success for trial in trials if trial.success is not None]
     return float(np.mean(successes)) if successes else None
 
 
 def mean_per_attempt(returns: Sequence[Sequence[float]]) -> list[float]:
-    """Mean of attempt 1, 2, ... of ragged `returns` (trial, attempt), each over the trials that began it."""
-    longest = max((len(attempts) for attempts in returns), default=0)
-    return [float(np.mean([attempts[i] for attempts in returns if len(attempts) > i])) for i in range(longest)]
+    """Mean of attempts 1, 2, ... of ragged `returns` (trial, attempt), each over the trials that started it."""
+    num_attempts = max((len(attempts) for attempts in returns), default=0)
+    return [float(np.mean([attempts[i] for attempts in returns if len(attempts) > i])) for i in range(num_attempts)]

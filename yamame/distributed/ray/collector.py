@@ -1,4 +1,4 @@
-"""What stands where collector and policy would: they give orders to a fleet of collectors and take what it brings."""
+"""`RayCollector` and `WeightPublisher`: take the place of collector and policy in a run with remote collectors."""
 
 import itertools
 import time
@@ -21,114 +21,123 @@ if TYPE_CHECKING:
 
 
 class PoolMetrics:
-    """Sums over a round, but for what is dropped, which counts for the whole process."""
+    """Metrics of one iteration, and the number of dropped results in total."""
 
     def __init__(self) -> None:
         self.num_dropped = 0
-        """Harvests that were too old to be learned from."""
-        self._handed_out: dict[str, float] = {}
+        """Results dropped because of their policy lag."""
+        self._weight_sync: dict[str, float] = {}
         self._wait_seconds = self._seconds = self._idle_seconds = 0.0
-        self._ages: list[int] = []
+        self._policy_lags: list[int] = []
 
     def record_weight_sync(self, num_bytes: int, seconds: float) -> None:
-        """New weights."""
-        self._handed_out = {"collectors/weight_sync_bytes": float(num_bytes), "collectors/weight_sync_seconds": seconds}
+        """Record the publication of new weights."""
+        self._weight_sync = {
+            "collectors/weight_sync_bytes": float(num_bytes),
+            "collectors/weight_sync_seconds": seconds,
+        }
 
     def record_wait(self, seconds: float) -> None:
-        """For collectors to answer."""
+        """Record time spent waiting for collectors."""
         self._wait_seconds += seconds
 
-    def record_result(self, harvest: CollectResult, version: int) -> None:
-        """What was taken while the newest weights had so many updates behind them."""
-        self._seconds += harvest.seconds
-        self._idle_seconds += harvest.idle_seconds
-        self._ages += [version - trajectory.policy_version for trajectory in harvest.trajectories]
+    def record_result(self, result: CollectResult, version: int) -> None:
+        """Record a result, taken after `version` updates."""
+        self._seconds += result.seconds
+        self._idle_seconds += result.idle_seconds
+        self._policy_lags += [version - trajectory.policy_version for trajectory in result.trajectories]
 
     def pop(self) -> dict[str, float]:
-        """By key, for the round that ends."""
-        measured = {
+        """Return metrics by key, and reset them for the next iteration."""
+        metrics = {
             "time/collector_wait_seconds": self._wait_seconds,
-            **self._handed_out,
+            **self._weight_sync,
         }
         if self._seconds:
-            measured["collectors/idle_fraction"] = self._idle_seconds / (self._seconds + self._idle_seconds)
-        if self._ages:
-            measured["collectors/policy_lag_updates_mean"] = sum(self._ages) / len(self._ages)
-            measured["collectors/policy_lag_updates_max"] = float(max(self._ages))
-        self._handed_out, self._ages = {}, []
+            metrics["collectors/idle_fraction"] = self._idle_seconds / (self._seconds + self._idle_seconds)
+        if self._policy_lags:
+            metrics["collectors/policy_lag_updates_mean"] = sum(self._policy_lags) / len(self._policy_lags)
+            metrics["collectors/policy_lag_updates_max"] = float(max(self._policy_lags))
+        self._weight_sync, self._policy_lags = {}, []
         self._wait_seconds = self._seconds = self._idle_seconds = 0.0
-        return measured
+        return metrics
 
 
-_ORDERS_EACH = 2
-"""One that a collector works off and one that waits, so that no collector waits for the learner."""
-_ORDER_SECONDS = 1.0
-"""Orders end so early where environments are slow, so that a collector that hangs is soon known from one that works."""
+_REQUESTS_PER_COLLECTOR = 2
+"""One in progress and one queued, so that no collector waits for the learner."""
+_REQUEST_SECONDS = 1.0
+"""Time limit of a request, so that a collector that hangs is soon distinguished from a slow one."""
 _POLL_SECONDS = 0.25
 
 
 class RayCollector:
-    """A collector whose vector steps are made elsewhere: each is over when as many environment steps have come in.
+    """A collector whose vector steps are made by remote collectors; a step is done when its env steps have arrived.
 
-    Never more is ordered than `ray.max_policy_lag` rounds take, and nothing beyond the end of the run. Trials that
-    came of what was ordered more refreshes ago than that are dropped, but the steps made are counted. `environments`
-    are only looked at.
+    Requests at most `ray.max_policy_lag` iterations ahead, and nothing beyond the end of the run. Trials whose request
+    is more weight syncs old than that are dropped, but their steps are counted.
+
+    Args:
+        pool: The collectors.
+        environments: For their spaces; never stepped.
+        config: Of this learner.
     """
 
-    def __init__(self, fleet: "CollectorPool", environments: TrialVectorEnv, config: RunConfig) -> None:
+    def __init__(self, pool: "CollectorPool", environments: TrialVectorEnv, config: RunConfig) -> None:
         self.environments = environments
         self.env_steps = 0
-        """Transitions so far of this learner's collectors: all that was taken, and nothing else."""
+        """Transitions of this learner's collectors, of all results taken so far."""
         self.remote_env_steps = 0
-        """Those of other learners' collectors."""
+        """Transitions of other learners' collectors."""
         self.faults = FaultMonitor(config.fault_tolerance)
-        self.pool, self.config = fleet, config
+        self.pool, self.config = pool, config
         self.name = uuid4().hex[:12]
-        """Of the run, in all its processes."""
+        """Name of the run, the same after a resume."""
         self.pool_metrics = PoolMetrics()
-        self._refreshes = 0
+        self._num_weight_syncs = 0
         self._version = -1
         self._credit = 0
-        """Environment steps that were taken beyond the vector steps made, faults counted as if they had been none."""
-        self._arrived: deque[tuple[CollectRequest, CollectResult]] = deque()
-        self._numbers = itertools.count()
+        """Env steps taken in excess of the vector steps made, counting failed steps as well."""
+        self._results: deque[tuple[CollectRequest, CollectResult]] = deque()
+        self._request_ids = itertools.count()
 
     def publish(self, model: nn.Module, *, version: int) -> None:
-        """Let collectors act with an agent's present weights from now on."""
-        if not self._refreshes:
+        """Send the current weights of a model to the collectors."""
+        if not self._num_weight_syncs:
             self.pool.start(self.name)
-        self._refreshes += 1
+        self._num_weight_syncs += 1
         if version == self._version:
             return
-        began = time.monotonic()
+        started = time.monotonic()
         tensors = actor_state(self.config.algorithm, model)
         self.pool.publish_weights(PolicyWeights(name=uuid4().hex, version=version, tensors=tensors))
         self._version = version
-        self.pool_metrics.record_weight_sync(sum(array.nbytes for array in tensors.values()), time.monotonic() - began)
+        self.pool_metrics.record_weight_sync(
+            sum(array.nbytes for array in tensors.values()), time.monotonic() - started
+        )
 
     def step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
-        """Take what makes a vector step of all environments full, with index 0 for each trial that has ended.
+        """Return the trials that ended in a vector step of all environments, each with index 0.
 
-        None where that has not come in after a moment. At the end of the run it takes what there is. Raises
-        `UserError` where collectors or their environments fail too often.
+        Returns None if the results have not arrived after a moment. At the end of the run, takes all that arrived.
+        Raises `UserError` if collectors or their environments fail too often.
         """
-        if not self._is_full():
-            self._give_orders(deterministic)
-            began = time.monotonic()
-            answers = self.pool.poll(_POLL_SECONDS)
-            self.pool_metrics.record_wait(time.monotonic() - began)
-            for order, answer in answers:
-                self._sort(order, answer)
-            self._give_orders(deterministic)
-        return self._take() if self._is_full() else None
+        if not self._is_step_complete():
+            self._submit_requests(deterministic)
+            started = time.monotonic()
+            results = self.pool.poll(_POLL_SECONDS)
+            self.pool_metrics.record_wait(time.monotonic() - started)
+            for request, result in results:
+                self._record(request, result)
+            self._submit_requests(deterministic)
+        return self._take_step() if self._is_step_complete() else None
 
     def close(self) -> None:
-        """End the collectors."""
+        """Close the collectors and the environments."""
         self.pool.close()
         self.environments.close()
 
     def counts(self) -> dict[str, float]:
-        """How many collectors work, and what went wrong with them, with their environments and with harvests."""
+        """Return the numbers of ready and replaced collectors, of dropped results, and of faults."""
         return {
             **self.faults.metrics(),
             "collectors/num_ready": float(len(self.pool.ready)),
@@ -137,98 +146,97 @@ class RayCollector:
         }
 
     def metrics(self) -> dict[str, float]:
-        """What was measured since the last call."""
+        """Return metrics since the last call."""
         return self.pool_metrics.pop()
 
     def state_dict(self) -> State:
-        """The clock; trials in flight are the collectors' own."""
+        """Return counters and name; unfinished trials stay with the collectors."""
         state = {"env_steps": self.env_steps, "credit": self._credit, "name": self.name}
         return {**state, "faults": self.faults.state_dict(), "replaced": self.pool.num_replaced}
 
     def load_state_dict(self, state: State) -> bool:
-        """Go on where `state_dict` was taken, with the same collectors if they still live."""
+        """Restore counters and name, by which collectors that still run are found; always True."""
         self.env_steps, self._credit, self.name = state["env_steps"], state["credit"], state["name"]
         self.faults.load_state_dict(state["faults"])
         self.pool.num_replaced = state["replaced"]
         return True
 
-    def _give_orders(self, deterministic: bool) -> None:
-        each = self.config.num_envs // self.config.ray.num_collectors
-        round_steps = -(-self.config.resolved_env_steps_per_iteration // self.config.num_envs)
-        wanted = self._wanted(each, round_steps)
-        able = deque(member for member in self.pool.ready if len(member.calls) < _ORDERS_EACH)
-        while able and wanted > 0:
-            member = able.popleft()
-            order = CollectRequest(
-                request_id=next(self._numbers),
-                weight_sync=self._refreshes,
-                vector_steps=min(-(-wanted // each), -(-round_steps // _ORDERS_EACH)),
-                seconds=_ORDER_SECONDS,
+    def _submit_requests(self, deterministic: bool) -> None:
+        num_envs_each = self.config.num_envs // self.config.ray.num_collectors
+        iteration_steps = -(-self.config.resolved_env_steps_per_iteration // self.config.num_envs)
+        missing = self._env_steps_to_request(num_envs_each, iteration_steps)
+        available = deque(handle for handle in self.pool.ready if len(handle.calls) < _REQUESTS_PER_COLLECTOR)
+        while available and missing > 0:
+            handle = available.popleft()
+            request = CollectRequest(
+                request_id=next(self._request_ids),
+                weight_sync=self._num_weight_syncs,
+                vector_steps=min(-(-missing // num_envs_each), -(-iteration_steps // _REQUESTS_PER_COLLECTOR)),
+                seconds=_REQUEST_SECONDS,
                 env_steps=self.env_steps + self.remote_env_steps,
                 deterministic=deterministic,
             )
-            self.pool.submit(member, order)
-            wanted -= order.vector_steps * each
-            if len(member.calls) < _ORDERS_EACH:
-                able.append(member)
+            self.pool.submit(handle, request)
+            missing -= request.vector_steps * num_envs_each
+            if len(handle.calls) < _REQUESTS_PER_COLLECTOR:
+                available.append(handle)
 
-    def _wanted(self, each: int, round_steps: int) -> int:
-        """Environment steps to order now."""
-        coming = each * (
-            sum(order.vector_steps for order in self.pool.pending_requests)
-            + sum(harvest.vector_steps for _, harvest in self._arrived)
+    def _env_steps_to_request(self, num_envs_each: int, iteration_steps: int) -> int:
+        requested = num_envs_each * (
+            sum(request.vector_steps for request in self.pool.pending_requests)
+            + sum(result.vector_steps for _, result in self._results)
         )
-        ahead = self.config.ray.max_policy_lag * round_steps * self.config.num_envs
-        return min(ahead - self._credit, self._end - self.env_steps) - coming
+        max_ahead = self.config.ray.max_policy_lag * iteration_steps * self.config.num_envs
+        return min(max_ahead - self._credit, self._max_env_steps - self.env_steps) - requested
 
     @property
-    def _end(self) -> int:
-        """Environment steps of this learner in the whole run."""
+    def _max_env_steps(self) -> int:
+        """Env steps of this learner in the whole run."""
         return -(-self.config.env_steps // self.config.num_learners)
 
-    def _sort(self, order: CollectRequest, answer: CollectResult | Fault) -> None:
-        if isinstance(answer, Fault):
-            self.faults.record_faults([answer], finished=0, worked=False)
+    def _record(self, request: CollectRequest, result: CollectResult | Fault) -> None:
+        if isinstance(result, Fault):
+            self.faults.record_faults([result], finished=0, worked=False)
         else:
-            self._arrived.append((order, answer))
+            self._results.append((request, result))
 
-    def _is_full(self) -> bool:
-        each = self.config.num_envs // self.config.ray.num_collectors
-        arrived = sum(harvest.vector_steps for _, harvest in self._arrived) * each
-        transitions = sum(harvest.env_steps for _, harvest in self._arrived)
-        return self._credit + arrived >= self.config.num_envs or self.env_steps + transitions >= self._end
+    def _is_step_complete(self) -> bool:
+        num_envs_each = self.config.num_envs // self.config.ray.num_collectors
+        arrived = sum(result.vector_steps for _, result in self._results) * num_envs_each
+        transitions = sum(result.env_steps for _, result in self._results)
+        return self._credit + arrived >= self.config.num_envs or self.env_steps + transitions >= self._max_env_steps
 
-    def _take(self) -> list[tuple[int, Trajectory]]:
-        """As many harvests as a vector step needs, in the order of their arrival."""
-        each, num_envs = self.config.num_envs // self.config.ray.num_collectors, self.config.num_envs
-        taken: list[tuple[int, Trajectory]] = []
-        while self._arrived and (self._credit < num_envs):
-            order, harvest = self._arrived.popleft()
-            self._credit += harvest.vector_steps * each
-            self.env_steps += harvest.env_steps
-            self.faults.record_faults(harvest.faults, finished=harvest.num_finished, worked=harvest.env_steps > 0)
-            if self._refreshes - order.weight_sync > self.config.ray.max_policy_lag:
+    def _take_step(self) -> list[tuple[int, Trajectory]]:
+        """Take as many results as a vector step needs, in the order of their arrival."""
+        num_envs_each, num_envs = self.config.num_envs // self.config.ray.num_collectors, self.config.num_envs
+        trajectories: list[tuple[int, Trajectory]] = []
+        while self._results and (self._credit < num_envs):
+            request, result = self._results.popleft()
+            self._credit += result.vector_steps * num_envs_each
+            self.env_steps += result.env_steps
+            self.faults.record_faults(result.faults, finished=result.num_finished, worked=result.env_steps > 0)
+            if self._num_weight_syncs - request.weight_sync > self.config.ray.max_policy_lag:
                 self.pool_metrics.num_dropped += 1
                 continue
-            self.pool_metrics.record_result(harvest, self._version)
-            taken += [(0, trajectory) for trajectory in harvest.trajectories]
+            self.pool_metrics.record_result(result, self._version)
+            trajectories += [(0, trajectory) for trajectory in result.trajectories]
         self._credit = max(0, self._credit - num_envs)
-        return taken
+        return trajectories
 
 
 class WeightPublisher:
-    """A policy that acts elsewhere: what a run does with its policy, it does with the collectors' ones."""
+    """Takes the place of the policy: publishes its weights to remote collectors."""
 
     def __init__(self, collectors: RayCollector) -> None:
         self._collectors = collectors
 
     def load_weights(self, model: nn.Module, *, version: int) -> None:
-        """Let collectors act with an agent's present weights from now on."""
+        """Send the current weights of a model to the collectors."""
         self._collectors.publish(model, version=version)
 
     def state_dict(self) -> State:
-        """Nothing: memories are the collectors' own."""
+        """Return nothing: collectors keep their policy memory."""
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Nothing to go on from."""
+        """Restore nothing."""

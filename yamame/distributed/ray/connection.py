@@ -1,4 +1,4 @@
-"""This process and a Ray cluster: begun for the run on this machine, or joined."""
+"""Connection to a Ray cluster: started for the run on this machine, or joined."""
 
 import logging
 import math
@@ -17,63 +17,63 @@ from yamame.errors import UserError
 
 LOCAL, AUTO = "local", "auto"
 NAMESPACE = "yamame"
-"""Where the collectors' names are unique."""
+"""Ray namespace of the names of collectors."""
 
 _CLIENT = "ray://"
 _CLIENT_PORT, _PORT = 10001, 6379
-_KNOCK_SECONDS = 10.0
-_AUTHENTICATION = "RAY_AUTH_MODE"
-"""How processes prove to the cluster that they belong to it. Ray sets it where it begins one, and needs it to join."""
+_CONNECT_TIMEOUT_SECONDS = 10.0
+_AUTH_MODE_VARIABLE = "RAY_AUTH_MODE"
+"""Environment variable that Ray sets when it starts a cluster, and needs to join it."""
 
 
 @dataclass(frozen=True)
 class RayConnection:
-    """A connection that lasts until it is closed."""
+    """An open connection."""
 
     ray: Any
-    """The package."""
+    """The module `ray`."""
     is_persistent: bool
-    """Whether the cluster goes on when this process ends."""
+    """Whether the cluster outlives this process."""
     owns_cluster: bool
-    """Whether it was made here; or else the program had one before."""
+    """Whether `close` disconnects: False if the program was connected before."""
 
     @property
     def address(self) -> str:
-        """Where others join the cluster."""
+        """Address at which other processes join the cluster."""
         address: str = self.ray.get_runtime_context().gcs_address
         return address
 
     def close(self) -> None:
-        """Leave the cluster; one that was begun for the run ends."""
+        """Disconnect; stops a cluster that was started for the run."""
         if self.owns_cluster:
             self.ray.shutdown()
 
 
 def connect_ranks(config: RunConfig, ranks: DistributedContext) -> RayConnection:
-    """This learner's connection to the cluster of a run: a `local` one is begun by the first for all.
+    """Connect each learner to the cluster of a run; the main rank starts a `local` one. Collective.
 
-    Raises as `connect` does; all ranks call this together.
+    Raises `UserError` as `connect` does.
     """
     cpus = config.ray.num_collectors * config.ray.num_cpus_per_collector
-    begins = ranks.is_main or config.ray.address != LOCAL
+    connects_first = ranks.is_main or config.ray.address != LOCAL
     connection: RayConnection | None = None
     with ranks.propagate_failure():
-        if begins:
+        if connects_first:
             connection = connect(config.ray.address, cpus=cpus)
-    first_address, authentication = ranks.broadcast_object(
-        (connection.address if connection else "", os.environ.get(_AUTHENTICATION, ""))
+    first_address, auth_mode = ranks.broadcast_object(
+        (connection.address if connection else "", os.environ.get(_AUTH_MODE_VARIABLE, ""))
     )
     with ranks.propagate_failure():
         if connection is None:
-            os.environ[_AUTHENTICATION] = authentication
+            os.environ[_AUTH_MODE_VARIABLE] = auth_mode
             connection = replace(connect(first_address, cpus=cpus), is_persistent=False)
     return connection
 
 
 def connect(address: str, *, cpus: float) -> RayConnection:
-    """Join the cluster at an address, or with `local` begin one that has room for so many cores' work.
+    """Join the cluster at `address`; if it is `local`, start one with room for `cpus` cores.
 
-    `UserError` where Ray is not installed, and where nobody answers at the address.
+    Raises `UserError` if Ray is not installed or the address does not answer.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -83,30 +83,30 @@ def connect(address: str, *, cpus: float) -> RayConnection:
     if ray.is_initialized():
         return RayConnection(ray, is_persistent=True, owns_cluster=False)
     if address not in (LOCAL, AUTO):
-        _knock(address)
+        _check_reachable(address)
     options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
         options |= {"num_cpus": max(os.cpu_count() or 1, math.ceil(cpus)), "include_dashboard": False}
     try:
-        with _own_signal_handlers():
+        with _keep_sigterm_handler():
             ray.init(address=address, **options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
-        why = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        reason = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         raise UserError(
-            f"--ray.address {address} cannot be joined ({why}): is it running? If it asks for Ray's token, set "
-            f"{_AUTHENTICATION}=token; see `ray status`"
+            f"--ray.address {address} cannot be joined ({reason}): is it running? If it asks for Ray's token, set "
+            f"{_AUTH_MODE_VARIABLE}=token; see `ray status`"
         ) from problem
     return RayConnection(ray, is_persistent=address != LOCAL, owns_cluster=True)
 
 
-def _knock(address: str) -> None:
-    """`UserError` where nobody listens: Ray itself would try for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise `UserError` if nothing listens at the address: Ray itself would retry for minutes."""
     host, _, port = address.removeprefix(_CLIENT).partition(":")
     default = _CLIENT_PORT if address.startswith(_CLIENT) else _PORT
     if not host or not (port or str(default)).isdigit():
         raise UserError(f"--ray.address {address} is no address: give local, auto, HOST:PORT or ray://HOST:PORT")
     try:
-        socket.create_connection((host, int(port or default)), timeout=_KNOCK_SECONDS).close()
+        socket.create_connection((host, int(port or default)), timeout=_CONNECT_TIMEOUT_SECONDS).close()
     except (OSError, OverflowError) as problem:
         raise UserError(
             f"--ray.address {address} does not answer ({problem}): is it running, and can this machine reach it?"
@@ -114,13 +114,13 @@ def _knock(address: str) -> None:
 
 
 @contextmanager
-def _own_signal_handlers() -> Iterator[None]:
-    """Ray puts a handler of its own in the place of what the process did on SIGTERM."""
+def _keep_sigterm_handler() -> Iterator[None]:
+    """Undo Ray's change of the SIGTERM handler."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)

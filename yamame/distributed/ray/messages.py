@@ -1,4 +1,4 @@
-"""What passes between a learner and its collectors."""
+"""Messages between a learner and its collectors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,66 +12,66 @@ from yamame.types import Fault
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyWeights:
-    """What acting needs of an agent."""
+    """Weights of the policy."""
 
     name: str
-    """No other weights are called this, in whatever process they were made."""
+    """Unique among all processes."""
     version: int
-    """Number of updates behind them."""
+    """Number of updates made so far."""
     tensors: Mapping[str, Shaped[np.ndarray, "..."]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectRequest:
-    """Work for one collector."""
+    """A request to one collector."""
 
     request_id: int
-    """No other order of the same learner has it."""
+    """Unique among the requests of a learner."""
     weight_sync: int
-    """Which refresh of the policy the weights are from, counted by the learner."""
+    """Number of weight syncs of the learner so far."""
     vector_steps: int
-    """At most so many steps of all the collector's environments."""
+    """Maximum number of steps of all environments of the collector."""
     seconds: float
-    """It ends earlier where it takes longer; one step is made in any case."""
+    """Time limit; at least one step is made."""
     env_steps: int
-    """Environment steps of the whole run so far: the clock of exploration."""
+    """Environment steps of the whole run so far, for the exploration schedule."""
     deterministic: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectResult:
-    """What an order gave."""
+    """Result of a request."""
 
     request_id: int
-    """The order's."""
+    """Of the request."""
     version: int
-    """Of the weights that acted."""
+    """Of the weights used."""
     vector_steps: int
     env_steps: int
-    """Transitions that were made."""
+    """Number of transitions."""
     trajectories: Sequence[Trajectory]
-    """The trials that ended, in their order; they may have begun under earlier orders."""
+    """Trials that ended, in order; they may have started in earlier requests."""
     num_finished: int
-    """How many of them came to their end, and were not cut short by a fault."""
+    """Number of trials that completed without a fault."""
     faults: Sequence[Fault]
     seconds: float
-    """Spent on it."""
+    """Duration."""
     idle_seconds: float
-    """Spent before it, without an order."""
+    """Time without a request before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectorFailure:
-    """What a collector answers that cannot do what it is told."""
+    """Reply of a collector that failed."""
 
     message: str
     traceback: str = ""
-    """Empty where the user can mend it (`UserError`)."""
+    """Empty for a `UserError`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectorInfo:
-    """Where a collector is."""
+    """Host and process of a collector."""
 
     host: str
     pid: int

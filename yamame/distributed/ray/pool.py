@@ -1,4 +1,4 @@
-"""`Fleet`: a learner's collectors as Ray actors; those that die, hang or do not begin are replaced."""
+"""`CollectorPool`: a learner's collectors as Ray actors; those that die, hang or do not start are replaced."""
 
 import sys
 import threading
@@ -24,214 +24,218 @@ from yamame.distributed.ray.worker import CollectorActor
 from yamame.errors import UserError
 from yamame.types import Fault
 
-Phase = Literal["away", "placing", "preparing", "ready"]
-"""No actor; one that waits for room in the cluster; one that builds its environments; one that works."""
+Phase = Literal["absent", "scheduling", "setup", "ready"]
+"""No actor; waiting for room in the cluster; building environments and network; collecting."""
 
-_MAX_PAUSE = 30.0
+_MAX_RESTART_DELAY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Call:
-    """What was asked of an actor, and the reference to its answer to come."""
+    """A call of an actor's method, and the reference to its future reply."""
 
-    answer: Any
-    order: CollectRequest | None = None
+    reply: Any
+    request: CollectRequest | None = None
 
 
 class CollectorHandle:
-    """A collector, or the place of one. An actor answers its calls one after the other, in their order."""
+    """A collector, which may be absent for a while. An actor replies to its calls in request."""
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.phase: Phase = "away"
+        self.phase: Phase = "absent"
         self.actor: Any = None
         self.location = ""
-        """Host and process, once it has said so."""
+        """Host and process, once known."""
         self.calls: deque[Call] = deque()
         self.waiting_since = time.monotonic()
-        """Since when the first of the calls could have been answered."""
-        self._losses_in_a_row = 0
-        self._away_until = 0.0
+        """Earliest time at which the first of the calls could have been replied to."""
+        self._consecutive_failures = 0
+        self._absent_until = 0.0
 
     @property
     def name(self) -> str:
-        """What to call it before users."""
+        """Name for messages."""
         return f"collector {self.index}" + (f" ({self.location})" if self.location else "")
 
     @property
     def pending_requests(self) -> list[CollectRequest]:
-        """Those that it has not answered."""
-        return [call.order for call in self.calls if call.order]
+        """Requests without a reply."""
+        return [call.request for call in self.calls if call.request]
 
     @property
     def should_start(self) -> bool:
-        """Whether it is time for an actor where there is none."""
-        return self.phase == "away" and time.monotonic() >= self._away_until
+        """Whether to start an actor now."""
+        return self.phase == "absent" and time.monotonic() >= self._absent_until
 
     @property
-    def waited(self) -> float:
-        """Seconds that the first of the calls has waited for its answer."""
+    def waiting_seconds(self) -> float:
+        """How long the first of the calls has waited for its reply."""
         return time.monotonic() - self.waiting_since if self.calls else 0.0
 
     def attach(self, actor: Any) -> None:
-        """Fill the place; the actor's place in the cluster shows when it says hello."""
-        self.actor, self.phase, self.location = actor, "placing", ""
+        """Set the actor and ping it; its reply shows that it is scheduled."""
+        self.actor, self.phase, self.location = actor, "scheduling", ""
         self.push_call(Call(actor.ping.remote()))
 
     def push_call(self, call: Call) -> None:
-        """Note what was asked of the actor."""
+        """Record a call of the actor."""
         if not self.calls:
             self.waiting_since = time.monotonic()
         self.calls.append(call)
 
     def pop_call(self) -> Call:
-        """The first of the calls, which has its answer."""
+        """Remove and return the first of the calls, after its reply."""
         self.waiting_since = time.monotonic()
         return self.calls.popleft()
 
     def mark_healthy(self) -> None:
-        """It has done what it is for."""
-        self._losses_in_a_row = 0
+        """Reset the restart delay."""
+        self._consecutive_failures = 0
 
     def fail(self, ray: Any) -> None:
-        """End the actor, if it has not ended; whatever it had still to answer is forgotten. A next one comes later, the
-        more of them were lost since one has worked."""
+        """Kill the actor and drop its calls. The restart delay doubles with each failure without a result between."""
         self.kill(ray)
-        pause = 2.0**self._losses_in_a_row - 1.0
-        self._losses_in_a_row = min(self._losses_in_a_row + 1, 10)
-        self._away_until = time.monotonic() + min(pause, _MAX_PAUSE)
+        delay = 2.0**self._consecutive_failures - 1.0
+        self._consecutive_failures = min(self._consecutive_failures + 1, 10)
+        self._absent_until = time.monotonic() + min(delay, _MAX_RESTART_DELAY_SECONDS)
 
     def kill(self, ray: Any) -> None:
-        """Leave the place empty."""
+        """Kill the actor, if there is one, and drop its calls."""
         if self.actor is not None:
-            with suppress(Exception):  # it may be gone, or the cluster
+            with suppress(Exception):  # the actor or the cluster may be gone
                 ray.kill(self.actor)
-        self.actor, self.phase = None, "away"
+        self.actor, self.phase = None, "absent"
         self.calls.clear()
 
 
-_TIMES = 4
-"""So often in `keep_seconds` each is greeted."""
+_PINGS_PER_TIMEOUT = 4
 
 
 class Heartbeat:
-    """A thread that says hello to actors."""
+    """A thread that pings actors several times per orphan timeout."""
 
-    def __init__(self, keep_seconds: float) -> None:
+    def __init__(self, orphan_timeout_seconds: float) -> None:
         self._actors: list[Any] = []
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._greet, args=(keep_seconds / _TIMES,), daemon=True)
+        interval = orphan_timeout_seconds / _PINGS_PER_TIMEOUT
+        self._thread = threading.Thread(target=self._ping_all, args=(interval,), daemon=True)
         self._thread.start()
 
     def add(self, actor: Any) -> None:
-        """Greet one more."""
+        """Ping an actor from now on."""
         self._actors = [*self._actors, actor]
 
     def remove(self, actor: Any) -> None:
-        """Greet one less."""
+        """Stop pinging an actor."""
         self._actors = [other for other in self._actors if other is not actor]
 
     def close(self) -> None:
-        """Greet nobody any more."""
+        """Stop the thread."""
         self._closed.set()
         self._thread.join()
 
-    def _greet(self, seconds: float) -> None:
-        while not self._closed.wait(seconds):
+    def _ping_all(self, interval: float) -> None:
+        while not self._closed.wait(interval):
             for actor in self._actors:
-                with suppress(Exception):  # it may be gone; the fleet finds out
+                with suppress(Exception):  # it may be gone, which the pool will notice
                     actor.ping.remote()
 
 
 NO_RESPONSE_TIMEOUT_SECONDS = 600.0
-"""A run that hears of no collector for so long ends."""
-_ROOM_SECONDS = 30.0
-"""It is told of collectors that have waited so long for room."""
+"""Without a reply from any collector for this long, the run aborts."""
+_SCHEDULING_WARNING_SECONDS = 30.0
+"""Collectors that wait for room in the cluster for this long are reported."""
 
 Results = list[tuple[CollectRequest, CollectResult | Fault]]
-"""Orders and what came of them: a harvest, or what the environments of a collector did that it did not survive."""
+"""Requests and their results; a fault if the environments failed and could not be restarted."""
 
 
 class CollectorPool:
-    """The collectors of one learner, `config` being its share of the run. Use it from one thread at a time.
+    """The collectors of one learner. Not thread-safe.
 
-    In a cluster that outlives this process the collectors do so as well, under names that begin with `name`, for
-    `ray.orphan_timeout_seconds`: a next process of the run with the same name takes them over, and has of their work only what
-    it ordered itself.
+    In a persistent cluster they outlive this process by `ray.orphan_timeout_seconds`, as named actors: the next process
+    of the run, with the same name, adopts them, and gets only results of its own requests.
+
+    Args:
+        config: Of this learner.
+        connection: To the cluster.
+        rank: Of this learner.
+        restarts: Number of earlier processes of the run.
     """
 
     def __init__(self, config: RunConfig, connection: RayConnection, *, rank: int, restarts: int) -> None:
         self.config, self._connection, self._ray = config, connection, connection.ray
-        self.members = [CollectorHandle(index) for index in range(config.ray.num_collectors)]
+        self.handles = [CollectorHandle(index) for index in range(config.ray.num_collectors)]
         self.num_replaced = 0
-        """Collectors that were lost."""
-        self._rank, self._restarts, self._started = rank, restarts, 0
-        self._name, self._learner = "", uuid4().hex
-        self._weights: Any = None
-        self._silent_seconds = 0.0
-        self._losses, self._room = RateLimitedPrinter(), RateLimitedPrinter(at_once=1)
-        self._keep_alive = Heartbeat(config.ray.orphan_timeout_seconds) if connection.is_persistent else None
-        self._remote_class = self._ray.remote(CollectorActor)
-        self._config_in_store: Any = None
+        """Number of collectors that were replaced."""
+        self._rank, self._restarts, self._num_started = rank, restarts, 0
+        self._name_prefix, self._learner = "", uuid4().hex
+        self._weights_ref: Any = None
+        self._seconds_without_reply = 0.0
+        self._failure_printer, self._room_printer = RateLimitedPrinter(), RateLimitedPrinter(burst=1)
+        self._heartbeat = Heartbeat(config.ray.orphan_timeout_seconds) if connection.is_persistent else None
+        self._actor_class = self._ray.remote(CollectorActor)
+        self._config_ref: Any = None
 
     @property
     def ready(self) -> list[CollectorHandle]:
-        """Collectors that work, those with the fewest orders first."""
-        able = [member for member in self.members if member.phase == "ready"]
-        return sorted(able, key=lambda member: len(member.calls))
+        """Ready collectors, those with the fewest pending calls first."""
+        ready = [handle for handle in self.handles if handle.phase == "ready"]
+        return sorted(ready, key=lambda handle: len(handle.calls))
 
     @property
     def pending_requests(self) -> Iterator[CollectRequest]:
-        """All that are not answered."""
-        return (order for member in self.members for order in member.pending_requests)
+        """All requests without a reply."""
+        return (request for handle in self.handles for request in handle.pending_requests)
 
     def start(self, name: str) -> None:
-        """Take over the collectors of an earlier process of the run, and begin those that are missing."""
-        self._name = f"yamame-{name}-{self._rank}"
-        self._config_in_store = self._ray.put(self.config)
+        """Adopt collectors of an earlier process of the run with this name, and start the missing ones."""
+        self._name_prefix = f"yamame-{name}-{self._rank}"
+        self._config_ref = self._ray.put(self.config)
         if self._connection.is_persistent:
-            self._take_over()
-        self._fill_places()
+            self._adopt_orphans()
+        self._start_missing()
 
     def publish_weights(self, weights: PolicyWeights) -> None:
-        """The weights of all orders from now on."""
-        self._weights = self._ray.put(weights)
+        """Set the weights of all requests from now on."""
+        self._weights_ref = self._ray.put(weights)
 
-    def submit(self, member: CollectorHandle, order: CollectRequest) -> None:
-        """Give a collector that is `ready` something to do."""
-        member.push_call(Call(member.actor.collect.remote(order, self._weights, self._learner), order))
+    def submit(self, handle: CollectorHandle, request: CollectRequest) -> None:
+        """Send a request to a ready collector."""
+        handle.push_call(Call(handle.actor.collect.remote(request, self._weights_ref, self._learner), request))
 
     def poll(self, seconds: float) -> Results:
-        """What was done, once some of it is or so much time has passed; and look after those that do not answer.
+        """Return results as soon as there are any, or after `seconds`; replace collectors that fail or time out.
 
-        `UserError` where a collector cannot be what the user wants, and where none has answered for long.
+        Raises `UserError` if a collector reports one, or if none has replied for `NO_RESPONSE_TIMEOUT_SECONDS`.
         """
-        began = time.monotonic()
-        answers: Results = []
-        heard, wait = False, seconds
-        while ready := self._answered(wait):
-            heard, wait = True, 0.0
-            for member in ready:
-                answers += self._take(member)
-        for member in self.members:
-            self._look_after(member)
-        self._fill_places()
-        self._silent_seconds = 0.0 if heard else self._silent_seconds + time.monotonic() - began
-        if self._silent_seconds > NO_RESPONSE_TIMEOUT_SECONDS:
-            raise self._nobody_answers()
-        return answers
+        started = time.monotonic()
+        results: Results = []
+        any_reply, timeout = False, seconds
+        while replied := self._wait_for_replies(timeout):
+            any_reply, timeout = True, 0.0
+            for handle in replied:
+                results += self._process_reply(handle)
+        for handle in self.handles:
+            self._check_timeouts(handle)
+        self._start_missing()
+        self._seconds_without_reply = 0.0 if any_reply else self._seconds_without_reply + time.monotonic() - started
+        if self._seconds_without_reply > NO_RESPONSE_TIMEOUT_SECONDS:
+            raise self._no_response_error()
+        return results
 
     def close(self) -> None:
-        """End all collectors and leave the cluster."""
-        if self._keep_alive:
-            self._keep_alive.close()
-        for member in self.members:
-            member.kill(self._ray)
+        """Kill all collectors and disconnect."""
+        if self._heartbeat:
+            self._heartbeat.close()
+        for handle in self.handles:
+            handle.kill(self._ray)
         self._connection.close()
 
-    def _answered(self, seconds: float) -> list[CollectorHandle]:
-        """Those whose first call has its answer, here in this process."""
-        first = {member.calls[0].answer: member for member in self.members if member.calls}
+    def _wait_for_replies(self, seconds: float) -> list[CollectorHandle]:
+        """Return collectors whose first call has its reply."""
+        first = {handle.calls[0].reply: handle for handle in self.handles if handle.calls}
         if not first:
             time.sleep(seconds)
             return []
@@ -241,137 +245,140 @@ class CollectorPool:
             raise UserError(
                 f"--ray.address {self.config.ray.address} is gone ({' '.join(str(problem).split())})"
             ) from problem
-        return [first[answer] for answer in ready]
+        return [first[reply] for reply in ready]
 
-    def _take(self, member: CollectorHandle) -> Results:
-        call = member.pop_call()
+    def _process_reply(self, handle: CollectorHandle) -> Results:
+        call = handle.pop_call()
         try:
-            answer = self._ray.get(call.answer, timeout=self.config.ray.collect_timeout_seconds)
+            reply = self._ray.get(call.reply, timeout=self.config.ray.collect_timeout_seconds)
         except self._ray.exceptions.RayError as problem:
-            self._lose(member, _why(problem))
+            self._replace(handle, _first_line(problem))
             return []
-        match answer:
-            case CollectorInfo() if member.phase == "placing":
-                member.phase, member.location = "preparing", f"process {answer.pid} on {answer.host}"
-                member.push_call(Call(member.actor.setup.remote(self._learner)))
+        match reply:
+            case CollectorInfo() if handle.phase == "scheduling":
+                handle.phase, handle.location = "setup", f"process {reply.pid} on {reply.host}"
+                handle.push_call(Call(handle.actor.setup.remote(self._learner)))
             case CollectorInfo():
-                member.phase = "ready"
+                handle.phase = "ready"
             case CollectorFailure(traceback=""):
-                raise UserError(f"{member.name}: {answer.message}")
+                raise UserError(f"{handle.name}: {reply.message}")
             case CollectorFailure():
-                return self._give_up(member, call, answer)
-            case CollectResult() if call.order and answer.request_id == call.order.request_id:
-                member.mark_healthy()
-                return [(call.order, answer)]
+                return self._process_failure(handle, call, reply)
+            case CollectResult() if call.request and reply.request_id == call.request.request_id:
+                handle.mark_healthy()
+                return [(call.request, reply)]
             case _:
-                self._lose(member, "it answered something else than it was asked")
+                self._replace(handle, "its reply does not match the request")
         return []
 
-    def _give_up(self, member: CollectorHandle, call: Call, failure: CollectorFailure) -> Results:
-        """Lose a collector whose own environments or policy have failed in a way that it cannot mend."""
-        message = f"{member.name}: {failure.message}"
-        self._lose(member, failure.message)
-        if call.order is None:
+    def _process_failure(self, handle: CollectorHandle, call: Call, failure: CollectorFailure) -> Results:
+        """Replace a collector whose environments or policy have failed."""
+        message = f"{handle.name}: {failure.message}"
+        self._replace(handle, failure.message)
+        if call.request is None:
             print(failure.traceback, file=sys.stderr)
-            raise UserError(f"{message} (its environments cannot be built: mend them)")
-        return [(call.order, Fault(kind="exception", message=message, traceback=failure.traceback))]
+            raise UserError(f"{message} (its environments cannot be built: fix them)")
+        return [(call.request, Fault(kind="exception", message=message, traceback=failure.traceback))]
 
-    def _look_after(self, member: CollectorHandle) -> None:
-        remote, waited = self.config.ray, member.waited
-        match member.phase:
-            case "ready" if waited > remote.collect_timeout_seconds:
-                self._lose(member, f"it has not answered for {waited:.0f} s (--ray.collect-timeout-seconds)")
-            case "preparing" if waited > remote.startup_timeout_seconds:
-                self._lose(member, f"it was not ready after {waited:.0f} s (--ray.startup-timeout-seconds)")
-            case "placing" if waited > min(_ROOM_SECONDS, remote.startup_timeout_seconds):
+    def _check_timeouts(self, handle: CollectorHandle) -> None:
+        ray_config, waited = self.config.ray, handle.waiting_seconds
+        match handle.phase:
+            case "ready" if waited > ray_config.collect_timeout_seconds:
+                self._replace(handle, f"it has not replied for {waited:.0f} s (--ray.collect-timeout-seconds)")
+            case "setup" if waited > ray_config.startup_timeout_seconds:
+                self._replace(handle, f"it was not ready after {waited:.0f} s (--ray.startup-timeout-seconds)")
+            case "scheduling" if waited > min(_SCHEDULING_WARNING_SECONDS, ray_config.startup_timeout_seconds):
                 if not self._has_room():
-                    self._tell_of_room()
-                elif waited > remote.startup_timeout_seconds:
-                    self._lose(member, f"it did not begin in {waited:.0f} s (--ray.startup-timeout-seconds)")
+                    self._warn_of_no_room()
+                elif waited > ray_config.startup_timeout_seconds:
+                    self._replace(handle, f"it did not start within {waited:.0f} s (--ray.startup-timeout-seconds)")
 
-    def _lose(self, member: CollectorHandle, why: str) -> None:
-        self._losses.print(f"{member.name} is lost, another takes its place: {why}")
+    def _replace(self, handle: CollectorHandle, reason: str) -> None:
+        self._failure_printer.print(f"{handle.name} failed and was replaced: {reason}")
         self.num_replaced += 1
-        if self._keep_alive:
-            self._keep_alive.remove(member.actor)
-        member.fail(self._ray)
+        if self._heartbeat:
+            self._heartbeat.remove(handle.actor)
+        handle.fail(self._ray)
 
-    def _fill_places(self) -> None:
-        for member in self.members:
-            if member.should_start:
-                self._take_in(member, self._new_actor(member.index))
+    def _start_missing(self) -> None:
+        for handle in self.handles:
+            if handle.should_start:
+                self._attach(handle, self._new_actor(handle.index))
 
-    def _take_in(self, member: CollectorHandle, actor: Any) -> None:
-        member.attach(actor)
-        if self._keep_alive:
-            self._keep_alive.add(actor)
+    def _attach(self, handle: CollectorHandle, actor: Any) -> None:
+        handle.attach(actor)
+        if self._heartbeat:
+            self._heartbeat.add(actor)
 
     def _new_actor(self, index: int) -> Any:
-        number, self._started = self._started, self._started + 1
-        remote, keep_seconds = self.config.ray, None
+        number, self._num_started = self._num_started, self._num_started + 1
+        ray_config, orphan_timeout_seconds = self.config.ray, None
         options = {
-            "num_cpus": remote.num_cpus_per_collector,
-            "num_gpus": remote.num_gpus_per_collector,
+            "num_cpus": ray_config.num_cpus_per_collector,
+            "num_gpus": ray_config.num_gpus_per_collector,
             "max_restarts": 0,
             "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
         }
         if self._connection.is_persistent:
-            keep_seconds = remote.orphan_timeout_seconds
-            name = f"{self._name}-{index}-{self._restarts}-{number}"
+            orphan_timeout_seconds = ray_config.orphan_timeout_seconds
+            name = f"{self._name_prefix}-{index}-{self._restarts}-{number}"
             options |= {"name": name, "namespace": NAMESPACE, "lifetime": "detached"}
         seed = (self._restarts, self._rank, index, number)
-        return self._remote_class.options(**options).remote(self._config_in_store, seed, keep_seconds=keep_seconds)
+        return self._actor_class.options(**options).remote(
+            self._config_ref, seed, orphan_timeout_seconds=orphan_timeout_seconds
+        )
 
-    def _take_over(self) -> None:
-        """Adopt the newest actor of each place; others of the name would be in the way."""
-        for place, _, number, name in sorted(self._left_behind(), reverse=True):
-            self._started = max(self._started, number + 1)
+    def _adopt_orphans(self) -> None:
+        """Attach the newest orphaned actor of each index; kill the others."""
+        for index, _, number, name in sorted(self._list_orphans(), reverse=True):
+            self._num_started = max(self._num_started, number + 1)
             try:
                 actor = self._ray.get_actor(name, namespace=NAMESPACE)
             except ValueError:  # it has just ended
                 continue
-            if place < len(self.members) and self.members[place].phase == "away":
-                self._take_in(self.members[place], actor)
+            if index < len(self.handles) and self.handles[index].phase == "absent":
+                self._attach(self.handles[index], actor)
             else:
                 self._ray.kill(actor)
 
-    def _left_behind(self) -> Iterator[tuple[int, int, int, str]]:
-        """Place, restarts, number and name of the actors of earlier processes."""
+    def _list_orphans(self) -> Iterator[tuple[int, int, int, str]]:
+        """Index, restarts, number and name of the actors of earlier processes."""
         for actor in self._ray.util.list_named_actors(all_namespaces=True):
             name: str = actor["name"]
-            if actor["namespace"] == NAMESPACE and name.startswith(f"{self._name}-"):
-                place, restarts, number = map(int, name.removeprefix(f"{self._name}-").split("-"))
-                yield place, restarts, number, name
+            if actor["namespace"] == NAMESPACE and name.startswith(f"{self._name_prefix}-"):
+                index, restarts, number = map(int, name.removeprefix(f"{self._name_prefix}-").split("-"))
+                yield index, restarts, number, name
 
     def _has_room(self) -> bool:
-        """Whether the cluster has room for one collector more, on all its nodes together."""
-        left, remote = self._ray.available_resources(), self.config.ray
+        """Whether the nodes of the cluster together have room for one more collector."""
+        available, ray_config = self._ray.available_resources(), self.config.ray
         return (
-            left.get("CPU", 0.0) >= remote.num_cpus_per_collector
-            and left.get("GPU", 0.0) >= remote.num_gpus_per_collector
+            available.get("CPU", 0.0) >= ray_config.num_cpus_per_collector
+            and available.get("GPU", 0.0) >= ray_config.num_gpus_per_collector
         )
 
-    def _tell_of_room(self) -> None:
-        waiting = sum(member.phase == "placing" for member in self.members)
-        self._room.print(
-            f"{waiting} of {len(self.members)} collectors wait for room in the cluster ({self._needs()} each): "
-            "they join when nodes do"
+    def _warn_of_no_room(self) -> None:
+        waiting = sum(handle.phase == "scheduling" for handle in self.handles)
+        self._room_printer.print(
+            f"{waiting} of {len(self.handles)} collectors wait for room in the cluster "
+            f"({self._format_resources()} each): they start when nodes join"
         )
 
-    def _needs(self) -> str:
-        remote = self.config.ray
-        gpus = f" and {remote.num_gpus_per_collector:g} GPUs" if remote.num_gpus_per_collector else ""
-        return f"{remote.num_cpus_per_collector:g} cores{gpus}"
+    def _format_resources(self) -> str:
+        ray_config = self.config.ray
+        gpus = f" and {ray_config.num_gpus_per_collector:g} GPUs" if ray_config.num_gpus_per_collector else ""
+        return f"{ray_config.num_cpus_per_collector:g} cores{gpus}"
 
-    def _nobody_answers(self) -> UserError:
+    def _no_response_error(self) -> UserError:
+        minutes = NO_RESPONSE_TIMEOUT_SECONDS / 60
         return UserError(
-            f"no collector has answered for {NO_RESPONSE_TIMEOUT_SECONDS / 60:.0f} minutes: see with `ray status` whether the "
-            f"cluster has room for them ({self._needs()} each), and whether yamame is installed on its nodes"
+            f"no collector has replied for {minutes:.0f} minutes: check with `ray status` whether the cluster has room "
+            f"for them ({self._format_resources()} each), and whether yamame is installed on its nodes"
         )
 
 
-def _why(problem: Exception) -> str:
-    """The beginning of what Ray says, which has many lines."""
+def _first_line(problem: Exception) -> str:
+    """Return the type and the first line of one of Ray's long messages."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     return f"{type(problem).__name__}: {lines[0] if lines else ''}"

@@ -1,4 +1,4 @@
-"""`CollectorActor`: what Ray runs in a process of its own. It never raises: what goes wrong is an answer, too."""
+"""`CollectorActor`: the Ray actor of a collector. It never raises: failures are replies."""
 
 import os
 import socket
@@ -51,16 +51,20 @@ def load_actor_state(
 
 
 class CollectorWorker:
-    """The share of one of a run's collectors in `config`, which is its learner's; trials go on from order to order.
+    """A collector's shard of the environments, and its policy; trials continue from one request to the next.
 
-    `seed` says, beside the run's own, which random streams it has. Raises `UserError` where its environments cannot be
-    built.
+    Args:
+        config: Of its learner.
+        seed: Selects its random streams, in addition to the seed of the run.
+
+    Raises:
+        UserError: If the environments cannot be built.
     """
 
     def __init__(self, config: RunConfig, *, seed: tuple[int, ...]) -> None:
         num_envs = config.num_envs // config.ray.num_collectors
         acting, exploring, environments = np.random.SeedSequence(config.seed, spawn_key=seed).spawn(3)
-        trials = _placed(config.env, config.ray.num_cpus_per_collector).build(
+        trials = _adapt_num_workers(config.env, config.ray.num_cpus_per_collector).build(
             num_envs, int(environments.generate_state(1)[0])
         )
         device = torch.device("cuda" if config.ray.num_gpus_per_collector else "cpu")
@@ -74,23 +78,25 @@ class CollectorWorker:
         self._collector = Collector(trials, config.env.task_name, explorer, config.fault_tolerance)
         self._faults: list[Fault] = []
         self._collector.faults = FaultMonitor(config.fault_tolerance, forward_to=self._faults.append)
-        self._weights = ""
+        self._weights_name = ""
         self._idle_since = time.monotonic()
 
     def collect(self, request: CollectRequest, weights: PolicyWeights) -> CollectResult:
-        """Act as ordered. Raises what environments raise that cannot be begun anew."""
-        began = time.monotonic()
-        self._take(weights)
+        """Act as requested. Raises exceptions of environments that cannot be restarted."""
+        started = time.monotonic()
+        self._load_weights(weights)
         collector = self._collector
         collector.env_steps, finished = request.env_steps, collector.faults.finished
         trajectories: list[Trajectory] = []
         vector_steps = 0
-        while not vector_steps or (vector_steps < request.vector_steps and time.monotonic() - began < request.seconds):
+        while not vector_steps or (
+            vector_steps < request.vector_steps and time.monotonic() - started < request.seconds
+        ):
             ended = collector.step(self._policy, deterministic=request.deterministic)
             trajectories += [trajectory for _, trajectory in ended]
             vector_steps += 1
         faults, self._faults[:] = tuple(self._faults), ()
-        idle_seconds, self._idle_since = began - self._idle_since, time.monotonic()
+        idle_seconds, self._idle_since = started - self._idle_since, time.monotonic()
         return CollectResult(
             request_id=request.request_id,
             version=weights.version,
@@ -99,101 +105,108 @@ class CollectorWorker:
             trajectories=trajectories,
             num_finished=collector.faults.finished - finished,
             faults=faults,
-            seconds=self._idle_since - began,
+            seconds=self._idle_since - started,
             idle_seconds=idle_seconds,
         )
 
     def reset_trials(self) -> None:
-        """Drop the trials in flight."""
+        """Drop unfinished trials."""
         self._collector.reset_trials()
 
     def close(self) -> None:
         """Close the environments."""
         self._collector.close()
 
-    def _take(self, weights: PolicyWeights) -> None:
-        if weights.name != self._weights:
+    def _load_weights(self, weights: PolicyWeights) -> None:
+        if weights.name != self._weights_name:
             load_actor_state(self._algorithm, self._model, weights.tensors)
             self._policy.load_weights(self._model, version=weights.version)
-            self._weights = weights.name
+            self._weights_name = weights.name
 
 
-def _placed(env: EnvConfig, cpus: float) -> EnvConfig:
-    """The environments, stepped in the collector's process where it has no cores for workers."""
+def _adapt_num_workers(env: EnvConfig, cpus: float) -> EnvConfig:
+    """Step environments in the collector's process if it has no cores for workers."""
     if isinstance(env, SingleEnvConfig) and env.num_workers is None and cpus < 2:
-        stepped_here: dict[str, Any] = {"num_workers": 0}
-        return replace(env, **stepped_here)
+        changes: dict[str, Any] = {"num_workers": 0}
+        return replace(env, **changes)
     return env
 
 
-_LOOKS = 8
-"""So often in `keep_seconds` it is looked whether anybody still asks."""
+_CHECKS_PER_TIMEOUT = 8
 
-_Answer = TypeVar("_Answer")
+_Reply = TypeVar("_Reply")
 
 
 class CollectorActor:
-    """Made in an instant, so that Ray's answer says that it has a place; `prepare` then takes its time.
+    """Ray actor of a collector.
 
-    With `keep_seconds` the process ends by itself when nobody has asked anything of it for so long.
+    Its constructor is fast, so that a reply to `ping` shows that it is scheduled; `setup` may be slow.
+
+    Args:
+        config: Of its learner.
+        seed: Of the `CollectorWorker`.
+        orphan_timeout_seconds: The process exits after this long without a request; None: never.
     """
 
-    def __init__(self, config: RunConfig, seed: tuple[int, ...], *, keep_seconds: float | None) -> None:
+    def __init__(self, config: RunConfig, seed: tuple[int, ...], *, orphan_timeout_seconds: float | None) -> None:
         self._config, self._seed = config, seed
-        self._collector: CollectorWorker | None = None
+        self._worker: CollectorWorker | None = None
         self._learner = ""
-        self._asked, self._busy = time.monotonic(), False
-        if keep_seconds is not None:
-            threading.Thread(target=self._leave_when_forgotten, args=(keep_seconds,), daemon=True).start()
+        self._last_request, self._busy = time.monotonic(), False
+        if orphan_timeout_seconds is not None:
+            threading.Thread(target=self._exit_when_orphaned, args=(orphan_timeout_seconds,), daemon=True).start()
 
     def ping(self) -> CollectorInfo:
-        """Who this is; nothing else happens, but that somebody has asked."""
-        self._asked = time.monotonic()
+        """Return host and process; counts as a request."""
+        self._last_request = time.monotonic()
         return CollectorInfo(host=socket.gethostname(), pid=os.getpid())
 
     def setup(self, learner: str = "") -> CollectorInfo | CollectorFailure:
-        """Build environments and network; or, for a learner that takes it over from another one, begin new trials.
+        """Build environments and network, or start new trials for another learner.
 
-        Part of the trials in flight was ordered by the other one, whose count nobody has; what it has ordered besides
-        and was not worked off yet never will be. `learner` names the one that counts from now on.
+        Another learner cannot count the first steps of unfinished trials. Pending requests of earlier learners fail
+        from now on.
+
+        Args:
+            learner: Unique name of the learner.
         """
         self._learner = learner
-        return self._answered(self._prepare)
+        return self._reply(self._setup)
 
     def collect(
         self, request: CollectRequest, weights: PolicyWeights, learner: str = ""
     ) -> CollectResult | CollectorFailure:
-        """See `CollectorWorker.work`; nothing is done for another learner than the one that it was prepared for."""
+        """Call `CollectorWorker.collect`; fails if `learner` is not the one of the last `setup`."""
         if learner != self._learner:
-            return CollectorFailure(message="it works for another learner")
-        return self._answered(lambda: self._prepared().collect(request, weights))
+            return CollectorFailure(message="it collects for another learner")
+        return self._reply(lambda: self._get_worker().collect(request, weights))
 
-    def _prepare(self) -> CollectorInfo:
-        if self._collector is None:
-            self._prepared()
+    def _setup(self) -> CollectorInfo:
+        if self._worker is None:
+            self._get_worker()
         else:
-            self._collector.reset_trials()
+            self._worker.reset_trials()
         return self.ping()
 
-    def _prepared(self) -> CollectorWorker:
-        if self._collector is None:
+    def _get_worker(self) -> CollectorWorker:
+        if self._worker is None:
             torch.set_num_threads(max(1, int(self._config.ray.num_cpus_per_collector)))
-            self._collector = CollectorWorker(self._config, seed=self._seed)
-        return self._collector
+            self._worker = CollectorWorker(self._config, seed=self._seed)
+        return self._worker
 
-    def _answered(self, work: Callable[[], _Answer]) -> _Answer | CollectorFailure:
+    def _reply(self, fn: Callable[[], _Reply]) -> _Reply | CollectorFailure:
         self._busy = True
         try:
-            return work()
+            return fn()
         except UserError as problem:
             return CollectorFailure(message=str(problem))
         except Exception as problem:
-            what = " ".join(f"{type(problem).__name__}: {problem}".split())
-            return CollectorFailure(message=what, traceback=traceback.format_exc())
+            message = " ".join(f"{type(problem).__name__}: {problem}".split())
+            return CollectorFailure(message=message, traceback=traceback.format_exc())
         finally:
-            self._asked, self._busy = time.monotonic(), False
+            self._last_request, self._busy = time.monotonic(), False
 
-    def _leave_when_forgotten(self, keep_seconds: float) -> None:
-        while self._busy or time.monotonic() - self._asked < keep_seconds:
-            time.sleep(keep_seconds / _LOOKS)
+    def _exit_when_orphaned(self, orphan_timeout_seconds: float) -> None:
+        while self._busy or time.monotonic() - self._last_request < orphan_timeout_seconds:
+            time.sleep(orphan_timeout_seconds / _CHECKS_PER_TIMEOUT)
         os._exit(0)

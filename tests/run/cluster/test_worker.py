@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fleet_config import fleet_config
+from pool_config import pool_config
 from troubled import Troubled
 
 from yamame.algorithms.amago.agent import Agent
@@ -26,7 +26,7 @@ SEED = (0, 0, 1, 2)
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
     exploration = EpsilonGreedy(anneal_env_steps=400, initial_eps=1.0, final_eps=0.0)
-    return replace(fleet_config(), exploration=exploration)
+    return replace(pool_config(), exploration=exploration)
 
 
 def agent_of(config: RunConfig, seed: int) -> Agent:
@@ -91,7 +91,7 @@ def test_trials_go_on_from_order_to_order(config: RunConfig) -> None:
 
 def test_for_another_learner_new_trials_begin(config: RunConfig) -> None:
     """Or it would get trials of whose steps it has counted only some."""
-    by, actor = weights(agent_of(config, seed=3), 5), CollectorActor(config, SEED, keep_seconds=None)
+    by, actor = weights(agent_of(config, seed=3), 5), CollectorActor(config, SEED, orphan_timeout_seconds=None)
     actor.setup("one")
     actor.collect(order(3), by, "one")
     actor.setup("other")

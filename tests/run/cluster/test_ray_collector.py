@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from fleet_config import fleet_config
+from pool_config import pool_config
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.base import build_model
@@ -25,8 +25,8 @@ class ScriptedFleet:
     """Members that are ready; `do` says who works off one order now, and what comes of it."""
 
     def __init__(self, collectors: int) -> None:
-        self.members = [CollectorHandle(index) for index in range(collectors)]
-        for member in self.members:
+        self.handles = [CollectorHandle(index) for index in range(collectors)]
+        for member in self.handles:
             member.phase = "ready"
         self.num_replaced = 0
         self.handed_out: list[PolicyWeights] = []
@@ -42,11 +42,11 @@ class ScriptedFleet:
 
     @property
     def ready(self) -> list[CollectorHandle]:
-        return sorted(self.members, key=lambda member: len(member.calls))
+        return sorted(self.handles, key=lambda member: len(member.calls))
 
     @property
     def pending_requests(self) -> Iterator[CollectRequest]:
-        return (order for member in self.members for order in member.pending_requests)
+        return (order for member in self.handles for order in member.pending_requests)
 
     def submit(self, member: CollectorHandle, order: CollectRequest) -> None:
         member.push_call(Call(None, order))
@@ -58,7 +58,7 @@ class ScriptedFleet:
 
     def do(self, index: int, *, trials: int = 0, vector_steps: int | None = None, **changes: Any) -> CollectRequest:
         """Let a collector of 4 environments work off its first order."""
-        order = self.members[index].pop_call().order
+        order = self.handles[index].pop_call().request
         assert order is not None
         made = order.vector_steps if vector_steps is None else vector_steps
         harvest = CollectResult(
@@ -76,7 +76,7 @@ class ScriptedFleet:
         return order
 
     def lose(self, index: int) -> None:
-        self.members[index].calls.clear()
+        self.handles[index].calls.clear()
 
 
 def trajectory(index: int) -> Trajectory:
@@ -95,7 +95,7 @@ def trajectory(index: int) -> Trajectory:
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
     """2 collectors of 4 environments, rounds of 10 vector steps, a run of 25 rounds."""
-    return fleet_config(**{"env_steps": 2_000, "env_steps_per_iteration": 80})
+    return pool_config(**{"env_steps": 2_000, "env_steps_per_iteration": 80})
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def step(collectors: RayCollector) -> list[Trajectory] | None:
 
 
 def ordered(fleet: ScriptedFleet) -> list[list[int]]:
-    return [[order.vector_steps for order in member.pending_requests] for member in fleet.members]
+    return [[order.vector_steps for order in member.pending_requests] for member in fleet.handles]
 
 
 def test_every_collector_has_an_order_and_one_more_a_round_in_all(config: RunConfig, agent: Agent) -> None:
@@ -163,14 +163,14 @@ def test_a_fast_collector_makes_up_for_a_slow_one(config: RunConfig, agent: Agen
     made = 0
     while made < 50:
         made += step(collectors) is not None
-        if fleet.members[0].calls:
+        if fleet.handles[0].calls:
             fleet.do(0)
     assert ordered(fleet)[1] == [5, 5]
     assert collectors.env_steps >= 400
 
 
 def test_never_more_is_ordered_than_so_many_rounds(agent: Agent) -> None:
-    config = replace(fleet_config(**{"env_steps_per_iteration": 8}), env_steps=2_000)  # rounds of one vector step
+    config = replace(pool_config(**{"env_steps_per_iteration": 8}), env_steps=2_000)  # rounds of one vector step
     for rounds_behind, expected in ((1, [[1], [1]]), (2, [[1, 1], [1, 1]]), (9, [[1, 1], [1, 1]])):
         collectors, fleet = begun(replace(config, ray=replace(config.ray, max_policy_lag=rounds_behind)), agent)
         step(collectors)
@@ -183,7 +183,7 @@ def test_nothing_is_ordered_beyond_the_end(config: RunConfig, agent: Agent) -> N
     while made < 10:
         made += step(collectors) is not None
         for index in range(2):
-            while fleet.members[index].calls:
+            while fleet.handles[index].calls:
                 fleet.do(index)
     assert collectors.env_steps == 44  # the least multiple of 4 that is not below the end
     assert ordered(fleet) == [[], []]

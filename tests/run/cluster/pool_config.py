@@ -18,7 +18,7 @@ TINY: dict[str, Any] = {
 }
 
 
-def fleet_config(collectors: int = 2, **changes: Any) -> RunConfig:
+def pool_config(collectors: int = 2, **changes: Any) -> RunConfig:
     """T-mazes of 4 steps, in rounds of 32."""
     config = config_from_overrides(load_recipe("passive-tmaze"), [], {**TINY, **changes})
     return replace(config, ray=replace(config.ray, address="local", num_collectors=collectors))

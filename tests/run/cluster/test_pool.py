@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from fleet_config import fleet_config
+from pool_config import pool_config
 from processes import are_gone, is_gone
 from troubled import Troubled
 
@@ -79,7 +79,7 @@ def agent_of(config: RunConfig) -> Agent:
 
 
 def config_with(**changes: Any) -> RunConfig:
-    config = fleet_config(**{"env_steps": LONG, "env_steps_per_iteration": 80})
+    config = pool_config(**{"env_steps": LONG, "env_steps_per_iteration": 80})
     ray = replace(config.ray, address="a Cluster", collect_timeout_seconds=5.0, **changes)
     return replace(config, ray=ray, exploration=BilevelEpsilonGreedy())
 
@@ -122,10 +122,10 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
     begin: Callable[..., RayCollector], how: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    collectors = begin(config_with(rounds_behind=LONG))  # so that no harvest is dropped
+    collectors = begin(config_with(max_policy_lag=LONG))  # so that no harvest is dropped
     trajectories = collect_until(collectors, all_ready(collectors))
     trajectories += collect_until(collectors, has_made(collectors, 160))
-    victim = collectors.pool.members[0]
+    victim = collectors.pool.handles[0]
     process = process_of(victim)
     os.kill(process, how)
     trajectories += collect_until(collectors, lambda: collectors.pool.num_replaced == 1)
@@ -158,8 +158,8 @@ def test_environments_that_cannot_be_made_end_the_run_in_a_line(begin: Callable[
     good = config_with()
     collectors = begin(good)
     env = EnvFnConfig(env_fn=Troubled(cannot_be_made=True), horizon=4)
-    collectors.pool._config_in_store = ray.put(replace(good, env=env, context_length=0))
-    collectors.pool._lose(collectors.pool.members[0], "for the test")
+    collectors.pool._config_ref = ray.put(replace(good, env=env, context_length=0))
+    collectors.pool._replace(collectors.pool.handles[0], "for the test")
     with pytest.raises(UserError, match="no licence"):
         collect_until(collectors, lambda: False)
 
@@ -170,7 +170,7 @@ def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
 ) -> None:
     collectors = begin(config_with())
     collect_until(collectors, has_made(collectors, 80))
-    collectors.pool._weights = ray.put("no weights")
+    collectors.pool._weights_ref = ray.put("no weights")
     collect_until(collectors, lambda: collectors.pool.num_replaced > 0)
     collectors._version = -1
     collectors.publish(agent_of(collectors.config), version=1)
@@ -183,7 +183,7 @@ def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
 def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
     cluster: Any, begin: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("yamame.distributed.ray.pool._ROOM_SECONDS", 1.0)
+    monkeypatch.setattr("yamame.distributed.ray.pool._SCHEDULING_WARNING_SECONDS", 1.0)
     collectors = begin(replace(config := config_with(), ray=replace(config.ray, num_collectors=4), num_envs=16))
     collect_until(collectors, lambda: len(collectors.pool.ready) == 2)
     later = time.monotonic() + 2.0
@@ -206,24 +206,24 @@ def test_collectors_outlive_their_learner_and_serve_the_next(begin: Callable[...
     first = begin(config, name="a-run")
     collect_until(first, all_ready(first))
     collect_until(first, has_made(first, 80))
-    processes = [process_of(member) for member in first.pool.members]
+    processes = [process_of(member) for member in first.pool.handles]
     second = begin(config, name="a-run", restarts=1)  # the first gives no orders any more, as if it were dead
     collect_until(second, all_ready(second), seconds=20.0)
-    assert [process_of(member) for member in second.pool.members] == processes
+    assert [process_of(member) for member in second.pool.handles] == processes
     collect_until(second, has_made(second, 80))
     other = begin(replace(config, ray=replace(config.ray, num_collectors=1), num_envs=4), name="a-run-of-another")
-    assert other.pool.members[0].phase == "placing"
+    assert other.pool.handles[0].phase == "scheduling"
 
 
 @pytest.mark.thorough
 def test_a_forgotten_collector_leaves(begin: Callable[..., RayCollector]) -> None:
-    collectors = begin(config_with(keep_seconds=3.0))
+    collectors = begin(config_with(orphan_timeout_seconds=3.0))
     collect_until(collectors, all_ready(collectors))
-    processes = [process_of(member) for member in collectors.pool.members]
+    processes = [process_of(member) for member in collectors.pool.handles]
     time.sleep(6.0)  # no orders, but the learner lives
     assert not any(map(is_gone, processes))
-    assert collectors.pool._keep_alive is not None
-    collectors.pool._keep_alive.close()
+    assert collectors.pool._heartbeat is not None
+    collectors.pool._heartbeat.close()
     wait_for(lambda: are_gone(processes))
 
 
@@ -231,7 +231,7 @@ def test_a_forgotten_collector_leaves(begin: Callable[..., RayCollector]) -> Non
 def test_the_end_ends_all_collectors(begin: Callable[..., RayCollector]) -> None:
     collectors = begin(config_with())
     collect_until(collectors, all_ready(collectors))
-    processes = [process_of(member) for member in collectors.pool.members]
+    processes = [process_of(member) for member in collectors.pool.handles]
     collectors.close()
     wait_for(lambda: are_gone(processes))
 
@@ -239,6 +239,6 @@ def test_the_end_ends_all_collectors(begin: Callable[..., RayCollector]) -> None
 @pytest.mark.thorough
 def test_a_run_that_hears_of_nobody_ends(begin: Callable[..., RayCollector], monkeypatch: Any) -> None:
     monkeypatch.setattr("yamame.distributed.ray.pool.NO_RESPONSE_TIMEOUT_SECONDS", 2.0)
-    collectors = begin(config_with(cpus_per_collector=99.0))
+    collectors = begin(config_with(num_cpus_per_collector=99.0))
     with pytest.raises(UserError, match="99 cores each"):
         collect_until(collectors, lambda: False)
