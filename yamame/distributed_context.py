@@ -1,4 +1,4 @@
-"""Processes that learn together: sums over all of them, and what they have to agree on."""
+"""`DistributedContext`: collective operations of the learner processes."""
 
 import os
 import socket
@@ -12,22 +12,28 @@ import torch.distributed as dist
 from jaxtyping import Shaped
 from torch import Tensor
 
-_PATIENCE = timedelta(hours=6)
-"""Nothing is waited for longer: others wait while one evaluates. Of one that died the rest hear at once."""
+_TIMEOUT = timedelta(hours=6)
+"""Of collective operations: long, since other ranks wait while one evaluates. A dead rank is noticed at once."""
 
 _T = TypeVar("_T")
 
 
 class PeerLostError(RuntimeError):
-    """Another of the processes has ended, or failed at what all were to do."""
+    """Another rank has exited or failed."""
 
 
 class DistributedContext:
-    """`world` processes that learn together, of which this one has the number `rank`.
+    """This process as `rank` of `world_size` learner processes.
 
-    Whatever takes part in an exchange has to be called by all of them, in the same order and from one thread; it raises
-    `PeerLostError` where one of them is gone. A single process (`ALONE`) exchanges nothing: it gets back, to the bit,
-    what it gives. `local_rank` counts the processes on this machine, of which there are `local_world`.
+    Collective operations must be called by all ranks, in the same order and from one thread; they raise `PeerLostError`
+    if another rank is gone. In a single process (`SINGLE_PROCESS`) they return their input unchanged.
+
+    Args:
+        rank: Index of this process.
+        world_size: Number of processes.
+        local_rank: Index of this process on its machine.
+        local_world_size: Number of processes on this machine.
+        group: Process group for tensors on the learners' device; None: the default one.
     """
 
     def __init__(
@@ -36,72 +42,71 @@ class DistributedContext:
         self.rank, self.world_size = rank, world_size
         self.local_rank, self.local_world_size = local_rank, local_world_size
         self._group = group
-        """Of the device that is learned on."""
 
     @property
     def is_single_process(self) -> bool:
-        """Whether there are no others."""
+        """Whether there is only this process."""
         return self.world_size == 1
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the one that writes and speaks for all."""
+        """Whether this is rank 0, which writes files and prints."""
         return self.rank == 0
 
     @torch.no_grad()
     def all_reduce_sum_(self, *tensors: Shaped[Tensor, "..."]) -> None:
-        """Make each tensor its sum over all ranks, in place: one exchange, and the same bits on every rank."""
+        """Replace each tensor by its sum over all ranks, the same bits on every rank, in one operation."""
         if self.is_single_process:
             return
-        flat = _flat(tensors)
-        with _reaching():
+        flat = _flatten(tensors)
+        with _wrap_errors():
             dist.all_reduce(flat, group=self._group)
         _unflatten(flat, tensors)
 
     @torch.no_grad()
     def broadcast_(self, *tensors: Shaped[Tensor, "..."]) -> None:
-        """Make each tensor what it is on the first rank, in place."""
+        """Replace each tensor by that of the main rank."""
         if self.is_single_process:
             return
         for tensor in tensors:
-            whole = tensor.contiguous()
-            with _reaching():
-                dist.broadcast(whole, src=0, group=self._group)
-            tensor.copy_(whole)
+            contiguous = tensor.contiguous()
+            with _wrap_errors():
+                dist.broadcast(contiguous, src=0, group=self._group)
+            tensor.copy_(contiguous)
 
     def all_reduce_sum(self, number: int) -> int:
-        """The sum of all ranks' numbers."""
-        return number if self.is_single_process else self._reduced(number, dist.ReduceOp.SUM)
+        """Return the sum of a number over all ranks."""
+        return number if self.is_single_process else self._reduce(number, dist.ReduceOp.SUM)
 
     def all_reduce_max(self, number: int) -> int:
-        """The largest of all ranks' numbers."""
-        return number if self.is_single_process else self._reduced(number, dist.ReduceOp.MAX)
+        """Return the maximum of a number over all ranks."""
+        return number if self.is_single_process else self._reduce(number, dist.ReduceOp.MAX)
 
-    def any_rank(self, fact: bool) -> bool:
-        """Whether it holds on any rank."""
-        return bool(self.all_reduce_max(int(fact)))
+    def any_rank(self, condition: bool) -> bool:
+        """Whether a condition is true on any rank."""
+        return bool(self.all_reduce_max(int(condition)))
 
     def broadcast_object(self, value: _T) -> _T:
-        """What the first rank gives; what others give does not matter."""
+        """Return the value of the main rank; those of other ranks are ignored."""
         if self.is_single_process:
             return value
         values = [value if self.is_main else None]
-        with _reaching():
+        with _wrap_errors():
             dist.broadcast_object_list(values, src=0)
         return values[0]  # type: ignore[return-value]
 
     def gather_object(self, value: _T) -> list[_T]:
-        """On the first rank what all ranks give, in their order; on the others what they give themselves."""
+        """Return the values of all ranks in order on the main rank, and only their own on other ranks."""
         if self.is_single_process:
             return [value]
         values: list[Any] | None = [None] * self.world_size if self.is_main else None
-        with _reaching():
+        with _wrap_errors():
             dist.gather_object(value, values)
         return [value] if values is None else values
 
     @contextmanager
     def propagate_failure(self) -> Iterator[None]:
-        """What one rank raises inside ends the others as well, with `PeerLostError`. Nothing is exchanged inside."""
+        """Raise `PeerLostError` on all other ranks if the body raises on one. The body must not communicate."""
         try:
             yield
         except BaseException:
@@ -109,42 +114,46 @@ class DistributedContext:
                 self.any_rank(True)
             raise
         if self.any_rank(False):
-            raise PeerLostError("another learner could not begin")
+            raise PeerLostError("another learner could not start")
 
-    def _reduced(self, number: int, operation: Any) -> int:
+    def _reduce(self, number: int, operation: Any) -> int:
         value = torch.tensor(number)
-        with _reaching():
+        with _wrap_errors():
             dist.all_reduce(value, operation)
         return int(value)
 
 
 SINGLE_PROCESS = DistributedContext()
-"""One process."""
 
 
 @contextmanager
 def init_distributed(
     rank: int, world_size: int, *, local_rank: int, local_world_size: int, device: str, store: Any = None
 ) -> Iterator[DistributedContext]:
-    """The ranks that meet at `store` (None: where the environment's variables say), until the end of the block.
+    """Join the process group for the duration of the context. Sets PyTorch's global state, and its number of threads.
 
-    `device`, cpu or cuda, is what all of them learn on. Each gets its share of the machine's cores. Sets what PyTorch
-    knows of the whole process.
+    Args:
+        rank: Index of this process.
+        world_size: Number of processes.
+        local_rank: Index of this process on its machine.
+        local_world_size: Number of processes on this machine, which share its cores.
+        device: `cpu` or `cuda`, the same for all.
+        store: Rendezvous, from `create_tcp_store`; None: by the environment variables of torchrun.
     """
     torch.set_num_threads(max(1, torch.get_num_threads() // local_world_size))
     if device == "cuda":
         torch.cuda.set_device(local_rank)
-    with _reaching():
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_PATIENCE)
+    with _wrap_errors():
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_TIMEOUT)
         group = dist.new_group(backend="nccl") if device == "cuda" else None
     yield DistributedContext(rank, world_size, local_rank=local_rank, local_world_size=local_world_size, group=group)
     dist.destroy_process_group()  # not after a failure: that would wait for the others
 
 
 def create_tcp_store(port: int | None = None) -> Any:
-    """Where the ranks of one machine find each other: begun here, at its `port`, or what another process has begun.
+    """Create the rendezvous of the ranks on one machine, or connect to the one at `port`.
 
-    They then exchange everything through the machine's own loopback, whatever becomes of its networks.
+    The ranks then communicate through the loopback interface, which does not depend on the network.
     """
     for _, name in socket.if_nameindex():
         if name in ("lo", "lo0"):
@@ -153,7 +162,7 @@ def create_tcp_store(port: int | None = None) -> Any:
 
 
 @contextmanager
-def _reaching() -> Iterator[None]:
+def _wrap_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
@@ -161,10 +170,10 @@ def _reaching() -> Iterator[None]:
         raise PeerLostError(f"another learner cannot be reached ({reason})") from problem
 
 
-def _flat(tensors: tuple[Tensor, ...]) -> Tensor:
+def _flatten(tensors: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def _unflatten(flat: Tensor, tensors: tuple[Tensor, ...]) -> None:
-    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(part.view_as(tensor))
+    for tensor, values in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(values.view_as(tensor))

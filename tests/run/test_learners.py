@@ -170,7 +170,7 @@ def test_a_learner_that_is_killed_ends_the_run_and_resume_finishes(rank: int, tm
         out, err = process.communicate(timeout=60)
         wait_for(lambda: are_gone(learners))
     assert process.returncode == 1 and not out
-    said = f"was killed by SIGKILL: all learners were stopped; yamame resume {run} goes on from the last checkpoint"
+    said = f"was killed by SIGKILL: all learners were stopped; yamame resume {run} continues from the latest checkpoint"
     assert [line.partition(" ")[2].partition(" ")[2] for line in err.splitlines()][-1].endswith(said), err
     assert said in json.loads((run / "status.json").read_text())["reason"]
     env_steps = load_latest_checkpoint(run / CHECKPOINTS).state["env_steps"] + 48
@@ -199,7 +199,7 @@ def test_torchrun_begins_the_learners(tmp_path: Path) -> None:
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["env_steps"] == 96 and (tmp_path / "run/replay-1").exists()
     refused = finished(*train, "--run-dir", str(tmp_path / "other"), "--num-learners", "1")
-    assert refused.returncode and "torchrun began 2 processes for a run with 1 learners" in refused.stderr
+    assert refused.returncode and "torchrun started 2 processes for a run with 1 learners" in refused.stderr
     assert not (tmp_path / "other").exists()
 
 

@@ -1,4 +1,4 @@
-"""Several learners from one command: their processes, begun, watched and stopped together; or those of torchrun."""
+"""Learner processes: started, monitored and stopped by one command, or started by torchrun."""
 
 import multiprocessing
 import os
@@ -30,135 +30,151 @@ from yamame.run_dir import CONFIG, write_status
 from yamame.signals import StopSignal
 
 TrainFn = Callable[..., dict[str, Any]]
-"""Takes `Ranks`, the config, the run's directory and more."""
+"""Function of a `DistributedContext`, the config, the run directory and further arguments."""
 
-_LAST_SECONDS = 60.0
-"""Without a parent a process stops as by a signal, and ends after so long in any case."""
+_ORPHAN_EXIT_SECONDS = 60.0
+"""A learner whose parent is gone stops as by SIGTERM, and exits after this long in any case."""
 
 
 def learner_main(
     rank: int,
     port: int,
-    orders: Connection,
-    reports: Connection,
-    work: TrainFn,
+    signals: Connection,
+    messages: Connection,
+    train: TrainFn,
     config: RunConfig,
     directory: Path,
     *arguments: Any,
 ) -> None:
-    """The whole life of a learner.
+    """Main function of a learner process.
 
-    It reports ("begun", None), then one of ("done", what the work gave), ("mistake", the words of a `UserError`),
-    ("lost", why another one is not there) and ("failed", why). An order is the number of a signal.
+    Args:
+        rank: Index of this process.
+        port: Of the rendezvous of the learners.
+        signals: Receives numbers of signals to raise.
+        messages: Gets ("started", None), then one of ("done", result), ("user_error", message), ("peer_lost", message)
+            and ("failed", message).
+        train: Called with the context, `config`, `directory` and `arguments`.
+        config: Of the run.
+        directory: Of the run.
+        arguments: Of `train`.
     """
-    os.setpgrp()  # the terminal's signals are for the parent
+    os.setpgrp()  # the signals of the terminal go to the parent alone
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=_obey, args=(orders,), daemon=True).start()
-    _report(reports, ("begun", None))
-    world = config.num_learners
+    threading.Thread(target=_raise_signals, args=(signals,), daemon=True).start()
+    _send(messages, ("started", None))
+    world_size = config.num_learners
     code = 1
     try:
-        device = torch.device(compute_for_rank(config.compute, rank, world).device).type
-        place = create_tcp_store(port)
+        device = torch.device(compute_for_rank(config.compute, rank, world_size).device).type
+        store = create_tcp_store(port)
         with init_distributed(
-            rank, world, local_rank=rank, local_world_size=world, device=device, store=place
-        ) as ranks:
-            done = work(ranks, config, directory, *arguments)
-            _report(reports, ("done", done if ranks.is_main else None))
+            rank, world_size, local_rank=rank, local_world_size=world_size, device=device, store=store
+        ) as context:
+            result = train(context, config, directory, *arguments)
+            _send(messages, ("done", result if context.is_main else None))
         code = 0
-    except UserError as mistake:
-        _report(reports, ("mistake", str(mistake)))
-    except PeerLostError as lost:
-        _report(reports, ("lost", str(lost)))
+    except UserError as error:
+        _send(messages, ("user_error", str(error)))
+    except PeerLostError as error:
+        _send(messages, ("peer_lost", str(error)))
     except KeyboardInterrupt:
         code = 130
-    except Exception as problem:  # the process ends with it, and its parent tells of it
+    except Exception as error:  # reported by the parent
         traceback.print_exc()
-        _report(reports, ("failed", " ".join(f"{type(problem).__name__}: {problem}".split())))
+        _send(messages, ("failed", " ".join(f"{type(error).__name__}: {error}".split())))
     sys.exit(code)
 
 
-def _report(reports: Connection, what: tuple[str, Any]) -> None:
-    with suppress(OSError):  # nobody listens any more: the parent is gone
-        reports.send(what)
+def _send(messages: Connection, message: tuple[str, Any]) -> None:
+    with suppress(OSError):  # the parent is gone
+        messages.send(message)
 
 
-def _obey(orders: Connection) -> None:
-    """Get the signals that are ordered. Where the parent is gone, stop; at once, if that was ordered before."""
+def _raise_signals(signals: Connection) -> None:
+    """Raise the first signal received; exit if the parent is gone, at once if a signal was received before."""
     try:
-        os.kill(os.getpid(), orders.recv())
+        os.kill(os.getpid(), signals.recv())
     except EOFError:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_LAST_SECONDS)
+        time.sleep(_ORPHAN_EXIT_SECONDS)
         os._exit(1)
     try:
-        orders.recv()
+        signals.recv()
     except EOFError:
         os._exit(1)
 
 
 _GRACE_SECONDS = 10.0
-"""Where one learner has failed, the others hear of it and end by themselves; after so long they are killed."""
-_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""If a learner fails, the others notice and exit; after this long they are killed."""
+_TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def should_launch(config: RunConfig) -> bool:
-    """Whether this process is to begin others for a run, since torchrun has not."""
+    """Whether this process must start the learner processes of a run: False under torchrun."""
     return config.num_learners > 1 and not _under_torchrun()
 
 
 def is_output_process() -> bool:
-    """Whether what a run comes to is told by this process: by all but further ones of torchrun."""
+    """Whether this process prints the results of a run: False on ranks of torchrun other than 0."""
     return not _under_torchrun() or os.environ["RANK"] == "0"
 
 
 @contextmanager
 def current_context(config: RunConfig) -> Iterator[DistributedContext]:
-    """What this process is: alone, or one of those that torchrun began.
+    """Yield the context of this process: a single process, or a rank of torchrun.
 
-    `UserError` where these are not as many as the run's learners, and where another one is lost.
+    `UserError` if the number of processes is not that of the learners, or if another rank is lost.
     """
-    world = int(os.environ["WORLD_SIZE"]) if _under_torchrun() else 1
-    if world != config.num_learners:
+    world_size = int(os.environ["WORLD_SIZE"]) if _under_torchrun() else 1
+    if world_size != config.num_learners:
         raise UserError(
-            f"torchrun began {world} processes for a run with {config.num_learners} learners: give as many to both"
+            f"torchrun started {world_size} processes for a run with {config.num_learners} learners: "
+            "give the same number to both"
         )
-    if world == 1:
+    if world_size == 1:
         yield SINGLE_PROCESS
         return
-    rank, local_rank, local_world = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-    device = torch.device(compute_for_rank(config.compute, local_rank, local_world).device).type
+    rank, local_rank, local_world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+    device = torch.device(compute_for_rank(config.compute, local_rank, local_world_size).device).type
     try:
-        with init_distributed(rank, world, local_rank=local_rank, local_world_size=local_world, device=device) as ranks:
-            yield ranks
-    except PeerLostError as lost:
-        raise UserError(f"{lost}: yamame resume goes on from the last checkpoint") from lost
+        with init_distributed(
+            rank, world_size, local_rank=local_rank, local_world_size=local_world_size, device=device
+        ) as context:
+            yield context
+    except PeerLostError as error:
+        raise UserError(f"{error}: yamame resume continues from the latest checkpoint") from error
 
 
-def launch(work: TrainFn, config: RunConfig, directory: Path, *arguments: Any) -> dict[str, Any]:
-    """What `work(ranks, config, directory, *arguments)` gives on the first of `config.learners` processes.
+def launch(train: TrainFn, config: RunConfig, directory: Path, *arguments: Any) -> dict[str, Any]:
+    """Run `train(context, config, directory, *arguments)` in `config.num_learners` processes.
 
-    A first signal reaches all of them, once; a second one ends all at once. Raises what one process would: `UserError`
-    for one that any learner raised, what the signal does where none had begun; and `RunFailedError` where a learner
-    died or failed, the others being stopped.
+    Returns the result of the main rank.
+
+    A first SIGINT or SIGTERM is forwarded to all of them; a second one kills them. If no learner had started, the
+    signal has its usual effect.
+
+    Raises:
+        UserError: If any learner raised it.
+        RunFailedError: If a learner died or failed; the others are stopped.
     """
-    crew: list[_Member] = []
+    learners: list[_LearnerProcess] = []
     try:
         store = create_tcp_store()
-        with _deaf_to_the_terminal():
+        with _sigint_ignored_in_children():
             for rank in range(config.num_learners):
-                crew.append(_Member(rank, store.port, work, config, (directory, *arguments)))
+                learners.append(_LearnerProcess(rank, store.port, train, config, (directory, *arguments)))
         with StopSignal() as stop:
-            _watch(crew, stop)
+            _wait_for_all(learners, stop)
     finally:
-        for member in crew:
-            member.kill()
+        for learner in learners:
+            learner.kill()
         if not (directory / CONFIG).exists():
             shutil.rmtree(directory, ignore_errors=True)
-    if crew[0].said == "done":
-        summary: dict[str, Any] = crew[0].what
-        return summary
-    failure = _failure_of(crew, directory)
+    if learners[0].last_message == "done":
+        result: dict[str, Any] = learners[0].content
+        return result
+    failure = _find_failure(learners, directory)
     if stop.requested and not isinstance(failure, UserError):
         signal.raise_signal(signal.Signals[stop.requested])
     if directory.exists():
@@ -166,114 +182,115 @@ def launch(work: TrainFn, config: RunConfig, directory: Path, *arguments: Any) -
     raise failure
 
 
-class _Member:
-    """One learner's process, as its parent knows it."""
+class _LearnerProcess:
+    """Handle of a learner process."""
 
-    def __init__(self, rank: int, port: int, work: TrainFn, config: RunConfig, arguments: Sequence[Any]) -> None:
+    def __init__(self, rank: int, port: int, train: TrainFn, config: RunConfig, arguments: Sequence[Any]) -> None:
         self.rank = rank
-        self.said = ""
-        self.what: Any = None
-        """The last that was heard from it: see `yamame.distributed.learners`."""
+        self.last_message = ""
+        self.content: Any = None
+        """Of the last message, see `learner_main`."""
         self.was_killed = False
         context = multiprocessing.get_context("spawn")
-        orders, self._orders = context.Pipe(duplex=False)
-        self.reports, reports = context.Pipe(duplex=False)
+        signals, self._signals = context.Pipe(duplex=False)
+        self._messages, messages = context.Pipe(duplex=False)
         self.process = context.Process(
-            target=learner_main, args=(rank, port, orders, reports, work, config, *arguments), name=f"learner {rank}"
+            target=learner_main, args=(rank, port, signals, messages, train, config, *arguments), name=f"learner {rank}"
         )
         try:
             self.process.start()
-        except RuntimeError as problem:
-            raise UserError(_NO_GUARD) from problem
-        except Exception as problem:  # whatever pickling may raise
-            told = " ".join(f"{type(problem).__name__}: {problem}".split())
+        except RuntimeError as error:
+            raise UserError(_NO_GUARD) from error
+        except Exception as error:  # raised by pickle
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(
-                f"the config cannot be sent to other processes ({told}): define what it holds at the top of a module, "
-                "use the command line, or start the script with torchrun"
-            ) from problem
-        orders.close()
-        reports.close()
+                f"the config cannot be sent to other processes ({reason}): define its classes and functions at the top "
+                "level of a module, use the command line, or start the script with torchrun"
+            ) from error
+        signals.close()
+        messages.close()
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has ended otherwise than all do."""
-        return self.said in ("mistake", "failed", "lost") or bool(self.process.exitcode)
+        """Whether it has failed or exited with an error."""
+        return self.last_message in ("user_error", "failed", "peer_lost") or bool(self.process.exitcode)
 
-    def listen(self) -> None:
-        """Take what it says."""
+    def receive(self) -> None:
+        """Receive pending messages."""
         with suppress(EOFError, OSError):
-            while self.reports.poll():
-                self.said, self.what = self.reports.recv()
+            while self._messages.poll():
+                self.last_message, self.content = self._messages.recv()
 
-    def tell(self, number: int) -> None:
-        """Let it get a signal."""
+    def send_signal(self, number: int) -> None:
+        """Raise a signal in the process."""
         with suppress(OSError):
-            self._orders.send(number)
+            self._signals.send(number)
 
     def kill(self) -> None:
-        """End it now, if it has not ended."""
+        """Kill the process if it is alive."""
         if self.process.is_alive():
             self.was_killed = True
             self.process.kill()
         self.process.join()
 
-    def end(self) -> str:
-        """How it ended, in words that follow its name."""
+    def describe_exit(self) -> str:
+        """Describe how it exited, as a predicate."""
         code = self.process.exitcode or 0
         if code < 0 and not self.was_killed:
             return f"was killed by {signal.Signals(-code).name}"
-        if self.said == "failed":
-            return f"failed ({self.what})"
-        return f"ended with code {code}" if self.said else f"could not begin ({_NO_GUARD})"
+        if self.last_message == "failed":
+            return f"failed ({self.content})"
+        return f"exited with code {code}" if self.last_message else f"could not start ({_NO_GUARD})"
 
 
-_NO_GUARD = "a script that trains with several learners needs `if __name__ == '__main__':` around that"
+_NO_GUARD = "a script that trains with several learners must do so inside `if __name__ == '__main__':`"
 
 
-def _watch(crew: Sequence[_Member], stop: StopSignal) -> None:
-    """Until all have ended, which they do if one has failed or a signal came."""
-    told, patience = False, float("inf")
-    while alive := [member.process.sentinel for member in crew if member.process.is_alive()]:
+def _wait_for_all(learners: Sequence[_LearnerProcess], stop: StopSignal) -> None:
+    """Wait until all have exited, which they do if one has failed or a signal came."""
+    forwarded, deadline = False, float("inf")
+    while alive := [learner.process.sentinel for learner in learners if learner.process.is_alive()]:
         wait(alive, timeout=0.2)
-        for member in crew:
-            member.listen()
-        if stop.requested and not told:
-            told = True
-            for member in crew:
-                member.tell(signal.Signals[stop.requested])
-        if any(member.has_failed for member in crew):
-            patience = min(patience, time.monotonic() + _GRACE_SECONDS)
-        if time.monotonic() > patience:
-            for member in crew:
-                member.kill()
-    for member in crew:
-        member.listen()
+        for learner in learners:
+            learner.receive()
+        if stop.requested and not forwarded:
+            forwarded = True
+            for learner in learners:
+                learner.send_signal(signal.Signals[stop.requested])
+        if any(learner.has_failed for learner in learners):
+            deadline = min(deadline, time.monotonic() + _GRACE_SECONDS)
+        if time.monotonic() > deadline:
+            for learner in learners:
+                learner.kill()
+    for learner in learners:
+        learner.receive()
 
 
-def _failure_of(crew: Sequence[_Member], directory: Path) -> Exception:
-    """What went wrong first: others are lost because one is."""
-    mistakes = [member for member in crew if member.said == "mistake"]
-    if mistakes:
-        return UserError(mistakes[0].what)
-    own = [member for member in crew if member.said != "lost" and not member.was_killed and member.has_failed]
-    how = f"learner {own[0].rank} {own[0].end()}" if own else next(str(m.what) for m in crew if m.said == "lost")
-    begun = f"; yamame resume {directory} goes on from the last checkpoint" if directory.exists() else ""
-    return RunFailedError(f"{how}: all learners were stopped{begun}")
+def _find_failure(learners: Sequence[_LearnerProcess], directory: Path) -> Exception:
+    """Return the first cause: other learners fail because they lose a peer."""
+    for learner in learners:
+        if learner.last_message == "user_error":
+            return UserError(learner.content)
+    failed = [each for each in learners if each.has_failed and not each.was_killed]
+    causes = [f"learner {each.rank} {each.describe_exit()}" for each in failed if each.last_message != "peer_lost"]
+    causes += [str(each.content) for each in learners if each.last_message == "peer_lost"]
+    remedy = f"; yamame resume {directory} continues from the latest checkpoint" if directory.exists() else ""
+    return RunFailedError(f"{causes[0]}: all learners were stopped{remedy}")
 
 
 def _under_torchrun() -> bool:
-    return all(name in os.environ for name in _TORCHRUN)
+    return all(name in os.environ for name in _TORCHRUN_VARIABLES)
 
 
-def _deaf_to_the_terminal() -> Any:
-    """Inside, processes begin that do not hear Ctrl-C: it is for their parent to tell them."""
-    return _ignoring_sigint() if threading.current_thread() is threading.main_thread() else nullcontext()
+def _sigint_ignored_in_children() -> Any:
+    """Start processes that ignore Ctrl-C, which their parent forwards."""
+    return _ignore_sigint() if threading.current_thread() is threading.main_thread() else nullcontext()
 
 
 @contextmanager
-def _ignoring_sigint() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _ignore_sigint() -> Iterator[None]:
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)

@@ -1,4 +1,4 @@
-"""What each of several processes has of a run."""
+"""Division of a run among learner and collector processes."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from yamame.nets.compute import ComputeConfig
 
 
 def resolve_parallelism(config: RunConfig) -> RunConfig:
-    """The config with `num_envs` as its collectors make it. `UserError` for what cannot be shared out evenly."""
+    """Validate the numbers of processes and resolve `num_envs`. `UserError` for what cannot be divided evenly."""
     learners, collectors = config.num_learners, config.ray.num_collectors
     if config.ray.address and not collectors:
         raise UserError(f"--ray.address {config.ray.address} needs collectors: give --ray.num-collectors N")
@@ -21,7 +21,7 @@ def resolve_parallelism(config: RunConfig) -> RunConfig:
             "--ray.num-envs-per-collector needs collectors: give --ray.address local --ray.num-collectors N"
         )
     if config.offline.data and (collectors or learners > 1):
-        raise UserError("a run that learns from --offline.data is one process: give no --ray.address, and one learner")
+        raise UserError("a run with --offline.data is one process: give no --ray.address, and one learner")
     if config.ray.num_envs_per_collector:
         config = replace(config, num_envs=collectors * config.ray.num_envs_per_collector)
     _require_multiple("--ray.num-collectors", collectors, "learners", learners)
@@ -32,7 +32,7 @@ def resolve_parallelism(config: RunConfig) -> RunConfig:
 
 
 def shard_config(config: RunConfig) -> RunConfig:
-    """The config of one of `config.learners` processes: its environments, its collectors, its replay, its windows."""
+    """Return the config of one of `config.num_learners` processes: its shard of environments, collectors and replay."""
     learners, replay = config.num_learners, config.replay
     return replace(
         config,
@@ -48,21 +48,25 @@ def shard_config(config: RunConfig) -> RunConfig:
     )
 
 
-def compute_for_rank(compute: ComputeConfig, local_rank: int, local_world: int) -> ComputeConfig:
-    """What one of `local_world` learners on this machine computes with: each has a GPU, or all have the CPU.
+def compute_for_rank(compute: ComputeConfig, local_rank: int, local_world_size: int) -> ComputeConfig:
+    """Return the compute config of one of `local_world_size` learners on this machine: a GPU each, or the CPU for all.
 
-    `UserError` where there are some GPUs and too few, and for a GPU given by number.
+    `UserError` if there are GPUs but too few, or if the config names a single GPU.
     """
     device, gpus = compute.device, torch.cuda.device_count()
     if device == "cpu" or (device == "auto" and not gpus):
         return replace(compute, device="cpu")
     if device not in ("auto", "cuda"):
-        raise UserError(f"--compute.device {device} cannot be that of {local_world} learners: give cuda or cpu")
-    if gpus < local_world:
-        raise UserError(f"{local_world} learners need a GPU each and PyTorch sees {gpus}: give --compute.device cpu")
+        raise UserError(f"--compute.device {device} cannot be that of {local_world_size} learners: give cuda or cpu")
+    if gpus < local_world_size:
+        raise UserError(
+            f"{local_world_size} learners need a GPU each and PyTorch sees {gpus}: give --compute.device cpu"
+        )
     return replace(compute, device=f"cuda:{local_rank}")
 
 
-def _require_multiple(flag: str, value: int, parts: str, count: int) -> None:
+def _require_multiple(flag: str, value: int, processes: str, count: int) -> None:
     if value % count:
-        raise UserError(f"{flag} {value} cannot be shared out evenly among {count} {parts}: give a multiple of {count}")
+        raise UserError(
+            f"{flag} {value} cannot be divided evenly among {count} {processes}: give a multiple of {count}"
+        )
