@@ -55,7 +55,6 @@ class CompressedFrames:
 
     shape: tuple[int, ...]
     frames: Sequence[bytes]
-    dtype: np.dtype = np.dtype(np.uint8)
 
     def __post_init__(self) -> None:
         if len(self.frames) != -(-self.shape[0] // CHUNK_FRAMES):
@@ -64,6 +63,11 @@ class CompressedFrames:
             rows = min(CHUNK_FRAMES, self.shape[0] - index * CHUNK_FRAMES)
             if zstandard.frame_content_size(frame) != rows * self._row_bytes:
                 raise ValueError(f"frame {index} does not hold {rows} rows")
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Data type of the elements: uint8."""
+        return np.dtype(np.uint8)
 
     @property
     def nbytes(self) -> int:

@@ -11,11 +11,10 @@ from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import Policy
 from yamame.algorithms.analysis import AgentAnalysis
 from yamame.algorithms.base import AlgorithmConfig
-from yamame.data.actions import policy_action_space
+from yamame.data.actions import policy_action_space, strip_action_mask
 from yamame.data.schema import TaskSpec
 from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.envs.vector.action_masks import strip_action_mask
 from yamame.nets.compute import Compute
 
 _ACTING = ("timestep_encoder.", "trajectory_encoder.", "actor.")
