@@ -90,10 +90,10 @@ def action_values(agent: Agent, trial: Trajectory) -> Float32[np.ndarray, "N A"]
     """Of all actions at all steps: the mean over critics, normalised."""
     batch = pack([Window(trajectory=trial, start=0, length=len(trial))])
     state_ND = agent.encode(agent.features(batch), batch)
-    raw_NKGA = agent.critic(state_ND)
+    raw_NKGA = agent.critic(state_ND).squeeze(-1)
     assert raw_NKGA.ndim == 4
     q_NA: Float32[np.ndarray, "N A"] = (
-        raw_NKGA[:, :, agent.acting_index].mean(dim=1) * agent.popart.scale_G[agent.acting_index]
+        raw_NKGA[:, :, agent.acting_index].mean(dim=1) * agent.value_code.scale_G[agent.acting_index]
     ).numpy()
     return q_NA
 

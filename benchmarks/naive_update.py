@@ -251,7 +251,7 @@ class _Normalizer(nn.Module):
 
 class _PopArt:
     def __init__(self, agent: Agent) -> None:
-        ours = agent.popart
+        ours = agent.value_code
         self.beta, self.count = ours.beta, ours.count.clone()
         self.mean, self.square = ours.mean_G.clone(), ours.square_G.clone()
         self.scale, self.shift = ours.scale_G.clone(), ours.shift_G.clone()

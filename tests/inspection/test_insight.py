@@ -26,8 +26,8 @@ LENGTH, CONTEXT = 30, 12
 def shaken(action_space: ActionSpace) -> Agent:
     agent = tiny_agent(action_space=action_space, context_length=CONTEXT, dtype=torch.float32)
     shake(agent)
-    agent.popart.mean_G.fill_(3.0)
-    agent.popart.scale_G.fill_(0.7)
+    agent.value_code.mean_G.fill_(3.0)
+    agent.value_code.scale_G.fill_(0.7)
     return agent
 
 
@@ -79,10 +79,11 @@ def test_values_are_the_agents(action_space: ActionSpace) -> None:
     state_ND = agent.encode(agent.features(batch), batch)
     policy = agent.actor(state_ND)
     noise = None if agent.actor.discrete else torch.zeros(LENGTH + 1, 3, agent.actor.action_size)
-    q_NKG, _ = agent.critic.q_values(state_ND, batch.action, policy, noise)
-    value_NKG = agent.critic.policy_q(state_ND, policy, noise)
-    np.testing.assert_allclose(found.q_TG, agent.popart.denormalize(q_NKG).mean(1)[:-1] / 10, atol=1e-5)
-    np.testing.assert_allclose(found.value_TG, agent.popart.denormalize(value_NKG).mean(1) / 10, atol=1e-5)
+    output, _ = agent.critic.q_values(state_ND, batch.action, policy, noise, agent.value_code)
+    q_NKG = agent.value_code.decode(output)
+    value_NKG = agent.critic.policy_q(state_ND, policy, noise, agent.value_code)
+    np.testing.assert_allclose(found.q_TG, agent.value_code.denormalize(q_NKG).mean(1)[:-1] / 10, atol=1e-5)
+    np.testing.assert_allclose(found.value_TG, agent.value_code.denormalize(value_NKG).mean(1) / 10, atol=1e-5)
     assert found.q_TG.shape == (LENGTH, 3) and found.value_TG.shape == (LENGTH + 1, 3)
     np.testing.assert_allclose(found.gammas_G, agent.gammas_G)
     assert found.attention is not None and found.attention.attention_window == CONTEXT + 1

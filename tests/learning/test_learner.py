@@ -147,7 +147,7 @@ def test_every_ablation_learns(name: str, action_space: ActionSpace) -> None:
     assert all(value.isfinite() for value in metrics.values())
     still = {n for n, p in learner.agent.named_parameters() if p.requires_grad} - changed(before, learner)
     assert not still
-    assert bool({n for n in changed(before, learner) if n.startswith("popart.")}) == (name != "popart off")
+    assert bool({n for n in changed(before, learner) if n.startswith("value_code.")}) == (name != "popart off")
 
 
 def test_the_learning_rate_warms_up_then_stays() -> None:
@@ -261,7 +261,7 @@ def test_values_by_discount_are_popart_s_in_units_of_reward() -> None:
     learner = learner_of(agent_config=replace(TINY_AGENT, gammas=discounts), td=TDLoss(reward_scale=4.0))
     for seed in range(3):
         learner.update(batch_of(seed=seed))
-    popart, all_gammas = learner.agent.popart, learner.agent.gammas_G.tolist()
+    popart, all_gammas = learner.agent.value_code, learner.agent.gammas_G.tolist()
     values = value_metrics_by_gamma(learner.agent, reward_scale=4.0)
     shown = [float(key.rpartition("_")[2]) for key in values if key.startswith("critic/td_target_mean_gamma_")]
     assert len(shown) == 6 and len(values) == 12

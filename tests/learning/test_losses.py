@@ -27,7 +27,9 @@ def predictions(**changes: Any) -> Predictions:
         "q_scale_G": torch.tensor([2.0, 3.0]),
         "q_shift_G": torch.tensor([-1.0, 0.5]),
     }
-    return Predictions(**fields | changes)
+    fields |= changes
+    error_NKG = fields["q_scale_G"] * fields["q_data_NKG"] + fields["q_shift_G"] - fields["td_target_NG"][:, None]
+    return Predictions(td_loss_NKG=error_NKG.square(), **fields)
 
 
 def test_td_loss_is_the_squared_error_of_normalized_values() -> None:

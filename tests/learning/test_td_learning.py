@@ -162,9 +162,9 @@ def learned_agent(td: TDLoss, ending: Ending, monkeypatch: pytest.MonkeyPatch, *
 @torch.no_grad()
 def learned_q(agent: Agent, reward_scale: float) -> np.ndarray:
     batch = mdp_batch("terminated")
-    raw_NKGA = agent.critic(agent.encode(agent.features(batch), batch))[batch.loss_mask]
+    raw_NKGA = agent.critic(agent.encode(agent.features(batch), batch))[batch.loss_mask].squeeze(-1)
     action = batch.action[batch.loss_mask][:, None, None, None].expand(-1, *raw_NKGA.shape[1:3], 1)
-    q_NKG = agent.popart.denormalize(raw_NKGA.gather(3, action).squeeze(3))
+    q_NKG = agent.value_code.denormalize(raw_NKGA.gather(3, action).squeeze(3))
     return q_NKG.mean(1).numpy() / reward_scale
 
 

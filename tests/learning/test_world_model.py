@@ -79,7 +79,7 @@ def errors(agent: Agent, batch: Batch) -> Tensor:
 class Oracle(nn.Module):
     """A world model that knows what change each action brings about, and is wrong by `off`."""
 
-    outputs = NUM_SEEN
+    output_size = NUM_SEEN
 
     def __init__(self, normalizer: InputNormalizer, change_AO: Tensor) -> None:
         super().__init__()

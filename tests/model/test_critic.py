@@ -10,6 +10,7 @@ from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponent
 STATE, ACTIONS, MEMBERS = 5, 2, 3
 DISCOUNTS = torch.tensor([0.1, 0.9, 0.99], dtype=torch.float64)
 CONFIG = CriticConfig(num_critics=MEMBERS, hidden_sizes=(8, 6))
+CODE = CONFIG.value_code.build(3, normalize=True).double()
 
 
 def continuous() -> ActionInputCritic:
@@ -55,10 +56,10 @@ def test_the_factorised_first_layer_is_a_linear_layer_on_the_concatenation() -> 
     critic, state_ND, action_NGA = continuous(), random(7, STATE), random(7, 3, ACTIONS, seed=1).tanh()
     action_NGA[0] = 1.0
     expected = by_concatenation(critic, state_ND, action_NGA)
-    torch.testing.assert_close(critic(state_ND, action_NGA), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(critic(state_ND, action_NGA).squeeze(-1), expected, rtol=0, atol=1e-12)
     shared = action_NGA[:, :1]
     expected = by_concatenation(critic, state_ND, shared.expand(-1, 3, -1))
-    torch.testing.assert_close(critic(state_ND, shared), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(critic(state_ND, shared).squeeze(-1), expected, rtol=0, atol=1e-12)
 
 
 def test_frozen_critics_pass_gradients_to_actions_only() -> None:
@@ -76,7 +77,8 @@ def test_continuous_values_are_of_the_data_and_of_one_sample() -> None:
     state_ND, action_NA = random(7, STATE).requires_grad_(), random(7, ACTIONS, seed=3).tanh()
     policy = TanhGaussianPolicy.from_outputs(raw)
     noise = random(7, 3, ACTIONS, seed=5)
-    q_data, q_policy = critic.q_values(state_ND, action_NA, policy, noise)
+    q_data, q_policy = critic.q_values(state_ND, action_NA, policy, noise, CODE)
+    q_data = CODE.decode(q_data)
     sample = policy.action_vector(noise)
     torch.testing.assert_close(q_data, by_concatenation(critic, state_ND, action_NA[:, None].expand(-1, 3, -1)))
     torch.testing.assert_close(q_policy, by_concatenation(critic, state_ND, sample))
@@ -86,7 +88,7 @@ def test_continuous_values_are_of_the_data_and_of_one_sample() -> None:
     q_data.sum().backward()
     assert state_ND.grad is not None and state_ND.grad.any()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in critic.parameters())
-    value = critic.policy_q(state_ND, policy, noise)
+    value = critic.policy_q(state_ND, policy, noise, CODE)
     torch.testing.assert_close(value, q_policy)
 
 
@@ -98,14 +100,15 @@ def test_values_of_several_choices_are_of_one_hots_side_by_side() -> None:
     policy = FactoredPolicy.from_logits(logits, DiscreteComponents((3, 2)), (0.001, 0.99), mask)
     state_ND, action_NC = random(7, STATE).requires_grad_(), torch.tensor([[0, 1], [2, 0], [1, 1]] * 2 + [[2, 1]])
     noise = 5.0 * random(7, 3, 5, seed=3)
-    q_data, q_policy = critic.q_values(state_ND, action_NC, policy, noise)
+    q_data, q_policy = critic.q_values(state_ND, action_NC, policy, noise, CODE)
+    q_data = CODE.decode(q_data)
     assert q_data.shape == q_policy.shape == (7, MEMBERS, 3)
     one_hots = torch.zeros(7, 5, dtype=torch.float64)
     for n, (first, second) in enumerate(action_NC.tolist()):
         one_hots[n, [first, 3 + second]] = 1.0
     torch.testing.assert_close(q_data, unclamped(critic, state_ND, one_hots[:, None].expand(-1, 3, -1)))
     torch.testing.assert_close(q_policy, unclamped(critic, state_ND, policy.action_vector(noise)))
-    torch.testing.assert_close(critic.policy_q(state_ND, policy, noise), q_policy)
+    torch.testing.assert_close(critic.policy_q(state_ND, policy, noise, CODE), q_policy)
     q_policy.sum().backward(retain_graph=True)
     assert state_ND.grad is None and all(parameter.grad is None for parameter in critic.parameters())
     assert logits.grad is not None and logits.grad[..., [0, 2, 3, 4]].any() and not logits.grad[..., 1].any()
@@ -117,14 +120,15 @@ def test_discrete_values_are_the_datas_action_and_the_exact_expectation() -> Non
     critic, logits = discrete(), random(6, 3, 4, seed=2).requires_grad_()
     state_ND, action_N = random(6, STATE).requires_grad_(), torch.tensor([0, 1, 2, 3, 0, 1])
     policy = CategoricalPolicy.from_logits(logits, (0.001, 0.99))
-    q_NKGA = critic(state_ND)
+    q_NKGA = critic(state_ND).squeeze(-1)
     assert q_NKGA.shape == (6, MEMBERS, 3, 4)
-    q_data, q_policy = critic.q_values(state_ND, action_N, policy, None)
+    q_data, q_policy = critic.q_values(state_ND, action_N, policy, None, CODE)
+    q_data = CODE.decode(q_data)
     for n in range(6):
         torch.testing.assert_close(q_data[n], q_NKGA[n, :, :, action_N[n]])
     expected = torch.einsum("nkga,nga->nkg", q_NKGA, policy.probability_NGA)
     torch.testing.assert_close(q_policy, expected)
-    torch.testing.assert_close(critic.policy_q(state_ND, policy, None), expected)
+    torch.testing.assert_close(critic.policy_q(state_ND, policy, None, CODE), expected)
     q_policy.sum().backward(retain_graph=True)
     assert state_ND.grad is None and all(parameter.grad is None for parameter in critic.parameters())
     assert logits.grad is not None and logits.grad.any()
@@ -140,7 +144,7 @@ def test_discrete_members_are_ordinary_networks() -> None:
         for index, layer in enumerate(critic.layers):
             h = h @ layer.weight[k] + layer.bias[k]
             h = torch.nn.functional.leaky_relu(h) if index < len(critic.layers) - 1 else h
-        torch.testing.assert_close(critic(state_ND)[:, k], h.view(6, 3, 4), rtol=0, atol=1e-12)
+        torch.testing.assert_close(critic(state_ND)[:, k, ..., 0], h.view(6, 3, 4), rtol=0, atol=1e-12)
 
 
 def test_ensemble_layers_start_as_wide_as_promised() -> None:

@@ -1,6 +1,7 @@
 """Trajectory encoders are found by their files, and PyTorch's recurrent layers act and train without further code."""
 
 import importlib
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from yamame.nets.sequence.base import available_models, model_config
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.runs import read_config, read_result
+from yamame.runs import read_config
 
 LSTM_FILE = """
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class LSTMConfig(TrajectoryEncoderConfig):
 """
 """A whole model: a config around a layer of PyTorch."""
 
-TINY_RUN = ["--env.horizon", "6", "--num-envs", "4", "--env-steps", "48", "--seed", "0", "--quiet"]
+TINY_RUN = ["--env.horizon", "6", "--num-envs", "4", "--env-steps", "48", "--seed", "0", "--quiet", "--json"]
 
 
 @pytest.fixture
@@ -84,17 +85,16 @@ def test_one_update_with_a_new_model_through_the_command_line(
 ) -> None:
     flags = [*TINY_RUN, "--agent.trajectory-encoder.d-model", "12", "--run-dir", str(tmp_path / "run")]
     assert main(["train", "passive-tmaze", "--model", "lstm", "--size", "tiny", *flags]) == 0
-    capsys.readouterr()
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["updates"] > 0
     encoder = read_config(tmp_path / "run").algorithm.agent.trajectory_encoder
     assert type(encoder).__name__ == "LSTMConfig" and encoder.state_size == 12
 
 
 def test_one_update_with_a_model_through_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "passive-tmaze", "--model", "gru", *TINY_RUN, "--run-dir", str(tmp_path / "run")]) == 0
-    capsys.readouterr()
-    run = tmp_path / "run"
-    assert read_config(run).algorithm.agent.trajectory_encoder == GRUConfig(d_model=64, num_layers=2)
-    assert (read_result(run) or {})["updates"] > 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["updates"] > 0
+    encoder = read_config(tmp_path / "run").algorithm.agent.trajectory_encoder
+    assert encoder == GRUConfig(d_model=64, num_layers=2)
     assert main(["train", "passive-tmaze", "--model", "grue", *TINY_RUN]) == 2
     assert "feedforward, gru, transformer" in capsys.readouterr().err
 

@@ -116,6 +116,8 @@ class Predictions:
     """Q(s, a_pi): gradient to actor and encoder through the action only, never to the critics."""
     td_target_NG: Float[Tensor, "N G"]
     """Normalized TD target; no gradient."""
+    td_loss_NKG: Float[Tensor, "N K G"]
+    """Loss of each critic against the TD target, by its value code: gradient to critics and encoder."""
     q_scale_G: Float[Tensor, "G"]
     q_shift_G: Float[Tensor, "G"]
     predicted_delta_NO: Float[Tensor, "N O"] | None = None

@@ -15,7 +15,6 @@ from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
 from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
-from yamame.nets.heads.popart import PopArt
 from yamame.nets.heads.world_model import WorldModel
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
 from yamame.nets.sequence.transformer import TransformerConfig
@@ -95,10 +94,15 @@ class Agent(nn.Module):
         )
         state_size = config.trajectory_encoder.state_size
         self.actor = Actor(config.actor, inputs=state_size, action_space=action_space, gammas=len(discounts))
-        self.critic = config.critic.build(input_size=state_size, action_space=action_space, gammas_G=self.gammas_G)
+        self.value_code = config.critic.value_code.build(len(discounts), normalize=config.popart)
+        self.critic = config.critic.build(
+            input_size=state_size,
+            action_space=action_space,
+            gammas_G=self.gammas_G,
+            num_outputs=self.value_code.num_outputs,
+        )
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
-        self.popart = PopArt(len(discounts), enabled=config.popart)
         self.world_model = self._new_world_model(action_space) if world_model else None
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
@@ -131,7 +135,7 @@ class Agent(nn.Module):
         normalizers = [self.timestep_encoder.normalizer]
         if self.world_model is not None:
             normalizers.append(self.world_model.normalizer)
-        return [*self.popart.buffers(), *(moment for normalizer in normalizers for moment in normalizer.buffers())]
+        return [*self.value_code.buffers(), *(moment for normalizer in normalizers for moment in normalizer.buffers())]
 
     @torch.no_grad()
     def observation_deltas(self, features_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N O"] | None:
@@ -155,8 +159,8 @@ class Agent(nn.Module):
 
         `mask_NA` is `Batch.action_mask`, `noise_NGA` from `Actor.noise`.
         """
-        raw = self.target_critic.policy_q(state_ND, self.target_actor(state_ND, mask_NA), noise_NGA)
-        return self.popart.denormalize(raw)
+        raw = self.target_critic.policy_q(state_ND, self.target_actor(state_ND, mask_NA), noise_NGA, self.value_code)
+        return self.value_code.denormalize(raw)
 
     def predict(
         self,
@@ -171,15 +175,16 @@ class Agent(nn.Module):
         `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`, `target_delta_NO` from `changes`.
         """
         policy = self.actor(state_ND, batch.action_mask)
-        q_data, q_policy = self.critic.q_values(state_ND, batch.action, policy, noise_NGA)
+        output, q_policy = self.critic.q_values(state_ND, batch.action, policy, noise_NGA, self.value_code)
         return Predictions(
             log_prob_NG=policy.log_prob(batch.action),
             entropy_NG=policy.entropy(noise_NGA),
-            q_data_NKG=q_data,
+            q_data_NKG=self.value_code.decode(output),
             q_policy_NKG=q_policy,
             td_target_NG=td_target_NG,
-            q_scale_G=self.popart.scale_G.clone(),
-            q_shift_G=self.popart.shift_G.clone(),
+            td_loss_NKG=self.value_code.loss(output, td_target_NG),
+            q_scale_G=self.value_code.scale_G.clone(),
+            q_shift_G=self.value_code.shift_G.clone(),
             predicted_delta_NO=None if self.world_model is None else self.world_model(state_ND, batch.action),
             target_delta_NO=target_delta_NO,
         )

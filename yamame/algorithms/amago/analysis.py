@@ -34,14 +34,15 @@ def analyze_trajectory(
     trace = encoder.explain(timestep_ND, batch, keep=keep) if isinstance(encoder, SupportsExplain) else None
     state_ND = trace.state_TD if trace else encoder(timestep_ND, batch)
     policy = agent.actor(state_ND, batch.action_mask)
-    q_NKG, value_NKG = agent.critic.q_values(state_ND, batch.action, policy, _zero_noise(agent, state_ND))
+    code, noise = agent.value_code, _zero_noise(agent, state_ND)
+    output_NKGZ, value_NKG = agent.critic.q_values(state_ND, batch.action, policy, noise, code)
 
     def in_rewards(raw_NKG: Float[Tensor, "N K G"]) -> np.ndarray:
-        return (agent.popart.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
+        return (code.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
 
     return AgentAnalysis(
         gammas_G=agent.gammas_G.float().cpu().numpy(),
-        q_TG=in_rewards(q_NKG)[:-1],
+        q_TG=in_rewards(code.decode(output_NKGZ))[:-1],
         value_TG=in_rewards(value_NKG),
         action_distributions=_action_distributions(agent, policy),
         attention=trace.attention if trace else None,

@@ -171,13 +171,13 @@ class Learner:
 
         pieces = _chunks(len(batch.reward), self.compute.chunk_tokens)
         td_target_NG = self._td_target(batch, state_ND.detach(), pieces)
-        agent.popart.update(td_target_NG, batch.loss_mask, self.distributed)
+        agent.value_code.update(td_target_NG, batch.loss_mask, self.distributed)
         num_valid = self._num_valid(batch, state_ND.dtype)
         self.optimizer.zero_grad()
         total, state_gradient_ND, metrics = self._backward_heads(
             batch,
             state_ND.detach(),
-            agent.popart.normalize(td_target_NG),
+            agent.value_code.normalize(td_target_NG),
             agent.observation_deltas(features_NF),
             pieces,
             num_valid,
@@ -196,7 +196,7 @@ class Learner:
         return metrics | {
             "optim/grad_norm": norm,
             "critic/td_target_mean": target_mean / scale,
-            "critic/popart_std": agent.popart.std_G[-1] / scale,
+            **{name: value / scale for name, value in agent.value_code.metrics().items()},
         }
 
     def _num_valid(self, batch: Batch, dtype: torch.dtype) -> Float[Tensor, ""]:

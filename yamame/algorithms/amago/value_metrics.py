@@ -9,21 +9,20 @@ _MAX_DISCOUNTS = 6
 
 
 def value_metrics_by_gamma(agent: Agent, reward_scale: float) -> dict[str, float]:
-    """What PopArt knows of the TD targets of some discounts: running mean and deviation, in units of reward.
+    """Return the value code's metrics of some discounts in units of reward. Synchronizes with the device.
 
-    `critic/td_target_mean_gamma_<gamma>` and `critic/popart_std_gamma_<gamma>`; empty without PopArt. The
-    means are of what the critics are to predict: the values by discount. Waits for the device.
+    With PopArt: `critic/td_target_mean_gamma_<gamma>` and `critic/popart_std_gamma_<gamma>`.
     """
-    if not agent.popart.enabled:
+    metrics = agent.value_code.metrics_by_gamma()
+    if not metrics:
         return {}
-    discounts = agent.gammas_G.tolist()
-    statistics = torch.stack([agent.popart.mean_G, agent.popart.std_G]) / reward_scale
-    means, deviations = statistics.tolist()
-    values: dict[str, float] = {}
-    for at in _evenly(len(discounts), _MAX_DISCOUNTS):
-        values[f"critic/td_target_mean_gamma_{discounts[at]:.6g}"] = means[at]
-        values[f"critic/popart_std_gamma_{discounts[at]:.6g}"] = deviations[at]
-    return values
+    gammas = agent.gammas_G.tolist()
+    rows = (torch.stack(list(metrics.values())) / reward_scale).tolist()
+    return {
+        f"{name}_gamma_{gammas[index]:.6g}": row[index]
+        for index in _evenly(len(gammas), _MAX_DISCOUNTS)
+        for name, row in zip(metrics, rows, strict=True)
+    }
 
 
 def _evenly(count: int, most: int) -> list[int]:

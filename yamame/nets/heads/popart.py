@@ -1,34 +1,50 @@
-"""PopArt: values of every discount on one scale, whatever the rewards."""
+"""PopArt: scalar values, normalized by running statistics of the TD targets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.errors import check_range
+from yamame.nets.heads.value_code import ValueCode, ValueCodeConfig
 from yamame.nets.ops import masked_moments
 
 
-class PopArt(nn.Module):
-    """Per-discount statistics of TD targets, and the affine map that keeps old predictions right when they move.
+@dataclass(frozen=True, kw_only=True)
+class PopArtConfig(ValueCodeConfig):
+    """One output per value, with the squared error as loss."""
 
-    A critic's raw output x means the normalised value w x + b and the value sigma (w x + b) + mu. w and b are not
-    learned: they only compensate changes of mu and sigma. Online and target critics share them.
-    Source: paper section 3 (van Hasselt et al. 2016); mu = 0, nu = 100 at the start, beta = 5e-4, debiased.
-    With `enabled=False` everything is the identity (the ablation "w/o PopArt").
+    beta: float = 5e-4
+    """Update rate of the running statistics."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "beta", gt=0, le=1)
+
+    def build(self, num_gammas: int, *, normalize: bool) -> "PopArt":
+        """Return PopArt, or unnormalized scalar values."""
+        return PopArt(num_gammas, enabled=normalize, beta=self.beta)
+
+
+class PopArt(ValueCode):
+    """Running statistics of the TD targets of each discount, with an affine map that preserves values when they move.
+
+    A critic's output x has the normalized value w x + b and the value sigma (w x + b) + mu. w and b (`scale_G`,
+    `shift_G`) are not learned: they only compensate changes of mu and sigma. mu = 0 and nu = 100 at the start,
+    beta = 5e-4, debiased. With `enabled=False` everything is the identity: the ablation "w/o PopArt". Paper: section 3
+    (van Hasselt et al. 2016).
     """
 
-    def __init__(self, gammas: int, *, enabled: bool = True, beta: float = 5e-4) -> None:
-        super().__init__()
+    def __init__(self, num_gammas: int, *, enabled: bool = True, beta: float = 5e-4) -> None:
+        super().__init__(num_gammas)
         self.enabled, self.beta = enabled, beta
         self.mean_G: Tensor
         self.square_G: Tensor
-        self.scale_G: Tensor
-        self.shift_G: Tensor
         self.count: Tensor
-        self.register_buffer("mean_G", torch.zeros(gammas))
-        self.register_buffer("square_G", torch.full((gammas,), 100.0 if enabled else 1.0))
-        self.register_buffer("scale_G", torch.ones(gammas))
-        self.register_buffer("shift_G", torch.zeros(gammas))
+        self.register_buffer("mean_G", torch.zeros(num_gammas))
+        self.register_buffer("square_G", torch.full((num_gammas,), 100.0 if enabled else 1.0))
         self.register_buffer("count", torch.ones(()))
 
     @property
@@ -36,13 +52,22 @@ class PopArt(nn.Module):
         """sigma."""
         return (self.square_G - self.mean_G.square()).clamp(min=1e-8, max=1e12).sqrt()
 
+    def decode(self, output: Float[Tensor, "*shape 1"]) -> Float[Tensor, "*shape"]:
+        """Return the outputs themselves."""
+        return output.squeeze(-1)
+
+    def loss(self, output_NKGZ: Float[Tensor, "N K G 1"], target_NG: Float[Tensor, "N G"]) -> Float[Tensor, "N K G"]:
+        """Return (w x + b - y)^2. Paper: section 3, equation 2."""
+        value_NKG = self.scale_G.clone() * output_NKGZ.squeeze(-1) + self.shift_G.clone()
+        return (value_NKG - target_NG[:, None]).square()
+
     def normalize(self, value_NG: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
-        """(value - mu) / sigma."""
+        """Return (value - mu) / sigma."""
         return (value_NG - self.mean_G) / self.std_G
 
-    def denormalize(self, raw_NKG: Float[Tensor, "N K G"]) -> Float[Tensor, "N K G"]:
-        """What raw critic outputs mean, in units of scaled reward."""
-        return self.std_G * (self.scale_G * raw_NKG + self.shift_G) + self.mean_G
+    def denormalize(self, critic_value_NKG: Float[Tensor, "N K G"]) -> Float[Tensor, "N K G"]:
+        """Return sigma (w x + b) + mu."""
+        return self.std_G * (self.scale_G * critic_value_NKG + self.shift_G) + self.mean_G
 
     @torch.no_grad()
     def update(
@@ -51,16 +76,24 @@ class PopArt(nn.Module):
         loss_mask_N: Bool[Tensor, "N"],
         ranks: DistributedContext = SINGLE_PROCESS,
     ) -> None:
-        """Move the statistics towards those of all ranks' valid TD targets, and w and b so that no value changes."""
+        """Update mu and sigma from the valid TD targets of all ranks, and w and b so that values are unchanged."""
         if not self.enabled:
             return
-        old_mean, old_deviation = self.mean_G.clone(), self.std_G
+        old_mean, old_std = self.mean_G.clone(), self.std_G
         self.count += 1.0
         beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count)
         mean, square, count = masked_moments(target_NG, loss_mask_N, ranks)
         any_valid = (count > 0).to(beta.dtype)
         self.mean_G.lerp_(mean, beta * any_valid)
         self.square_G.lerp_(square, beta * any_valid)
-        ratio = old_deviation / self.std_G
+        ratio = old_std / self.std_G
         self.scale_G.mul_(ratio)
         self.shift_G.copy_(self.shift_G * ratio + (old_mean - self.mean_G) / self.std_G)
+
+    def metrics(self) -> Mapping[str, Float[Tensor, ""]]:
+        """Return sigma of the acting discount."""
+        return {"critic/popart_std": self.std_G[-1]}
+
+    def metrics_by_gamma(self) -> Mapping[str, Float[Tensor, "G"]]:
+        """Return mu, the mean TD target, and sigma; empty if disabled."""
+        return {"critic/td_target_mean": self.mean_G, "critic/popart_std": self.std_G} if self.enabled else {}

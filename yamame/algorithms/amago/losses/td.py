@@ -52,11 +52,11 @@ class TDLoss:
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """The squared error of every token."""
         prediction_NKG = predictions.q_scale_G * predictions.q_data_NKG + predictions.q_shift_G
-        error_NKG = prediction_NKG - predictions.td_target_NG[:, None]
-        per_token = error_NKG.square().mean(dim=(1, 2))
+        error_NKG = (prediction_NKG - predictions.td_target_NG[:, None]).detach()
+        per_token = predictions.td_loss_NKG.mean(dim=(1, 2))
         q_acting_NK = prediction_NKG[..., -1].detach()
         metrics = {
-            "critic/td_error_abs": masked_mean(error_NKG[..., -1].detach().abs().mean(1), batch.loss_mask),
+            "critic/td_error_abs": masked_mean(error_NKG[..., -1].abs().mean(1), batch.loss_mask),
             "critic/q_normalized": masked_mean(q_acting_NK.mean(1), batch.loss_mask),
             "critic/q_ensemble_std": masked_mean(q_acting_NK.std(1, correction=0), batch.loss_mask),
         }

@@ -1,0 +1,83 @@
+"""How a critic's outputs encode values: the base class of value codes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueCodeConfig(ABC):
+    """Base of the configs of value codes. `CriticConfig.value_code` selects one."""
+
+    @abstractmethod
+    def build(self, num_gammas: int, *, normalize: bool) -> "ValueCode":
+        """Return the value code.
+
+        Args:
+            num_gammas: Number of discount factors G.
+            normalize: Whether to normalize values by running statistics (`--agent.popart`).
+        """
+
+
+class ValueCode(nn.Module):
+    """Encoding of values by `num_outputs` (Z) critic outputs, shared by the online and the target critics.
+
+    Three scales are in use. `decode` maps outputs to *critic values* x, `scale_G` x + `shift_G` is a *normalized
+    value*, and `denormalize` maps critic values to units of scaled reward. This base class makes all three equal;
+    subclasses implement `decode` and `loss`. Running statistics are buffers, which `update` moves.
+    """
+
+    num_outputs = 1
+
+    def __init__(self, num_gammas: int) -> None:
+        super().__init__()
+        self.scale_G: Tensor
+        self.shift_G: Tensor
+        self.register_buffer("scale_G", torch.ones(num_gammas))
+        self.register_buffer("shift_G", torch.zeros(num_gammas))
+
+    def decode(self, output: Float[Tensor, "*shape Z"]) -> Float[Tensor, "*shape"]:
+        """Return the critic values of a critic's outputs."""
+        raise NotImplementedError
+
+    def loss(
+        self, output_NKGZ: Float[Tensor, "N K G Z"], target_NG: Float[Tensor, "N G"]
+    ) -> Float[Tensor, "N K G"]:
+        """Return the loss of outputs against normalized TD targets, for every token, critic and discount."""
+        raise NotImplementedError
+
+    def normalize(self, value_NG: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
+        """Return normalized values of values in units of scaled reward."""
+        return value_NG
+
+    def denormalize(self, critic_value_NKG: Float[Tensor, "N K G"]) -> Float[Tensor, "N K G"]:
+        """Return critic values in units of scaled reward."""
+        return critic_value_NKG
+
+    def update(
+        self,
+        target_NG: Float[Tensor, "N G"],
+        loss_mask_N: Bool[Tensor, "N"],
+        ranks: DistributedContext = SINGLE_PROCESS,
+    ) -> None:
+        """Update the running statistics from TD targets in units of scaled reward; no change by default.
+
+        Args:
+            target_NG: TD targets of this rank's batch.
+            loss_mask_N: True where a target is valid.
+            ranks: Ranks whose targets are combined.
+        """
+
+    def metrics(self) -> Mapping[str, Float[Tensor, ""]]:
+        """Return metrics of the acting discount (the last one), in units of scaled reward."""
+        return {}
+
+    def metrics_by_gamma(self) -> Mapping[str, Float[Tensor, "G"]]:
+        """Return metrics of every discount, in units of scaled reward."""
+        return {}
