@@ -16,6 +16,7 @@ from yamame.errors import UserError
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.sequence.base import model_config
 from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionEncoderConfig
 
@@ -37,24 +38,21 @@ class NetworkSize:
 
     def apply_to(self, agent: AgentConfig) -> AgentConfig:
         """Return the agent at this size."""
-        timestep = agent.timestep_encoder
-        leaves: dict[str, Any] = {
-            kind: replace(encoder, output_size=self.leaf_width)
-            for kind, encoder in timestep.leaf_encoders().items()
-            if not isinstance(encoder, InstructionEncoderConfig)
-        }
-        leaves["image"] = replace(
-            leaves["image"], channels=self.image_channels, num_residual_blocks=self.residual_blocks
-        )
+        timestep = agent.timestep_encoder.map_leaf_encoders(self._resize)
         return replace(
             agent,
-            timestep_encoder=replace(
-                timestep, hidden_sizes=self.timestep_hidden, output_size=self.timestep_width, **leaves
-            ),
+            timestep_encoder=replace(timestep, hidden_sizes=self.timestep_hidden, output_size=self.timestep_width),
             trajectory_encoder=agent.trajectory_encoder.at_size(self.encoder_size),
             actor=replace(agent.actor, hidden_sizes=self.head_hidden),
             critic=replace(agent.critic, hidden_sizes=self.head_hidden),
         )
+
+    def _resize(self, encoder: LeafEncoderConfig) -> LeafEncoderConfig:
+        if isinstance(encoder, InstructionEncoderConfig):
+            return encoder
+        if isinstance(encoder, ImageEncoderConfig):
+            encoder = replace(encoder, channels=self.image_channels, num_residual_blocks=self.residual_blocks)
+        return replace(encoder, output_size=self.leaf_width)
 
 
 SIZES: Mapping[str, NetworkSize] = {

@@ -1,4 +1,4 @@
-"""What every leaf encoder's config offers: one leaf of an observation -> one vector a timestep."""
+"""Base class of the configs of leaf encoders: one leaf of an observation -> one vector per timestep."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,22 +12,26 @@ from yamame.nets.blocks import Activation
 
 @dataclass(frozen=True, kw_only=True)
 class LeafEncoderConfig(ABC):
-    """Base of the configs of leaf encoders. Each is a field of `TimestepEncoderConfig`, whose name is its kind."""
+    """Base of the configs of leaf encoders.
+
+    A new encoder is one file in this folder, which `TimestepEncoderConfig` finds; its kind is the file's name. Every
+    field needs a default.
+    """
 
     output_size: int = 128
-    """Width of what is made of such a leaf."""
+    """Width of a leaf's vector."""
 
     def __post_init__(self) -> None:
         check_range(self, "output_size", ge=1)
 
     @abstractmethod
     def matches(self, name: str, leaf: Leaf) -> bool:
-        """Whether a leaf of that name comes here unless the user says otherwise."""
+        """Return whether this encoder is the default for a leaf."""
 
     @abstractmethod
     def unsupported_reason(self, leaf: Leaf) -> str:
-        """Why such a leaf can never come here: the end of a sentence that begins with it; empty if it can."""
+        """Return why a leaf cannot be encoded, as the end of a sentence that starts with its name; "" if it can."""
 
     @abstractmethod
     def build(self, leaf: Leaf, activation: Activation) -> nn.Module:
-        """The module: the leaf of N timesteps `[N, ...]`, as it is stored, -> `[N, width]`."""
+        """Return the module, which maps a stored leaf of N timesteps `[N, ...]` to `[N, output_size]`."""

@@ -1,7 +1,8 @@
-"""The timestep encoder: everything that is seen at one instant -> one vector."""
+"""Timestep encoder: an observation with its previous action and reward -> one vector."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -11,7 +12,9 @@ from torch.utils.checkpoint import checkpoint
 
 from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace
 from yamame.data.spaces import Leaf, stored_shape
+from yamame.discovery import classes_in, module_names
 from yamame.errors import ConfigFieldError, check_range
+from yamame.nets import timestep
 from yamame.nets.blocks import MLP, Activation, InputNormalizer
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
@@ -21,30 +24,44 @@ from yamame.nets.timestep.tokens import TokenEncoderConfig
 from yamame.nets.timestep.vector import VectorFeatures
 
 VECTOR_KIND = "vector"
-"""The kind of a leaf that enters as plain numbers."""
+"""Kind of a leaf that is passed on as plain numbers."""
+
+
+def _other_encoders() -> tuple[LeafEncoderConfig, ...]:
+    """Return the leaf encoders of this folder that have no field of their own in `TimestepEncoderConfig`."""
+    classes = [each for name in module_names(timestep) for each in classes_in(timestep, name, LeafEncoderConfig)]
+    own = {each.default_factory for each in fields(TimestepEncoderConfig)}
+    return tuple(each() for each in classes if each not in own)
+
+
+def _kind_of(encoder: LeafEncoderConfig) -> str:
+    return type(encoder).__module__.rpartition(".")[2]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimestepEncoderConfig:
-    """Sizes of the timestep encoder. What becomes of each leaf of an observation follows from its space."""
+    """Sizes of the timestep encoder. The space of an observation's leaf selects the leaf's encoder."""
 
     hidden_sizes: tuple[int, ...] = (512, 512)
     """Widths of the hidden layers."""
     output_size: int = 200
-    """Width of the output: one vector a timestep."""
+    """Width of a timestep's vector."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
     encoder_overrides: tuple[str, ...] = ()
-    """Leaves that are to be read in another way than their space suggests: LEAF=KIND, with vector, image, tokens,
-    text, instruction_tokens or instruction_coordinates as kind, such as `image=tokens` for MiniGrid."""
+    """Encoders of single leaves as LEAF=KIND, such as `image=tokens` for MiniGrid. Kinds are vector, image, tokens,
+    text, instruction_tokens, instruction_coordinates and the names of further files in yamame/nets/timestep/."""
     image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
     tokens: TokenEncoderConfig = field(default_factory=TokenEncoderConfig)
     text: TextEncoderConfig = field(default_factory=TextEncoderConfig)
     instruction_tokens: InstructionTokensConfig = field(default_factory=InstructionTokensConfig)
     instruction_coordinates: InstructionCoordinatesConfig = field(default_factory=InstructionCoordinatesConfig)
+    other: tuple[LeafEncoderConfig, ...] = field(default_factory=_other_encoders)
+    """Further leaf encoders, which take precedence over those above: by default those of new files in
+    yamame/nets/timestep/."""
     chunk_elements: int = 1 << 22
-    """Pixels, tokens or characters of a leaf that are encoded at once while training: memory is bounded by computing
-    further ones twice."""
+    """Pixels, tokens or characters of a leaf per chunk while training. Activations of further chunks are recomputed in
+    the backward pass, which bounds the memory."""
 
     def __post_init__(self) -> None:
         check_range(self, "hidden_sizes", "output_size", "chunk_elements", ge=1)
@@ -53,67 +70,77 @@ class TimestepEncoderConfig:
             leaf, equals, kind = entry.rpartition("=")
             if not (leaf and equals and kind in kinds):
                 raise ConfigFieldError(
-                    self, "encoder_overrides", f"must be LEAF=KIND with {', '.join(kinds)} as kind, not {entry!r}"
+                    self, "encoder_overrides", f"must be LEAF=KIND with {', '.join(kinds)} as kind, got {entry!r}"
                 )
 
     def leaf_encoders(self) -> dict[str, LeafEncoderConfig]:
-        """Kind -> config."""
+        """Return the leaf encoders by kind, in the order in which they are matched."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {kind: value for kind, value in values.items() if isinstance(value, LeafEncoderConfig)}
+        own = {kind: value for kind, value in values.items() if isinstance(value, LeafEncoderConfig)}
+        return {_kind_of(encoder): encoder for encoder in self.other} | own
+
+    def map_leaf_encoders(self, change: Callable[[LeafEncoderConfig], LeafEncoderConfig]) -> "TimestepEncoderConfig":
+        """Return the config with a function applied to every leaf encoder."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        changed: dict[str, Any] = {
+            name: change(value) for name, value in values.items() if isinstance(value, LeafEncoderConfig)
+        }
+        return replace(self, other=tuple(map(change, self.other)), **changed)
 
     def resolve_encoders(self, leaves: Mapping[str, Leaf]) -> dict[str, str]:
-        """Leaf -> kind: the user's word, or the first leaf encoder that claims it, or vector.
+        """Return the kind of each leaf: the override, or the first leaf encoder that matches, or vector.
 
-        Raises `ConfigFieldError` for a name that is no leaf's and for a kind that a leaf cannot have.
+        Raises:
+            ConfigFieldError: If an override names a missing leaf or a kind that the leaf cannot have.
         """
         encoders = self.leaf_encoders()
-        told: dict[str, str] = {}
+        overrides: dict[str, str] = {}
         for entry in self.encoder_overrides:
             name, _, kind = entry.rpartition("=")
             if name not in leaves:
                 raise ConfigFieldError(
                     self, "encoder_overrides", f"names {name!r}, but the observation has {', '.join(leaves)}"
                 )
-            obstacle = encoders[kind].unsupported_reason(leaves[name]) if kind in encoders else _no_vector(leaves[name])
-            if obstacle:
-                raise ConfigFieldError(self, "encoder_overrides", f"says {entry!r}, but {name!r} {obstacle}")
-            told[name] = kind
-        claimed = {
+            reason = encoders[kind].unsupported_reason(leaves[name]) if kind in encoders else _not_a_vector(leaves[name])
+            if reason:
+                raise ConfigFieldError(self, "encoder_overrides", f"says {entry!r}, but {name!r} {reason}")
+            overrides[name] = kind
+        defaults = {
             name: next((kind for kind, encoder in encoders.items() if encoder.matches(name, leaf)), VECTOR_KIND)
             for name, leaf in leaves.items()
         }
-        return claimed | told
+        return defaults | overrides
 
     def build(self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace) -> "TimestepEncoder":
-        """The encoder for these spaces. Raises `ConfigFieldError` where `kinds` does not fit them."""
+        """Return the encoder for these spaces. Raises `ConfigFieldError` if `encoder_overrides` does not fit them."""
         return TimestepEncoder(self, leaves, action_space)
 
 
 class TimestepEncoder(nn.Module):
-    """[normalised vector features, what each leaf encoder makes of its leaf] -> MLP -> LayerNorm.
+    """[normalized vector features, encoded leaves] -> MLP -> LayerNorm. Paper: appendix A.
 
-    Source: the paper's appendix A. The leaf of action masks and leaves without any number in them are left out.
+    The action mask and leaves without elements are left out.
     """
 
     def __init__(
         self, config: TimestepEncoderConfig, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace
     ) -> None:
         super().__init__()
-        seen = {name: leaf for name, leaf in leaves.items() if name != ACTION_MASK_KEY and 0 not in stored_shape(leaf)}
+        used = {name: leaf for name, leaf in leaves.items() if name != ACTION_MASK_KEY and 0 not in stored_shape(leaf)}
         encoders = config.leaf_encoders()
-        kind_of = config.resolve_encoders(seen)
+        kind_of = config.resolve_encoders(used)
         encoder_of = {name: encoders[kind] for name, kind in kind_of.items() if kind != VECTOR_KIND}
         self.vector = VectorFeatures(
-            {name: leaf for name, leaf in seen.items() if name not in encoder_of}, action_space
+            {name: leaf for name, leaf in used.items() if name not in encoder_of}, action_space
         )
         inputs = self.vector.size + sum(encoder.output_size for encoder in encoder_of.values())
         self.normalizer = InputNormalizer(self.vector.size)
         self.mlp = MLP(inputs, config.hidden_sizes, config.output_size, config.activation)
         self.norm = nn.LayerNorm(config.output_size)
         self.encoded = tuple(encoder_of)
-        """Names of the leaves that have an encoder, in the order of `leaf_encoders`."""
+        """Names of the leaves with an encoder, in the order of `leaf_encoders`."""
         self.leaf_encoders = nn.ModuleList(
-            encoder.build(seen[name], config.activation) for name, encoder in encoder_of.items()
+            encoder.build(used[name], config.activation) for name, encoder in encoder_of.items()
         )
         self.chunk_elements = config.chunk_elements
 
@@ -127,7 +154,7 @@ class TimestepEncoder(nn.Module):
         time: Int64[Tensor, "N"],
         horizon: Float[Tensor, "#N"],
     ) -> Float[Tensor, "N F"]:
-        """The vector part of the input of each timestep, before normalisation."""
+        """Return the vector features of each timestep before normalization."""
         return self.vector(
             observation=observation,
             previous_action=previous_action,
@@ -141,26 +168,23 @@ class TimestepEncoder(nn.Module):
     def forward(
         self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]
     ) -> Float[Tensor, "N D"]:
-        """One vector a timestep. `observation` holds the leaves as they are stored: bytes stay bytes until here."""
+        """Return one vector per timestep. `observation` holds the leaves as they are stored, such as bytes."""
         x_NF = self.normalizer(features_NF)
-        parts = [self._encode(index, observation[name]) for index, name in enumerate(self.encoded)]
-        return self.norm(self.mlp(torch.cat([x_NF, *parts], dim=1) if parts else x_NF))
+        encoded = [self._encode(index, observation[name]) for index, name in enumerate(self.encoded)]
+        return self.norm(self.mlp(torch.cat([x_NF, *encoded], dim=1) if encoded else x_NF))
 
     def _encode(self, index: int, leaf: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N d"]:
         encoder: nn.Module = self.leaf_encoders[index]
         timesteps = max(1, self.chunk_elements // leaf.shape[1:].numel())
-        return encoder(leaf) if len(leaf) <= timesteps else _in_pieces(encoder, leaf, timesteps)
+        return encoder(leaf) if len(leaf) <= timesteps else _in_chunks(encoder, leaf, timesteps)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiler would make one program for each number of pieces
-def _in_pieces(encoder: nn.Module, leaf: Shaped[Tensor, "N ..."], timesteps: int) -> Float[Tensor, "N d"]:
-    """`encoder(leaf)`, of which only the inputs and outputs are kept for the backward pass, and what one piece needs.
-
-    Nothing in a leaf encoder is drawn at random, so no state of generators has to be kept.
-    """
-    pieces = leaf.split(timesteps)
-    return torch.cat([checkpoint(encoder, piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces])
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # recompiles for each number of chunks
+def _in_chunks(encoder: nn.Module, leaf: Shaped[Tensor, "N ..."], timesteps: int) -> Float[Tensor, "N d"]:
+    """Apply an encoder chunk by chunk with activation checkpointing. Leaf encoders use no random numbers."""
+    chunks = leaf.split(timesteps)
+    return torch.cat([checkpoint(encoder, chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks])
 
 
-def _no_vector(leaf: Leaf) -> str:
+def _not_a_vector(leaf: Leaf) -> str:
     return "is a text" if isinstance(leaf, spaces.Text) else ""
