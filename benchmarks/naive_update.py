@@ -209,7 +209,7 @@ class _Heads(nn.Module):
     def __init__(self, agent: Agent, *, slow: bool) -> None:
         super().__init__()
         actor, critic = (agent.target_actor, agent.target_critic) if slow else (agent.actor, agent.critic)
-        self.discounts, self.clip = actor.gammas, actor.clip
+        self.discounts, self.clip = actor.num_gammas, actor.clip
         self.actor = _mlp([_linear(layer) for layer in (*actor.mlp.hidden, actor.mlp.output)])
         members = critic.layers[0].weight.shape[0]
         self.critics = nn.ModuleList(

@@ -110,7 +110,7 @@ def _one_noise(*actors: Actor, seed: int, first: int) -> Iterator[None]:
         def drawn(state_ND: Tensor, generator: torch.Generator) -> Tensor | None:
             if actor.discrete:
                 return None
-            shape = (_MAX_TOKENS, actor.gammas, actor.action_size)
+            shape = (_MAX_TOKENS, actor.num_gammas, actor.action_size)
             whole = torch.randn(shape, generator=torch.Generator().manual_seed(2 * seed + number), dtype=torch.float64)
             return whole[first : first + len(state_ND)].to(state_ND.dtype)
 

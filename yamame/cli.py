@@ -77,7 +77,8 @@ def _add_train(commands: Any) -> None:
     train = commands.add_parser(
         "train",
         help="train; `yamame train RECIPE --help` lists every field as a flag",
-        usage="yamame train RECIPE [--run-dir DIR] [--size SIZE] [--model NAME] [--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
+        usage="yamame train RECIPE [--run-dir DIR] [--size SIZE] [--model NAME] [--variant NAME] [--json] [--quiet] "
+        "[--FIELD VALUE]",
         allow_abbrev=False,
         add_help=False,
     )

@@ -215,7 +215,7 @@ def test_an_observation_without_numbers_is_refused() -> None:
 
 def test_instructions_are_not_predicted() -> None:
     agent = agent_for(WORDS, world_model=True)
-    assert agent.world_model is not None and agent.world_model.outputs == 2, "the numbers of `here`"
+    assert agent.world_model is not None and agent.world_model.output_size == 2, "the numbers of `here`"
     assert learner_of(agent).update(instructed_batch())["loss/world_model"].isfinite()
 
 
@@ -284,8 +284,8 @@ def test_updates_compiled_are_the_same(pytestconfig: pytest.Config) -> None:
     code = f"""
 import sys; sys.path[:0] = {paths}
 from dataclasses import replace
-from test_world_model import PLAIN, check_the_same_updates, instructed_learner
-check_the_same_updates(instructed_learner(PLAIN), instructed_learner(replace(PLAIN, compile=True)), 1e-3)
+from test_world_model import CPU_FLOAT32, check_the_same_updates, instructed_learner
+check_the_same_updates(instructed_learner(CPU_FLOAT32), instructed_learner(replace(CPU_FLOAT32, compile=True)), 1e-3)
 """
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr

@@ -201,7 +201,7 @@ def test_what_is_repeated_is_encoded_once() -> None:
 
 def test_reading_each_instruction_once_changes_nothing() -> None:
     results = []
-    for read in (InstructionTokenEncoder.forward, InstructionTokenEncoder._read):
+    for read in (InstructionTokenEncoder.forward, InstructionTokenEncoder._encode):
         reader = encoder_of(WORDS)
         out = read(reader, instructed_batch().observation[INSTRUCTION_KEY])
         (out * torch.linspace(-1.0, 1.0, 5)).square().sum().backward()

@@ -39,7 +39,9 @@ class SoundEncoderConfig(LeafEncoderConfig):
     def build(self, leaf, activation):
         return nn.Linear(leaf.shape[0], self.output_size)
 """
-SPACE = spaces.Dict({"sound": spaces.Box(-1.0, 1.0, (5,), np.float32), "state": spaces.Box(-1.0, 1.0, (2,), np.float32)})
+SPACE = spaces.Dict(
+    {"sound": spaces.Box(-1.0, 1.0, (5,), np.float32), "state": spaces.Box(-1.0, 1.0, (2,), np.float32)}
+)
 
 
 @pytest.fixture(autouse=True)

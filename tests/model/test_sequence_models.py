@@ -134,7 +134,7 @@ def test_a_recurrent_layer_of_pytorch_learns_to_remember(core: str) -> None:
 
 
 class Reaching(nn.Module):
-    """A module nobody here wrote: containers, layers that are reached into, attention, parametrizations, a 3-D input."""
+    """A module nobody here wrote: containers, accessed weights, attention, parametrizations, 3-D inputs."""
 
     def __init__(self) -> None:
         super().__init__()

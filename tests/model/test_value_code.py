@@ -7,7 +7,6 @@ import torch
 from gymnasium import spaces
 from tiny_agents import TINY_AGENT, ActionSpace, every_action_space, random_windows, tiny_agent
 from torch import Tensor
-from torch.nn import functional
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss

@@ -1,10 +1,10 @@
-"""Plain multilayer perceptron and the activations of the method."""
+"""Layers shared by encoders and heads, and their inference copies."""
 
 import copy
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -18,7 +18,7 @@ Activation = Literal["leaky_relu", "relu", "gelu"]
 
 
 def get_activation(name: Activation) -> Callable[[Tensor], Tensor]:
-    """The function of a name; `leaky_relu` (slope 0.01) is the method's, the others serve the naive baseline."""
+    """Return an activation by name. `leaky_relu` has slope 0.01, as in the paper."""
     match name:
         case "leaky_relu":
             return _leaky_relu
@@ -29,29 +29,31 @@ def get_activation(name: Activation) -> Callable[[Tensor], Tensor]:
 
 
 def _leaky_relu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    # a compiler makes vector code of a maximum, not of a comparison; uncompiled, the maximum costs one pass more
+    # compilers vectorize the maximum but not the comparison; uncompiled, the maximum costs one more pass
     return torch.maximum(x, 0.01 * x) if torch.compiler.is_compiling() else functional.leaky_relu(x)
 
 
 class MLP(nn.Module):
-    """Hidden layers with an activation after each, then a linear output without one."""
+    """Hidden layers with activations, then a linear output layer."""
 
-    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, activation: Activation = "leaky_relu") -> None:
+    def __init__(
+        self, input_size: int, hidden_sizes: Sequence[int], output_size: int, activation: Activation = "leaky_relu"
+    ) -> None:
         super().__init__()
-        widths = (inputs, *hidden)
+        widths = (input_size, *hidden_sizes)
         self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-        self.output = nn.Linear(widths[-1], outputs)
+        self.output = nn.Linear(widths[-1], output_size)
         self.activation = get_activation(activation)
 
-    def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
-        """The network's output."""
+    def forward(self, x: Float[Tensor, "... in"]) -> Float[Tensor, "... out"]:
+        """Return the output."""
         for layer in self.hidden:
             x = self.activation(layer(x))
         return self.output(x)
 
 
 class EnsembleLinear(nn.Module):
-    """K layers side by side. Weight `[K, in, out]`, uniform +-sqrt(3 / in); bias uniform +-sqrt(1 / in)."""
+    """K independent linear layers. Weight `[K, in, out]`, uniform +-sqrt(3 / in); bias uniform +-sqrt(1 / in)."""
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -62,7 +64,7 @@ class EnsembleLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-scale, scale))
 
     def forward(self, x: Float[Tensor, "K N in"], *, detach_weights: bool = False) -> Float[Tensor, "K N out"]:
-        """Member k applied to `x[k]`. `frozen`: gradients reach `x` but not the parameters."""
+        """Apply layer k to `x[k]`. With `detach_weights`, gradients reach `x` but not the parameters."""
         weight, bias = (self.weight.detach(), self.bias.detach()) if detach_weights else (self.weight, self.bias)
         return torch.baddbmm(bias, x, weight)
 
@@ -70,27 +72,27 @@ class EnsembleLinear(nn.Module):
 def shared_input_linear(
     x_ND: Float[Tensor, "N D"], weight_KDH: Float[Tensor, "K D H"], bias_K1H: Float[Tensor, "K 1 H"]
 ) -> Float[Tensor, "K N H"]:
-    """`x @ weight[k] + bias[k]` for every k as one product, so that no copy of `x`, nor of its gradient, is made."""
-    members, inputs, outputs = weight_KDH.shape
-    side_by_side = torch.addmm(bias_K1H.flatten(), x_ND, weight_KDH.movedim(0, 1).reshape(inputs, members * outputs))
-    return side_by_side.unflatten(1, (members, outputs)).movedim(1, 0)
+    """Return `x @ weight[k] + bias[k]` for every k by one product, without copies of `x` or of its gradient."""
+    num_layers, input_size, output_size = weight_KDH.shape
+    weight = weight_KDH.movedim(0, 1).reshape(input_size, num_layers * output_size)
+    out = torch.addmm(bias_K1H.flatten(), x_ND, weight)
+    return out.unflatten(1, (num_layers, output_size)).movedim(1, 0)
 
 
 class SigmaLinear(nn.Module):
-    """y = x W_hat^T + bias with W_hat = (gamma / sigma(W)) W: the spectral norm is learned apart from the direction.
+    """y = x W_hat^T + bias with W_hat = (gamma / sigma(W)) W, which learns the spectral norm separately (sigmaReparam).
 
-    sigma = u^T W v with u, v from power iteration; the gradient flows through W only. The iteration is a step of its
-    own (`power_iteration`, once per update), never a side effect of a forward pass. Source: paper section 3 and
-    appendix A (sigmaReparam on the four linear layers of a block). Differs from the authors' first code: u and v
-    start at the true leading singular vectors, so that W_hat has spectral norm 1 from the first forward.
+    sigma = u^T W v with u, v from power iteration; the gradient flows through W only. A forward pass has no side
+    effect: call `power_iteration` once per update. Paper: section 3 and appendix A. Differs from the authors' first
+    code: u and v start as the leading singular vectors, so that W_hat has spectral norm 1 from the first forward pass.
     """
 
-    def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
+    def __init__(self, input_size: int, output_size: int, *, bias: bool = True) -> None:
         super().__init__()
-        weight = torch.empty(outputs, inputs)
+        weight = torch.empty(output_size, input_size)
         nn.init.trunc_normal_(weight, std=0.02)
         self.weight = nn.Parameter(weight)
-        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        self.bias = nn.Parameter(torch.zeros(output_size)) if bias else None
         self.gamma = nn.Parameter(torch.ones(()))
         left, _, right = torch.linalg.svd(weight, full_matrices=False)
         self.left: Tensor
@@ -98,64 +100,63 @@ class SigmaLinear(nn.Module):
         self.register_buffer("left", left[:, 0].clone())
         self.register_buffer("right", right[0].clone())
 
-    def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
-        """The layer's output; no state changes."""
+    def forward(self, x: Float[Tensor, "... in"]) -> Float[Tensor, "... out"]:
+        """Return the output."""
         return functional.linear(x, self.effective_weight(), self.bias)
 
-    def effective_weight(self) -> Float[Tensor, "outputs inputs"]:
-        """W_hat."""
+    def effective_weight(self) -> Float[Tensor, "out in"]:
+        """Return W_hat."""
         sigma = torch.dot(self.left, torch.mv(self.weight, self.right))
         return self.weight * (self.gamma / sigma)
 
     @torch.no_grad()
     def power_iteration(self) -> None:
-        """One step towards the leading singular vectors of the present weight."""
+        """Move u and v one step towards the leading singular vectors of the weight."""
         self.left.copy_(functional.normalize(torch.mv(self.weight, self.right), dim=0))
         self.right.copy_(functional.normalize(torch.mv(self.weight.t(), self.left), dim=0))
 
 
 def power_iteration(module: nn.Module) -> None:
-    """One power iteration in every `SigmaLinear` below a module."""
-    for part in module.modules():
-        if isinstance(part, SigmaLinear):
-            part.power_iteration()
+    """Run one power iteration in every `SigmaLinear` of a module."""
+    for child in module.modules():
+        if isinstance(child, SigmaLinear):
+            child.power_iteration()
 
 
 def concat_one_hot(category: Int64[Tensor, "N ..."], sizes: tuple[int, ...]) -> Int64[Tensor, "N f"]:
-    """The one-hot vectors of `len(sizes)` categories, counted from 0, side by side: f is the sum of their sizes."""
+    """Return the concatenated one-hot vectors of `len(sizes)` categories; f is the sum of `sizes`."""
     columns = category.reshape(category.shape[0], len(sizes)).unbind(1)
     return torch.cat([functional.one_hot(column, size) for column, size in zip(columns, sizes, strict=True)], dim=1)
 
 
 def at_least_float32(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """`x` in float32 if it came out of a bfloat16 product, else as it is (float64 included)."""
+    """Return half-precision tensors as float32 and others unchanged."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class InputNormalizer(nn.Module):
     """(x - mean) / std per feature, with debiased running moments of the raw inputs of training batches.
 
-    beta_t = beta / (1 - (1 - beta)^t), beta = 1e-4. A feature whose deviation is at most 0.01 is only centred.
-    Differs from the code behind the paper's results, which updated the moments with inputs that were already
-    normalised: here they are those of the raw inputs. Differs also in that they never change during a forward pass:
-    the learner calls `observe` before it.
+    beta_t = beta / (1 - (1 - beta)^t), beta = 1e-4. A feature with a std of at most 0.01 is only centered. A forward
+    pass does not change the moments: the learner calls `update` first. Differs from the code behind the paper's
+    results, which updated the moments with inputs that were already normalized.
     """
 
-    def __init__(self, features: int, *, beta: float = 1e-4) -> None:
+    def __init__(self, num_features: int, *, beta: float = 1e-4) -> None:
         super().__init__()
         self.beta = beta
         self.mean: Tensor
         self.square: Tensor
         self.count: Tensor
-        self.register_buffer("mean", torch.zeros(features))
-        self.register_buffer("square", torch.ones(features))
+        self.register_buffer("mean", torch.zeros(num_features))
+        self.register_buffer("square", torch.ones(num_features))
         self.register_buffer("count", torch.zeros(()))
 
     @torch.no_grad()
     def update(
         self, x_NF: Float[Tensor, "N F"], token_mask_N: Bool[Tensor, "N"], ranks: DistributedContext = SINGLE_PROCESS
     ) -> None:
-        """Move the moments towards those of the real rows of `x` on all ranks; no change when none is real."""
+        """Update the moments from the rows of `x` on all ranks where the mask is True; no change if it never is."""
         weight = token_mask_N.to(x_NF.dtype)
         total, mean, square = weight.sum(), weight @ x_NF, weight @ x_NF.square()
         ranks.all_reduce_sum_(total, mean, square)
@@ -167,24 +168,20 @@ class InputNormalizer(nn.Module):
         self.square.lerp_(square, beta)
 
     def forward(self, x_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
-        """The normalised input, clamped to +-1e4."""
-        deviation = (self.square - self.mean.square() + 1e-5).clamp(min=1e-6).sqrt().clamp(max=1e6)
-        scale = torch.where(deviation > 0.01, deviation, 1.0)
+        """Return the normalized input, clamped to +-1e4."""
+        std = (self.square - self.mean.square() + 1e-5).clamp(min=1e-6).sqrt().clamp(max=1e6)
+        scale = torch.where(std > 0.01, std, 1.0)
         return ((x_NF - self.mean) / scale).clamp(-1e4, 1e4)
 
 
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
-
-
 @torch.no_grad()
-def freeze_for_inference(module: ModuleT) -> ModuleT:
+def freeze_for_inference(module: nn.Module) -> Any:
     """Return an independent copy in evaluation mode without gradients, for acting.
 
     Sigma and other parametrizations are folded into the weights. Linear layers, LayerNorms and dropout become
     subclasses without the overhead of `nn.Module.__call__`, which runs no hooks.
     """
-    frozen: ModuleT = _fast_layer(copy.deepcopy(module).eval().requires_grad_(False))
-    return frozen
+    return _fast_layer(copy.deepcopy(module).eval().requires_grad_(False))
 
 
 def _fast_layer(module: nn.Module) -> nn.Module:
@@ -227,7 +224,8 @@ class _FastLinear(nn.Linear):
         # few rows: the product is a tenth faster with the transposed weight contiguous in memory
         self._transposed = weight.t().clone(memory_format=torch.contiguous_format)
         self.weight = nn.Parameter(self._transposed.t(), requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias.clone(), requires_grad=False)
+        self.register_parameter("bias", None if bias is None else nn.Parameter(bias.clone(), requires_grad=False))
+        self._offset: Tensor | None
         self.__dict__["_offset"] = self.bias
 
     def __call__(self, x: Float[Tensor, "... in"]) -> Float[Tensor, "... out"]:

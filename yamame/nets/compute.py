@@ -1,4 +1,4 @@
-"""What the learner computes with: device, precision, compiler. Settings, and what they mean on this machine."""
+"""Device, precision and compiler of the learner."""
 
 import sys
 import warnings
@@ -10,26 +10,26 @@ import torch
 from yamame.errors import ConfigFieldError, check_range
 
 MIN_COMPILED_UPDATES = 3000
-"""Compiling costs 20-60 s and wins at most a third of an update: shorter runs do without (measured at popgym size)."""
-MIN_BFLOAT16 = 128
-"""On a CPU narrower layers lose more by casting than bfloat16 products win."""
+"""Shortest run that is compiled: compiling takes 20-60 s and saves at most a third of an update (popgym size)."""
+MIN_BFLOAT16_WIDTH = 128
+"""Narrowest network that uses bfloat16 on a CPU: in narrower ones the casts cost more than the products save."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeConfig:
-    """How the learner computes. `auto` depends on the machine and on the config alone, never on a timing."""
+    """How the learner computes. `auto` depends on the machine and the config only, not on timings."""
 
     device: str = "auto"
-    """Where to learn: cpu, cuda, cuda:1, … or auto (cuda where there is one)."""
+    """Device of the learner: cpu, cuda, cuda:1, … or auto (cuda if available)."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of matrix products and activations; weights, norms, values, losses and statistics are float32 in any case.
-    auto: bfloat16 where the machine has units for it (GPU, AMX, AVX512-BF16)."""
+    """Type of matrix products and activations. Weights, norms, values, losses and statistics are always float32.
+    auto: bfloat16 if the hardware supports it (GPU, AMX, AVX512-BF16)."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the network. auto: where it is known to pay (GPU, bfloat16) and the run is long enough."""
+    """Compile the network. auto: on a GPU or with bfloat16, if the run is long enough."""
     cuda_graph: bool = True
-    """On a GPU, record the update once for every shape of batch and replay it."""
+    """On a GPU, capture the update as a CUDA graph for each batch shape and replay it."""
     chunk_tokens: int = 0
-    """Tokens that heads and losses take at once, which bounds their memory; 0: 8192."""
+    """Tokens per chunk of heads and losses, which bounds their memory; 0: 8192."""
 
     def __post_init__(self) -> None:
         check_range(self, "chunk_tokens", ge=0)
@@ -38,12 +38,12 @@ class ComputeConfig:
         except RuntimeError:
             kind = ""
         if kind not in ("auto", "cpu", "cuda"):
-            raise ConfigFieldError(self, "device", f"must be auto, cpu, cuda or cuda:N, not {self.device!r}")
+            raise ConfigFieldError(self, "device", f"must be auto, cpu, cuda or cuda:N, got {self.device!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """A `ComputeConfig` on a given machine. The default is the plainest: what every other choice is compared with."""
+    """A `ComputeConfig` resolved for a machine. The default is float32 on the CPU, not compiled."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
@@ -52,7 +52,7 @@ class Compute:
     chunk_tokens: int = 8192
 
     def autocast(self) -> torch.autocast:
-        """Products in `dtype`. Casts are not cached: within an update no weight is used twice."""
+        """Return an autocast context for `dtype`. Casts are not cached, since an update uses each weight once."""
         enabled = self.dtype is not torch.float32
         return torch.autocast(self.device.type, self.dtype if enabled else None, enabled=enabled, cache_enabled=False)
 
@@ -62,12 +62,18 @@ CPU_FLOAT32 = Compute()
 
 
 def resolve_compute(config: ComputeConfig, *, width: int, updates: int) -> Compute:
-    """What to compute with here, for states of `width` and a run of so many updates.
+    """Resolve `auto` for this machine. A compiler that does not work is reported in one line on stderr.
 
-    Raises `ConfigFieldError` for a device that is not there. A compiler that does not work costs one line on stderr.
+    Args:
+        config: Config to resolve.
+        width: Width of the states.
+        updates: Number of updates of the run.
+
+    Raises:
+        ConfigFieldError: If the device does not exist.
     """
     device = _device(config)
-    narrow = device.type == "cpu" and width < MIN_BFLOAT16
+    narrow = device.type == "cpu" and width < MIN_BFLOAT16_WIDTH
     wants_bfloat16 = config.dtype == "bfloat16" or (
         config.dtype == "auto" and supports_fast_bfloat16(device) and not narrow
     )
@@ -82,7 +88,7 @@ def resolve_compute(config: ComputeConfig, *, width: int, updates: int) -> Compu
 
 
 def supports_fast_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 products are faster than float32 ones there."""
+    """Return whether bfloat16 products are faster than float32 ones on a device."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     here = torch.cpu.get_capabilities()
@@ -90,14 +96,14 @@ def supports_fast_bfloat16(device: torch.device) -> bool:
 
 
 def compiler_works(device: torch.device) -> bool:
-    """Whether `torch.compile` works: it does so for one tiny function. If not, says so in one line on stderr."""
+    """Return whether `torch.compile` works for a tiny function. If not, print one line on stderr."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # those of the compiler's own parts
+            warnings.simplefilter("ignore")  # raised by the compiler itself
             torch.compile(torch.neg)(torch.zeros(2, device=device))
-    except Exception as error:  # whatever a missing or broken compiler may raise
+    except Exception as error:  # a missing or broken compiler may raise anything
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        print(f"not compiling: no working compiler ({reason}); going on without", file=sys.stderr)
+        print(f"not compiling: no working compiler ({reason})", file=sys.stderr)
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""An update recorded once for every shape of batch and replayed: one launch instead of hundreds."""
+"""CUDA graphs of updates: one captured graph per batch shape."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,16 +14,16 @@ from yamame.data.batch import Batch
 Metrics = dict[str, Float[Tensor, ""]]
 
 WARMUP_CALLS = 3
-"""Updates of a shape that run as they are before one is recorded: in them libraries tune and the compiler compiles."""
+"""Eager calls for each shape before its capture, in which libraries tune and the compiler compiles."""
 MAX_GRAPHS = 16
-"""Each recording keeps its memory; batches of further shapes are not recorded."""
+"""Most captured graphs, since each keeps its memory; batches of further shapes run eagerly."""
 
 
 class CudaGraphUpdate:
-    """Wraps an update that never waits for the host; gives what the update itself would give.
+    """Capture and replay an update that does not synchronize with the host. Results equal those of the update.
 
-    Everything that changes from one update to the next must lie in tensors that stay: parameters, statistics, the
-    learning rate, and the state of `generator`, which is registered with each graph.
+    Everything that changes between updates must be in persistent tensors: parameters, statistics, the learning rate,
+    and the state of `generator`, which is registered with each graph.
     """
 
     def __init__(self, update: Callable[[Batch], Metrics], generator: torch.Generator) -> None:
@@ -31,21 +31,21 @@ class CudaGraphUpdate:
         self._generator = generator
         self._stream = torch.cuda.Stream(generator.device)
         self._memory = torch.cuda.graph_pool_handle()
-        self._runs: Counter[Any] = Counter()
-        self._recordings: dict[Any, _Recording] = {}
+        self._num_calls: Counter[Any] = Counter()
+        self._graphs: dict[Any, _CapturedUpdate] = {}
 
     def __call__(self, batch: Batch) -> Metrics:
-        """The update."""
+        """Run one update and return its metrics."""
         shape = shape_key(batch)
-        self._runs[shape] += 1
-        if shape not in self._recordings:
-            if self._runs[shape] <= WARMUP_CALLS or len(self._recordings) == MAX_GRAPHS:
-                return self._run_aside(batch)
-            self._recordings[shape] = _Recording(self._update, batch, self._generator, self._memory)
-        return self._recordings[shape].replay(batch)
+        self._num_calls[shape] += 1
+        if shape not in self._graphs:
+            if self._num_calls[shape] <= WARMUP_CALLS or len(self._graphs) == MAX_GRAPHS:
+                return self._run_eagerly(batch)
+            self._graphs[shape] = _CapturedUpdate(self._update, batch, self._generator, self._memory)
+        return self._graphs[shape].replay(batch)
 
-    def _run_aside(self, batch: Batch) -> Metrics:
-        """On a stream of its own, as what is recorded later will be."""
+    def _run_eagerly(self, batch: Batch) -> Metrics:
+        """Run on a side stream, as the later capture does."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             metrics = self._update(batch)
@@ -53,35 +53,35 @@ class CudaGraphUpdate:
         return metrics
 
 
-class _Recording:
+class _CapturedUpdate:
     def __init__(
         self, update: Callable[[Batch], Metrics], batch: Batch, generator: torch.Generator, memory: Any
     ) -> None:
         self._input = batch.apply(lambda value: value.to(generator.device, copy=True))
         self._graph = torch.cuda.CUDAGraph()
         self._graph.register_generator_state(generator)
-        # thread-local: other threads may pin batches or act meanwhile
+        # thread-local: other threads may pin batches or act during the capture
         with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
             metrics = update(self._input)
-            self._values = torch.stack([value.float() for value in metrics.values()])
+            self._metrics = torch.stack([value.float() for value in metrics.values()])
         self._names = tuple(metrics)
 
     def replay(self, batch: Batch) -> Metrics:
-        for kept, new in zip(batch_tensors(self._input), batch_tensors(batch), strict=True):
-            kept.copy_(new, non_blocking=True)
+        for captured, new in zip(batch_tensors(self._input), batch_tensors(batch), strict=True):
+            captured.copy_(new, non_blocking=True)
         self._graph.replay()
-        return dict(zip(self._names, self._values.clone().unbind(), strict=True))
+        return dict(zip(self._names, self._metrics.clone().unbind(), strict=True))
 
 
 def shape_key(batch: Batch) -> Any:
-    """What a recording depends on: equal for batches that one recording serves."""
-    plain = [getattr(batch, field.name) for field in fields(batch)]
-    numbers = tuple(value for value in plain if isinstance(value, int))
+    """Return a key that is equal for batches which share a graph."""
+    values = [getattr(batch, field.name) for field in fields(batch)]
+    numbers = tuple(value for value in values if isinstance(value, int))
     return numbers, tuple((tensor.shape, tensor.dtype) for tensor in batch_tensors(batch))
 
 
 def batch_tensors(batch: Batch) -> Iterator[Tensor]:
-    """All tensors of a batch, in an order that is always the same."""
+    """Iterate over all tensors of a batch in a fixed order."""
     for field in fields(batch):
         value = getattr(batch, field.name)
         if isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""Averages over the real entries of padded tensors, by multiplication: no indexing, so shapes stay static."""
+"""Pure tensor functions: masked means, n-step targets and padded layouts. Shapes never depend on values."""
 
 import zlib
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 
 
 def masked_mean(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Float[Tensor, "..."]:
-    """Mean over the first dimension where the mask is true; 0 where it is nowhere true. What is masked may be NaN."""
+    """Return the mean over the first dimension where the mask is True; 0 if it never is. Masked entries may be NaN."""
     return _masked_sum(value, mask_N) / mask_N.sum().clamp(min=1)
 
 
 def masked_moments(
     value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"], ranks: DistributedContext = SINGLE_PROCESS
 ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."], Float[Tensor, ""]]:
-    """`masked_mean` of the values and of their squares, and the number of entries, over the tensors of all ranks."""
+    """Return the masked means of the values and of their squares and the number of entries, over all ranks."""
     mean, square = _masked_sum(value, mask_N), _masked_sum(value.square(), mask_N)
     count = mask_N.sum().to(value.dtype)
     ranks.all_reduce_sum_(mean, square, count)
@@ -34,13 +34,13 @@ def _masked_sum(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Flo
 
 
 def random_subset_min(q_NKG: Float[Tensor, "N K G"], subset: int, generator: torch.Generator) -> Float[Tensor, "N G"]:
-    """Minimum over `subset` of the K critics, drawn without replacement for every token and discount anew.
+    """Return the minimum over `subset` of the K critics, sampled without replacement for every token and discount.
 
-    Source: paper appendix A (REDQ). The authors' code draws with replacement, and so uses one critic twice in a
-    quarter of its targets; the paper's text does not.
+    Paper: appendix A (REDQ). Differs from the authors' code, which samples with replacement and so uses one critic
+    twice in a quarter of its targets.
     """
-    members = q_NKG.shape[1]
-    if subset >= members:
+    num_critics = q_NKG.shape[1]
+    if subset >= num_critics:
         return q_NKG.amin(dim=1)
     key = torch.rand(q_NKG.shape, generator=generator, device=q_NKG.device)
     chosen = key.argsort(dim=1)[:, :subset]
@@ -48,7 +48,7 @@ def random_subset_min(q_NKG: Float[Tensor, "N K G"], subset: int, generator: tor
 
 
 def load_generator_state(generator: torch.Generator, state: Shaped[Tensor, "bytes"]) -> None:
-    """Go on in a random stream. Where it was saved on another kind of device, begin one that follows from its state."""
+    """Restore a generator. A state of another device type seeds the generator instead."""
     if state.shape == generator.get_state().shape:
         generator.set_state(state)
     else:
@@ -64,13 +64,13 @@ def n_step_target(
     gammas_G: Float[Tensor, "G"],
     n: int,
 ) -> Float[Tensor, "N G"]:
-    """y_t = r_t + gamma r_(t+1) + ... + gamma^n V_(t+n), stopping at a terminal step, for every token and discount.
+    """Return y_t = r_t + gamma r_(t+1) + ... + gamma^n V_(t+n), up to a terminal step, for every token and discount.
 
     `value_NG[t]` is the value of the state at token t. A window that ends before t + n is bootstrapped from its last
-    slot, with as many rewards as there are. Tokens that are not valid come back as their own value.
+    token. Tokens that are not valid keep their own value.
 
     A backup over any number of steps is a map y_t = a_t + b_t V[end_t]. Such maps compose, so n steps take about
-    log2 n compositions of doubled ones.
+    log2 n compositions.
     """
     token_N = torch.arange(len(reward_N), device=reward_N.device)
     doubled = (
@@ -92,34 +92,39 @@ _Backup = tuple[Float[Tensor, "N G"], Float[Tensor, "N G"], Int64[Tensor, "N"]]
 
 
 def _compose(first: _Backup, then: _Backup) -> _Backup:
-    """The backup that takes the steps of `first`, then those of `then` from where it ended."""
+    """Return the backup over the steps of `first` followed by those of `then`."""
     (offset, factor, end), (next_offset, next_factor, next_end) = first, then
     return offset + factor * next_offset[end], factor * next_factor[end], next_end[end]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaddedLayout:
-    """Where each of N tokens stands in `num_rows` right-padded rows of `length` slots.
+    """Positions of N packed tokens in `num_rows` right-padded rows of `length` slots.
 
-    Right padding needs no mask under causal attention: a real slot never looks at the padding behind it.
+    Right padding needs no mask under causal attention: no token attends to the padding after it.
     """
 
     num_tokens: int
     num_rows: int
     length: int
     index: "SlotIndex | None"
-    """None: every row is full and so the first tokens, in order, are the slots; what follows fills."""
+    """None if every row is full: then the first tokens are the slots in order, and the rest is padding."""
 
     @staticmethod
     def from_segments(
         segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int, *, all_full: bool
     ) -> "PaddedLayout":
-        """The layout of tokens that stand at `position` of row `segment`; tokens with `segment == num_rows` fill.
+        """Return the layout of tokens with a row (`segment_N`) and a slot (`position_N`).
 
-        `all_full`: every row has `length` tokens, and they come in the order of rows and positions.
+        Args:
+            segment_N: Row of each token; `num_rows` for padding.
+            position_N: Slot of each token in its row.
+            num_rows: Number of rows.
+            length: Slots of a row.
+            all_full: Whether every row has `length` tokens, which are sorted by row and slot.
         """
-        places = None if all_full else SlotIndex.from_segments(segment_N, position_N, num_rows, length)
-        return PaddedLayout(num_tokens=segment_N.shape[0], num_rows=num_rows, length=length, index=places)
+        index = None if all_full else SlotIndex.from_segments(segment_N, position_N, num_rows, length)
+        return PaddedLayout(num_tokens=segment_N.shape[0], num_rows=num_rows, length=length, index=index)
 
     @staticmethod
     def from_batch(batch: Batch) -> "PaddedLayout":
@@ -129,7 +134,7 @@ class PaddedLayout:
         )
 
     def pad(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "B L D"]:
-        """Tokens in rows; padding slots hold copies of some token. Gradients of the filling are exactly zero."""
+        """Return tokens in rows; padding slots hold copies of a token. Padding tokens get a gradient of exactly 0."""
         if self.index is None:
             flat = x_ND[: self.num_rows * self.length]
         else:
@@ -137,28 +142,28 @@ class PaddedLayout:
         return flat.view(self.num_rows, self.length, -1)
 
     def unpad(self, rows_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "N D"]:
-        """The tokens back from their rows; the filling gets some finite numbers. Padding gets no gradient."""
+        """Return tokens from rows; padding tokens get arbitrary finite values. Padding slots get no gradient."""
         flat = rows_BLD.reshape(self.num_rows * self.length, -1)
         if self.index is None:
-            filling = self.num_tokens - flat.shape[0]
-            return functional.pad(flat, (0, 0, 0, filling)) if filling else flat
+            padding = self.num_tokens - flat.shape[0]
+            return functional.pad(flat, (0, 0, 0, padding)) if padding else flat
         return _gather(flat, self.index.slot_of_token, self.index.token_of_slot)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlotIndex:
-    """Which token stands in which slot."""
+    """Slots of tokens and tokens of slots."""
 
     slot_of_token: Int64[Tensor, "N"]
-    """Flat slot index of each token; the number of slots for the filling."""
+    """Flat slot index of each token; the number of slots for padding."""
     token_of_slot: Int64[Tensor, "slots"]
-    """Token of each slot; N where the slot is padding."""
+    """Token of each slot; N for padding."""
 
     @staticmethod
     def from_segments(
         segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int
     ) -> "SlotIndex":
-        """Those of a `PaddedLayout`."""
+        """Return the index of `PaddedLayout.from_segments`."""
         num_tokens, num_slots = segment_N.shape[0], num_rows * length
         token_N = torch.arange(num_tokens, device=segment_N.device)
         slot_N = torch.where(segment_N < num_rows, segment_N * length + position_N, num_slots)
@@ -167,13 +172,13 @@ class SlotIndex:
 
 
 def _gather(x: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
-    """`x[index]`, where `inverse` says which row of the result each row of `x` became; one past the end: none."""
+    """Return `x[index]`. `inverse` holds the row of the result of each row of `x`; one past the end: none."""
     unused = inverse == index.shape[0]
     return _Gather.apply(x, index.clamp(max=x.shape[0] - 1), inverse.clamp(max=index.shape[0] - 1), unused)
 
 
 class _Gather(torch.autograd.Function):
-    """A gather whose backward is a gather too (the plain one scatters, several times slower on a CPU)."""
+    """Gather whose backward pass is a gather: a scatter is several times slower on a CPU."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, unused: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""AdamW with clipping, which takes no step that is not finite."""
+"""AdamW with gradient clipping that skips non-finite steps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 
 class ClippedAdamW:
-    """Fused AdamW on gradients scaled down to a largest global norm.
+    """Fused AdamW with gradients clipped to a global norm.
 
-    Whether a step is finite is decided where the gradients are: the host is never waited for, so that a GPU can run
-    ahead and the whole step can be recorded.
+    A step with a non-finite loss or gradient changes nothing. The check runs on the device without host
+    synchronization, so that the step can be captured in a CUDA graph.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, weight_decay: float, max_grad_norm: float) -> None:
         self.parameters = list(parameters)
         self.max_grad_norm = max_grad_norm
         self.lr = torch.zeros((), device=self.parameters[0].device)
-        """Of the next step. A tensor, so that a recorded step sees it change."""
+        """Learning rate of the next step; a tensor, so that a captured step reads its current value."""
         self._adamw = torch.optim.AdamW(
             self.parameters,
             lr=self.lr,
@@ -29,30 +29,30 @@ class ClippedAdamW:
         )
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Clear all gradients."""
         self._adamw.zero_grad()
 
     @property
     def grads(self) -> list[Tensor]:
-        """Of the parameters that have one."""
+        """Gradients of the parameters that have one."""
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
     def step(self, loss: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Bool[Tensor, ""]]:
-        """Move the parameters, if `loss` and gradient are finite; the gradient's norm before clipping, and whether."""
+        """Take a step if loss and gradients are finite. Return the norm before clipping and whether they are."""
         norm = nn.utils.get_total_norm(self.grads, foreach=True)
         finite = torch.isfinite(loss + norm)
-        # the two attributes by which fused optimizers take a scale of the gradients and a verdict on them
+        # fused optimizers divide gradients by `grad_scale` and skip the step if `found_inf` is set
         self._adamw.grad_scale = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).float()  # type: ignore[attr-defined]
         self._adamw.found_inf = (~finite).float()  # type: ignore[attr-defined]
         self._adamw.step()
         return norm, finite
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments and step counts of all parameters."""
+        """Return the moments and step counts of all parameters."""
         return {"state": self._adamw.state_dict()["state"]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict`."""
+        """Restore the moments and step counts of `state_dict`."""
         self._adamw.load_state_dict({**self._adamw.state_dict(), "state": state["state"]})
         for group in self._adamw.param_groups:
             group["lr"] = self.lr

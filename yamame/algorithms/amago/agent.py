@@ -93,7 +93,7 @@ class Agent(nn.Module):
             input_size=config.timestep_encoder.output_size, attention_window=context_length + 1, max_timestep=horizon
         )
         state_size = config.trajectory_encoder.state_size
-        self.actor = Actor(config.actor, inputs=state_size, action_space=action_space, gammas=len(discounts))
+        self.actor = Actor(config.actor, input_size=state_size, action_space=action_space, num_gammas=len(discounts))
         self.value_code = config.critic.value_code.build(len(discounts), normalize=config.popart)
         self.critic = config.critic.build(
             input_size=state_size,
@@ -127,7 +127,7 @@ class Agent(nn.Module):
         self.timestep_encoder.normalizer.update(features_NF, batch.token_mask, ranks)
         if self.world_model is not None:
             self.world_model.normalizer.update(
-                self._changes(features_NF, self.world_model.outputs), batch.loss_mask, ranks
+                self._changes(features_NF, self.world_model.output_size), batch.loss_mask, ranks
             )
 
     def running_stats(self) -> list[Tensor]:
@@ -145,7 +145,7 @@ class Agent(nn.Module):
         """
         if self.world_model is None:
             return None
-        target_delta_NO = self.world_model.normalizer(self._changes(features_NF, self.world_model.outputs))
+        target_delta_NO = self.world_model.normalizer(self._changes(features_NF, self.world_model.output_size))
         return target_delta_NO.clamp(-_MAX_CHANGE, _MAX_CHANGE)
 
     @torch.no_grad()
@@ -210,4 +210,4 @@ class Agent(nn.Module):
                 "the observation has no numbers that a world model could predict: set --learner.world-model.weight 0"
             )
         inputs = self.config.trajectory_encoder.state_size
-        return WorldModel(self.config.critic, inputs=inputs, outputs=outputs, action_space=action_space)
+        return WorldModel(self.config.critic, input_size=inputs, output_size=outputs, action_space=action_space)

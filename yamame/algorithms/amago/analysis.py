@@ -65,7 +65,7 @@ def _action_distributions(agent: Agent, policy: PolicyDistribution) -> ActionDis
             sizes: tuple[int, ...] = (probability.shape[2],)
             return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, acting]))
         case FactoredPolicy(components=components, categorical=categorical):
-            sizes = tuple(components.real_CK.sum(1).tolist())
+            sizes = tuple(components.is_choice_CK.sum(1).tolist())
             probability = components.unpad(categorical.probability_NGA)
             return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, acting]))
         case TanhGaussianPolicy():

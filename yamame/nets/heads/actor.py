@@ -1,4 +1,4 @@
-"""Actor head: a policy for every discount from one network."""
+"""Actor head: one network with a policy for every discount."""
 
 import copy
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from yamame.nets.blocks import MLP, Activation, at_least_float32
 from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponents, FactoredPolicy, TanhGaussianPolicy
 
 PolicyDistribution = CategoricalPolicy | FactoredPolicy | TanhGaussianPolicy
-"""The policies of the three kinds of action: Discrete, MultiDiscrete, Box."""
+"""Policies for Discrete, MultiDiscrete and Box action spaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,8 @@ class ActorConfig:
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers."""
     probability_clip: tuple[float, float] = (0.001, 0.99)
-    """Smallest and largest probability of a discrete action, among the allowed ones and in each component by itself;
-    the lower one must be positive."""
+    """Minimum and maximum probability of an allowed discrete action, in each component separately. The minimum must be
+    positive."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
 
@@ -35,27 +35,29 @@ class ActorConfig:
         low, high = self.probability_clip
         if low >= high:
             raise ConfigFieldError(
-                self, "probability_clip", f"has its largest probability {high} below its smallest, {low}"
+                self, "probability_clip", f"must have its minimum below its maximum, got ({low}, {high})"
             )
 
 
 class Actor(nn.Module):
-    """MLP from a state to the parameters of G action distributions. Source: paper appendix A."""
+    """State -> MLP -> parameters of G action distributions. Paper: appendix A."""
 
-    def __init__(self, config: ActorConfig, *, inputs: int, action_space: PolicyActionSpace, gammas: int) -> None:
+    def __init__(
+        self, config: ActorConfig, *, input_size: int, action_space: PolicyActionSpace, num_gammas: int
+    ) -> None:
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
-        several = isinstance(action_space, spaces.MultiDiscrete)
-        self.components = DiscreteComponents(num_choices(action_space)) if several else None
+        multi_discrete = isinstance(action_space, spaces.MultiDiscrete)
+        self.components = DiscreteComponents(num_choices(action_space)) if multi_discrete else None
         self.action_size = action_size(action_space)
         self.clip = config.probability_clip
-        self.gammas = gammas
-        outputs = self.action_size if self.discrete or several else 2 * self.action_size
-        self.mlp = MLP(inputs, config.hidden_sizes, gammas * outputs, config.activation)
+        self.num_gammas = num_gammas
+        output_size = self.action_size if self.discrete or multi_discrete else 2 * self.action_size
+        self.mlp = MLP(input_size, config.hidden_sizes, num_gammas * output_size, config.activation)
 
     def forward(self, state_ND: Float[Tensor, "N D"], mask_NA: Bool[Tensor, "N A"] | None = None) -> PolicyDistribution:
-        """The policy of every discount, over what the mask allows; None: everything."""
-        raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.gammas, -1))
+        """Return the policy of every discount over the actions that the mask allows (None: all)."""
+        raw_NGA = at_least_float32(self.mlp(state_ND)).unflatten(1, (self.num_gammas, -1))
         if self.discrete:
             return CategoricalPolicy.from_logits(raw_NGA, self.clip, None if mask_NA is None else mask_NA[:, None])
         if self.components is not None:
@@ -63,14 +65,14 @@ class Actor(nn.Module):
         return TanhGaussianPolicy.from_outputs(raw_NGA)
 
     def sample_noise(self, state_ND: Float[Tensor, "N D"], generator: torch.Generator) -> Float[Tensor, "N G A"] | None:
-        """The chance in one action for every token and discount, for `action_vector`: normal, or Gumbel for several
-        choices at once; None where values are exact expectations (discrete).
+        """Sample the noise of `action_vector` for every token and discount.
 
-        Drawn apart from `forward`, so that it does not matter in how many pieces that goes through the tokens.
+        Normal for Box, Gumbel for MultiDiscrete, and None for Discrete, where values are exact expectations. Sampled
+        separately from `forward`, so that results do not depend on the number of chunks.
         """
         if self.discrete:
             return None
-        shape = (state_ND.shape[0], self.gammas, self.action_size)
+        shape = (state_ND.shape[0], self.num_gammas, self.action_size)
         if self.components is None:
             return torch.randn(shape, generator=generator, dtype=state_ND.dtype, device=state_ND.device)
         clocks = torch.empty(shape, dtype=state_ND.dtype, device=state_ND.device).exponential_(generator=generator)
@@ -78,12 +80,12 @@ class Actor(nn.Module):
 
     @torch.no_grad()
     def for_gamma(self, gamma_index: int) -> "Actor":
-        """A copy that computes the policy of one discount alone (an index): all that acting needs."""
+        """Return a copy with the policy of a single discount, for acting."""
         single = copy.deepcopy(self)
         output = self.mlp.output
-        kept = output.weight.unflatten(0, (self.gammas, -1))[gamma_index]
-        single.mlp.output = nn.Linear(output.in_features, kept.shape[0], dtype=kept.dtype, device=kept.device)
-        single.mlp.output.weight.copy_(kept)
-        single.mlp.output.bias.copy_(output.bias.unflatten(0, (self.gammas, -1))[gamma_index])
-        single.gammas = 1
+        weight = output.weight.unflatten(0, (self.num_gammas, -1))[gamma_index]
+        single.mlp.output = nn.Linear(output.in_features, weight.shape[0], dtype=weight.dtype, device=weight.device)
+        single.mlp.output.weight.copy_(weight)
+        single.mlp.output.bias.copy_(output.bias.unflatten(0, (self.num_gammas, -1))[gamma_index])
+        single.num_gammas = 1
         return single

@@ -46,9 +46,7 @@ class ValueCode(nn.Module):
         """Return the critic values of a critic's outputs."""
         raise NotImplementedError
 
-    def loss(
-        self, output_NKGZ: Float[Tensor, "N K G Z"], target_NG: Float[Tensor, "N G"]
-    ) -> Float[Tensor, "N K G"]:
+    def loss(self, output_NKGZ: Float[Tensor, "N K G Z"], target_NG: Float[Tensor, "N G"]) -> Float[Tensor, "N K G"]:
         """Return the loss of outputs against normalized TD targets, for every token, critic and discount."""
         raise NotImplementedError
 

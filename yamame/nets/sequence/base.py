@@ -66,7 +66,7 @@ def model_config(name: str, *, like: TrajectoryEncoderConfig | None = None) -> T
     """
     if name not in available_models():
         raise UserError(f"unknown model {name!r}: choose among {', '.join(available_models())}")
-    classes = classes_in(sequence, name, TrajectoryEncoderConfig)
+    classes = classes_in(sequence, name, TrajectoryEncoderConfig)  # type: ignore[type-abstract]
     if len(classes) != 1:
         raise UserError(
             f"{sequence.__name__}.{name} must define one TrajectoryEncoderConfig, but it defines {len(classes)}"

@@ -44,7 +44,7 @@ class FeedForwardConfig(TrajectoryEncoderConfig):
 
 
 class FeedForward(nn.Module):
-    """Linear -> residual blocks x + act(linear(act(linear(x)))) -> linear -> LayerNorm, applied to each timestep alone."""
+    """Linear -> residual blocks x + act(linear(act(linear(x)))) -> linear -> LayerNorm, for each timestep alone."""
 
     def __init__(self, config: FeedForwardConfig, *, input_size: int) -> None:
         super().__init__()

@@ -29,7 +29,9 @@ VECTOR_KIND = "vector"
 
 def _other_encoders() -> tuple[LeafEncoderConfig, ...]:
     """Return the leaf encoders of this folder that have no field of their own in `TimestepEncoderConfig`."""
-    classes = [each for name in module_names(timestep) for each in classes_in(timestep, name, LeafEncoderConfig)]
+    classes: list[type[LeafEncoderConfig]] = []
+    for name in module_names(timestep):
+        classes += classes_in(timestep, name, LeafEncoderConfig)  # type: ignore[type-abstract]
     own = {each.default_factory for each in fields(TimestepEncoderConfig)}
     return tuple(each() for each in classes if each not in own)
 
@@ -101,7 +103,9 @@ class TimestepEncoderConfig:
                 raise ConfigFieldError(
                     self, "encoder_overrides", f"names {name!r}, but the observation has {', '.join(leaves)}"
                 )
-            reason = encoders[kind].unsupported_reason(leaves[name]) if kind in encoders else _not_a_vector(leaves[name])
+            reason = (
+                encoders[kind].unsupported_reason(leaves[name]) if kind in encoders else _not_a_vector(leaves[name])
+            )
             if reason:
                 raise ConfigFieldError(self, "encoder_overrides", f"says {entry!r}, but {name!r} {reason}")
             overrides[name] = kind

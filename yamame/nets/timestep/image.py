@@ -1,4 +1,4 @@
-"""Images -> vectors: a small convolutional network whose depth follows from the size of the image."""
+"""Image encoder: a small convolutional network whose depth depends on the size of the image."""
 
 from dataclasses import dataclass
 
@@ -6,50 +6,51 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from typing_extensions import override
 
 from yamame.data.spaces import Leaf
 from yamame.errors import check_range
 from yamame.nets.blocks import Activation, get_activation
 from yamame.nets.timestep.base import LeafEncoderConfig
 
-MIN_IMAGE = 8
-"""A picture has at least so many pixels along both sides; what is smaller is a grid or a vector."""
-_MAX_MAP = 7
+MIN_IMAGE_SIDE = 8
+"""Minimum height and width of an image in pixels; smaller arrays are grids or vectors."""
+_MAX_FEATURE_MAP_SIDE = 7
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEncoderConfig(LeafEncoderConfig):
-    """Sizes of the network for images.
+    """Sizes of the image encoder.
 
-    Images are three-dimensional Boxes of uint8, 8 x 8 pixels at least; if told so, any Box of two dimensions
-    (pixels) or three that has finite bounds. Channels are the shorter of the first and the last axis, the last one
-    where both are equal: `[84, 84, 4]` and `[3, 64, 64]` are both understood.
+    By default it encodes three-dimensional Boxes of uint8 with at least 8 x 8 pixels; with an override, any bounded
+    Box of two or three dimensions. The channel axis is the shorter of the first and the last axis, and the last one if
+    both are equal, such as in `[84, 84, 4]` and `[3, 64, 64]`.
     """
 
     channels: tuple[int, ...] = (16, 32, 32)
-    """Channels after each halving of the image; the last number holds for all further ones."""
+    """Channels after each halving of the image; the last value is used for all further ones."""
     num_residual_blocks: int = 1
-    """Blocks of two convolutions behind each halving; none is the fastest, IMPALA's network has two."""
+    """Residual blocks of two convolutions after each halving; 0 is the fastest, IMPALA's network has 2."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "channels", ge=1)
         check_range(self, "num_residual_blocks", ge=0)
 
+    @override
     def matches(self, name: str, leaf: Leaf) -> bool:
-        """See the class."""
         if not (isinstance(leaf, spaces.Box) and leaf.dtype == np.uint8 and len(leaf.shape) == 3):
             return False
-        return not self.unsupported_reason(leaf) and min(_planes(leaf.shape)[1:]) >= MIN_IMAGE
+        return not self.unsupported_reason(leaf) and min(_planes(leaf.shape)[1:]) >= MIN_IMAGE_SIDE
 
+    @override
     def unsupported_reason(self, leaf: Leaf) -> str:
-        """Anything but a bounded Box of two or three dimensions."""
         if not (isinstance(leaf, spaces.Box) and len(leaf.shape) in (2, 3)):
-            return "is no Box of two or three dimensions"
+            return "is not a Box of two or three dimensions"
         return "" if leaf.is_bounded() else "has infinite bounds"
 
+    @override
     def build(self, leaf: Leaf, activation: Activation) -> "ImageEncoder":
-        """The network for images of this size."""
         assert isinstance(leaf, spaces.Box)
         return ImageEncoder(self, leaf, activation)
 
@@ -57,9 +58,9 @@ class ImageEncoderConfig(LeafEncoderConfig):
 class ImageEncoder(nn.Module):
     """Pixels in [0, 1] -> stages that halve the image until no side exceeds 7 -> linear -> LayerNorm.
 
-    A stage is a 3 x 3 convolution of stride 2, an activation, and residual blocks. So one rule serves 8 x 8 and
+    A stage is a 3 x 3 convolution of stride 2, an activation, and residual blocks. The same rule covers 8 x 8 and
     210 x 160 pixels, at a tenth of the cost of IMPALA's network, which convolves before it halves. Differs from the
-    authors' code: Nature's three layers there, which need 36 pixels, with delta-orthogonal weights; here PyTorch's.
+    authors' code: three layers of the Nature DQN there, which need 36 pixels, with delta-orthogonal weights.
     """
 
     def __init__(self, config: ImageEncoderConfig, leaf: spaces.Box, activation: Activation) -> None:
@@ -70,7 +71,7 @@ class ImageEncoder(nn.Module):
         self.range = max(float(leaf.high.max()) - self.low, 1e-6)
         self.activation = get_activation(activation)
         stages: list[_Stage] = []
-        while not stages or max(height, width) > _MAX_MAP:
+        while not stages or max(height, width) > _MAX_FEATURE_MAP_SIDE:
             channels = config.channels[min(len(stages), len(config.channels) - 1)]
             stages.append(_Stage(depth, channels, config.num_residual_blocks, activation))
             depth, height, width = channels, -(-height // 2), -(-width // 2)
@@ -79,7 +80,7 @@ class ImageEncoder(nn.Module):
         self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, image: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N D"]:
-        """One vector an image."""
+        """Return one vector per image."""
         x = image.unsqueeze(-1) if image.dim() == 3 else image
         x = x if self.channels_first else x.movedim(-1, 1)
         x = (x.to(self.stages[0].halve.weight.dtype) - self.low) / self.range

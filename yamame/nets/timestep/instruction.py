@@ -1,4 +1,4 @@
-"""Which leaf shows an instruction."""
+"""Encoders of instructions, given as coordinates or as integers."""
 
 import math
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from gymnasium import spaces
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.data.spaces import Leaf
@@ -20,124 +21,121 @@ from yamame.nets.timestep.tokens import MAX_VOCABULARY, infer_vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionEncoderConfig(LeafEncoderConfig):
-    """Base of the configs of encoders of instructions: what `Instructed` environments show as `INSTRUCTION_KEY`.
+    """Base of the configs of encoders of the leaf `INSTRUCTION_KEY`, which `InstructionWrapper` adds.
 
-    Sub-goals are the rows of such a leaf, `[slots, goal]`; its lower bound leaves room for rows of `COMPLETED`. Any
-    other leaf that happens to have the name is left to the encoders of its space.
+    Its rows are sub-goals, `[max_goals, goal_size]`, and its lower bound admits rows of `COMPLETED`. Other leaves of
+    that name are encoded by their space.
     """
 
+    @override
     def matches(self, name: str, leaf: Leaf) -> bool:
-        """See the class."""
         if name != INSTRUCTION_KEY or self.unsupported_reason(leaf):
             return False
         return isinstance(leaf, spaces.Box) and bool((leaf.low <= COMPLETED).all())
 
+    @override
     def unsupported_reason(self, leaf: Leaf) -> str:
-        """Anything but rows of numbers."""
         is_table = isinstance(leaf, spaces.Box) and len(leaf.shape) == 2
-        return "" if is_table else "is no Box of two dimensions, sub-goals and the numbers of each"
+        return "" if is_table else "is not a Box of two dimensions, sub-goals and their numbers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionCoordinatesConfig(InstructionEncoderConfig):
-    """Sizes of the network for instructions of coordinates. Source: the paper's appendix, table 3, "goal emb"."""
+    """Sizes of the encoder of coordinates. Paper: appendix, table 3, "goal emb"."""
 
     hidden_sizes: tuple[int, ...] = (64,)
     """Widths of the hidden layers."""
     output_size: int = 32
-    """Width of what is made of an instruction."""
+    """Width of an instruction's vector."""
     normalize: bool = True
-    """Divide coordinates by their largest value, where the space has one; off: as they are, like in the paper."""
+    """Divide coordinates by their upper bound, if the space has one. Differs from the paper: not divided there."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "hidden_sizes", ge=1)
 
+    @override
     def build(self, leaf: Leaf, activation: Activation) -> "InstructionCoordinateEncoder":
-        """The network for instructions of this shape."""
         assert isinstance(leaf, spaces.Box)
         return InstructionCoordinateEncoder(self, leaf, activation)
 
 
 class InstructionCoordinateEncoder(nn.Module):
-    """All sub-goals side by side -> MLP -> LayerNorm.
+    """Concatenated sub-goals -> MLP -> LayerNorm.
 
-    Coordinates enter between 0 and 1, rows of -1 (no sub-goal) and -3 (completed) as they are. They bypass the input
-    normaliser, as in the paper, whose running moments would mix the rows' three meanings. Differs from the authors'
-    code in the division by the largest coordinate: behind raw numbers of 30 the LayerNorm sees little but the
-    direction of the whole vector, and the side on which a goal lies is learned some three times more slowly.
+    Coordinates are scaled to [0, 1]; rows of -1 (no sub-goal) and -3 (completed) are unchanged. They bypass the input
+    normalizer, as in the paper, since its running moments would mix the three kinds of rows. Differs from the authors'
+    code in the division by the largest coordinate: with raw values of 30 the LayerNorm keeps little but the direction
+    of the whole vector, and learning takes about three times as long.
     """
 
     def __init__(self, config: InstructionCoordinatesConfig, leaf: spaces.Box, activation: Activation) -> None:
         super().__init__()
-        largest = torch.from_numpy(leaf.high).float()
-        has_largest = config.normalize & largest.isfinite() & (largest > 0)
+        high = torch.from_numpy(leaf.high).float()
+        has_bound = config.normalize & high.isfinite() & (high > 0)
         self.unit: Tensor
-        self.register_buffer("unit", torch.where(has_largest, largest, 1.0), persistent=False)
+        self.register_buffer("unit", torch.where(has_bound, high, 1.0), persistent=False)
         self.mlp = MLP(math.prod(leaf.shape), config.hidden_sizes, config.output_size, activation)
         self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
-        """One vector an instruction."""
+        """Return one vector per instruction."""
         x = instruction.to(self.unit.dtype)
         return self.norm(self.mlp(torch.where(x > 0, x / self.unit, x).flatten(1)))
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # the number of rows follows from what is in them
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # the number of rows depends on values
 def encode_unique_runs(
     encoder: Callable[[Shaped[Tensor, "M ..."]], Float[Tensor, "M D"]], leaf: Shaped[Tensor, "N ..."]
 ) -> Float[Tensor, "N D"]:
-    """`encoder(leaf)`, computed for the first of each run of equal neighbours.
+    """Return `encoder(leaf)`, computed once for each run of equal consecutive rows.
 
-    Timesteps of a window are neighbours, so that an instruction is encoded as often as it changes. For a CPU: a GPU
-    would have to wait for the number of rows, and nothing could be recorded.
+    An instruction is then encoded only when it changes. For the CPU: the number of rows depends on values, which a GPU
+    would have to synchronize.
     """
-    begins_N = functional.pad((leaf[1:] != leaf[:-1]).flatten(1).any(1), (1, 0), value=True)
-    return encoder(leaf[begins_N]).index_select(0, begins_N.cumsum(0) - 1)
+    is_new_N = functional.pad((leaf[1:] != leaf[:-1]).flatten(1).any(1), (1, 0), value=True)
+    return encoder(leaf[is_new_N]).index_select(0, is_new_N.cumsum(0) - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionTokensConfig(InstructionEncoderConfig):
-    """Sizes of the network for instructions of integers. Source: the paper's appendix, table 3, "goal emb"."""
+    """Sizes of the encoder of integers. Paper: appendix, table 3, "goal emb"."""
 
     embedding_dim: int = 16
-    """Numbers that stand for a word."""
+    """Width of the embedding of a token."""
     hidden_size: int = 96
-    """Width of the recurrent network that reads them."""
+    """Width of the recurrent network."""
     output_size: int = 64
-    """Width of what is made of an instruction."""
+    """Width of an instruction's vector."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "embedding_dim", "hidden_size", ge=1)
 
+    @override
     def unsupported_reason(self, leaf: Leaf) -> str:
-        """Anything but rows of integers of a bounded range."""
-        known = infer_vocabulary(leaf)
-        return super().unsupported_reason(leaf) or (
-            "" if known else f"does not hold integers of a range of at most {MAX_VOCABULARY}"
-        )
+        reason = "" if infer_vocabulary(leaf) else f"does not hold integers of at most {MAX_VOCABULARY} values"
+        return super().unsupported_reason(leaf) or reason
 
+    @override
     def build(self, leaf: Leaf, activation: Activation) -> "InstructionTokenEncoder":
-        """The network for such instructions."""
         return InstructionTokenEncoder(self, leaf)
 
 
 class InstructionTokenEncoder(nn.Module):
-    """Embedding -> tanh recurrence over the words of all sub-goals in order -> linear -> LayerNorm.
+    """Embedding -> tanh recurrence over the tokens of all sub-goals in order -> linear -> LayerNorm.
 
-    -1 (no sub-goal) and -3 (completed) are words like any other: the vocabulary is what the leaf's bounds allow.
-    Differs from the authors' code, which has 257 words whatever the task, in that; and in the recurrent weight, which
-    is orthogonal at the start: the active sub-goal is read before all later ones, and PyTorch's own weights forget
-    about half of a word with every further one.
+    The bounds of the leaf define the vocabulary, which includes -1 (no sub-goal) and -3 (completed). Differs from the
+    authors' code, which has 257 tokens for every task and PyTorch's initial recurrent weight. Here it is orthogonal:
+    the active sub-goal comes before all others, and PyTorch's weight forgets about half of a token at every step.
     """
 
     def __init__(self, config: InstructionTokensConfig, leaf: Leaf) -> None:
         super().__init__()
-        known = infer_vocabulary(leaf)
-        assert known is not None
-        self.vocabulary = known
-        self.embedding = nn.Embedding(known.size, config.embedding_dim)
+        vocabulary = infer_vocabulary(leaf)
+        assert vocabulary is not None
+        self.vocabulary = vocabulary
+        self.embedding = nn.Embedding(vocabulary.size, config.embedding_dim)
         self.input = nn.Linear(config.embedding_dim, config.hidden_size)
         self.recurrence = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         nn.init.orthogonal_(self.recurrence.weight)
@@ -145,16 +143,16 @@ class InstructionTokenEncoder(nn.Module):
         self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
-        """One vector an instruction."""
+        """Return one vector per instruction."""
         if instruction.device.type == "cpu":
-            return encode_unique_runs(self._read, instruction)
-        return self._read(instruction)
+            return encode_unique_runs(self._encode, instruction)
+        return self._encode(instruction)
 
-    def _read(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
+    def _encode(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
         token_NL = self.vocabulary.to_indices(instruction).flatten(1)
-        word_VH = at_least_float32(self.input(self.embedding.weight))  # the same at every place: once a word
-        first_NH, *rest = functional.embedding(token_NL, word_VH).unbind(1)
+        input_VH = at_least_float32(self.input(self.embedding.weight))  # once per token of the vocabulary
+        first_NH, *rest = functional.embedding(token_NL, input_VH).unbind(1)
         state_NH = torch.tanh(first_NH)
-        for word_NH in rest:
-            state_NH = torch.tanh(word_NH + self.recurrence(state_NH))
+        for input_NH in rest:
+            state_NH = torch.tanh(input_NH + self.recurrence(state_NH))
         return self.norm(self.output(state_NH))

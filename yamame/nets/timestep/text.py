@@ -1,4 +1,4 @@
-"""Texts -> vectors: read from left to right."""
+"""Text encoder: a GRU over characters."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,7 @@ import torch
 from gymnasium import spaces
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from typing_extensions import override
 
 from yamame.data.spaces import Leaf, stored_shape
 from yamame.errors import check_range
@@ -17,55 +18,55 @@ from yamame.nets.timestep.tokens import infer_vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class TextEncoderConfig(LeafEncoderConfig):
-    """Sizes of the network for texts: Text leaves, and if told so any row of integers that ends in zeros."""
+    """Sizes of the encoder of Text leaves and, with an override, of rows of integers padded with zeros."""
 
     embedding_dim: int = 16
-    """Numbers that stand for a character."""
+    """Width of the embedding of a character."""
     hidden_size: int = 64
-    """Width of the GRU that reads them."""
+    """Width of the GRU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "embedding_dim", "hidden_size", ge=1)
 
+    @override
     def matches(self, name: str, leaf: Leaf) -> bool:
-        """Every Text."""
         return isinstance(leaf, spaces.Text) and not self.unsupported_reason(leaf)
 
+    @override
     def unsupported_reason(self, leaf: Leaf) -> str:
-        """Anything but a row of integers, 0 for the end."""
-        known = infer_vocabulary(leaf)
-        if known is None or known.low or len(stored_shape(leaf)) != 1:
-            return "is no row of integers from 0 on"
+        vocabulary = infer_vocabulary(leaf)
+        if vocabulary is None or vocabulary.low or len(stored_shape(leaf)) != 1:
+            return "is not a row of integers >= 0"
         return ""
 
+    @override
     def build(self, leaf: Leaf, activation: Activation) -> "TextEncoder":
-        """The network for such texts."""
         return TextEncoder(self, leaf)
 
 
 class TextEncoder(nn.Module):
-    """Embedding -> GRU -> its state after the last character -> linear -> LayerNorm; an empty text is all zeros.
+    """Embedding -> GRU -> state after the last character -> linear -> LayerNorm; zeros for an empty text.
 
-    A GRU, because the order of characters is what makes a text: a mean over them would not tell "north" from "thorn".
-    Source: the authors read instructions with a recurrent network too (SPEC section 2).
+    A mean over characters would not distinguish "north" from "thorn". Source: the authors encode instructions with a
+    recurrent network.
     """
 
     def __init__(self, config: TextEncoderConfig, leaf: Leaf) -> None:
         super().__init__()
-        known = infer_vocabulary(leaf)
-        assert known is not None
-        self.vocabulary = known
-        self.embedding = nn.Embedding(known.size, config.embedding_dim)
+        vocabulary = infer_vocabulary(leaf)
+        assert vocabulary is not None
+        self.vocabulary = vocabulary
+        self.embedding = nn.Embedding(vocabulary.size, config.embedding_dim)
         self.recurrence = nn.GRU(config.embedding_dim, config.hidden_size, batch_first=True)
         self.output = nn.Linear(config.hidden_size, config.output_size)
         self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, stored: Shaped[Tensor, "N L"]) -> Float[Tensor, "N D"]:
-        """One vector a text."""
+        """Return one vector per text."""
         token_NL = self.vocabulary.to_indices(stored)
-        places_L = torch.arange(1, token_NL.shape[1] + 1, device=token_NL.device)
-        length_N = (places_L * (token_NL > 0)).amax(1)
+        position_L = torch.arange(1, token_NL.shape[1] + 1, device=token_NL.device)
+        length_N = (position_L * (token_NL > 0)).amax(1)
         state_NLH = gru_forward(self.recurrence, self.embedding(token_NL))
         last_N11 = (length_N - 1).clamp(min=0)[:, None, None]
         last_NH = state_NLH.gather(1, last_N11.expand(-1, 1, state_NLH.shape[2])).squeeze(1)

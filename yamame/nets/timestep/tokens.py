@@ -1,4 +1,4 @@
-"""Which numbers a leaf of tokens can hold."""
+"""Token encoder for grids and categories, and the vocabulary of integer leaves."""
 
 import math
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
+from typing_extensions import override
 
 from yamame.data.actions import num_choices
 from yamame.data.spaces import Leaf, stored_shape, vocabulary_size
@@ -15,22 +16,23 @@ from yamame.nets.blocks import MLP, Activation
 from yamame.nets.timestep.base import LeafEncoderConfig
 
 MAX_VOCABULARY = 65_536
+"""Largest range of integers that are embedded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """`size` integers from `low` on; what is stored of a token is one of them."""
+    """Range of the stored integers: `low` to `low + size - 1`."""
 
     low: int
     size: int
 
     def to_indices(self, stored: Shaped[Tensor, "N ..."]) -> Int64[Tensor, "N ..."]:
-        """The same counted from 0; what lies outside (zeros of filling tokens) becomes the nearest."""
+        """Return indices from 0; values outside the range, such as zeros of padding, are clamped."""
         return (stored.long() - self.low).clamp(0, self.size - 1)
 
 
 def infer_vocabulary(leaf: Leaf) -> Vocabulary | None:
-    """That of all components of a leaf together; None where they are no integers, or of too wide a range."""
+    """Return the range of all components of a leaf; None if they are no integers or exceed `MAX_VOCABULARY`."""
     match leaf:
         case spaces.Discrete():
             return _small(0, int(leaf.n))
@@ -51,56 +53,56 @@ def _small(low: int, size: int) -> Vocabulary | None:
 
 
 MAX_ONE_HOT = 64
-"""Categories of more values than that are embedded; of fewer, they enter as one-hot vectors."""
+"""Largest number of values of a category that is encoded as a one-hot vector instead of an embedding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenEncoderConfig(LeafEncoderConfig):
-    """Sizes of the network for tokens whose place has a meaning: cells of a grid, cards on a table.
+    """Sizes of the encoder of tokens with fixed positions, such as the cells of a grid.
 
-    Tokens are Discrete and MultiDiscrete leaves of more than 64 values and MultiDiscrete ones of two dimensions or
-    more; if told so, any integers of a bounded range (a MiniGrid view is a uint8 Box of 7 x 7 x 3).
+    By default it encodes Discrete and MultiDiscrete leaves with more than 64 values and MultiDiscrete leaves of two or
+    more dimensions; with an override, any bounded integers (a MiniGrid view is a uint8 Box of 7 x 7 x 3).
     """
 
     embedding_dim: int = 8
-    """Numbers that stand for a token."""
+    """Width of the embedding of a token."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "embedding_dim", ge=1)
 
+    @override
     def matches(self, name: str, leaf: Leaf) -> bool:
-        """See the class."""
         if not isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) or self.unsupported_reason(leaf):
             return False
         return len(stored_shape(leaf)) > 1 or max(num_choices(leaf)) > MAX_ONE_HOT
 
+    @override
     def unsupported_reason(self, leaf: Leaf) -> str:
-        """Anything but integers of a bounded range."""
-        return "" if infer_vocabulary(leaf) else f"does not hold integers of a range of at most {MAX_VOCABULARY}"
+        return "" if infer_vocabulary(leaf) else f"does not hold integers of at most {MAX_VOCABULARY} values"
 
+    @override
     def build(self, leaf: Leaf, activation: Activation) -> "TokenEncoder":
-        """The network for such tokens."""
         return TokenEncoder(self, leaf, activation)
 
 
 class TokenEncoder(nn.Module):
-    """Embedding -> all places side by side -> MLP -> LayerNorm; one table for all places.
+    """Embedding -> concatenation of all positions -> MLP -> LayerNorm, with one table for all positions.
 
-    Source: the authors' encoder of Crafter's map (SPEC section 2).
+    Source: the authors' encoder of Crafter's map.
     """
 
     def __init__(self, config: TokenEncoderConfig, leaf: Leaf, activation: Activation) -> None:
         super().__init__()
-        known = infer_vocabulary(leaf)
-        assert known is not None
-        self.vocabulary = known
-        places = math.prod(stored_shape(leaf))
-        self.embedding = nn.Embedding(known.size, config.embedding_dim)
-        self.mlp = MLP(places * config.embedding_dim, (config.output_size,), config.output_size, activation)
+        vocabulary = infer_vocabulary(leaf)
+        assert vocabulary is not None
+        self.vocabulary = vocabulary
+        num_positions = math.prod(stored_shape(leaf))
+        self.embedding = nn.Embedding(vocabulary.size, config.embedding_dim)
+        self.mlp = MLP(num_positions * config.embedding_dim, (config.output_size,), config.output_size, activation)
         self.norm = nn.LayerNorm(config.output_size)
 
     def forward(self, stored: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N D"]:
-        """One vector a grid."""
+        """Return one vector per timestep."""
         embedded = self.embedding(self.vocabulary.to_indices(stored))
         return self.norm(self.mlp(embedded.reshape(len(stored), -1)))

@@ -1,4 +1,4 @@
-"""What enters the network as plain numbers: vectors, small categories, and what led to a timestep."""
+"""Vector features of a timestep: vectors, small categories, previous action and reward."""
 
 from collections.abc import Mapping
 
@@ -13,20 +13,20 @@ from yamame.nets.blocks import concat_one_hot
 
 
 class VectorFeatures:
-    """[leaves, reset flag, previous reward, time, previous action] side by side.
+    """Concatenation of [leaves, reset flag, previous reward, time, previous action].
 
-    Discrete leaves and actions enter as one-hot vectors, everything else flat. Time is the fraction of the horizon.
-    Source: SPEC of the paper's appendix A; the order of the side inputs is the authors'. Differs from their 2023 code
-    in the blank previous action of a trial's first step: zeros instead of ones or -2.
+    Discrete leaves and actions are one-hot vectors, other leaves are flattened, and time is a fraction of the horizon.
+    Paper: appendix A; the order is that of the authors' code. Differs from their 2023 code in the previous action of a
+    trial's first step: zeros instead of ones or -2.
     """
 
     def __init__(self, leaves: Mapping[str, Leaf], action_space: PolicyActionSpace) -> None:
         self.leaves = dict(leaves)
         self.num_choices = num_choices(action_space)
         self.observation_size = sum(spaces.flatdim(leaf) for leaf in leaves.values())
-        """Features of the leaves, which stand first."""
+        """Number of features of the leaves, which come first."""
         self.size = self.observation_size + 3 + action_size(action_space)
-        """F."""
+        """Number of features, F."""
 
     def __call__(
         self,
@@ -39,14 +39,14 @@ class VectorFeatures:
         horizon: Float[Tensor, "#N"],
         dtype: torch.dtype,
     ) -> Float[Tensor, "N F"]:
-        """The features of each timestep; at time 0 nothing led to it."""
-        parts = [_flat(leaf, observation[name], dtype) for name, leaf in self.leaves.items()]
-        fraction = time.to(dtype) / horizon.clamp(min=1.0)  # filling tokens have no horizon
-        begun = time > 0
-        reward = torch.where(begun, previous_reward.to(dtype), 0.0)
+        """Return the features of each timestep. Previous action and reward are zero at time 0."""
+        features = [_flat(leaf, observation[name], dtype) for name, leaf in self.leaves.items()]
+        fraction = time.to(dtype) / horizon.clamp(min=1.0)  # padding has no horizon
+        has_previous = time > 0
+        reward = torch.where(has_previous, previous_reward.to(dtype), 0.0)
         side = torch.stack([episode_start.to(dtype), reward, fraction], dim=1)
         action = concat_one_hot(previous_action, self.num_choices) if self.num_choices else previous_action
-        return torch.cat([*parts, side, torch.where(begun[:, None], action.to(dtype), 0.0)], dim=1)
+        return torch.cat([*features, side, torch.where(has_previous[:, None], action.to(dtype), 0.0)], dim=1)
 
 
 def _flat(leaf: Leaf, value: Tensor, dtype: torch.dtype) -> Float[Tensor, "N f"]:
