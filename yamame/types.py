@@ -1,4 +1,4 @@
-"""Things that can be put back exactly where they stood: what a run needs to go on as if it had never been killed."""
+"""Types shared by all layers: resumable state and environment faults."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -6,48 +6,48 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 State = Mapping[str, Any]
-"""A nest of dicts, lists, tuples, arrays, tensors, numbers, strings and None, which a checkpoint can hold."""
+"""Nested dicts, lists, tuples, arrays, tensors, numbers, strings and None, which a checkpoint can store."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Something whose future follows from its `state_dict`."""
+    """An object whose future behavior is determined by its `state_dict`."""
 
     def state_dict(self) -> State | None:
-        """Where it stands, sharing no memory with it; None where it is made of parts that cannot tell."""
+        """Return the state, sharing no memory with the object; None if a component cannot save its state."""
         ...
 
     def load_state_dict(self, state: State) -> None:
-        """Go on where a like one stood."""
+        """Restore the state of an object that was constructed alike."""
         ...
 
 
 def get_attributes(owner: object, names: Sequence[str]) -> dict[str, Any]:
-    """Copies of some attributes, by name."""
+    """Return deep copies of the named attributes."""
     return {name: copy.deepcopy(getattr(owner, name)) for name in names}
 
 
 def set_attributes(owner: object, state: State) -> None:
-    """Attributes from copies of what is given by name."""
+    """Set attributes, by name, to deep copies of the given values."""
     for name, value in state.items():
         setattr(owner, name, copy.deepcopy(value))
 
 
-def nested_state_dict(part: object, owner: object, names: Sequence[str]) -> State | None:
-    """The state of an owner whose future follows from that of a part and some attributes; None if the part has none."""
-    inside = part.state_dict() if isinstance(part, Stateful) else None
+def nested_state_dict(inner: object, owner: object, names: Sequence[str]) -> State | None:
+    """Return the state of `inner` and the named attributes of `owner`; None if `inner` cannot save its state."""
+    inside = inner.state_dict() if isinstance(inner, Stateful) else None
     return None if inside is None else {"inside": inside, "own": get_attributes(owner, names)}
 
 
-def load_nested_state_dict(part: object, owner: object, state: State) -> None:
-    """Put part and owner back where those stood that gave the state."""
-    assert isinstance(part, Stateful)
-    part.load_state_dict(state["inside"])
+def load_nested_state_dict(inner: object, owner: object, state: State) -> None:
+    """Restore `inner` and `owner` from the result of `nested_state_dict`."""
+    assert isinstance(inner, Stateful)
+    inner.load_state_dict(state["inside"])
     set_attributes(owner, state["own"])
 
 
 FaultKind = Literal["exception", "nonfinite", "shape_mismatch", "worker_died", "timeout"]
-"""An exception; NaN or infinity; what does not fit the spaces; the end of a process; a process that does not answer."""
+"""Raised an exception; returned NaN or infinity; violated its spaces; its process ended; its process did not reply."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,4 +58,4 @@ class Fault:
     message: str
     """One line that names the environment."""
     traceback: str = ""
-    """The environment's traceback, if it raised."""
+    """Traceback of the environment's exception; empty if it raised none."""

@@ -1,4 +1,4 @@
-"""Records that pass between E environments and the policy at one timestep (NumPy, environments first)."""
+"""Records exchanged between E environments and the policy at one time step (NumPy, environments first)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ from yamame.types import Fault
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyInput:
-    """Input of the policy at one timestep of E environments, each at its own time.
+    """Everything the policy sees of one timestep of E environments, which may all be at different times.
 
-    `time == 0` starts a trial: the policy resets the memory of that environment, and ignores `previous_action` and
-    `previous_reward` there. Actions are integers `[E]` (one choice) or `[E, C]` (C choices), or float32 `[E, A]`.
+    A trial starts where `time == 0`: the policy clears the memory of that environment, and `previous_action` and
+    `previous_reward` are ignored. Actions are integers `[E]` (one choice) or `[E, C]` (several choices), or float32
+    `[E, A]` (continuous).
     """
 
     time: Int64[np.ndarray, "E"]
@@ -28,57 +29,44 @@ class PolicyInput:
 class GoalStep:
     """Instructions of the current episodes of E environments, and the goals that one transition achieved."""
 
-    instruction: Float32[np.ndarray, "E max_goals goal"]
-    """Observation leaf `DESIRED_KEY`."""
+    instruction: Float32[np.ndarray, "E slots goal"]
+    """Sub-goals in order, as the environments return them under `DESIRED_KEY`."""
     achieved: Float32[np.ndarray, "E m goal"]
-    """Observation leaf `ACHIEVED_KEY`."""
+    """Goals achieved by this transition, as the environments return them under `ACHIEVED_KEY`."""
     tolerance: float
+    """Maximum difference, in each number of a goal, at which it counts as reached."""
     hide_future_goals: bool
+    """Whether the observation shows no sub-goal after the active one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpisodeStep:
-    """Result of one action in each of E environments. `observation` follows the action; it is never that of a reset.
+class VectorStep:
+    """Result of stepping E environments with one action each, at one of two levels.
 
-    `is_transition` is false where this call only returned the first observation of the next episode (vector
-    environments that reset one call late); reward is undefined there, and `terminated` and `truncated` are false.
-    `failed` is true in some of those rows: the environment failed in this step or the preceding reset and was restarted
-    on a new task. None: no environment failed.
+    Episodes (`EpisodeVectorEnv`): environments never reset on their own, so `observation` and `final_observation` are
+    the same. Trials (`TrialVectorEnv`): the next attempt or trial has already started where one ended.
     """
 
     reward: Float32[np.ndarray, "E"]
     terminated: Bool[np.ndarray, "E"]
+    """Whether the episode (trial level: the trial) terminated."""
     truncated: Bool[np.ndarray, "E"]
+    """Whether the episode (trial level: the trial) was truncated."""
     is_transition: Bool[np.ndarray, "E"]
-    observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
-    success: Bool[np.ndarray, "E"] | None = None
-    goals: GoalStep | None = None
-    """None if the task has no instructions."""
-    failed: Bool[np.ndarray, "E"] | None = None
-    faults: Sequence[Fault] = ()
-    """Faults since the last step; a fault of several environments appears once."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialStep:
-    """Result of one action in each of E trials.
-
-    `final_observation` follows the action (if the trial ended, the last token is bootstrapped from it); `observation`
-    is the next input of the policy: the same, or the first of the next attempt or trial. `terminated` and `truncated`
-    refer to the trial; `episode_start` is true where `observation` is the first of an attempt. In `failed` rows, where
-    `is_transition` is false, the trial ended before this step, and `observation` starts another one.
-    """
-
-    reward: Float32[np.ndarray, "E"]
-    terminated: Bool[np.ndarray, "E"]
-    truncated: Bool[np.ndarray, "E"]
-    episode_start: Bool[np.ndarray, "E"]
-    is_transition: Bool[np.ndarray, "E"]
+    """False where this call only delivered the first observation of the next episode, because the environment resets
+    one call late or has failed. Reward and flags are meaningless there; `terminated` and `truncated` are False."""
     final_observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
+    """Observation that the action led to, never that of a reset; bootstrapped from where a trial was truncated."""
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]]
+    """Observation to act on next. Trial level: where an attempt or trial ended, the first observation of the next."""
+    episode_start: Bool[np.ndarray, "E"]
+    """Whether `observation` is the first of an episode. Episode level: exactly where `is_transition` is False."""
     success: Bool[np.ndarray, "E"] | None = None
+    """Whether this transition solved the task; None if the environments do not report success."""
     goals: GoalStep | None = None
     """None if the task has no instructions."""
     failed: Bool[np.ndarray, "E"] | None = None
+    """Where the environment failed, in this step or the reset before it, and was restarted on a new task: its episode
+    and trial are lost, and `is_transition` is False. None: no environment failed."""
     faults: Sequence[Fault] = ()
-    """Faults since the last step; a fault of several environments appears once."""
+    """Failures since the last step; one that failed several environments is listed once."""

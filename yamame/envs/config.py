@@ -1,57 +1,62 @@
-"""`EnvConfig`: how a recipe names the task that it trains on."""
+"""Base classes of environment configs. A recipe selects its task by the config class."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float32
+from typing_extensions import override
+
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.schema import TaskSpec
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.vector.autotune import make_vector_env
-from yamame.envs.vector.obs_filter import filter_env_fn
-from yamame.envs.vector.subproc import STEP_SECONDS
-from yamame.errors import check_range
+from yamame.envs.vector.subproc import STEP_TIMEOUT_SECONDS
+from yamame.envs.wrappers.obs_filter import filter_env_fn
+from yamame.errors import UserError, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig(ABC):
-    """A task with all its settings; `build` makes as many copies as are wanted."""
+    """A task and its settings. `build` makes vector environments of it."""
 
     @property
     @abstractmethod
     def task_name(self) -> str:
-        """Name of the task, fit for file names and metrics, such as `passive-tmaze-30`."""
+        """Name of the task, valid in file names and metrics, such as `passive-tmaze-30`."""
 
     @property
     @abstractmethod
     def max_trial_steps(self) -> int:
-        """Largest number of transitions of a trial: the horizon of what `build` returns."""
+        """Maximum number of transitions of a trial: the horizon of the result of `build`."""
 
     @property
     def required_num_envs(self) -> int | None:
-        """The only number of copies that `build` can make, for tasks that come as one vector environment."""
+        """The only number of environments that `build` accepts; None: any."""
         return None
 
     @property
     def action_mask_key(self) -> str:
-        """What the environments call their action mask: a leaf of the observation, or else an entry of info."""
+        """Name of the action mask: a leaf of the observation or a key of info."""
         return ACTION_MASK_KEY
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """What each discrete action, or dimension of a continuous one, is called; empty: nobody has named them."""
+        """Names of the discrete actions, or of the dimensions of a continuous action; empty: unnamed."""
         return ()
 
     def eval_config(self) -> "EnvConfig":
-        """What agents of this task are judged on: itself, unless the benchmark keeps test tasks apart."""
+        """Return the evaluation config: the test tasks if the benchmark has them, else this config."""
         return self
 
     @abstractmethod
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        """`num_envs` trials stepped together, all random choices following from `seed`.
+        """Build `num_envs` trials stepped together. All randomness follows from `seed`.
 
-        Raises `UserError` where the settings, the spaces or the installed packages do not allow it.
+        Raises:
+            UserError: If the settings, the spaces or the installed packages do not allow it.
         """
 
     def task_spec(self, envs: TrialVectorEnv) -> TaskSpec:
@@ -64,44 +69,75 @@ class EnvConfig(ABC):
         )
 
     def build_for_rendering(self, seed: int) -> TrialVectorEnv:
-        """As few copies as there can be, the first of which can be looked at, if the task has pictures at all."""
+        """Build as few environments as possible, the first of which can be rendered if the task has frames."""
         return self.build(self.required_num_envs or 1, seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SingleEnvConfig(EnvConfig):
-    """A task that comes as single environments, each a Python object, which worker processes can step."""
+    """A task of single Gymnasium environments, which worker processes can step."""
 
     num_workers: int | None = None
-    """Processes that step the environments; 0: this one; None: what is fastest, by timing a few steps. The results are
-    the same."""
-    step_timeout_seconds: float = STEP_SECONDS
-    """Longest time that a worker process may take for one step of its environments; after that it is taken for hung,
-    killed and begun anew. 0: any. A reset may take ten times as long."""
+    """Subprocesses that step the environments (unset: autotuned; 0: none). The results are the same."""
+    step_timeout_seconds: float = STEP_TIMEOUT_SECONDS
+    """Seconds after which a worker that has not finished a step is killed and restarted; 0: never. A reset may take ten
+    times as long."""
     action_mask_key: str = ACTION_MASK_KEY
-    """Name of the action mask: a leaf of the observation, or where there is none of that name, an entry of info, where
-    the environment gives one. '': no masks."""
+    """Name of the action mask: a leaf of the observation or, if there is none, a key of info. '': no action masks."""
     obs_keys: tuple[str, ...] = ()
-    """Parts of the observation that the agent sees, such as `image` or `body/angle`; none: all of it."""
+    """Leaves of the observation to keep, such as `image` or `body/angle`; empty: all."""
     drop_obs_keys: tuple[str, ...] = ()
-    """Parts of the observation that the agent does not see."""
+    """Leaves of the observation to drop."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_workers", "step_timeout_seconds", ge=0)
         check_range(self, "num_workers", le=1024)
 
+    @override
     def build_for_rendering(self, seed: int) -> TrialVectorEnv:
-        """See `EnvConfig.build_for_rendering`; pictures come from this process."""
-        return replace(self, num_workers=0).build(self.required_num_envs or 1, seed)
+        return replace(self, num_workers=0).build(self.required_num_envs or 1, seed)  # frames come from this process
 
-    def make_vector_env(self, make: Callable[[], Any], num_envs: int, seed: int) -> EpisodeVectorEnv:
-        """`num_envs` of the single environments that `make` makes, as these settings say; errors as of `build`."""
-        seen = filter_env_fn(make, self.obs_keys, self.drop_obs_keys, self.action_mask_key)
+    def make_vector_env(self, env_fn: Callable[[], Any], num_envs: int, seed: int) -> EpisodeVectorEnv:
+        """Make `num_envs` environments with `env_fn`, configured by these fields. Raises `UserError` as `build`."""
         return make_vector_env(
-            seen,
+            filter_env_fn(env_fn, self.obs_keys, self.drop_obs_keys, self.action_mask_key),
             num_envs,
             seed,
             self.num_workers,
             action_mask_key=self.action_mask_key,
-            step_seconds=self.step_timeout_seconds,
+            step_timeout_seconds=self.step_timeout_seconds,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoalEnvConfig(EnvConfig):
+    """A task whose agents follow instructions: sequences of sub-goals."""
+
+    max_goals: int
+    """Maximum number of sub-goals of an instruction; 1: the ablation "w/o multi-goal"."""
+    hide_future_goals: bool = False
+    """Show no sub-goal after the active one: the ablation "w/o full instruction"."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "max_goals", ge=1)
+
+    def with_instruction(self, text: str) -> "GoalEnvConfig":
+        """Return the task with a fixed instruction in every trial. Raises `UserError` if the task cannot do that."""
+        raise UserError(f"{self.task_name} samples its own instructions: leave --instruction out")
+
+    def goal_text(self, goal: Float32[np.ndarray, "goal"]) -> str:
+        """Return a sub-goal as text for people to read."""
+        return "(" + ", ".join(f"{number:g}" for number in goal) + ")"
+
+
+def apply_instruction(env: EnvConfig, instruction: str) -> EnvConfig:
+    """Return the task with a fixed instruction in every trial; `env` itself if `instruction` is empty.
+
+    Raises:
+        UserError: If the task has no instructions, or not this one.
+    """
+    if not instruction:
+        return env
+    if not isinstance(env, GoalEnvConfig):
+        raise UserError(f"{env.task_name} has no instructions: leave --instruction out")
+    return env.with_instruction(instruction)

@@ -1,4 +1,4 @@
-"""Dark Key-To-Door: find an unseen key, then an unseen door, again and again (paper, Appendix C.2)."""
+"""Dark Key-To-Door: find an invisible key, then an invisible door, attempt after attempt (paper, appendix C.2)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,12 +7,13 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
+from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.rendering import AGENT, GOAL, HINT, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
-from yamame.envs.vector.numpy_env import NumpyVectorEnv, parse_reset_options
+from yamame.envs.vector.numpy_env import NumpyVectorEnv, SingleEnvAdapter, parse_reset_options
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range
 
@@ -20,17 +21,25 @@ _MOVES = np.array([(0, -1), (-1, 0), (0, 1), (1, 0), (0, 0)])
 
 
 class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
-    """E rooms of `size` x `size` cells in one call. A cell is numbered `x * size + y`.
+    """E rooms of `size` x `size` cells. The index of a cell is `x * size + y`.
 
-    A task is a start, a key and a door, each drawn uniformly (they may coincide). Actions: y-1, x-1, y+1, x+1, stay;
-    walls stop. Reward 1 on reaching the key for the first time, and 1 on reaching the door afterwards, at a later step,
-    which terminates the episode. Observation `[E, 4]`: `x / size`, `y / size`, has the key, `t / attempt_length`.
+    A task is a start, a key and a door, each sampled uniformly (they may coincide). Actions: y-1, x-1, y+1, x+1, stay;
+    a move into a wall has no effect. Reward 1 for reaching the key for the first time, and 1 for reaching the door at a
+    later step, which terminates the episode. Observation `[E, 4]`: `x / size`, `y / size`, has key,
+    `t / attempt_length`.
 
-    Differs from the authors' code, whose episodes have 51 steps (their limit is tested one step late): here an episode
-    is truncated after exactly `attempt_length` steps, as the paper says.
+    Differs from the authors' code, whose episodes have 51 steps (their limit is checked one step late): an episode is
+    truncated after exactly `attempt_length` steps, as in the paper.
 
-    Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is false. `info["success"]`: the
-    door has been opened at this step.
+    Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is False. `info["success"]`: the
+    door was opened at this step.
+
+    Args:
+        num_envs: E.
+        size: Cells along one side of the room.
+        attempt_length: Steps after which an episode is truncated.
+        fixed_start: Always start in the middle of the room.
+        render_mode: See `NumpyVectorEnv`.
     """
 
     def __init__(
@@ -53,18 +62,18 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         self.attempt_length = attempt_length
         self.size = size
         self.start, self.key, self.door = np.full((3, num_envs), -1, np.int64)
-        """Cells of the task; -1 before the first reset."""
+        """Cell indices of the task; -1 before the first reset."""
         self._fixed_start = (size // 2) * size + size // 2 if fixed_start else None
         xy_of_cell = np.stack(np.divmod(np.arange(size * size), size), axis=1)
         self._next_cell = np.clip(xy_of_cell[:, None] + _MOVES, 0, size - 1) @ np.array([size, 1])
-        self._seen_of_cell = (xy_of_cell / size).astype(np.float32)
+        self._observed_xy = (xy_of_cell / size).astype(np.float32)
         self._cell, self._time = np.zeros((2, num_envs), np.int64)
         self._has_key = np.zeros(num_envs, np.bool_)
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32[np.ndarray, "E 4"], dict[str, Any]]:
-        """Back to the start, without the key, in the rows of the mask."""
         super().reset(seed=seed)
         rows, new_task = parse_reset_options(options, self.start >= 0)
         cells = self.np_random.integers(self.size**2, size=(3, int(new_task.sum())))
@@ -77,6 +86,7 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         self.show()
         return self._observe(), {}
 
+    @override
     def step(
         self, actions: Int64[np.ndarray, "E"]
     ) -> tuple[
@@ -86,7 +96,6 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         Bool[np.ndarray, "E"],
         dict[str, Any],
     ]:
-        """One step of every room."""
         self._cell = self._next_cell[self._cell, actions]
         self._time += 1
         opened = self._has_key & (self._cell == self.door)
@@ -97,56 +106,65 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         self.show()
         return self._observe(), reward, opened, out_of_time, {"success": opened.copy()}
 
+    @override
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
-        """What one room looks like: the door green, the key (until it is found) yellow, the agent red."""
-        board = GridCanvas.filled_floor(self.size, self.size)
-        board.fill(*divmod(int(self.door[index]), self.size), GOAL)
+        """Return a frame: the door green, the key (until it is found) yellow, the agent red."""
+        canvas = GridCanvas.filled_floor(self.size, self.size)
+        canvas.fill(*divmod(int(self.door[index]), self.size), GOAL)
         if not self._has_key[index]:
-            board.square(*divmod(int(self.key[index]), self.size), HINT, share=0.7)
-        board.disc(*divmod(int(self._cell[index]), self.size), AGENT, share=0.5)
-        return board.image
+            canvas.square(*divmod(int(self.key[index]), self.size), HINT, fraction=0.7)
+        canvas.disc(*divmod(int(self._cell[index]), self.size), AGENT, fraction=0.5)
+        return canvas.image
 
     def _observe(self) -> Float32[np.ndarray, "E 4"]:
         observation = np.empty((self.num_envs, 4), np.float32)
-        observation[:, :2] = self._seen_of_cell[self._cell]
+        observation[:, :2] = self._observed_xy[self._cell]
         observation[:, 2] = self._has_key
         observation[:, 3] = self._time / self.attempt_length
         return observation
 
 
+class DarkKeyToDoorEnv(SingleEnvAdapter):
+    """One room of `DarkKeyToDoorVectorEnv`, whose arguments it takes."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(DarkKeyToDoorVectorEnv(1, **kwargs))
+
+
 @dataclass(frozen=True, kw_only=True)
 class DarkKeyToDoorConfig(EnvConfig):
-    """As many attempts on one room as fit into the horizon: what was found in one attempt is used in the next."""
+    """As many attempts in one room as fit into the horizon: exploit in later attempts what earlier ones found."""
 
     size: int = 9
     """Cells along one side of the room."""
     horizon: int = 500
-    """Steps of a trial, all its attempts together."""
+    """Steps of a trial, over all its attempts."""
     attempt_length: int = 50
-    """Steps after which an attempt ends without the door."""
+    """Maximum number of steps of an attempt."""
     fixed_start: bool = False
-    """Always start in the middle of the room; otherwise the start belongs to the task."""
+    """Always start in the middle of the room; otherwise the start is part of the task."""
 
     def __post_init__(self) -> None:
         check_range(self, "size", "horizon", "attempt_length", ge=1)
 
     @property
+    @override
     def task_name(self) -> str:
         """Such as `dark-key-to-door-9x9`, or `dark-key-to-door-8x8-fixed-start`."""
         return f"dark-key-to-door-{self.size}x{self.size}" + ("-fixed-start" if self.fixed_start else "")
 
     @property
+    @override
     def max_trial_steps(self) -> int:
-        """The horizon."""
         return self.horizon
 
     @property
+    @override
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvConfig.action_names`."""
         return ("down", "left", "up", "right", "stay")
 
+    @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        """See `EnvConfig.build`."""
         rooms = DarkKeyToDoorVectorEnv(
             num_envs, size=self.size, attempt_length=self.attempt_length, fixed_start=self.fixed_start
         )

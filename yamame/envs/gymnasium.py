@@ -1,10 +1,12 @@
-"""`GymnasiumConfig`: train on any environment that is registered with Gymnasium."""
+"""Any environment registered with Gymnasium."""
 
 from dataclasses import dataclass, replace
 from functools import partial
 
+from typing_extensions import override
+
 from yamame.data.goals import TOLERANCE
-from yamame.envs.base import TrialVectorEnv
+from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
 from yamame.envs.registration import make_env
 from yamame.envs.wrappers.instruction import make_trials
@@ -13,16 +15,16 @@ from yamame.errors import check_range
 
 @dataclass(frozen=True, kw_only=True)
 class GymnasiumConfig(SingleEnvConfig):
-    """A registered Gymnasium environment; `module:Name-v0` imports the module first."""
+    """A registered Gymnasium environment."""
 
     id: str = "CartPole-v1"
-    """Gymnasium id."""
+    """Gymnasium id; `module:Name-v0` imports the module first."""
     horizon: int
-    """Largest number of steps of a trial, all its attempts together."""
+    """Maximum number of steps of a trial, over all its attempts."""
     attempts: int | None = 1
-    """Episodes on one task that make a trial, through which memory is kept; None: as many as fit into the horizon."""
+    """Episodes of a trial, all on one task; memory is kept between them. None: as many as fit into the horizon."""
     goal_tolerance: float = TOLERANCE
-    """Difference up to which a goal counts as reached, in each of its numbers; for environments that announce goals."""
+    """Maximum difference, in each number of a goal, at which it counts as reached; for environments with goals."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -30,8 +32,8 @@ class GymnasiumConfig(SingleEnvConfig):
         check_range(self, "horizon", "attempts", ge=1)
 
     @property
+    @override
     def task_name(self) -> str:
-        """The id, without what file names do not like."""
         return self.id.rpartition(":")[2].replace("/", "-")
 
     @property
@@ -40,21 +42,18 @@ class GymnasiumConfig(SingleEnvConfig):
         return (self.id.partition(":")[0],) if ":" in self.id else ()
 
     @property
+    @override
     def max_trial_steps(self) -> int:
-        """The horizon."""
         return self.horizon
 
+    @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        """See `EnvConfig.build`; `UserError` for an unknown id names the nearest one."""
-        environments = self.make_vector_env(partial(make_env, self.id), num_envs, seed)
-        return make_trials(
-            environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance
-        )
+        return self._make_trials(self.make_vector_env(partial(make_env, self.id), num_envs, seed))
 
+    @override
     def build_for_rendering(self, seed: int) -> TrialVectorEnv:
-        """See `EnvConfig.build_for_rendering`."""
-        make = partial(make_env, self.id, render_mode="rgb_array")
-        environments = replace(self, num_workers=0).make_vector_env(make, 1, seed)
-        return make_trials(
-            environments, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance
-        )
+        env_fn = partial(make_env, self.id, render_mode="rgb_array")
+        return self._make_trials(replace(self, num_workers=0).make_vector_env(env_fn, 1, seed))
+
+    def _make_trials(self, envs: EpisodeVectorEnv) -> TrialVectorEnv:
+        return make_trials(envs, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)

@@ -1,4 +1,4 @@
-"""Gymnax: classic control, bsuite's memory tasks, bandits and mazes, written in JAX (Lange 2022)."""
+"""Gymnax: classic control, the memory tasks of bsuite, bandits and mazes, written in JAX (Lange 2022)."""
 
 import difflib
 import importlib
@@ -7,11 +7,12 @@ from functools import cached_property, partial
 from typing import Any
 
 from gymnasium import spaces
+from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.vector.jax_env import Array, JaxEnv, JaxStep
-from yamame.envs.vector.restarting import RestartingVectorEnv
+from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range
 
@@ -20,51 +21,52 @@ from yamame.errors import UserError, check_range
 class GymnaxEnv(JaxEnv):
     """A gymnax environment with its default parameters as a `JaxEnv`.
 
-    A task is the key that its episodes begin with, so an attempt on the same task begins in the same state: the same
-    bandit, maze or goal. Gymnax knows no success. Raises `UserError` for a name that it does not know.
+    A task is the key of the reset, so an attempt at the same task starts in the same state: the same bandit, maze or
+    goal. Gymnax does not report success. Raises `UserError` for an unknown name.
     """
 
     name: str
 
     @cached_property
-    def _made(self) -> tuple[Any, Any]:
+    def _env_and_params(self) -> tuple[Any, Any]:
         gymnax = importlib.import_module("gymnax")
         if self.name not in gymnax.registered_envs:
             nearest = difflib.get_close_matches(self.name, gymnax.registered_envs, n=1, cutoff=0.0)[0]
             raise UserError(f"gymnax has no environment {self.name!r}: did you mean {nearest!r}?")
         try:
-            made: tuple[Any, Any] = gymnax.make(self.name)
-        except OSError as error:  # one of them downloads pictures
+            env_and_params: tuple[Any, Any] = gymnax.make(self.name)
+        except OSError as error:  # one of them downloads images
             raise UserError(f"gymnax cannot make {self.name!r} ({error}): choose another environment") from error
-        return made
+        return env_and_params
 
     @property
+    @override
     def observation_space(self) -> spaces.Space[Any]:
-        """See `JaxEnv`."""
-        environment, parameters = self._made
-        return _gymnasium_space(environment.observation_space(parameters))
+        env, params = self._env_and_params
+        return _gymnasium_space(env.observation_space(params))
 
     @property
+    @override
     def action_space(self) -> spaces.Space[Any]:
-        """See `JaxEnv`."""
-        environment, parameters = self._made
-        return _gymnasium_space(environment.action_space(parameters))
+        env, params = self._env_and_params
+        return _gymnasium_space(env.action_space(params))
 
+    @override
     def sample_task(self, key: Array) -> Any:
-        """The key itself."""
         return key
 
+    @override
     def reset(self, key: Array, task: Any) -> tuple[Any, Any]:
-        """The state that follows from the task."""
-        environment, parameters = self._made
-        observation, state = environment.reset_env(task, parameters)
+        env, params = self._env_and_params
+        observation, state = env.reset_env(task, params)
         return state, observation
 
+    @override
     def step(self, key: Array, state: Any, action: Array, task: Any) -> JaxStep:
-        """What gymnax's own `step` does before it resets."""
-        environment, parameters = self._made
-        observation, state, reward, terminated, _ = environment.step_env(key, state, action, parameters)
-        truncated = environment.is_truncated(state, parameters)
+        """Do what gymnax's own `step` does before it resets."""
+        env, params = self._env_and_params
+        observation, state, reward, terminated, _ = env.step_env(key, state, action, params)
+        truncated = env.is_truncated(state, params)
         return JaxStep(state, observation, reward, terminated, truncated, None)
 
 
@@ -73,35 +75,36 @@ class GymnaxConfig(EnvConfig):
     """A gymnax environment with its default parameters."""
 
     name: str = "MemoryChain-bsuite"
-    """Such as `CartPole-v1`, `UmbrellaChain-bsuite` or `BernoulliBandit-misc`."""
+    """Name of the environment, such as `CartPole-v1`, `UmbrellaChain-bsuite` or `BernoulliBandit-misc`."""
     horizon: int
-    """Largest number of steps of a trial, all its attempts together."""
+    """Maximum number of steps of a trial, over all its attempts."""
     attempts: int | None = 1
-    """Episodes on one task that make a trial, through which memory is kept; None: as many as fit into the horizon."""
+    """Episodes of a trial, all on one task; memory is kept between them. None: as many as fit into the horizon."""
 
     def __post_init__(self) -> None:
         check_range(self, "horizon", "attempts", ge=1)
 
     @property
+    @override
     def task_name(self) -> str:
         """Such as `gymnax-CartPole-v1`."""
         return f"gymnax-{self.name}"
 
     @property
+    @override
     def max_trial_steps(self) -> int:
-        """The horizon."""
         return self.horizon
 
+    @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        """See `EnvConfig.build`; `UserError` for a misspelt name names the nearest one."""
         try:
-            from yamame.envs.vector.jax_env import JaxVectorEnv
+            from yamame.envs.vector.jax_vector_env import JaxVectorEnv
 
             importlib.import_module("gymnax")
         except ImportError as error:
             raise UserError(f"environment {self.name!r} needs JAX and gymnax: pip install 'yamame[jax]'") from error
-        environments = RestartingVectorEnv(partial(JaxVectorEnv, GymnaxEnv(self.name), num_envs), seed)
-        return TrialWrapper(environments, horizon=self.horizon, attempts=self.attempts)
+        envs = RestartingVectorEnv(partial(JaxVectorEnv, GymnaxEnv(self.name), num_envs), seed)
+        return TrialWrapper(envs, horizon=self.horizon, attempts=self.attempts)
 
 
 def _gymnasium_space(space: Any) -> spaces.Space[Any]:

@@ -1,4 +1,4 @@
-"""Half-Cheetah-Velocity: run as fast as a target that only shows in the reward (Finn et al. 2017; paper, Figure 5)."""
+"""Half-Cheetah-Velocity: run at a target velocity seen only in the reward (Finn et al. 2017; paper, figure 5)."""
 
 import math
 from dataclasses import dataclass
@@ -8,14 +8,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 from jaxtyping import Float32, Float64
+from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range
 
-MAX_TARGET = 3.0
-"""Metres per second; targets are uniform in [0, this]."""
+MAX_TARGET_VELOCITY = 3.0
+"""Meters per second; targets are uniform in [0, this]."""
 CONTROL_COST = 0.05
 
 _Observation = Float64[np.ndarray, "17"]
@@ -23,11 +24,14 @@ _Action = Float32[np.ndarray, "6"]
 
 
 class HalfCheetahVelocity(gymnasium.Wrapper[_Observation, _Action, _Observation, _Action]):
-    """Gymnasium's HalfCheetah-v5 (MuJoCo) with the reward `-|v - v*| - 0.05 |a|^2` and no sight of `v*`.
+    """Gymnasium's HalfCheetah-v5 (MuJoCo) with the reward `-|v - v*| - 0.05 |a|^2`, where `v*` is not observed.
 
-    v is the simulator's mean velocity over the step, `info["x_velocity"]`, in metres per second. An episode is
-    truncated after `attempt_length` steps; nothing terminates it. `reset` draws `v*` anew unless `options["new_task"]`
-    is false. Raises `UserError` where MuJoCo is not installed.
+    v is the simulator's mean velocity over the step, `info["x_velocity"]`, in meters per second. An episode is
+    truncated after `attempt_length` steps and never terminates. `reset` samples a new `v*` unless `options["new_task"]`
+    is False.
+
+    Raises:
+        UserError: If MuJoCo is not installed.
     """
 
     def __init__(self, *, attempt_length: int = 200) -> None:
@@ -35,22 +39,23 @@ class HalfCheetahVelocity(gymnasium.Wrapper[_Observation, _Action, _Observation,
         if attempt_length < 1:
             raise UserError(f"attempt_length is {attempt_length}: give at least 1")
         self.target_velocity = math.nan
-        """v* of the task in metres per second; NaN before the first reset."""
+        """v* of the task in meters per second; NaN before the first reset."""
         self._attempt_length = attempt_length
         self._time = 0
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[_Observation, dict[str, Any]]:
-        """Stand still, but for the simulator's small noise."""
         observation, _ = self.env.reset(seed=seed)
         if math.isnan(self.target_velocity) or (options or {}).get("new_task", True):
-            self.target_velocity = float(self.np_random.uniform(0.0, MAX_TARGET))
+            self.target_velocity = float(self.np_random.uniform(0.0, MAX_TARGET_VELOCITY))
         self._time = 0
         return observation, {}
 
+    @override
     def step(self, action: _Action) -> tuple[_Observation, float, bool, bool, dict[str, Any]]:
-        """One step of the simulator, a twentieth of a second."""
+        """Step the simulator by a twentieth of a second."""
         observation, _, _, _, info = self.env.step(action)
         self._time += 1
         too_fast = info["x_velocity"] - self.target_velocity
@@ -61,13 +66,13 @@ class HalfCheetahVelocity(gymnasium.Wrapper[_Observation, _Action, _Observation,
 
 @dataclass(frozen=True, kw_only=True)
 class HalfCheetahVelocityConfig(SingleEnvConfig):
-    """A few attempts at one unknown velocity.
+    """A few attempts at one unknown target velocity.
 
-    Every trial draws its own. The paper does not say whether its tasks are a fixed set.
+    Every trial samples its own. The paper does not say whether its tasks are a fixed set.
     """
 
     attempts: int = 3
-    """Episodes at one target velocity that make a trial, through which memory is kept."""
+    """Episodes of a trial, all with one target velocity; memory is kept between them."""
     attempt_length: int = 200
     """Steps of an attempt."""
 
@@ -76,20 +81,20 @@ class HalfCheetahVelocityConfig(SingleEnvConfig):
         check_range(self, "attempts", "attempt_length", ge=1)
 
     @property
+    @override
     def task_name(self) -> str:
-        """`half-cheetah-velocity`."""
         return "half-cheetah-velocity"
 
     @property
+    @override
     def max_trial_steps(self) -> int:
-        """All attempts together."""
         return self.attempts * self.attempt_length
 
+    @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        """See `EnvConfig.build`; `UserError` where MuJoCo is not installed."""
-        make = partial(HalfCheetahVelocity, attempt_length=self.attempt_length)
+        env_fn = partial(HalfCheetahVelocity, attempt_length=self.attempt_length)
         return TrialWrapper(
-            self.make_vector_env(make, num_envs, seed), horizon=self.max_trial_steps, attempts=self.attempts
+            self.make_vector_env(env_fn, num_envs, seed), horizon=self.max_trial_steps, attempts=self.attempts
         )
 
 

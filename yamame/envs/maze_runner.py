@@ -1,4 +1,4 @@
-"""MazeRunner: find a sequence of places in a maze that one has never seen (paper, section 5 and appendix C.4)."""
+"""MazeRunner: reach a sequence of cells in an unknown maze (paper, section 5 and appendix C.4)."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,71 +9,73 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Int16, Int64, Shaped, UInt8
+from typing_extensions import override
 
 from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, NO_GOAL
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.vector.numpy_env import NumpyVectorEnv, parse_reset_options
-from yamame.envs.wrappers.instruction import GoalEnvConfig, make_instruction_trials
+from yamame.envs.config import GoalEnvConfig
+from yamame.envs.wrappers.instruction import make_instruction_trials
 from yamame.errors import UserError, check_range
 
 WEST, NORTH, EAST, SOUTH, STAY = range(5)
 MIN_SIZE = 6
 WALL_DENSITY = 0.75
-"""Walls that are begun, as a share of all places where one could be."""
+"""Number of walls started, as a fraction of the cells where one could start."""
 STEPS_PER_SIDE = 7.5
-"""Steps after which a wall stops growing, per cell of the side."""
+"""Maximum growth steps of a wall, per cell of the side."""
 SPAWN_ROWS = 4
-"""Rows above the lower border that are the same in every maze of a size."""
+"""Rows above the lower border, which are the same in every maze of a size."""
 
 
 def side_length(size: int) -> int:
-    """Cells along one side: odd, so 30 makes 31."""
+    """Return the number of cells along one side: odd, so 31 for 30."""
     return 2 * (size // 2) + 1
 
 
 def start_cell(side: int) -> int:
-    """The lower end of the tunnel in which every episode begins."""
+    """Return the lower end of the tunnel, in which every episode starts."""
     return (side - 2) * side + side // 2
 
 
 def max_safe_goals(side: int) -> int:
-    """Cells but the start that are free in every maze: those of the spawn rows without the tunnel's two walls."""
+    """Return the number of cells, other than the start, that are free in every maze: those of the spawn rows."""
     return SPAWN_ROWS * (side - 2) - 2 * (SPAWN_ROWS - 1) - 1
 
 
 def sample_maze(rng: np.random.Generator, side: int) -> Bool[np.ndarray, "side side"]:
-    """A random maze of an odd side of at least 7, True where there is a wall.
+    """Return a random maze of an odd side of at least 7, True where there is a wall.
 
-    Posts are the cells of even row and column. A wall begins at a random post and grows: at every step it looks at a
-    random post two cells away, and where that is free goes there. At last the spawn rows are cleared and get a tunnel.
+    Posts are the cells of even row and column. A wall starts at a random post and grows: at every step it tries a
+    random post two cells away, and moves there if it is free. Finally the spawn rows are cleared and get a tunnel.
 
-    Walls only ever grow to free posts, so they enclose nothing: every free cell can be reached from every other, which
-    the spawn rows do not change. Same distribution as the authors' code, which takes it from mazelab.
+    Walls only grow to free posts, so they enclose nothing: every free cell can be reached from every other, which the
+    spawn rows do not change. Same distribution as the authors' code, which takes it from mazelab.
     """
-    near = _posts_around(side)
+    near = _neighboring_posts(side)
     posts = list(near)
-    chance = Random(int(rng.integers(2**63))).random  # drawn one by one, where NumPy's would take most of the time
+    uniform = Random(int(rng.integers(2**63))).random  # numbers one by one: several times faster than NumPy's
     grid = np.zeros((side, side), np.bool_)
     grid[[0, -1]] = grid[:, [0, -1]] = True
     wall = bytearray(grid.tobytes())
     for _ in range(int(WALL_DENSITY * (side // 2) ** 2)):
-        post = posts[int(chance() * len(posts))]
+        post = posts[int(uniform() * len(posts))]
         wall[post] = True
         for _ in range(int(STEPS_PER_SIDE * side)):
-            around = near[post]
-            ahead = around[int(chance() * len(around))]
+            neighbors = near[post]
+            ahead = neighbors[int(uniform() * len(neighbors))]
             if not wall[ahead]:
                 wall[ahead] = wall[(post + ahead) // 2] = True
                 post = ahead
-            elif all(map(wall.__getitem__, around)):
+            elif all(map(wall.__getitem__, neighbors)):
                 break
     return _with_spawn_rows(np.frombuffer(wall, np.bool_).reshape(side, side))
 
 
 def free_distances(wall: Bool[np.ndarray, "mazes side side"]) -> Int16[np.ndarray, "mazes side side 4"]:
-    """Free cells between each free cell and the next wall to the west, north, east and south. (Walls: meaningless.)"""
+    """Return the number of free cells between each free cell and the next wall to the west, north, east and south."""
     side = wall.shape[1]
     column = np.arange(side, dtype=np.int16)
     row = column[:, None]
@@ -85,26 +87,26 @@ def free_distances(wall: Bool[np.ndarray, "mazes side side"]) -> Int16[np.ndarra
 
 
 def shortest_paths(wall: Bool[np.ndarray, "side side"], cell: int) -> Int64[np.ndarray, "cells"]:
-    """Fewest steps from one free cell to every cell, by a breadth-first search; -1 where there is no way."""
+    """Return the minimum number of steps from one free cell to every cell; -1 where there is no path."""
     side = len(wall)
     blocked = wall.ravel().tolist()
     steps = [-1] * side**2
     steps[cell] = 0
-    edge = [cell]
-    while edge:
-        beyond = []
-        for here in edge:
+    frontier = [cell]
+    while frontier:
+        reached = []
+        for here in frontier:
             for there in (here - 1, here - side, here + 1, here + side):
                 if steps[there] < 0 and not blocked[there]:
                     steps[there] = steps[here] + 1
-                    beyond.append(there)
-        edge = beyond
+                    reached.append(there)
+        frontier = reached
     return np.array(steps)
 
 
 @cache
-def _posts_around(side: int) -> dict[int, tuple[int, ...]]:
-    """Every post and those two cells away from it."""
+def _neighboring_posts(side: int) -> dict[int, tuple[int, ...]]:
+    """Return, for every post, the posts two cells away."""
     even = range(0, side, 2)
     return {
         row * side + column: tuple(
@@ -126,23 +128,33 @@ def _with_spawn_rows(wall: Bool[np.ndarray, "side side"]) -> Bool[np.ndarray, "s
 
 
 Actions = Literal["discrete", "continuous"]
-"""Kinds of actions. Discrete: west, north, east, south, stay. Continuous: `[down, right]` in [-1, 1], of which the
-larger decides the axis (`down` if they are equal) and its sign the way; 0 is up or left."""
+"""Discrete: west, north, east, south, stay. Continuous: `[down, right]` in [-1, 1]; the one of larger magnitude (`down`
+if they are equal) selects the axis, and its sign the direction; 0 is up or left."""
 
 
 class MazeRunnerVectorEnv(NumpyVectorEnv):
-    """E mazes in one call, each of `side_length(size)` cells along both sides, with cells numbered as in `maze_layout`.
+    """E mazes of `side_length(size)` cells along both sides. The index of a cell is `row * side + column`.
 
-    A task is a maze, and an instruction: k cells, k uniform in 1 .. `max_goals`, drawn without replacement from the
-    free ones but the start; all of them can be reached. With `rewired` it is also a permutation of the directions that
-    the actions stand for. Walls stop.
+    A task is a maze and an instruction: k cells, k uniform in 1 .. `max_goals`, sampled without replacement from the
+    free cells except the start; all of them can be reached. With `rewired` it also has a permutation of the directions
+    of the actions. A move into a wall has no effect.
 
-    Observation `[E, 6]`: row and column, then the free cells to the west, north, east and south, all over the side; the
-    first two are left out without `position`. A goal is (row, column), in cells; the achieved one is where the agent
-    is. Source: paper, appendix C.4.1. Differs from the paper's text: discrete actions have a fifth, stay, as in the
-    authors' code. How they map continuous actions is not published; what `Actions` says is ours.
+    Observation `[E, 6]`: row and column (only with `position`), then the number of free cells to the west, north, east
+    and south, all divided by the side. A goal is (row, column), in cells; the achieved one is the agent's position.
 
-    Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is false.
+    Paper: appendix C.4.1. Differs from the paper: discrete actions have a fifth, stay, as in the authors' code. The
+    authors' mapping of continuous actions is not published; that of `Actions` is our own.
+
+    Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is False.
+
+    Args:
+        num_envs: E.
+        size: Cells along one side; an even number means one more.
+        actions: Kind of actions.
+        rewired: Sample with every task which action moves in which direction.
+        position: Whether the agent observes its position.
+        max_goals: Maximum number of sub-goals of an instruction.
+        render_mode: See `NumpyVectorEnv`.
     """
 
     def __init__(
@@ -163,7 +175,7 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
             raise UserError(f"max_goals is {max_goals}: give 1 to {max_safe_goals(side)} in a maze of size {size}")
         super().__init__(render_mode)
         self.num_envs, self.max_goals, self.rewired = num_envs, max_goals, rewired
-        self._sees_position, self._continuous = position, actions == "continuous"
+        self._observes_position, self._continuous = position, actions == "continuous"
         self.single_observation_space = spaces.Dict(
             {
                 "observation": spaces.Box(0.0, 1.0, (6 if position else 4,), np.float32),
@@ -176,20 +188,20 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.wall = np.ones((num_envs, side, side), np.bool_)
         self.goal = np.full((num_envs, max_goals), -1)
-        """Cells of the instruction, in order; -1 behind the last, and before the first reset."""
+        """Cells of the instruction, in order; -1 after the last, and before the first reset."""
         self.wiring = np.tile(np.arange(4 if self._continuous else 5), (num_envs, 1))
-        """The direction that each action (of continuous ones: each axis and sign) stands for."""
+        """Direction of each action (continuous: of each axis and sign)."""
         self.cell = np.full(num_envs, start_cell(side))
         self._free_ahead = np.zeros((num_envs, side * side, 4), np.int16)
-        self._place = np.stack(np.divmod(np.arange(side * side), side), axis=1).astype(np.float32)
-        self._way = np.array([-1, -side, 1, side, 0])
+        self._row_column = np.stack(np.divmod(np.arange(side * side), side), axis=1).astype(np.float32)
+        self._offset = np.array([-1, -side, 1, side, 0])
         self._instruction = np.full((num_envs, max_goals, 2), NO_GOAL, np.float32)
         self._rows = np.arange(num_envs)
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Float32[np.ndarray, "E ..."]], dict[str, Any]]:
-        """Back to the start in the rows of the mask."""
         super().reset(seed=seed)
         rows, new_task = parse_reset_options(options, self.goal[:, 0] >= 0)
         if new_task.any():
@@ -198,6 +210,7 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         self.show()
         return self._observe(), {}
 
+    @override
     def step(
         self, actions: Shaped[np.ndarray, "E ..."]
     ) -> tuple[
@@ -207,9 +220,9 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         Bool[np.ndarray, "E"],
         dict[str, Any],
     ]:
-        """One step in every maze. Rewards are 0 and nothing ends: these follow from the instruction."""
+        """Step every maze. Rewards are 0 and nothing ends: `InstructionWrapper` adds both."""
         chosen = _direction(actions) if self._continuous else actions
-        ahead = self.cell + self._way[self.wiring[self._rows, chosen]]
+        ahead = self.cell + self._offset[self.wiring[self._rows, chosen]]
         blocked = self.wall.reshape(self.num_envs, -1)[self._rows, ahead]
         self.cell = np.where(blocked, self.cell, ahead)
         never = np.zeros(self.num_envs, np.bool_)
@@ -222,55 +235,59 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         wall: Bool[np.ndarray, "tasks side side"],
         goal: Int64[np.ndarray, "tasks goals"],
     ) -> None:
-        """Put mazes and instructions of your own into some rows; go on with a `reset` whose `new_task` is false.
+        """Set the mazes and instructions of some rows. Call `reset` with `new_task` False afterwards.
 
-        Outermost cells must be walls, the start must be free. `goal`: cells in order, -1 behind the last.
+        Args:
+            rows: Environments.
+            wall: True where there is a wall. The border must be walls, the start must be free.
+            goal: Cells in order, -1 after the last.
         """
         self.wall[rows], self.goal[rows] = wall, goal
         self._free_ahead[rows] = free_distances(wall).reshape(len(rows), -1, 4)
-        self._instruction[rows] = np.where(goal[:, :, None] < 0, NO_GOAL, self._place[goal])
+        self._instruction[rows] = np.where(goal[:, :, None] < 0, NO_GOAL, self._row_column[goal])
 
     def _sample_tasks(self, rows: Int64[np.ndarray, "tasks"]) -> None:
         rng = self.np_random
         wall = np.stack([sample_maze(rng, self.side) for _ in rows])
-        taken = wall.reshape(len(rows), -1).copy()
-        taken[:, start_cell(self.side)] = True
-        chance = np.where(taken, 1.0, rng.random(taken.shape))
-        goal = chance.argpartition(range(self.max_goals), axis=1)[:, : self.max_goals]
-        used = np.arange(self.max_goals) < rng.integers(1, self.max_goals + 1, (len(rows), 1))
-        self.set_tasks(rows, wall, np.where(used, goal, -1))
+        excluded = wall.reshape(len(rows), -1).copy()
+        excluded[:, start_cell(self.side)] = True
+        rank = np.where(excluded, 1.0, rng.random(excluded.shape))
+        goal = rank.argpartition(range(self.max_goals), axis=1)[:, : self.max_goals]
+        is_goal = np.arange(self.max_goals) < rng.integers(1, self.max_goals + 1, (len(rows), 1))
+        self.set_tasks(rows, wall, np.where(is_goal, goal, -1))
         if self.rewired:
             self.wiring[rows] = rng.permuted(np.sort(self.wiring[rows], axis=1), axis=1)
 
     def _observe(self) -> dict[str, Float32[np.ndarray, "E ..."]]:
-        here = self._place[self.cell]
+        here = self._row_column[self.cell]
         ahead = self._free_ahead[self._rows, self.cell]
-        seen = np.concatenate([here, ahead], axis=1) if self._sees_position else ahead
+        cells = np.concatenate([here, ahead], axis=1) if self._observes_position else ahead
         return {
-            "observation": (seen / self.side).astype(np.float32),
+            "observation": (cells / self.side).astype(np.float32),
             ACHIEVED_KEY: here[:, None],
             DESIRED_KEY: self._instruction.copy(),
         }
 
+    @override
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
-        """What one maze looks like: the agent red, all goals of its instruction green, in their order."""
-        board = GridCanvas(self.side, self.side, WALL)
+        """Return a frame: the agent red, the goals of its instruction green, numbered in order."""
+        canvas = GridCanvas(self.side, self.side, WALL)
         for cell in np.flatnonzero(~self.wall[index]):
-            board.fill(*self._xy(cell), FLOOR)
+            canvas.fill(*self._xy(cell), FLOOR)
         for number, cell in enumerate(self.goal[index][self.goal[index] >= 0], start=1):
-            board.fill(*self._xy(cell), GOAL)
-            board.text(*self._xy(cell), str(number), FLOOR)
-        board.disc(*self._xy(self.cell[index]), AGENT, share=0.7)
-        return board.image
+            canvas.fill(*self._xy(cell), GOAL)
+            canvas.text(*self._xy(cell), str(number), FLOOR)
+        canvas.disc(*self._xy(self.cell[index]), AGENT, fraction=0.7)
+        return canvas.image
 
     def _xy(self, cell: np.integer[Any]) -> tuple[int, int]:
-        """Where a cell is on the board."""
+        """Return the canvas coordinates of a cell."""
         from_top, column = divmod(int(cell), self.side)
         return column, self.side - 1 - from_top
 
 
 def _direction(actions: Float32[np.ndarray, "E 2"]) -> Int64[np.ndarray, "E"]:
-    """The direction that continuous actions stand for, before any rewiring."""
+    """Return the directions of continuous actions, before any rewiring."""
     down, right = actions[:, 0], actions[:, 1]
     vertical = np.abs(down) >= np.abs(right)
     return np.where(vertical, np.where(down > 0, SOUTH, NORTH), np.where(right > 0, EAST, WEST))
@@ -278,20 +295,20 @@ def _direction(actions: Float32[np.ndarray, "E 2"]) -> Int64[np.ndarray, "E"]:
 
 @dataclass(frozen=True, kw_only=True)
 class MazeRunnerConfig(GoalEnvConfig):
-    """One episode in an unknown maze: explore it, and remember where one has been."""
+    """One episode in an unknown maze: explore it, and remember the way."""
 
     max_goals: int = 3
-    """Sub-goals of the longest instruction; 1: the ablation "w/o multi-goal"."""
+    """Maximum number of sub-goals of an instruction; 1: the ablation "w/o multi-goal"."""
     size: int = 15
     """Cells along one side of the maze; an even number means one more."""
     horizon: int | None = None
-    """Steps of a trial; None: the paper's 400 for size 15, 1000 for 30, and on the line through both for others."""
+    """Steps of a trial; None: the paper's 400 for size 15, 1000 for 30, and linear in the size for others."""
     actions: Actions = "discrete"
-    """Five actions, or two numbers of which the larger decides where to go."""
+    """Five discrete actions, or two numbers the larger of which selects the axis."""
     rewired: bool = False
-    """Draw with every maze which action goes where; otherwise it is always the same."""
+    """Sample with every maze which action moves in which direction; otherwise always the same."""
     position: bool = True
-    """Tell the agent where it is; otherwise it has to follow from what it has seen and done."""
+    """Observe the position; otherwise it follows from past observations and actions only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -300,27 +317,28 @@ class MazeRunnerConfig(GoalEnvConfig):
         check_range(self, "max_goals", le=max_safe_goals(side_length(self.size)))
 
     @property
+    @override
     def task_name(self) -> str:
         """Such as `maze-runner-15x15`, or `maze-runner-30x30-continuous-rewired-no-position`."""
-        kind = (
+        suffixes = (
             (self.actions == "continuous", "continuous"),
             (self.rewired, "rewired"),
             (not self.position, "no-position"),
         )
-        return "-".join([f"maze-runner-{self.size}x{self.size}", *(word for it_is, word in kind if it_is)])
+        return "-".join([f"maze-runner-{self.size}x{self.size}", *(suffix for is_set, suffix in suffixes if is_set)])
 
     @property
+    @override
     def max_trial_steps(self) -> int:
-        """The horizon."""
         return self.horizon or 400 + 75 * ((side_length(self.size) - 15) // 2)
 
     @property
+    @override
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvConfig.action_names`."""
         return ("down", "right") if self.actions == "continuous" else ("west", "north", "east", "south", "stay")
 
+    @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        """See `EnvConfig.build`."""
         mazes = MazeRunnerVectorEnv(
             num_envs,
             size=self.size,

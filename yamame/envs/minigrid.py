@@ -1,4 +1,4 @@
-"""MiniGrid and BabyAI: rooms of which only a part is seen, and missions in words (Chevalier-Boisvert et al. 2023)."""
+"""MiniGrid and BabyAI: partially observed rooms and missions in words (Chevalier-Boisvert et al. 2023)."""
 
 import importlib
 import re
@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
@@ -25,26 +26,26 @@ VOCABULARY = (
     "your",
 )
 # fmt: on
-"""What missions are made of; word i is the token i + 1, and 0 is behind the end."""
+"""Words of missions; word i is the token i + 1, and 0 is padding."""
 _TOKEN_OF = {word: token for token, word in enumerate(VOCABULARY, start=1)}
 _MAX_SEED = 2**31 - 1
 
 
 class MinigridEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A MiniGrid environment with its mission as tokens, and with tasks that can be repeated.
+    """A MiniGrid environment with its mission as tokens and with tasks that can be repeated.
 
     Observation: `image`, the cells in front of the agent, each an object, a color and a state; `direction`; `mission`,
-    `mission_words` tokens. A task is everything that a reset draws, the room and the mission; with
-    `options["new_task"]` false it is repeated, and so is what is drawn afterwards (things that move). The reward is
-    MiniGrid's: `1 - 0.9 steps / limit` at the end for what was done in time. `info["success"]`: this step ended the
-    episode with a reward. Raises `UserError` for missions of more words.
+    `mission_words` tokens. A task is everything that a reset samples, the room and the mission. If
+    `options["new_task"]` is False it is repeated, including later random events (moving objects). The reward is
+    MiniGrid's: `1 - 0.9 steps / limit` at the end if the mission succeeded in time. `info["success"]`: this step ended
+    the episode with a reward. Raises `UserError` for longer missions.
     """
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], *, mission_words: int) -> None:
-        super().__init__(environment)
-        known = importlib.import_module("minigrid.core.constants")
-        sizes = [len(known.OBJECT_TO_IDX), len(known.COLOR_TO_IDX), len(known.STATE_TO_IDX)]
-        declared = environment.observation_space
+    def __init__(self, env: gymnasium.Env[Any, Any], *, mission_words: int) -> None:
+        super().__init__(env)
+        constants = importlib.import_module("minigrid.core.constants")
+        sizes = [len(constants.OBJECT_TO_IDX), len(constants.COLOR_TO_IDX), len(constants.STATE_TO_IDX)]
+        declared = env.observation_space
         assert isinstance(declared, spaces.Dict)
         view = declared["image"].shape
         assert view is not None
@@ -58,33 +59,37 @@ class MinigridEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._mission_words = mission_words
         self._task_seed: int | None = None
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As Gymnasium; a new task unless `options["new_task"]` is false."""
         if seed is not None:
             self.np_random = np.random.default_rng(seed)
         if self._task_seed is None or (options or {}).get("new_task", True):
             self._task_seed = int(self.np_random.integers(_MAX_SEED))
-        seen, info = self.env.reset(seed=self._task_seed)
-        return self._observation(seen), info
+        observation, info = self.env.reset(seed=self._task_seed)
+        return self._encode(observation), info
 
+    @override
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """As Gymnasium."""
-        seen, reward, terminated, truncated, info = self.env.step(action)
-        earned = float(reward)
-        success = terminated and earned > 0.0
-        return self._observation(seen), earned, terminated, truncated, {**info, "success": success}
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        reward = float(reward)
+        success = terminated and reward > 0.0
+        return self._encode(observation), reward, terminated, truncated, {**info, "success": success}
 
-    def _observation(self, seen: dict[str, Any]) -> dict[str, Any]:
-        mission = encode_mission(seen["mission"], self._mission_words)
-        return {"image": seen["image"].astype(np.int64), "direction": seen["direction"], "mission": mission}
+    def _encode(self, observation: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "image": observation["image"].astype(np.int64),
+            "direction": observation["direction"],
+            "mission": encode_mission(observation["mission"], self._mission_words),
+        }
 
 
 def encode_mission(mission: str, count: int) -> np.ndarray:
-    """The words of a mission and its commas as `count` tokens, zeros at the end.
+    """Return the words and commas of a mission as `count` tokens, padded with zeros.
 
-    Raises `UserError` where there are more, or words that are not in `WORDS`.
+    Raises:
+        UserError: If there are more words, or words outside `VOCABULARY`.
     """
     words = re.findall(r"[^\s,]+|,", mission.lower())
     if len(words) > count:
@@ -102,14 +107,14 @@ class MinigridConfig(SingleEnvConfig):
     """A MiniGrid or BabyAI environment by its Gymnasium id."""
 
     name: str = "MiniGrid-MemoryS7-v0"
-    """Id, such as `MiniGrid-MemoryS13-v0` or `BabyAI-GoToLocal-v0`."""
+    """Gymnasium id, such as `MiniGrid-MemoryS13-v0` or `BabyAI-GoToLocal-v0`."""
     horizon: int = 245
-    """Largest number of steps of a trial, all its attempts together. MiniGrid ends an attempt by itself after 245 steps
-    in MemoryS7, 845 in MemoryS13, 64 in BabyAI-GoToLocal."""
+    """Maximum number of steps of a trial, over all its attempts. MiniGrid itself truncates an attempt after 245 steps in
+    MemoryS7, 845 in MemoryS13, 64 in BabyAI-GoToLocal."""
     attempts: int | None = 1
-    """Attempts on one room that make a trial; None: as many as fit into the horizon."""
+    """Attempts of a trial, all in one room; None: as many as fit into the horizon."""
     mission_words: int = 16
-    """Words of the longest mission. BabyAI's missions of several parts have up to 72."""
+    """Maximum number of words of a mission. Compound missions of BabyAI have up to 72."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,36 +123,36 @@ class MinigridConfig(SingleEnvConfig):
             raise ConfigFieldError(self, "name", f"must begin with MiniGrid- or BabyAI-, not be {self.name!r}")
 
     @property
+    @override
     def task_name(self) -> str:
-        """The id."""
         return self.name
 
     @property
+    @override
     def max_trial_steps(self) -> int:
-        """The horizon."""
         return self.horizon
 
     @property
+    @override
     def action_names(self) -> tuple[str, ...]:
-        """See `EnvConfig.action_names`."""
         return ("left", "right", "forward", "pick up", "drop", "toggle", "done")
 
+    @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        """See `EnvConfig.build`; `UserError` for an unknown id names the nearest one."""
-        make = partial(make_minigrid, self.name, mission_words=self.mission_words)
-        return TrialWrapper(self.make_vector_env(make, num_envs, seed), horizon=self.horizon, attempts=self.attempts)
+        env_fn = partial(make_minigrid, self.name, mission_words=self.mission_words)
+        return TrialWrapper(self.make_vector_env(env_fn, num_envs, seed), horizon=self.horizon, attempts=self.attempts)
 
 
 def make_minigrid(name: str, *, mission_words: int) -> MinigridEnv:
-    """One environment. Raises `UserError` for an unknown id and where the package is missing."""
+    """Return one environment. Raises `UserError` if the id is unknown or the package is not installed."""
     try:
         importlib.import_module("minigrid")
         levels: Any = importlib.import_module("minigrid.envs.babyai.core.roomgrid_level")
     except ImportError as error:
         raise UserError(f"environment {name!r} needs the package minigrid: pip install 'yamame[minigrid]'") from error
-    levels.print = _say_nothing  # BabyAI prints every room that it draws and rejects, on stdout, which is for results
+    levels.print = _print_nothing  # BabyAI prints every room that it rejects on stdout, which is for results
     return MinigridEnv(make_env(name), mission_words=mission_words)
 
 
-def _say_nothing(*_: Any) -> None:
+def _print_nothing(*_: Any) -> None:
     pass

@@ -1,4 +1,4 @@
-"""XLand-MiniGrid: a room of objects whose rules and goal have to be found out (Nikulin et al. 2024), written in JAX."""
+"""XLand-MiniGrid: a room of objects with hidden rules and a hidden goal, written in JAX (Nikulin et al. 2024)."""
 
 import importlib
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.vector.jax_env import Array, JaxEnv, JaxStep
-from yamame.envs.vector.restarting import RestartingVectorEnv
+from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import ConfigFieldError, UserError, check_range
 
 GOALS = {"hold": 1, "be-near": 3, "put-near": 4}
-"""What may have to be done with the object that the goal is about, and the package's number for it: hold it, stand
-beside it, put it beside another one (or another beside it)."""
+"""Kinds of goals -> ids of the package: hold an object, stand next to it, put it next to another one."""
 RULES = {"hold": 1, "be-near": 2, "put-near": 3}
-"""What may turn an object into the next one of a chain, and the package's number for it."""
+"""Kinds of rules, which turn an object into the next one of a chain -> ids of the package."""
 SHAPES = ("BALL", "SQUARE", "PYRAMID", "KEY", "HEX", "STAR")
-"""What an object may be: everything that can be picked up."""
+"""Shapes of objects: all that can be picked up."""
 COLORS = ("RED", "GREEN", "BLUE", "PURPLE", "YELLOW", "GREY")
 ACTIONS = 6
 """Forward, turn right, turn left, pick up, put down, toggle."""
@@ -30,17 +30,17 @@ _GOAL_LENGTH, _RULE_LENGTH = 5, 7
 
 @dataclass(frozen=True)
 class XLandEnv(JaxEnv):
-    """One square room with a drawn ruleset as a `JaxEnv`.
+    """One square room with a random ruleset as a `JaxEnv`.
 
-    A task: `objects` different objects lie in the room, at new places in every attempt. The first turns into something
-    that was not there when the first hidden rule applies, that into a third by the second rule, and so on for `rules`
-    rules; the goal is about the last of this chain. What a rule or goal asks for is drawn uniformly from `RULES` and
-    `GOALS`. A rule that wants two things put beside each other uses both up, so each rule, and the goal after them, has
-    an object of its own for that. Everything else distracts.
+    A task: `objects` different objects are in the room, at new positions in every attempt. The first hidden rule turns
+    the first of them into a new object, the second rule turns that into a third, and so on for `rules` rules; the goal
+    is about the last object of this chain. The kinds of rules and of the goal are sampled uniformly from `RULES` and
+    `GOALS`. A rule that needs two objects next to each other consumes both, so each rule, and the goal, has its own
+    object for that. All other objects are distractors.
 
-    Differs from the package, whose rulesets are downloaded: here they are drawn from the task's key. Observation: the
-    `view` x `view` cells before the agent, each a shape and a color. Reaching the goal ends the attempt with the reward
-    `1 - 0.9 steps / attempt_length`, which is success.
+    Differs from the package, whose rulesets are downloaded: they are sampled from the key of the task. Observation: the
+    `view` x `view` cells in front of the agent, each a shape and a color. Reaching the goal ends the attempt with
+    success and the reward `1 - 0.9 steps / attempt_length`.
     """
 
     size: int
@@ -50,33 +50,34 @@ class XLandEnv(JaxEnv):
     attempt_length: int
 
     @cached_property
-    def _environment(self) -> Any:
+    def _env(self) -> Any:
         return importlib.import_module("xminigrid.envs.xland").XLandMiniGrid()
 
     @property
+    @override
     def observation_space(self) -> spaces.Space[Any]:
-        """See `JaxEnv`."""
-        known = importlib.import_module("xminigrid.core.constants")
-        sizes = np.broadcast_to([known.NUM_TILES, known.NUM_COLORS], (self.view, self.view, 2))
+        constants = importlib.import_module("xminigrid.core.constants")
+        sizes = np.broadcast_to([constants.NUM_TILES, constants.NUM_COLORS], (self.view, self.view, 2))
         return spaces.MultiDiscrete(sizes)
 
     @property
+    @override
     def action_space(self) -> spaces.Space[Any]:
-        """See `JaxEnv`."""
         return spaces.Discrete(ACTIONS)
 
+    @override
     def sample_task(self, key: Array) -> Any:
-        """A ruleset of the package, drawn from the key."""
+        """Return a ruleset of the package."""
         import jax
         from jax import numpy as jnp
 
-        known = importlib.import_module("xminigrid.core.constants")
-        tiles = jnp.array([[getattr(known.Tiles, s), getattr(known.Colors, c)] for s in SHAPES for c in COLORS])
-        of_tiles, of_goal, of_rules = jax.random.split(key, 3)
-        tiles = jax.random.choice(of_tiles, tiles, (self.objects + self.rules,), replace=False)
+        constants = importlib.import_module("xminigrid.core.constants")
+        kinds = [[getattr(constants.Tiles, s), getattr(constants.Colors, c)] for s in SHAPES for c in COLORS]
+        tiles_key, goal_key, rules_key = jax.random.split(key, 3)
+        tiles = jax.random.choice(tiles_key, jnp.array(kinds), (self.objects + self.rules,), replace=False)
         chain = jnp.concatenate([tiles[:1], tiles[self.objects :]])
-        goal_kind = jax.random.choice(of_goal, jnp.array(list(GOALS.values())))
-        rule_kinds = jax.random.choice(of_rules, jnp.array(list(RULES.values())), (self.rules,))
+        goal_kind = jax.random.choice(goal_key, jnp.array(list(GOALS.values())))
+        rule_kinds = jax.random.choice(rules_key, jnp.array(list(RULES.values())), (self.rules,))
         goal = _goal(goal_kind, chain[-1], tiles[self.rules + 1])
         rules = [_rule(rule_kinds[i], chain[i], tiles[i + 1], chain[i + 1]) for i in range(self.rules)]
         return importlib.import_module("xminigrid.types").RuleSet(
@@ -85,20 +86,20 @@ class XLandEnv(JaxEnv):
             init_tiles=tiles[: self.objects].astype(jnp.uint8),
         )
 
+    @override
     def reset(self, key: Array, task: Any) -> tuple[Any, Any]:
-        """The objects of the task and the agent, at random places."""
-        timestep = self._environment.reset(self.parameters(task), key)
+        timestep = self._env.reset(self.parameters(task), key)
         return timestep, timestep.observation
 
+    @override
     def step(self, key: Array, state: Any, action: Array, task: Any) -> JaxStep:
-        """One step of the package, which never resets; nothing is drawn."""
-        after = self._environment.step(self.parameters(task), state, action)
+        after = self._env.step(self.parameters(task), state, action)
         terminated = after.discount == 0.0
         return JaxStep(after, after.observation, after.reward, terminated, after.last() & ~terminated, terminated)
 
     def parameters(self, task: Any) -> Any:
-        """What the package's functions take: the room and the ruleset."""
-        return self._environment.default_params(
+        """Return the parameters of the package's functions: the room and the ruleset."""
+        return self._env.default_params(
             height=self.size,
             width=self.size,
             view_size=self.view,
@@ -110,23 +111,23 @@ class XLandEnv(JaxEnv):
 
 @dataclass(frozen=True, kw_only=True)
 class XLandConfig(EnvConfig):
-    """As many attempts under one hidden ruleset as fit into the horizon: what was tried in one need not be tried again.
+    """As many attempts under one hidden ruleset as fit into the horizon.
 
-    There are no test tasks: with 36 kinds of objects hardly a ruleset is drawn twice.
+    There are no test tasks: with 36 kinds of objects hardly any ruleset is sampled twice.
     """
 
     size: int = 7
     """Cells along one side of the room, walls included."""
     view: int = 5
-    """Cells along one side of what the agent sees, an odd number."""
+    """Cells along one side of the agent's view, an odd number."""
     objects: int = 4
-    """Objects in the room, at least two more than rules."""
+    """Number of objects in the room, at least two more than rules."""
     rules: int = 1
-    """Rules that have to be used one after the other before the goal can be reached; 0: none."""
+    """Number of rules that must be applied, in order, before the goal can be reached."""
     horizon: int = 200
-    """Steps of a trial, all its attempts together."""
+    """Steps of a trial, over all its attempts."""
     attempt_length: int = 50
-    """Steps after which an attempt ends without the goal."""
+    """Maximum number of steps of an attempt."""
 
     def __post_init__(self) -> None:
         check_range(self, "size", "view", ge=3)
@@ -138,25 +139,26 @@ class XLandConfig(EnvConfig):
             raise ConfigFieldError(self, "view", f"must be odd, not {self.view}")
         if self.objects >= cells:
             raise ConfigFieldError(
-                self, "objects", f"must leave the agent one of {cells} cells, so be at most {cells - 1}"
+                self, "objects", f"must be at most {cells - 1}: the agent needs one of {cells} cells"
             )
         if self.objects + self.rules > kinds:
             raise ConfigFieldError(self, "rules", f"and objects must be at most {kinds} together, the kinds of objects")
 
     @property
+    @override
     def task_name(self) -> str:
         """Such as `xland-7x7-4-objects-1-rules`."""
         return f"xland-{self.size}x{self.size}-{self.objects}-objects-{self.rules}-rules"
 
     @property
+    @override
     def max_trial_steps(self) -> int:
-        """The horizon."""
         return self.horizon
 
+    @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        """See `EnvConfig.build`."""
         try:
-            from yamame.envs.vector.jax_env import JaxVectorEnv
+            from yamame.envs.vector.jax_vector_env import JaxVectorEnv
 
             importlib.import_module("xminigrid")
         except ImportError as error:
@@ -166,17 +168,17 @@ class XLandConfig(EnvConfig):
         return TrialWrapper(rooms, horizon=self.horizon, attempts=None)
 
 
-def _goal(kind: Any, tile: Any, beside: Any) -> Any:
-    """The package's encoding: number, object, and what it is put beside where that matters."""
+def _goal(kind: Any, tile: Any, other: Any) -> Any:
+    """Return the package's encoding: id, object, and for put-near the other object."""
     from jax import numpy as jnp
 
-    return jnp.concatenate([kind[None], tile, jnp.where(kind == GOALS["put-near"], beside, 0)])
+    return jnp.concatenate([kind[None], tile, jnp.where(kind == GOALS["put-near"], other, 0)])
 
 
-def _rule(kind: Any, tile: Any, beside: Any, made: Any) -> Any:
-    """The package's encoding: number, object, what it is put beside where that matters, what it becomes, zeros."""
+def _rule(kind: Any, tile: Any, other: Any, result: Any) -> Any:
+    """Return the package's encoding: id, object, for put-near the other object, resulting object, zeros."""
     from jax import numpy as jnp
 
-    pair = jnp.concatenate([kind[None], tile, beside, made])
-    alone = jnp.concatenate([kind[None], tile, made, jnp.zeros(2, made.dtype)])
-    return jnp.where(kind == RULES["put-near"], pair, alone)
+    pair = jnp.concatenate([kind[None], tile, other, result])
+    single = jnp.concatenate([kind[None], tile, result, jnp.zeros(2, result.dtype)])
+    return jnp.where(kind == RULES["put-near"], pair, single)

@@ -1,56 +1,59 @@
-"""The real Crafter (Hafner 2022), told to draw nothing that nobody looks at, and to be the same every time."""
+"""The game of Crafter (Hafner 2022), made faster and deterministic: the same frames, pixel by pixel."""
 
 import collections
 from typing import Any
 
 import crafter
 import numpy as np
-from crafter import constants, objects
+from crafter import constants, engine, objects
 from jaxtyping import UInt8
 
-from yamame.envs.crafter.rendering import FastItemView, FastLocalView, visible_region
 from yamame.envs.crafter.worldgen import generate_world
 
 ACTIONS: tuple[str, ...] = tuple(constants.actions)
-"""What can be done, by Crafter's own names."""
+"""Actions by Crafter's own names."""
 ITEMS: tuple[str, ...] = tuple(constants.items)
-"""What is counted in the inventory: health, food, drink and energy first."""
+"""Items of the inventory: health, food, drink and energy first."""
 MATERIALS: tuple[str, ...] = tuple(constants.materials)
-"""What cells are made of; material i has the texture i + 1."""
+"""Materials of cells; material i has the texture i + 1."""
 CREATURES = (objects.Player, objects.Cow, objects.Zombie, objects.Skeleton, objects.Arrow, objects.Plant)
-"""What can stand on a cell; their textures come after those of the materials."""
+"""Objects on cells; their textures follow those of the materials."""
 TEXTURES = 1 + len(MATERIALS) + len(CREATURES)
-"""Number of textures; 0 is where there is no world."""
+"""Number of textures; 0 is outside the world."""
 MAP_COLUMNS, MAP_ROWS = 9, 7
-"""Cells that are seen, with the player in the middle."""
+"""Visible cells, with the player in the middle."""
 VIEW_ROWS = 9
-"""Rows of cells in a picture, of which the last two show the inventory."""
+"""Rows of cells in an image, the last two of which show the inventory."""
 IMAGE_PIXELS = 64
 _DARK = 0.5
 _NOISY_PIXELS = (IMAGE_PIXELS // MAP_COLUMNS * MAP_COLUMNS) * (IMAGE_PIXELS // MAP_COLUMNS * MAP_ROWS)
+_OUTSIDE_GRAY = 127
 _TEXTURE_OF = {kind: len(MATERIALS) + 1 + index for index, kind in enumerate(CREATURES)}
 
 
 class CrafterGame(crafter.Env):
-    """One world: `begin` makes it, `act` lets its time pass.
+    """One world at a time.
 
-    Everything happens as in the package, random numbers included, but for one thing: which of several creatures in an
-    area vanishes depends there on where in memory they lie; here on which came first, so that a seed is one game.
+    The same as in the package, random numbers included, with one exception: which of several creatures in an area
+    despawns depends there on memory addresses, and here on the order of creation, so that a seed determines the game.
+
+    Args:
+        draws_images: Whether `image` is drawn at every step.
     """
 
-    def __init__(self, *, draws: bool) -> None:
+    def __init__(self, *, draws_images: bool) -> None:
         super().__init__(length=None, seed=0)
         self._local_view = FastLocalView(self._world, self._textures, (MAP_COLUMNS, MAP_ROWS))
         self._item_view = FastItemView(self._textures, (MAP_COLUMNS, VIEW_ROWS - MAP_ROWS))
         self.image: UInt8[np.ndarray, "64 64 3"] | None = None
-        """What the package would show, where `draws` says that it is wanted."""
-        self._draws = draws
+        """Image of the package; None without `draws_images`."""
+        self._draws_images = draws_images
 
     def reset(self, seed: int) -> None:
-        """The world that the package makes of this seed, which is below 2^31 - 1, and a new player in its middle."""
+        """Generate the world of a seed below 2^31 - 1, with a new player in the middle."""
         world = self._world
         world.reset(seed=seed)
-        world._chunks = collections.defaultdict(_InOrder)
+        world._chunks = collections.defaultdict(_OrderedSet)
         self._step = 0
         self._update_time()
         self._player = objects.Player(world, (world.area[0] // 2, world.area[1] // 2))
@@ -58,28 +61,28 @@ class CrafterGame(crafter.Env):
         generate_world(world, self._player)
         self._last_health = self._player.health
         self._unlocked: set[str] = set()
-        self._look()
+        self._update_image()
 
     def step(self, action: int) -> float:
-        """Crafter's own reward: a tenth of the change in health, and 1 for anything achieved for the first time."""
+        """Take an action; return Crafter's own reward: a tenth of the change in health, and 1 for new achievements."""
         player, world = self._player, self._world
         self._step += 1
         self._update_time()
         player.action = ACTIONS[action]
-        others = world.objects[1:]
+        creatures = world.objects[1:]
         player.update()
         x, y = player.pos.tolist()
-        for each in others:
-            its_x, its_y = each.pos.tolist()
-            if abs(its_x - x) + abs(its_y - y) < 2 * MAP_COLUMNS:
-                each.update()
+        for creature in creatures:
+            creature_x, creature_y = creature.pos.tolist()
+            if abs(creature_x - x) + abs(creature_y - y) < 2 * MAP_COLUMNS:
+                creature.update()
         if self._step % 10 == 0:
-            for area, creatures in world.chunks.items():
-                self._balance_chunk(area, creatures)
-        self._look()
-        return self._reward_of_step()
+            for area, chunk in world.chunks.items():
+                self._balance_chunk(area, chunk)
+        self._update_image()
+        return self._compute_reward()
 
-    def _reward_of_step(self) -> float:
+    def _compute_reward(self) -> float:
         new = {name for name, count in self._player.achievements.items() if count} - self._unlocked
         reward = (self._player.health - self._last_health) / 10 + float(bool(new))
         self._unlocked |= new
@@ -93,7 +96,7 @@ class CrafterGame(crafter.Env):
 
     @property
     def achievements(self) -> dict[str, int]:
-        """How often each was had; never changed afterwards."""
+        """Count of each achievement; a new dict at each call."""
         return dict(self._player.achievements)
 
     @property
@@ -104,13 +107,13 @@ class CrafterGame(crafter.Env):
 
     @property
     def facing(self) -> tuple[int, int]:
-        """The cell that the player acts on, seen from its own."""
+        """Offset of the cell that the player acts on."""
         x, y = self._player.facing
         return x, y
 
     @property
     def inventory(self) -> list[int]:
-        """How much there is of each of `ITEMS`, 0 to 9."""
+        """Count of each of `ITEMS`, 0 to 9."""
         return list(self._player.inventory.values())
 
     @property
@@ -119,40 +122,111 @@ class CrafterGame(crafter.Env):
         return float(self._world.daylight)
 
     def textures(self) -> UInt8[np.ndarray, "7 9"]:
-        """The cells around the player, by row: material, or who stands there. Ripe plants look like others."""
+        """Return the textures of the cells around the player, by row: an object's, or else the material's.
+
+        Ripe and unripe plants have the same texture.
+        """
         x, y = self.position
         left, top = x - MAP_COLUMNS // 2, y - MAP_ROWS // 2
-        seen, who = visible_region(self._world, left, top, MAP_COLUMNS, MAP_ROWS)
-        for column, row, each in who:
-            seen[column, row] = _TEXTURE_OF[type(each)]
-        return seen.T
+        cells, visible = visible_region(self._world, left, top, MAP_COLUMNS, MAP_ROWS)
+        for column, row, visible_object in visible:
+            cells[column, row] = _TEXTURE_OF[type(visible_object)]
+        return cells.T
 
     def adjacent_materials(self) -> set[str]:
-        """What the player's cell and the eight around it are made of."""
+        """Return the materials of the player's cell and the eight around it."""
         x, y = self.position
-        near, _ = visible_region(self._world, x - 1, y - 1, 3, 3)
-        return {MATERIALS[texture - 1] for texture in np.unique(near).tolist() if texture}
+        cells, _ = visible_region(self._world, x - 1, y - 1, 3, 3)
+        return {MATERIALS[texture - 1] for texture in np.unique(cells).tolist() if texture}
 
     def render_frame(self, pixels: int) -> UInt8[np.ndarray, "{pixels} {pixels} 3"]:
-        """What the package shows, in another size. Looking costs no random numbers: the game stays the same."""
+        """Return the image in another size, without changing the random state of the game."""
         random = self._world.random
         state = random.get_state()
-        drawn: Any = self.render((pixels, pixels))
+        frame: Any = self.render((pixels, pixels))
         random.set_state(state)
-        return np.asarray(drawn, np.uint8)
+        return np.asarray(frame, np.uint8)
 
-    def _look(self) -> None:
-        if self._draws:
+    def _update_image(self) -> None:
+        if self._draws_images:
             self.image = self.render()
         elif self._world.daylight < _DARK:
-            self._world.random.random_sample(_NOISY_PIXELS)  # what the package draws to make a dark picture grainy
+            self._world.random.random_sample(_NOISY_PIXELS)  # the numbers that the package uses for noise in the dark
 
 
-class _InOrder(dict[Any, None]):
-    """A set that remembers in which order its members came."""
+class _OrderedSet(dict[Any, None]):
+    """Set that iterates in the order of insertion."""
 
     def add(self, member: Any) -> None:
         self[member] = None
 
     def remove(self, member: Any) -> None:
         del self[member]
+
+
+def visible_region(
+    world: Any, left: int, top: int, columns: int, rows: int
+) -> tuple[UInt8[np.ndarray, "{columns} {rows}"], list[tuple[int, int, Any]]]:
+    """Return a region of the map and the objects in it.
+
+    Args:
+        world: World of the package.
+        left: First column.
+        top: First row.
+        columns: Number of columns.
+        rows: Number of rows.
+
+    Returns:
+        Texture of the material of each cell, 0 outside the world, x first as in the package; and column, row and object
+        of each object in the region.
+    """
+    inside = slice(max(left, 0), max(left + columns, 0)), slice(max(top, 0), max(top + rows, 0))
+    materials, object_ids = world._mat_map[inside], world._obj_map[inside]
+    right, down = inside[0].start - left, inside[1].start - top
+    cells = np.zeros((columns, rows), np.uint8)
+    cells[right : right + materials.shape[0], down : down + materials.shape[1]] = materials
+    visible = [(x + right, y + down, world._objects[object_ids[x, y]]) for x, y in np.argwhere(object_ids).tolist()]
+    return cells, visible
+
+
+class FastLocalView(engine.LocalView):
+    """The map around the player, drawn three times as fast as by the package: all cells at once."""
+
+    def __init__(self, world: Any, textures: Any, grid: tuple[int, int]) -> None:
+        super().__init__(world, textures, grid)
+        self._tiles: dict[tuple[int, int], UInt8[np.ndarray, "materials width height 3"]] = {}
+
+    def __call__(self, player: Any, unit: Any) -> np.ndarray:
+        """Draw the map. `unit`: width and height of a cell in pixels."""
+        size = int(unit[0]), int(unit[1])
+        columns, rows = self._grid.tolist()
+        left, top = (player.pos - self._offset).tolist()
+        cells, visible = visible_region(self._world, left, top, columns, rows)
+        tiles = self._material_tiles(size)[cells]
+        canvas = tiles.transpose(0, 2, 1, 3, 4).reshape(columns * size[0], rows * size[1], 3)
+        for x, y, visible_object in visible:
+            texture = self._textures.get(visible_object.texture, size)
+            engine._draw_alpha(canvas, (x * size[0], y * size[1]), texture)
+        lit = self._light(canvas, self._world.daylight)
+        return self._sleep(lit) if player.sleeping else lit
+
+    def _material_tiles(self, size: tuple[int, int]) -> UInt8[np.ndarray, "materials width height 3"]:
+        """Return the images of all materials, after that of cells outside the world."""
+        if size not in self._tiles:
+            outside = np.full((*size, 3), _OUTSIDE_GRAY, np.uint8)
+            images = [self._textures.get(name, size)[..., :3] for name in constants.materials]
+            self._tiles[size] = np.stack([outside, *images])
+        return self._tiles[size]
+
+
+class FastItemView(engine.ItemView):
+    """The inventory, drawn only when it changes."""
+
+    _cached: tuple[tuple[int, ...], np.ndarray] | None = None
+
+    def __call__(self, inventory: dict[str, int], unit: Any) -> np.ndarray:
+        """Draw the inventory. `unit`: width and height of a cell in pixels."""
+        key = (*inventory.values(), int(unit[0]), int(unit[1]))
+        if self._cached is None or self._cached[0] != key:
+            self._cached = key, super().__call__(inventory, unit)
+        return self._cached[1]

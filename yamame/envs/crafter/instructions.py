@@ -1,14 +1,15 @@
-"""Where Crafter's instructions come from: drawn, drawn along the tech tree, or written by a user."""
+"""Samplers of Crafter's instructions: random, along the tech tree, or fixed."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from typing_extensions import override
 
 from yamame.envs.crafter.goals import COORDINATES, Goal, achievement_goal, place_goal, stand_near_goal, travel_goal
 
 CATEGORIES = {"collect": 0.30, "defeat": 0.10, "eat": 0.10, "make": 0.15, "place": 0.15, "travel": 0.20}
-"""How often a sub-goal is of a kind. Source of all weights: the authors' code."""
+"""Probability of each kind of sub-goal. Source of all weights: the authors' code."""
 CHOICES: Mapping[str, Mapping[str, float]] = {
     "collect": {
         "sapling": 0.20,
@@ -23,15 +24,15 @@ CHOICES: Mapping[str, Mapping[str, float]] = {
     "eat": {"cow": 0.7, "plant": 0.3},
     "place": {"table": 0.4, "stone": 0.3, "plant": 0.2, "furnace": 0.1},
 }
-"""What it is then about."""
+"""Probability of each object, by kind."""
 MATERIALS = {"wood": 0.6, "stone": 0.3, "iron": 0.1}
-"""What a tool is to be made of; a pickaxe or a sword, equally often."""
+"""Probability of the material of a tool; pickaxe and sword are equally likely."""
 NEAR_PROB = {"iron": 0.10, "diamond": 0.05}
-"""Of the journeys in expanded worlds, those to something rare. No public source: ours."""
+"""Probability that a travel goal of expanded worlds leads to a rare material. Our own: no public source."""
 PLACED_PROB = 0.5
-"""Of the stones to place in expanded worlds, those with a place. No public source: ours."""
+"""Probability that a stone to place in expanded worlds has a position. Our own: no public source."""
 MAX_DISTANCE = 44
-"""Cells of the longest journey."""
+"""Maximum distance of travel targets, in cells."""
 
 TECH_TREE = (
     "collect_wood",
@@ -48,53 +49,57 @@ TECH_TREE = (
     "make_iron_sword",
     "collect_diamond",
 )
-"""The order in which instructions of the tech tree ask. Source: the authors' code."""
+"""Achievements in the order of the tech tree. Source: the authors' code."""
 TECH_TREE_PROB = 1 / 3
-"""Of the instructions, those along the tech tree. Source: the authors' code; the paper's text says half."""
+"""Probability of an instruction along the tech tree. Source: the authors' code; the paper says half."""
 
 
 @runtime_checkable
 class InstructionSampler(Protocol):
-    """What gives one environment its instructions."""
+    """Samples the instructions of one environment."""
 
     def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
-        """The sub-goals of the next episode, in order."""
+        """Return the sub-goals of the next episode, in order."""
+        ...
 
     def update(self, achieved: Iterable[Goal]) -> None:
-        """Told after every step what it achieved."""
+        """Record the goals that a step achieved. Called after every step."""
+        ...
 
 
-class FixedInstructionSampler:
-    """Always the same one."""
+class FixedInstructionSampler(InstructionSampler):
+    """Always the same instruction."""
 
     def __init__(self, instruction: tuple[Goal, ...]) -> None:
         self.instruction = instruction
 
+    @override
     def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
-        """The one."""
         return self.instruction
 
+    @override
     def update(self, achieved: Iterable[Goal]) -> None:
-        """Nothing follows."""
+        pass
 
 
-class RandomInstructionSampler:
-    """1 to `max_goals` sub-goals, each drawn by itself with the weights of this file.
+class RandomInstructionSampler(InstructionSampler):
+    """1 to `max_goals` sub-goals, sampled independently with the weights of this file.
 
-    To wake up is never asked for, nor a journey to (0, 0), which is farther than 44 cells: only relabelling teaches
-    them (paper, Appendix C.5.2). With `expanded`, some stones have a place and some journeys lead to something rare.
+    Waking up is never sampled, nor travel to (0, 0), which is farther than 44 cells: agents learn them by relabeling
+    only (paper, appendix C.5.2). With `expanded`, some stones have a position and some travel goals a rare material.
     """
 
     def __init__(self, max_goals: int, *, expanded: bool) -> None:
         self.max_goals = max_goals
         self.expanded = expanded
 
+    @override
     def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
-        """See `Instructions`."""
         return tuple(self._sample_goal(rng) for _ in range(rng.integers(1, self.max_goals + 1)))
 
+    @override
     def update(self, achieved: Iterable[Goal]) -> None:
-        """Nothing follows."""
+        pass
 
     def _sample_goal(self, rng: np.random.Generator) -> Goal:
         category = _choice(rng, CATEGORIES)
@@ -102,10 +107,10 @@ class RandomInstructionSampler:
             return self._sample_travel(rng)
         if category == "make":
             return achievement_goal(f"make_{_choice(rng, MATERIALS)}_{_choice(rng, {'pickaxe': 0.5, 'sword': 0.5})}")
-        what = _choice(rng, CHOICES[category])
-        if self.expanded and (category, what) == ("place", "stone") and rng.random() < PLACED_PROB:
+        target = _choice(rng, CHOICES[category])
+        if self.expanded and (category, target) == ("place", "stone") and rng.random() < PLACED_PROB:
             return place_goal(*sample_travel_target(rng))
-        return achievement_goal(f"{category}_{what}")
+        return achievement_goal(f"{category}_{target}")
 
     def _sample_travel(self, rng: np.random.Generator) -> Goal:
         if self.expanded and rng.random() < sum(NEAR_PROB.values()):
@@ -113,63 +118,63 @@ class RandomInstructionSampler:
         return travel_goal(*sample_travel_target(rng))
 
 
-class TechTreeInstructionSampler:
-    """A third of the instructions follow the tech tree as far as it has been climbed; the others are random.
+class TechTreeInstructionSampler(InstructionSampler):
+    """A third of the instructions follow the tech tree up to the progress of the environment; the others are random.
 
-    Such an instruction is a random part, in their order, of the first `limit` achievements of `TECH_TREE`, of a length
-    that is uniform from 1 to `max_goals` or `limit`, where that is less. The limit is the number of the most advanced
-    achievement that this environment has ever had (at least 1), but never includes the last one.
+    Such an instruction is a random ordered subset of the first `limit` achievements of `TECH_TREE`, of a size uniform
+    from 1 to `min(max_goals, limit)`. The limit is the index of the most advanced achievement that this environment has
+    ever achieved (at least 1), and excludes the last one.
 
-    With `expanded`, being beside iron or diamond comes before collecting it, and raises no limit: ours.
+    With `expanded`, standing next to iron or diamond precedes collecting it, and does not raise the limit: our own.
     """
 
     def __init__(self, max_goals: int, *, expanded: bool) -> None:
         self.random = RandomInstructionSampler(max_goals, expanded=expanded)
         rare = {"collect_iron": "iron", "collect_diamond": "diamond"} if expanded else {}
         self.progression: list[Goal] = []
-        """The tech tree as goals."""
-        self._reached: dict[Goal, int] = {}
+        """Tech tree as goals."""
+        self._index: dict[Goal, int] = {}
         for name in TECH_TREE:
             if name in rare:
                 self.progression.append(stand_near_goal(rare[name]))
             self.progression.append(achievement_goal(name))
-            self._reached[achievement_goal(name)] = len(self.progression)
+            self._index[achievement_goal(name)] = len(self.progression)
         self.limit = 1
-        """Goals of the progression that may be asked for."""
+        """Number of goals of the progression that can be sampled."""
 
+    @override
     def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
-        """See `Instructions`."""
         if rng.random() >= TECH_TREE_PROB:
             return self.random.sample(rng)
         count = rng.integers(1, min(self.random.max_goals, self.limit) + 1)
         chosen = np.sort(rng.choice(self.limit, size=count, replace=False))
         return tuple(self.progression[index] for index in chosen)
 
+    @override
     def update(self, achieved: Iterable[Goal]) -> None:
-        """See `Instructions`: the limit may rise."""
         for goal in achieved:
-            self.limit = max(self.limit, min(self._reached.get(goal, 0), len(self.progression) - 1))
+            self.limit = max(self.limit, min(self._index.get(goal, 0), len(self.progression) - 1))
 
 
 def sample_travel_target(rng: np.random.Generator) -> tuple[int, int]:
-    """Where to travel: near places more often than far ones.
+    """Return a random travel target, close ones with higher probability. Source: the authors' code.
 
-    A distance d from the start, (32, 32), is drawn from 1 to 44 with a probability proportional to 45 - d; of the
-    places not farther than that the farthest is taken, after up to one cell has been added to each one's distance at
-    random. Where none is so near (d < 3), the nearest place is. Source: the authors' code.
+    A distance d from the start, (32, 32), is sampled from 1 to 44 with a probability proportional to 45 - d. The
+    farthest of the targets within that distance is returned, after adding up to one cell to each distance at random;
+    the nearest target if none is within it (d < 3).
     """
     lengths = np.arange(1, MAX_DISTANCE + 1)
     weights = MAX_DISTANCE + 1.0 - lengths
-    farthest = max(float(rng.choice(lengths, p=weights / weights.sum())), _DISTANCES.min())
-    jittered = np.where(farthest >= _DISTANCES, _DISTANCES + rng.random(len(_DISTANCES)), -1.0)
-    x, y = _PLACES[int(jittered.argmax())].tolist()
+    max_distance = max(float(rng.choice(lengths, p=weights / weights.sum())), _DISTANCES.min())
+    jittered = np.where(max_distance >= _DISTANCES, _DISTANCES + rng.random(len(_DISTANCES)), -1.0)
+    x, y = _POSITIONS[int(jittered.argmax())].tolist()
     return x, y
 
 
-_PLACES = np.array([(x, y) for x in COORDINATES for y in COORDINATES])
-_DISTANCES = np.sqrt(((_PLACES - 32) ** 2).sum(axis=1))
+_POSITIONS = np.array([(x, y) for x in COORDINATES for y in COORDINATES])
+_DISTANCES = np.sqrt(((_POSITIONS - 32) ** 2).sum(axis=1))
 
 
 def _choice(rng: np.random.Generator, weights: Mapping[str, float]) -> str:
-    shares = np.array(list(weights.values()))
-    return list(weights)[int(rng.choice(len(shares), p=shares / shares.sum()))]
+    probs = np.array(list(weights.values()))
+    return list(weights)[int(rng.choice(len(probs), p=probs / probs.sum()))]

@@ -1,9 +1,9 @@
-"""Crafter's worlds, made seventy times as fast: the same as the package's, cell by cell and creature by creature.
+"""Generation of Crafter's worlds, seventy times as fast as by the package and the same to the bit.
 
-The package asks a noise function, written in Python, for a dozen numbers a cell. Where these are asked for never
-changes: only how the lattice points around contribute does, with the seed. So the package's own function is followed
-once, at every point, and what it adds up is written down; a world is then one pass of NumPy over that record, in the
-same order of operations, hence to the same bit.
+The package evaluates a noise function, written in Python, a dozen times per cell. The points of evaluation never
+change: only the contributions of the surrounding lattice points depend on the seed. So the package's own function is
+traced once at every point, recording its summands. A world is then one pass of NumPy over that record, in the same
+order of operations.
 """
 
 import importlib
@@ -32,29 +32,29 @@ _FIELDS: tuple[_Field, ...] = (
     ("sand", lambda x, y: (x, y), 9, 4),
     ("tree", lambda x, y: (x, y), 7, 5),
 )
-"""Noise that a world is made of: name, where a cell lies in it, its grain, and its depth."""
+"""Noise fields of a world: name, coordinates of a cell, scale, and third coordinate."""
 
 
 @dataclass(frozen=True)
 class _Record:
-    """What the noise function adds up at P points: M contributions, each of one of V lattice points."""
+    """Summands of the noise function at P points: M contributions of V lattice points."""
 
     lattice: Int64[np.ndarray, "3 V"]
     """Coordinates modulo 256."""
     point: Int64[np.ndarray, "M"]
     corner: Int64[np.ndarray, "M"]
-    """The lattice point of each contribution."""
+    """Lattice point of each contribution."""
     offset: Float64[np.ndarray, "3 M"]
     weight: Float64[np.ndarray, "M"]
 
 
 def generate_world(world: Any, player: Any) -> None:
-    """Do what `crafter.worldgen.generate_world` does, with the same random stream, in a seventieth of its time.
+    """Generate the same world as `crafter.worldgen.generate_world`, from the same random state.
 
-    The first world of a process takes half as long as the package's. Where the package that makes the noise is not the
-    known one, Crafter's own function is called.
+    The first world of a process takes half as long as with the package. Calls Crafter's own function if the installed
+    version of opensimplex cannot be traced.
     """
-    if not _can_be_followed():
+    if not _can_trace_noise():
         importlib.import_module("crafter.worldgen").generate_world(world, player)
         return
     noise = _noise(world.area, importlib.import_module("opensimplex").OpenSimplex(world.random.randint(0, 2**31 - 1)))
@@ -62,7 +62,7 @@ def generate_world(world: Any, player: Any) -> None:
     _set_creatures(world, player, tunnels)
 
 
-def _can_be_followed() -> bool:
+def _can_trace_noise() -> bool:
     try:
         internals = importlib.import_module("opensimplex.internals")
     except ImportError:
@@ -71,7 +71,7 @@ def _can_be_followed() -> bool:
 
 
 def _noise(area: tuple[int, int], simplex: Any) -> dict[str, Float64[np.ndarray, "x y"]]:
-    """All fields of `_FIELDS` at all cells."""
+    """Return all fields of `_FIELDS` at all cells."""
     internals = importlib.import_module("opensimplex.internals")
     record = _record(area)
     x, y, z = record.lattice
@@ -87,20 +87,20 @@ def _noise(area: tuple[int, int], simplex: Any) -> dict[str, Float64[np.ndarray,
 
 @cache
 def _record(area: tuple[int, int]) -> _Record:
-    """Follow the package's noise function at every cell of every field."""
+    """Trace the package's noise function at every cell of every field."""
     internals = importlib.import_module("opensimplex.internals")
-    followed: Any = []
-    function = getattr(internals._noise3, "py_func", internals._noise3)  # numba, where it is, wraps it
-    note = {"_extrapolate3": lambda *contribution: followed.append(contribution) or 0.0}
-    follow = FunctionType(function.__code__, {**vars(internals), **note})
+    summands: Any = []
+    function = getattr(internals._noise3, "py_func", internals._noise3)  # numba, if installed, wraps it
+    recorder = {"_extrapolate3": lambda *contribution: summands.append(contribution) or 0.0}
+    trace = FunctionType(function.__code__, {**vars(internals), **recorder})
     point = 0
-    for _, place, grain, depth in _FIELDS:
+    for _, coordinates, scale, depth in _FIELDS:
         for cell in np.ndindex(area):
-            x, y = place(*cell)
-            follow(x / grain, y / grain, depth, point, 0)  # the last two are passed on to what takes notes
+            x, y = coordinates(*cell)
+            trace(x / scale, y / scale, depth, point, 0)  # the last two are passed to the recorder
             point += 1
-    table = np.array(followed).T
-    x_y_z = table[2:5].astype(np.int64) & 255  # all that the seed's permutation of 256 looks at
+    table = np.array(summands).T
+    x_y_z = table[2:5].astype(np.int64) & 255  # the permutation of 256 depends on these bits only
     packed, corner = np.unique(x_y_z[0] << 16 | x_y_z[1] << 8 | x_y_z[2], return_inverse=True)
     lattice = np.stack([packed >> 16, packed >> 8 & 255, packed & 255])
     offset = table[5:]
@@ -111,7 +111,7 @@ def _record(area: tuple[int, int]) -> _Record:
 
 
 def _set_materials(world: Any, player: Any, noise: dict[str, Float64[np.ndarray, "x y"]]) -> np.ndarray:
-    """Fill the map; returns which cells are tunnels."""
+    """Fill the map and return which cells are tunnels."""
     name_of = world._mat_names
     id_of = {name: number for number, name in name_of.items()}
     start = 4 - _distance(world.area, player) + 2 * noise["start"]
@@ -130,29 +130,29 @@ def _set_materials(world: Any, player: Any, noise: dict[str, Float64[np.ndarray,
     names = ("path", "lava", "stone", "sand", "water")
     materials = np.select(kinds, [id_of[name] for name in names], id_of["grass"])
     meadow = shore & ~sand & ~wet
-    chances = (
+    sparse = (
         ("tree", meadow & (noise["tree"] > 0), 0.8),
         ("coal", ore & (noise["coal"] > 0), 0.85),
         ("iron", ore & (noise["iron"] > 0.4), 0.75),
         ("diamond", ore & (mountain > 0.18), 0.994),
     )
-    world._mat_map[:] = _drawn(world, materials, [(id_of[name], where, above) for name, where, above in chances])
+    world._mat_map[:] = _add_sparse(world, materials, [(id_of[name], where, threshold) for name, where, threshold in sparse])
     return tunnels
 
 
-def _drawn(world: Any, materials: np.ndarray, chances: list[tuple[int, np.ndarray, float]]) -> np.ndarray:
-    """`materials` with what is found in some cells only: the first chance that comes true, cell by cell."""
+def _add_sparse(world: Any, materials: np.ndarray, sparse: list[tuple[int, np.ndarray, float]]) -> np.ndarray:
+    """Add, cell by cell, the first sparse material whose random number exceeds its threshold."""
     uniform = world.random.random_sample
-    for x, y, *possible in _cells([where for _, where, _ in chances]):
-        for (material, _, above), here in zip(chances, possible, strict=True):
-            if here and uniform() > above:
+    for x, y, *possible in _cells([where for _, where, _ in sparse]):
+        for (material, _, threshold), is_possible in zip(sparse, possible, strict=True):
+            if is_possible and uniform() > threshold:
                 materials[x, y] = material
                 break
     return materials
 
 
 def _set_creatures(world: Any, player: Any, tunnels: np.ndarray) -> None:
-    """Cows on grass, zombies anywhere, skeletons in tunnels; none of them near the player."""
+    """Add cows on grass, zombies anywhere and skeletons in tunnels, none of them near the player."""
     objects, constants = (importlib.import_module(f"crafter.{name}") for name in ("objects", "constants"))
     uniform = world.random.random_sample
     names = np.array(["", *constants.materials])[world._mat_map]
@@ -170,10 +170,10 @@ def _set_creatures(world: Any, player: Any, tunnels: np.ndarray) -> None:
 
 
 def _cells(possible: list[np.ndarray]) -> list[list[int]]:
-    """Where anything is possible, in the package's order: x, y, and for each of `possible` whether it is."""
-    whether = np.stack(possible)
-    x, y = np.nonzero(whether.any(axis=0))
-    return np.stack([x, y, *whether[:, x, y]], axis=1).tolist()
+    """Return, in the package's order, x, y and the flags of `possible` for each cell with any of them."""
+    flags = np.stack(possible)
+    x, y = np.nonzero(flags.any(axis=0))
+    return np.stack([x, y, *flags[:, x, y]], axis=1).tolist()
 
 
 def _distance(area: tuple[int, int], player: Any) -> Float64[np.ndarray, "x y"]:

@@ -1,4 +1,4 @@
-"""What environments say about the actions that they allow, wherever they say it, as one observation leaf."""
+"""Extraction of action masks from observations or infos into one observation leaf."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,18 +12,22 @@ from yamame.data.spaces import flatten_space, stored_shape
 from yamame.errors import UserError
 
 InfoMasks = Sequence[Any]
-"""For each environment what its info has under the key of masks; None where it has nothing."""
+"""The action mask in each environment's info; None if it has none."""
 
 
 class ActionMaskExtractor:
-    """Puts the masks of E environments into their observations, as the leaf `ACTION_MASK_KEY`: bool `[E, A]`.
+    """Adds the action masks of E environments to their observations, as the leaf `ACTION_MASK_KEY`: bool `[E, A]`.
 
-    A mask is the observation leaf called `key`, or where there is no such leaf, what every info has under `key`: an
-    array or nested sequences with one entry for every choice of every component, zero where it is forbidden. Whether
-    infos have any shows at the first reset. An environment whose episode has ended may allow nothing, or say nothing:
-    then everything counts as allowed, since no action is taken there.
+    A mask is the observation leaf `key` or, if there is no such leaf, the entry `key` of every info: an array or nested
+    sequences with one entry for each choice of each component, zero where it is forbidden. The first reset decides
+    whether infos have masks. An environment whose episode has ended may allow no action or return no mask: then all
+    actions are allowed, since none is taken.
 
-    `first_row` is the number of the first of these environments in error messages.
+    Args:
+        key: Name of the mask; "": no masks.
+        observation_space: Space of one observation.
+        action_space: Action space of one environment.
+        first_row: Index of the first of these environments, for messages.
     """
 
     def __init__(
@@ -41,91 +45,97 @@ class ActionMaskExtractor:
         self._sizes = num_choices(action_space)
         self._in_observation = key in leaves
         self._first_row = first_row
-        self._announced: bool | None = None
+        self._in_info: bool | None = None
         if self._in_observation:
             self._check_size(int(np.prod(stored_shape(leaves[key]))), f"observation {key!r}")
 
     def add_to(
         self,
         observation: Mapping[str, Shaped[np.ndarray, "E ..."]],
-        told: InfoMasks,
+        info_masks: InfoMasks,
         step: Int64[np.ndarray, "E"],
-        resting: Bool[np.ndarray, "E"],
+        ended: Bool[np.ndarray, "E"],
     ) -> dict[str, Shaped[np.ndarray, "E ..."]]:
-        """The leaves of `observation` with the masks, if there are any. `resting` episodes have ended.
+        """Return the leaves of the observation with the action masks, if there are any.
 
-        Raises `UserError`, naming the environment and the `step` of its episode, for masks that are missing, of
-        another size, or allow nothing.
+        Args:
+            observation: Leaves of the observation.
+            info_masks: Masks of the infos.
+            step: Step of each environment's episode, for messages.
+            ended: Where the episode has ended.
+
+        Raises:
+            UserError: If a mask is missing, has another size or allows no action.
         """
         leaves = dict(observation)
         if self._in_observation:
             raw = leaves.pop(self._key)
             mask_EA = raw.reshape(len(raw), -1) != 0
-        elif any(each is not None for each in told) or self._announced:
-            mask_EA = self._from_infos(told, step, resting)
+        elif any(mask is not None for mask in info_masks) or self._in_info:
+            mask_EA = self._stack_info_masks(info_masks, step, ended)
         elif self._key in ("", ACTION_MASK_KEY):
-            self._announced = False
+            self._in_info = False
             return leaves
         else:
             raise UserError(
-                f"env.action_mask_key is {self._key!r}, but neither the observation nor the info of the first reset has it: "
-                "mend the name, or leave the flag out to do without masks"
+                f"env.action_mask_key is {self._key!r}, but neither the observation nor the info of the first reset "
+                "has it: fix the name, or leave the option out if there are no action masks"
             )
         allows_E = has_allowed_action(mask_EA, self._sizes)
-        mask_EA[resting & ~allows_E] = True
-        for row in np.flatnonzero(~allows_E & ~resting)[:1]:
+        mask_EA[ended & ~allows_E] = True
+        for row in np.flatnonzero(~allows_E & ~ended)[:1]:
             raise UserError(
                 f"environment {self._first_row + row} allows no action at step {step[row]} of its episode: "
                 "its mask needs at least one action (of every component), or the episode must end"
             )
         return {**leaves, ACTION_MASK_KEY: mask_EA}
 
-    def _from_infos(
-        self, told: InfoMasks, step: Int64[np.ndarray, "E"], resting: Bool[np.ndarray, "E"]
+    def _stack_info_masks(
+        self, info_masks: InfoMasks, step: Int64[np.ndarray, "E"], ended: Bool[np.ndarray, "E"]
     ) -> Bool[np.ndarray, "E A"]:
-        if self._announced is None:
-            self._announced = True
-        mask_EA = np.zeros((len(told), sum(self._sizes)), np.bool_)
-        for row, value in enumerate(told):
-            if (value is None and not resting[row]) or not self._announced:
+        if self._in_info is None:
+            self._in_info = True
+        mask_EA = np.zeros((len(info_masks), sum(self._sizes)), np.bool_)
+        for row, mask in enumerate(info_masks):
+            if (mask is None and not ended[row]) or not self._in_info:
                 raise missing_mask_error(self._key, self._first_row + row, int(step[row]))
-            if value is not None:
-                flat = _flat(value)
+            if mask is not None:
+                flat = _flatten(mask)
                 self._check_size(len(flat), f"environment {self._first_row + row}: info[{self._key!r}]")
                 mask_EA[row] = flat
         return mask_EA
 
     def _check_size(self, found: int, where: str) -> None:
-        wanted = sum(self._sizes)
-        if found != wanted or not wanted:
+        expected = sum(self._sizes)
+        if found != expected or not expected:
             raise UserError(
-                f"{where} has {found} entries, but an action mask has one for each of {wanted} choices: "
-                "mend it, or let env.action_mask_key name something else"
+                f"{where} has {found} entries, but an action mask has one for each of {expected} choices: "
+                "fix the mask, or set env.action_mask_key to another name"
             )
 
 
 def missing_mask_error(key: str, row: int, step: int) -> UserError:
-    """The complaint about an environment that gives a mask at some times, or beside others that do, and not always."""
+    """Return the error for environments of which only some, or only sometimes, return a mask."""
     return UserError(
-        f"info[{key!r}] is not given by every environment at every reset and step (look at environment {row}, "
-        f"step {step} of its episode): give it always, or set env.action_mask_key to '' to do without"
+        f"info[{key!r}] is not given by every environment at every reset and step (missing in environment {row} at "
+        f"step {step} of its episode): always give it, or set env.action_mask_key to '' to ignore masks"
     )
 
 
 def masks_from_infos(infos: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
-    """What single environments say."""
+    """Return the masks in the infos of single environments."""
     return [info.get(key) if key else None for info in infos]
 
 
 def masks_from_vector_info(info: Mapping[str, Any], key: str, num_envs: int) -> list[Any]:
-    """What a vector environment says."""
+    """Return the masks in the info of a Gymnasium vector environment."""
     if not key or key not in info:
         return [None] * num_envs
-    given = np.broadcast_to(info.get(f"_{key}", True), num_envs)
-    return [value if there else None for value, there in zip(info[key], given, strict=True)]
+    is_present = np.broadcast_to(info.get(f"_{key}", True), num_envs)
+    return [mask if present else None for mask, present in zip(info[key], is_present, strict=True)]
 
 
-def _flat(mask: Any) -> Bool[np.ndarray, "A"]:
+def _flatten(mask: Any) -> Bool[np.ndarray, "A"]:
     if isinstance(mask, tuple | list):
-        return np.concatenate([_flat(part) for part in mask]) if mask else np.zeros(0, np.bool_)
+        return np.concatenate([_flatten(part) for part in mask]) if mask else np.zeros(0, np.bool_)
     return np.asarray(mask).reshape(-1) != 0

@@ -1,4 +1,4 @@
-"""A Gymnasium vector environment of any autoreset mode, with no transition that never happened."""
+"""Adapter from Gymnasium vector environments, whatever their autoreset mode, without invalid transitions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,274 +6,288 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool, Float32, Shaped, UInt8
+from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, check_action_space, policy_action_space, to_env_action
 from yamame.data.spaces import flatten_observation, flatten_space
-from yamame.data.step import EpisodeStep
+from yamame.data.step import VectorStep
+from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
 from yamame.envs.vector.action_masks import ActionMaskExtractor, masks_from_vector_info
-from yamame.envs.vector.obs_filter import stack_observations
-from yamame.envs.vector.restarting import InvalidEnvOutputError, fault_from_exception
+from yamame.envs.vector.faults import InvalidEnvOutputError, fault_from_exception
 from yamame.envs.vector.serial import SerialVectorEnv, validate_env
-from yamame.envs.vector.validation import nonfinite_rows, validate_finite, validate_shapes
+from yamame.envs.vector.validation import nonfinite_rows, stack_observations, validate_finite, validate_shapes
 from yamame.errors import UserError
 from yamame.types import Fault, State, load_nested_state_dict, nested_state_dict
 
-_STATE = ("_seed", "_observation", "_told", "_ended", "_late", "_step", "_announces_success")
+_STATE = ("_seed", "_observation", "_info_masks", "_ended", "_reset_pending", "_step", "_reports_success")
 
 
-class GymnasiumVectorAdapter:
-    """`Environments` over a `gymnasium.vector.VectorEnv`, which may reset itself.
+class GymnasiumVectorAdapter(RenderableVectorEnv):
+    """`EpisodeVectorEnv` over a `gymnasium.vector.VectorEnv`, which may reset on its own.
 
-    * Reset by mask (mode DISABLED, and Gymnasium's own Sync and Async environments): the adapter passes
-      `options={"reset_mask": bools, "new_task": bools}`. Sync and Async hand options on to each single environment,
-      so they get one `new_task` bool a call.
-    * SAME_STEP: the end of an episode is read from `info["final_obs"]`, the beginning of the next is already there.
-    * NEXT_STEP without masks: `reset` returns what was last seen, and the next `step` delivers the first observation
-      of those rows with `live` False.
+    * Reset by mask (mode DISABLED, and Gymnasium's `SyncVectorEnv` and `AsyncVectorEnv`): the adapter passes
+      `options={"reset_mask": bools, "new_task": bools}`. Sync and async environments forward options to each single
+      environment, so they get one `new_task` bool per call.
+    * SAME_STEP: the final observation of an episode is `info["final_obs"]`; the next episode has already started.
+    * NEXT_STEP without masks: `reset` returns the last observation, and the next `step` delivers the first observation
+      of those rows, with `is_transition` False.
 
-    An environment that resets itself draws its own next task and plays every episode out: `reset` raises `UserError`
-    when asked for anything else. The first reset passes a seed drawn from `seed`, later ones none. `action_mask_key` is where
-    the environments say what they allow (see `ActionMaskExtractor`).
+    An environment that resets on its own samples its next task and finishes every episode: `reset` raises `UserError`
+    if asked for anything else. Rows that are not finite after a step are reset by mask and reported as `failed`.
 
-    Rows that are not finite after a step are reset by mask, and have `failed`. Raises `InvalidEnvOutputError` where that cannot
-    be, for what is not finite after a reset, and for what is not of its space.
+    Args:
+        env: The vector environment.
+        seed: The first reset gets a seed derived from it, later resets none.
+        action_mask_key: See `ActionMaskExtractor`.
+
+    Raises:
+        InvalidEnvOutputError: From `reset` and `step`, for values that are not finite where rows cannot be reset by
+            mask or after a reset, and for values outside their space.
     """
 
-    def __init__(self, environments: VectorEnv, seed: int, *, action_mask_key: str = ACTION_MASK_KEY) -> None:
-        self.num_envs = environments.num_envs
-        self.observation_space = environments.single_observation_space
-        self.env_action_space = check_action_space(environments.single_action_space)
+    def __init__(self, env: VectorEnv, seed: int, *, action_mask_key: str = ACTION_MASK_KEY) -> None:
+        self.num_envs = env.num_envs
+        self.observation_space = env.single_observation_space
+        self.env_action_space = check_action_space(env.single_action_space)
         self.action_space = policy_action_space(self.env_action_space)
         self._leaves = flatten_space(self.observation_space)
         self._masks = ActionMaskExtractor(action_mask_key, self.observation_space, self.env_action_space)
         self._mask_key = action_mask_key
-        self._told: list[Any] = [None] * self.num_envs
-        self._environments = environments
-        # Gymnasium seeds row i with seed + i: halved, so that the sum still fits into 32 bits.
+        self._info_masks: list[Any] = [None] * self.num_envs
+        self._env = env
+        # Gymnasium seeds row i with seed + i: halved, so that the sum fits into 32 bits.
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] // 2)
-        self._mode = _autoreset_mode(environments)
-        self._hands_options_on = isinstance(environments.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        self._takes_mask = self._mode is AutoresetMode.DISABLED or self._hands_options_on
-        self._resets_itself = self._mode is AutoresetMode.SAME_STEP or not self._takes_mask
+        self._mode = _autoreset_mode(env)
+        self._forwards_options = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._resets_by_mask = self._mode is AutoresetMode.DISABLED or self._forwards_options
+        self._autoresets = self._mode is AutoresetMode.SAME_STEP or not self._resets_by_mask
         self._observation: dict[str, np.ndarray] = {}
         self._ended = np.zeros(self.num_envs, np.bool_)
-        self._late = np.zeros(self.num_envs, np.bool_)
+        self._reset_pending = np.zeros(self.num_envs, np.bool_)
         self._step = np.zeros(self.num_envs, np.int64)
-        self._announces_success = False
+        self._reports_success = False
 
+    @override
     def reset(
         self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        """See `Environments.reset`. The first call begins every environment."""
-        begun_alone = reset_mask & self._ended if self._resets_itself else np.zeros_like(reset_mask)
-        if (begun_alone & ~new_task).any():
+        autoreset = reset_mask & self._ended if self._autoresets else np.zeros_like(reset_mask)
+        if (autoreset & ~new_task).any():
             raise UserError(
                 "this vector environment resets itself and cannot repeat a task: "
                 "use attempts=1, or build it with autoreset_mode DISABLED and let it take options['new_task']"
             )
-        to_begin = reset_mask & ~begun_alone
-        if self._seed is not None or (reset_mask.all() and to_begin.any() and not self._takes_mask):
-            self._observation = self._start_all(new_task)
-            to_begin = reset_mask
-        elif to_begin.any():
-            self._observation = _choose(to_begin, self._start(to_begin, new_task), self._observation)
+        to_reset = reset_mask & ~autoreset
+        if self._seed is not None or (reset_mask.all() and to_reset.any() and not self._resets_by_mask):
+            self._observation = self._reset_all(new_task)
+            to_reset = reset_mask
+        elif to_reset.any():
+            self._observation = _where(to_reset, self._reset_rows(to_reset, new_task), self._observation)
         if self._mode is AutoresetMode.NEXT_STEP:
-            self._late = (self._late | begun_alone) & ~to_begin
+            self._reset_pending = (self._reset_pending | autoreset) & ~to_reset
         self._ended = self._ended & ~reset_mask
         self._step[reset_mask] = 0
         validate_finite(self._observation, None, self._step)
-        return self._masks.add_to(self._observation, self._told, self._step, self._ended | self._late)
+        return self._masks.add_to(
+            self._observation, self._info_masks, self._step, self._ended | self._reset_pending
+        )
 
-    def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
-        """See `Environments.step`."""
-        answer = self._environments.step(to_env_action(self.env_action_space, action))
-        observation, reward, terminated, truncated, info = answer
-        live = ~self._late
-        terminated = np.asarray(terminated, np.bool_) & live
-        truncated = np.asarray(truncated, np.bool_) & live
-        self._late = np.zeros_like(live)
+    @override
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
+        observation, reward, terminated, truncated, info = self._env.step(to_env_action(self.env_action_space, action))
+        is_transition = ~self._reset_pending
+        terminated = np.asarray(terminated, np.bool_) & is_transition
+        truncated = np.asarray(truncated, np.bool_) & is_transition
+        self._reset_pending = np.zeros_like(is_transition)
         self._ended = terminated | truncated
-        self._step += live
-        self._observation = led_to = self._flat(observation)
-        self._told = told = self._masks_of(info)
-        success_of = info
+        self._step += is_transition
+        self._observation = final = self._flatten(observation)
+        self._info_masks = info_masks = self._extract_masks(info)
+        success_info = info
         if self._mode is AutoresetMode.SAME_STEP and self._ended.any():
-            led_to, final_info = self._with_final(info), info.get("final_info", {})
-            told = _choose_told(self._ended, self._masks_of(final_info), told)
-            success_of = {**info, "final_success": _entry(final_info, "success")}
-        validate_shapes(led_to, self._leaves)
-        reward = np.where(live, self._one_number(reward), 0.0).astype(np.float32)
-        failed, faults = self._failed(led_to, reward)
+            final, final_info = self._insert_final(info), info.get("final_info", {})
+            info_masks = _where_list(self._ended, self._extract_masks(final_info), info_masks)
+            success_info = {**info, "final_success": _bool_entry(final_info, "success")}
+        validate_shapes(final, self._leaves)
+        reward = np.where(is_transition, self._check_reward(reward), 0.0).astype(np.float32)
+        failed, faults = self._find_failed(final, reward)
         if failed is not None:
-            sound = ~failed
-            live, terminated, truncated = live & sound, terminated & sound, truncated & sound
-            reward, self._ended = np.where(sound, reward, np.float32(0.0)), self._ended & sound
-            led_to, told = self._restart_failed(failed, led_to, told)
-        return EpisodeStep(
+            valid = ~failed
+            is_transition, terminated, truncated = is_transition & valid, terminated & valid, truncated & valid
+            reward, self._ended = np.where(valid, reward, np.float32(0.0)), self._ended & valid
+            final, info_masks = self._restart_failed(failed, final, info_masks)
+        final = self._masks.add_to(final, info_masks, self._step, self._ended)
+        return VectorStep(
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            is_transition=live,
-            observation=self._masks.add_to(led_to, told, self._step, self._ended),
-            success=self._success(success_of, live),
+            is_transition=is_transition,
+            final_observation=final,
+            observation=final,
+            episode_start=~is_transition,
+            success=self._success(success_info, is_transition),
             failed=failed,
             faults=faults,
         )
 
     @property
+    @override
     def render_fps(self) -> float:
-        """See `RenderableVectorEnv`."""
-        return render_fps(self._environments)
+        return render_fps(self._env)
 
+    @override
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
-        """See `RenderableVectorEnv`."""
-        return render_frame(self._environments)
+        return render_frame(self._env)
 
+    @override
     def close(self) -> None:
-        """Close the vector environment."""
-        self._environments.close()
+        self._env.close()
 
     def state_dict(self) -> State | None:
-        """See `Resumable`: where the vector environment itself is."""
-        return nested_state_dict(self._environments, self, _STATE)
+        """Return the state; None if the vector environment cannot save its state."""
+        return nested_state_dict(self._env, self, _STATE)
 
     def load_state_dict(self, state: State) -> None:
-        """See `Resumable`."""
-        load_nested_state_dict(self._environments, self, state)
+        """Restore the result of `state_dict`."""
+        load_nested_state_dict(self._env, self, state)
 
-    def _start_all(self, new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
+    def _reset_all(self, new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
         if self._seed is None and not new_task.all():
             raise UserError("this vector environment cannot repeat a task: use attempts=1")
-        options: dict[str, Any] = {"new_task": True if self._hands_options_on else new_task.copy()}
-        observation, info = self._environments.reset(seed=self._seed, options=options)
+        options: dict[str, Any] = {"new_task": True if self._forwards_options else new_task.copy()}
+        observation, info = self._env.reset(seed=self._seed, options=options)
         self._seed = None
-        self._told = self._masks_of(info)
-        flat = self._flat(observation)
+        self._info_masks = self._extract_masks(info)
+        flat = self._flatten(observation)
         validate_shapes(flat, self._leaves)
         return flat
 
-    def _start(self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
-        if not self._takes_mask:
+    def _reset_rows(self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
+        """Reset the rows of a mask, which is not empty."""
+        if not self._resets_by_mask:
             raise UserError(
-                "this vector environment resets itself and cannot cut an episode short: give a horizon that no episode "
+                "this vector environment resets itself and cannot truncate an episode: give a horizon that no episode "
                 "exceeds, or build it with autoreset_mode DISABLED"
             )
-        if not self._hands_options_on:
+        if not self._forwards_options:
             options = {"reset_mask": mask.copy(), "new_task": new_task.copy()}
-            observation, info = self._environments.reset(options=options)
-            self._told = _choose_told(mask, self._masks_of(info), self._told)
-            return self._flat(observation)
-        for wanted in (True, False):
-            rows = mask & (new_task == wanted)
+            observation, info = self._env.reset(options=options)
+            self._info_masks = _where_list(mask, self._extract_masks(info), self._info_masks)
+            return self._flatten(observation)
+        for is_new in (True, False):
+            rows = mask & (new_task == is_new)
             if rows.any():
-                observation, info = self._environments.reset(options={"reset_mask": rows, "new_task": wanted})
-                self._told = _choose_told(rows, self._masks_of(info), self._told)
-        return self._flat(observation)
+                observation, info = self._env.reset(options={"reset_mask": rows, "new_task": is_new})
+                self._info_masks = _where_list(rows, self._extract_masks(info), self._info_masks)
+        return self._flatten(observation)
 
-    def _failed(
-        self, led_to: Mapping[str, np.ndarray], reward: Float32[np.ndarray, "E"]
+    def _find_failed(
+        self, final: Mapping[str, np.ndarray], reward: Float32[np.ndarray, "E"]
     ) -> tuple[Bool[np.ndarray, "E"] | None, Sequence[Fault]]:
-        """The rows that are not finite, where these can be begun anew alone; otherwise raises `InvalidEnvOutputError`."""
+        """Return the rows that are not finite. Raises `InvalidEnvOutputError` if they cannot be reset by mask."""
         try:
-            validate_finite(led_to, reward, self._step)
+            validate_finite(final, reward, self._step)
         except InvalidEnvOutputError as error:
-            if not self._takes_mask:
+            if not self._resets_by_mask:
                 raise
-            return nonfinite_rows(led_to, reward), [fault_from_exception(error, "the vector environment")]
+            return nonfinite_rows(final, reward), [fault_from_exception(error, "the vector environment")]
         return None, ()
 
     def _restart_failed(
-        self, failed: Bool[np.ndarray, "E"], led_to: Mapping[str, np.ndarray], told: list[Any]
+        self, failed: Bool[np.ndarray, "E"], final: Mapping[str, np.ndarray], info_masks: list[Any]
     ) -> tuple[dict[str, np.ndarray], list[Any]]:
-        """Begin an episode on a new task in these rows: what was seen, and told of masks, with theirs."""
-        begun = self._start(failed, np.ones_like(failed))
-        self._observation = _choose(failed, begun, self._observation)
+        """Start an episode on a new task in the failed rows; return observation and masks with theirs."""
+        first = self._reset_rows(failed, np.ones_like(failed))
+        self._observation = _where(failed, first, self._observation)
         self._step[failed] = 0
-        led_to = _choose(failed, begun, led_to)
-        validate_finite(led_to, None, self._step)
-        return led_to, _choose_told(failed, self._told, told)
+        final = _where(failed, first, final)
+        validate_finite(final, None, self._step)
+        return final, _where_list(failed, self._info_masks, info_masks)
 
-    def _one_number(self, reward: Any) -> Shaped[np.ndarray, "E"]:
+    def _check_reward(self, reward: Any) -> Shaped[np.ndarray, "E"]:
         if np.shape(reward) != (self.num_envs,):
             message = f"rewards have shape {np.shape(reward)}: make it ({self.num_envs},)"
             raise InvalidEnvOutputError("shape_mismatch", message)
         return np.asarray(reward)
 
-    def _masks_of(self, info: Mapping[str, Any]) -> list[Any]:
+    def _extract_masks(self, info: Mapping[str, Any]) -> list[Any]:
         return masks_from_vector_info(info, self._mask_key, self.num_envs)
 
-    def _flat(self, observation: Any) -> dict[str, np.ndarray]:
-        """Leaves that share no memory with the environment, which may reuse its buffers."""
+    def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
+        """Return leaves that share no memory with the environment, which may reuse its buffers."""
         leaves = flatten_observation(self.observation_space, observation)
         return {name: leaf.copy() if leaf.dtype in (np.uint8, np.bool_) else leaf for name, leaf in leaves.items()}
 
-    def _with_final(self, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _insert_final(self, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the last observation with the final observations of the episodes that have ended."""
         if "final_obs" not in info:
             raise UserError("the vector environment resets in the same step but gives no info['final_obs']: add it")
         final = info["final_obs"]
         if not (isinstance(final, np.ndarray) and final.dtype == np.object_):
-            return _choose(self._ended, self._flat(final), self._observation)
-        led_to = {name: leaf.copy() for name, leaf in self._observation.items()}
+            return _where(self._ended, self._flatten(final), self._observation)
+        leaves = {name: leaf.copy() for name, leaf in self._observation.items()}
         for name, leaf in stack_observations(self.observation_space, list(final[self._ended])).items():
-            led_to[name][self._ended] = leaf
-        return led_to
+            leaves[name][self._ended] = leaf
+        return leaves
 
-    def _success(self, info: Mapping[str, Any], live: Bool[np.ndarray, "E"]) -> Bool[np.ndarray, "E"] | None:
-        success = _entry(info, "success")
+    def _success(
+        self, info: Mapping[str, Any], is_transition: Bool[np.ndarray, "E"]
+    ) -> Bool[np.ndarray, "E"] | None:
+        success = _bool_entry(info, "success")
         if "final_success" in info:
             final = info["final_success"]
             success = final if success is None else np.where(self._ended, False if final is None else final, success)
-        self._announces_success |= success is not None
+        self._reports_success |= success is not None
         if success is None:
-            return np.zeros_like(live) if self._announces_success else None
-        return success & live
+            return np.zeros_like(is_transition) if self._reports_success else None
+        return success & is_transition
 
 
-def _autoreset_mode(environments: VectorEnv) -> AutoresetMode:
-    # Sync and Async write their mode into metadata that all environments of a class share, so their own field counts.
-    mode = getattr(environments.unwrapped, "autoreset_mode", environments.metadata.get("autoreset_mode"))
+def make_episode_vector_env(
+    envs: Any, seed: int, *, action_mask_key: str = ACTION_MASK_KEY
+) -> SerialVectorEnv | GymnasiumVectorAdapter:
+    """Return one or more `gymnasium.Env`, or a `gymnasium.vector.VectorEnv`, as an `EpisodeVectorEnv` in this process.
+
+    Raises:
+        UserError: If `envs` is anything else, or has spaces that are not supported.
+    """
+    if isinstance(envs, VectorEnv):
+        return GymnasiumVectorAdapter(envs, seed, action_mask_key=action_mask_key)
+    singles = envs if isinstance(envs, Sequence) else [envs]
+    for env in singles:
+        validate_env(env)
+    return SerialVectorEnv(singles, seed, action_mask_key=action_mask_key)
+
+
+def _autoreset_mode(env: VectorEnv) -> AutoresetMode:
+    # Sync and Async write their mode into metadata that all environments of a class share, so read their own field.
+    mode = getattr(env.unwrapped, "autoreset_mode", env.metadata.get("autoreset_mode"))
     try:
         return AutoresetMode(mode)
     except ValueError:
         raise UserError(
-            "the vector environment does not say how it resets: set metadata['autoreset_mode'] to a "
+            "the vector environment does not declare how it resets: set metadata['autoreset_mode'] to a "
             "gymnasium.vector.AutoresetMode"
         ) from None
 
 
-def _choose(
+def _where(
     mask: Bool[np.ndarray, "E"], new: Mapping[str, np.ndarray], old: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """`new` in the rows of `mask`, `old` elsewhere."""
+    """Return the leaves of `new` in the rows of `mask`, of `old` elsewhere."""
     return {name: np.where(mask.reshape(-1, *[1] * (leaf.ndim - 1)), new[name], leaf) for name, leaf in old.items()}
 
 
-def _choose_told(mask: Bool[np.ndarray, "E"], new: list[Any], old: list[Any]) -> list[Any]:
-    return [new_one if chosen else old_one for chosen, new_one, old_one in zip(mask, new, old, strict=True)]
+def _where_list(mask: Bool[np.ndarray, "E"], new: list[Any], old: list[Any]) -> list[Any]:
+    return [new_item if is_new else old_item for is_new, new_item, old_item in zip(mask, new, old, strict=True)]
 
 
-def _entry(info: Mapping[str, Any], key: str) -> Bool[np.ndarray, "E"] | None:
-    """A true-or-false entry of vector infos, False where it is absent; None where no environment gave it."""
+def _bool_entry(info: Mapping[str, Any], key: str) -> Bool[np.ndarray, "E"] | None:
+    """Return an entry of a vector info as bools, False where it is absent; None if no environment has it."""
     if key not in info:
         return None
     values = np.asarray(info[key])
     if values.dtype == np.object_:
         values = np.array([0.0 if value is None else float(value) for value in values])
     return (values > 0) & info.get(f"_{key}", True)
-
-
-def make_episode_vector_env(
-    environments: Any, seed: int, *, action_mask_key: str = ACTION_MASK_KEY
-) -> SerialVectorEnv | GymnasiumVectorAdapter:
-    """One `gymnasium.Env`, several of them, or a `gymnasium.vector.VectorEnv`, to be stepped together in this process.
-
-    `action_mask_key` is where they say which actions they allow (see `ActionMaskExtractor`).
-    Raises `UserError` for anything else and for spaces that are not supported.
-    """
-    if isinstance(environments, VectorEnv):
-        return GymnasiumVectorAdapter(environments, seed, action_mask_key=action_mask_key)
-    several = environments if isinstance(environments, Sequence) else [environments]
-    for each in several:
-        validate_env(each)
-    return SerialVectorEnv(several, seed, action_mask_key=action_mask_key)

@@ -1,26 +1,28 @@
-"""What our batched environments share: the reading of `reset`'s options, and going on where one stood."""
+"""Base class of the batched NumPy environments, and their single-environment form."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool, Shaped, UInt8
+from typing_extensions import override
 
 from yamame.envs.rendering import Window
 from yamame.errors import UserError
 from yamame.types import State, set_attributes
 
 RENDER_MODES = ("rgb_array", "human")
-FRAMES_PER_SECOND = 10.0
+RENDER_FPS = 10.0
 
 
 class NumpyVectorEnv(VectorEnv, ABC):
-    """A vector environment all of whose state is in NumPy arrays that are its attributes, and in `np_random`.
+    """Vector environment whose state is its NumPy array attributes and `np_random`.
 
-    With `render_mode="human"` the first of its environments is shown in a window after every reset and step; otherwise
-    `render` gives pictures of all of them.
+    With `render_mode="human"` its first environment is shown in a window after every reset and step; otherwise `render`
+    returns frames of all environments.
     """
 
     def __init__(self, render_mode: str | None) -> None:
@@ -29,39 +31,39 @@ class NumpyVectorEnv(VectorEnv, ABC):
         self.metadata = {
             "autoreset_mode": AutoresetMode.DISABLED,
             "render_modes": list(RENDER_MODES),
-            "render_fps": FRAMES_PER_SECOND,
+            "render_fps": RENDER_FPS,
         }
         self.render_mode = render_mode
-        self._window = Window(type(self).__name__, FRAMES_PER_SECOND) if render_mode == "human" else None
+        self._window = Window(type(self).__name__, RENDER_FPS) if render_mode == "human" else None
 
     @abstractmethod
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
-        """What one of the environments looks like now."""
+        """Return a frame of one environment."""
 
+    @override
     def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...] | None:
-        """Pictures of all of them; with `human` None, since the window shows the first."""
         if self._window is None:
             return tuple(self.render_single(row) for row in range(self.num_envs))
         self._window.show(self.render_single(0))
         return None
 
     def show(self) -> None:
-        """Show how things stand, where there is a window."""
+        """Update the window, if there is one."""
         if self._window is not None:
             self.render()
 
+    @override
     def close_extras(self, **kwargs: Any) -> None:
-        """See `VectorEnv.close`."""
         if self._window is not None:
             self._window.close()
 
     def state_dict(self) -> State:
-        """See `Resumable`."""
+        """Return copies of all arrays and the state of the random generator."""
         arrays = {name: value.copy() for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return {"arrays": arrays, "rng": self.np_random.bit_generator.state}
 
     def load_state_dict(self, state: State) -> None:
-        """See `Resumable`."""
+        """Restore the result of `state_dict`."""
         set_attributes(self, state["arrays"])
         self.np_random.bit_generator.state = state["rng"]
 
@@ -69,12 +71,46 @@ class NumpyVectorEnv(VectorEnv, ABC):
 def parse_reset_options(
     options: Mapping[str, Any] | None, has_task: Bool[np.ndarray, "E"]
 ) -> tuple[Bool[np.ndarray, "E"], Bool[np.ndarray, "E"]]:
-    """The rows that begin an episode, and those among them that draw a new task.
+    """Read the options of a reset.
 
-    `options["reset_mask"]` (all rows if absent) and `options["new_task"]` (bools, or one for all; true if absent);
-    a row that never had a task draws one in any case.
+    Args:
+        options: `reset_mask` (all rows if absent) and `new_task` (bools, or one for all; True if absent).
+        has_task: Rows that have a task; the others always sample one.
+
+    Returns:
+        The rows that start an episode, and those among them that sample a new task.
     """
     options = options or {}
     rows = np.broadcast_to(np.asarray(options.get("reset_mask", True), np.bool_), has_task.shape)
     new_task = np.broadcast_to(np.asarray(options.get("new_task", True), np.bool_), has_task.shape)
     return rows, rows & (new_task | ~has_task)
+
+
+class SingleEnvAdapter(gymnasium.Env[np.ndarray, Any]):
+    """`gymnasium.Env` over a vector environment of one. `reset(options={"new_task": False})` repeats the task."""
+
+    def __init__(self, vector_env: VectorEnv) -> None:
+        self.vector_env = vector_env
+        self.observation_space = vector_env.single_observation_space
+        self.action_space = vector_env.single_action_space
+
+    @override
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Shaped[np.ndarray, "..."], dict[str, Any]]:
+        super().reset(seed=seed)
+        new_task = (options or {}).get("new_task", True)
+        observation, _ = self.vector_env.reset(seed=seed, options={"new_task": new_task})
+        return observation[0], {}
+
+    @override
+    def step(self, action: Any) -> tuple[Shaped[np.ndarray, "..."], float, bool, bool, dict[str, Any]]:
+        batched = np.array([action], self.action_space.dtype)
+        observation, reward, terminated, truncated, info = self.vector_env.step(batched)
+        single_info = {name: bool(values[0]) for name, values in info.items()}
+        return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), single_info
+
+    @override
+    def render(self) -> Any:
+        frames = self.vector_env.render()
+        return frames[0] if frames else None

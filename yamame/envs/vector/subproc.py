@@ -1,4 +1,4 @@
-"""Single environments in worker processes, several in each, answering through shared memory."""
+"""Gymnasium environments in worker processes, several per process, with results in shared memory."""
 
 import itertools
 import json
@@ -18,11 +18,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Shaped
+from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, policy_action_space
-from yamame.data.step import EpisodeStep
+from yamame.data.step import VectorStep
+from yamame.envs.base import EpisodeVectorEnv
 from yamame.envs.vector.action_masks import missing_mask_error
-from yamame.envs.vector.restarting import WorkerError, restart_seed, restart_with_retries
+from yamame.envs.vector.faults import WorkerError, restart_seed, restart_with_retries
 from yamame.envs.vector.worker import (
     ERROR,
     RECOVERED,
@@ -39,296 +41,310 @@ from yamame.envs.vector.worker import (
 from yamame.errors import UserError
 from yamame.types import Fault
 
-SECONDS_TO_CLOSE = 3.0
+STEP_TIMEOUT_SECONDS = 60.0
 STARTUP_FACTOR = 10
-"""So many times as long as a step may it take to make environments, and to reset them."""
-_START = """
+"""Making environments and resetting them may take this many times longer than a step."""
+CLOSE_TIMEOUT_SECONDS = 3.0
+_WORKER_CODE = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from yamame.envs.vector.worker import worker_main
 worker_main(int(sys.argv[2]), int(sys.argv[3]))
 """
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_SOON = 1e-3
+_MIN_TIMEOUT_SECONDS = 1e-3
+
+_Spaces = tuple[spaces.Space[Any], NativeActionSpace]
 
 
 class WorkerHandle:
-    """A process that holds some `rows` of the environments. What it is asked for, it has `step_seconds` to do."""
+    """Process that steps the environments `rows`.
 
-    def __init__(self, rows: slice, memory_file: int, step_seconds: float) -> None:
+    Args:
+        rows: Indices of the environments.
+        memory_file: Descriptor of the file with the shared buffers.
+        step_timeout_seconds: Timeout of a step; 0: none.
+    """
+
+    def __init__(self, rows: slice, memory_file: int, step_timeout_seconds: float) -> None:
         self.rows = rows
-        self.gone: Fault | None = None
-        """How the process ended, once that is known."""
-        self._step_seconds = step_seconds
+        self.exit_fault: Fault | None = None
+        """How the process ended; None while it runs."""
+        self._step_timeout = step_timeout_seconds
         self._deadline = 0.0
-        self._asked = False
+        self._is_busy = False
         self._faults: list[Fault] = []
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
         files = theirs.fileno(), memory_file
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, json.dumps([str(path) for path in sys.path]), *map(str, files)],
+                [sys.executable, "-c", _WORKER_CODE, json.dumps([str(path) for path in sys.path]), *map(str, files)],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # what environments print must not mix with results
+                stdout=2,  # output of environments must not mix with results
                 env=os.environ | _ONE_THREAD,
                 pass_fds=files,
-                process_group=0,  # Ctrl-C in the terminal is for the parent
+                process_group=0,  # Ctrl-C in the terminal interrupts the parent only
             )
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Name of the process in messages."""
         return f"the worker process of environments {self.rows.start} to {self.rows.stop - 1}"
 
-    def start(self, share: bytes) -> None:
-        """Let it make its environments."""
-        self._wants_answer_in(STARTUP_FACTOR * self._step_seconds)
-        with suppress(ConnectionError):  # `answer` tells
-            self._channel.send(share)
+    def start(self, spec: bytes) -> None:
+        """Send the serialized `WorkerSpec`, by which the process makes its environments."""
+        self._start_timer(STARTUP_FACTOR * self._step_timeout)
+        with suppress(ConnectionError):  # reported by `wait_reply`
+            self._channel.send(spec)
 
     def request(self, command: bytes) -> None:
-        """Let it do what the exchange says."""
-        if self._asked:  # an exception from a signal handler left an earlier answer behind
+        """Send a command whose arguments are in the shared buffers."""
+        if self._is_busy:  # an exception from a signal handler left an earlier reply unread
             self.wait_reply()
-        self._wants_answer_in(self._step_seconds if command == STEP else STARTUP_FACTOR * self._step_seconds)
+        self._start_timer(self._step_timeout if command == STEP else STARTUP_FACTOR * self._step_timeout)
         with suppress(ConnectionError):
             self._channel.send_byte(command)
 
     def wait_reply(self) -> RemoteError | None:
-        """Wait for what became of the last request; None if all is well, or if the process is `gone`."""
-        failure: RemoteError | None = None
+        """Return the error of the last command; None if it succeeded or the process ended (see `exit_fault`)."""
+        error: RemoteError | None = None
         try:
-            said = b"" if self.gone else self._said()
-            if said == RECOVERED:
+            reply = b"" if self.exit_fault else self._receive_reply()
+            if reply == RECOVERED:
                 self._faults += self._channel.receive()
-            elif said == ERROR:
-                failure = self._channel.receive()
+            elif reply == ERROR:
+                error = self._channel.receive()
         except ConnectionError:
-            self.gone = Fault(kind="worker_died", message=self._epitaph())
+            self.exit_fault = Fault(kind="worker_died", message=self._describe_exit())
         except TimeoutError:
             self.kill()
-            self.gone = Fault(kind="timeout", message=f"{self.name} did not answer in time (env.step_timeout_seconds)")
-        self._asked = False
-        return failure
+            message = f"{self.name} did not reply in time (env.step_timeout_seconds)"
+            self.exit_fault = Fault(kind="timeout", message=message)
+        self._is_busy = False
+        return error
 
     def wait_ready(self) -> None:
-        """Wait for the last request. Raises `UserError` or `WorkerError` where it failed or the process is gone."""
-        failure = self.wait_reply()
-        if failure and failure.is_user_error:
-            raise UserError(failure.fault.message)
-        if fault := failure.fault if failure else self.gone:
+        """Wait for the last command. Raises `UserError` or `WorkerError` if it failed or the process ended."""
+        error = self.wait_reply()
+        if error and error.is_user_error:
+            raise UserError(error.fault.message)
+        if fault := error.fault if error else self.exit_fault:
             raise WorkerError(fault)
 
-    def receive_spaces(self) -> tuple[spaces.Space[Any], NativeActionSpace]:
-        """What it sends when its environments are made."""
+    def receive_spaces(self) -> _Spaces:
+        """Return the spaces of the environments, which the process sends when they are made."""
+        self.wait_ready()
         return self._channel.receive()
 
     def pop_faults(self) -> list[Fault]:
-        """What it has survived since this was asked last."""
+        """Return the faults that the process recovered from since the last call."""
         faults, self._faults = self._faults, []
         return faults
 
     def request_shutdown(self) -> None:
-        """Tell the process to end."""
+        """Close the channel, which ends the process."""
         self._channel.close()
 
     def join(self, deadline: float) -> int:
-        """The exit code of the process, which is killed when it is still there at the deadline."""
+        """Return the exit code of the process, which is killed if it still runs at the deadline."""
         try:
             return self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return self.kill()
 
     def kill(self) -> int:
-        """End the process at once; its exit code."""
+        """Kill the process and return its exit code."""
         self._channel.close()
         self._process.kill()
         return self._process.wait()
 
-    def _said(self) -> bytes:
-        """The next byte that is an answer."""
-        self._channel.set_timeout(max(_SOON, self._deadline - time.monotonic()) if self._step_seconds else None)
-        while (said := self._channel.receive_byte()) == RESTARTING:
-            self._channel.set_timeout(STARTUP_FACTOR * self._step_seconds or None)
-        return said
+    def _receive_reply(self) -> bytes:
+        """Return the next reply but RESTARTING, which extends the timeout."""
+        remaining = max(_MIN_TIMEOUT_SECONDS, self._deadline - time.monotonic())
+        self._channel.set_timeout(remaining if self._step_timeout else None)
+        while (reply := self._channel.receive_byte()) == RESTARTING:
+            self._channel.set_timeout(STARTUP_FACTOR * self._step_timeout or None)
+        return reply
 
-    def _wants_answer_in(self, seconds: float) -> None:
-        self._asked = True
+    def _start_timer(self, seconds: float) -> None:
+        self._is_busy = True
         self._deadline = time.monotonic() + seconds
 
-    def _epitaph(self) -> str:
-        code = self.join(time.monotonic() + SECONDS_TO_CLOSE)
+    def _describe_exit(self) -> str:
+        code = self.join(time.monotonic() + CLOSE_TIMEOUT_SECONDS)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return f"{self.name} {how}"
 
 
-STEP_SECONDS = 60.0
-"""Longest time of a step, unless told otherwise."""
+class SubprocVectorEnv(EpisodeVectorEnv):
+    """`EpisodeVectorEnv` over E environments in W processes with contiguous rows.
 
-_Spaces = tuple[spaces.Space[Any], NativeActionSpace]
+    Each worker runs a `SerialVectorEnv` with the seeds of its rows: the same seed gives the same trajectories, faults
+    and `UserError`s whatever the number of workers. Other errors before the first step raise `WorkerError`. Workers are
+    new Python processes that never run the main script; they end with `close`, with this object or with this process.
 
+    A worker that dies, or does not finish a step in time, is replaced at that step or the next, and all its rows have
+    failed.
 
-class SubprocVectorEnv:
-    """E environments as `Environments`, in W processes that hold contiguous rows.
+    Args:
+        env_fn: Makes one environment.
+        num_envs: E.
+        seed: Seed of all environments.
+        num_workers: W; at most E are used.
+        action_mask_key: See `ActionMaskExtractor`.
+        step_timeout_seconds: Timeout of a step, 0: none. Making and resetting environments may take ten times as long.
 
-    Each worker runs `SerialVectorEnv` on its rows, with the seeds that they have there: the same seed gives the same
-    trajectories, faults and `UserError`s whatever the number of workers. Anything else that environments raise before
-    they have worked arrives as `WorkerError`. Workers begin as fresh Python processes that never run the main script;
-    they end with `close`, with this object, or with this process, however it ends.
-
-    A worker that dies, or does not finish a step in `step_seconds` (0: any time), is begun anew at that step or the
-    next, and all its rows have failed. Making environments and resetting them may take ten times as long.
-
-    Raises `UserError` where `make` cannot be sent to another process.
+    Raises:
+        UserError: If `env_fn` cannot be sent to another process, or the system is not POSIX.
     """
 
     def __init__(
         self,
-        make: Callable[[], gymnasium.Env[Any, Any]],
+        env_fn: Callable[[], gymnasium.Env[Any, Any]],
         num_envs: int,
         seed: int,
-        workers: int,
+        num_workers: int,
         *,
         action_mask_key: str = ACTION_MASK_KEY,
-        step_seconds: float = STEP_SECONDS,
+        step_timeout_seconds: float = STEP_TIMEOUT_SECONDS,
     ) -> None:
         if os.name != "posix":
-            raise UserError("worker processes need Linux or macOS: set env.workers to 0")
+            raise UserError("worker processes need Linux or macOS: set env.num_workers to 0")
         self.num_envs = num_envs
-        self._make, self._seed, self._mask_key, self._step_seconds = make, seed, action_mask_key, step_seconds
+        self._env_fn, self._seed, self._mask_key = env_fn, seed, action_mask_key
+        self._step_timeout = step_timeout_seconds
         self._started = False
         self._restarts = 0
         self._file = create_memfd()
         self._workers: list[WorkerHandle] = []
         self._stop = weakref.finalize(self, _stop, self._workers, self._file)
         try:
-            shares = [self._share(rows, seed) for rows in _contiguous(num_envs, min(workers, num_envs))]
-            for share in shares:
-                self._workers.append(self._start(share))
-            found = [_spaces_of(worker) for worker in self._workers]
-            for worker, theirs in zip(self._workers, found, strict=True):
-                _check_spaces(worker, theirs, found[0])
+            row_slices = _split_rows(num_envs, min(num_workers, num_envs))
+            specs = [self._serialize_spec(rows, seed) for rows in row_slices]  # before any process starts
+            for rows, spec in zip(row_slices, specs, strict=True):
+                self._workers.append(self._start_worker(rows, spec))
+            found = [worker.receive_spaces() for worker in self._workers]
+            for worker, worker_spaces in zip(self._workers, found, strict=True):
+                _check_spaces(worker, worker_spaces, found[0])
         except BaseException:
             self.close()
             raise
         self.observation_space, self.env_action_space = found[0]
         self.action_space = policy_action_space(self.env_action_space)
-        self._exchange = map_buffers(self._file, *found[0], num_envs, action_mask_key)
+        self._buffers = map_buffers(self._file, *found[0], num_envs, action_mask_key)
 
+    @override
     def reset(
         self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        """See `Environments.reset`."""
-        self._exchange.reset_mask[:] = reset_mask
-        self._exchange.new_task[:] = new_task
-        self._ask(RESET, [worker for worker in self._workers if reset_mask[worker.rows].any()])
+        self._buffers.reset_mask[:] = reset_mask
+        self._buffers.new_task[:] = new_task
+        self._run(RESET, [worker for worker in self._workers if reset_mask[worker.rows].any()])
         self._started = True
-        return self._observation()
+        return self._copy_observation()
 
-    def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
-        """See `Environments.step`."""
-        exchange = self._exchange
-        exchange.action[:] = action
-        self._ask(STEP, self._workers)
+    @override
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
+        buffers = self._buffers
+        buffers.action[:] = action
+        self._run(STEP, self._workers)
         faults = [fault for worker in self._workers for fault in worker.pop_faults()]
-        for number, worker in enumerate(self._workers):
-            if worker.gone:
-                faults += self._replace(number, worker.gone)
-        failed = exchange.failed.copy()
-        return EpisodeStep(
-            reward=exchange.reward.copy(),
-            terminated=exchange.terminated.copy(),
-            truncated=exchange.truncated.copy(),
+        for index, worker in enumerate(self._workers):
+            if worker.exit_fault:
+                faults += self._replace(index, worker.exit_fault)
+        failed = buffers.failed.copy()
+        observation = self._copy_observation()
+        return VectorStep(
+            reward=buffers.reward.copy(),
+            terminated=buffers.terminated.copy(),
+            truncated=buffers.truncated.copy(),
             is_transition=~failed,
-            observation=self._observation(),
-            success=exchange.success.copy() if exchange.has_success.any() else None,
+            final_observation=observation,
+            observation=observation,
+            episode_start=failed,
+            success=buffers.success.copy() if buffers.has_success.any() else None,
             failed=failed if faults else None,
             faults=faults,
         )
 
+    @override
     def close(self) -> None:
-        """Close every environment and end the processes; those that do not end within seconds are killed."""
         self._stop()
 
-    def _share(self, rows: slice, seed: int) -> tuple[slice, bytes]:
-        share = WorkerSpec(
-            make=self._make, num_envs=self.num_envs, rows=rows, seed=seed, action_mask_key=self._mask_key
+    def _serialize_spec(self, rows: slice, seed: int) -> bytes:
+        spec = WorkerSpec(
+            env_fn=self._env_fn, num_envs=self.num_envs, rows=rows, seed=seed, action_mask_key=self._mask_key
         )
         try:
-            return rows, serialize(share)
-        except Exception as problem:
+            return serialize(spec)
+        except Exception as error:
             raise UserError(
-                f"what makes the environments cannot be sent to worker processes ({problem}): "
-                "set env.num_workers to 0, or let it hold nothing but plain values"
-            ) from problem
+                f"env_fn cannot be sent to worker processes ({error}): "
+                "set env.num_workers to 0, or let env_fn hold nothing but plain values"
+            ) from error
 
-    def _start(self, share: tuple[slice, bytes]) -> WorkerHandle:
-        """A new process, which is making its environments."""
-        rows, message = share
-        worker = WorkerHandle(rows, self._file, self._step_seconds)
-        worker.start(message)
+    def _start_worker(self, rows: slice, spec: bytes) -> WorkerHandle:
+        worker = WorkerHandle(rows, self._file, self._step_timeout)
+        worker.start(spec)
         return worker
 
-    def _replace(self, number: int, gone: Fault) -> list[Fault]:
-        """Begin another process in place of one that is gone; what went wrong."""
-        worker, faults = self._workers[number], [gone]
-        restart_with_retries(partial(self._restart, number), worker.name, faults)
-        exchange, rows = self._exchange, worker.rows
-        exchange.reward[rows] = 0.0
-        exchange.terminated[rows] = exchange.truncated[rows] = exchange.success[rows] = False
-        exchange.failed[rows] = True
+    def _replace(self, index: int, exit_fault: Fault) -> list[Fault]:
+        """Replace a worker that ended; return the faults."""
+        worker, faults = self._workers[index], [exit_fault]
+        restart_with_retries(partial(self._restart, index), worker.name, faults)
+        buffers, rows = self._buffers, worker.rows
+        buffers.reward[rows] = 0.0
+        buffers.terminated[rows] = buffers.truncated[rows] = buffers.success[rows] = False
+        buffers.failed[rows] = True
         return faults
 
-    def _restart(self, number: int) -> None:
-        rows = self._workers[number].rows
-        self._workers[number].kill()
+    def _restart(self, index: int) -> None:
+        rows = self._workers[index].rows
+        self._workers[index].kill()
         self._restarts += 1
         seed = restart_seed(self._seed, rows.start, self._restarts)
-        worker = self._workers[number] = self._start(self._share(rows, seed))
-        _check_spaces(worker, _spaces_of(worker), (self.observation_space, self.env_action_space))
-        self._exchange.reset_mask[rows] = self._exchange.new_task[rows] = True
+        worker = self._workers[index] = self._start_worker(rows, self._serialize_spec(rows, seed))
+        _check_spaces(worker, worker.receive_spaces(), (self.observation_space, self.env_action_space))
+        self._buffers.reset_mask[rows] = self._buffers.new_task[rows] = True
         worker.request(RESET)
         worker.wait_ready()
 
-    def _ask(self, command: bytes, workers: Sequence[WorkerHandle]) -> None:
-        """Wait for all, so that they stay in step, then raise what went wrong first, unless it is survived."""
+    def _run(self, command: bytes, workers: Sequence[WorkerHandle]) -> None:
+        """Run a command in all these workers, wait for all of them, then raise the first error."""
         for worker in workers:
             worker.request(command)
-        failures = [failure for worker in workers if (failure := worker.wait_reply())]
-        if failures:
-            raise UserError(failures[0].fault.message) if failures[0].is_user_error else WorkerError(failures[0].fault)
-        if not self._started and (gone := [worker.gone for worker in workers if worker.gone]):
-            raise WorkerError(gone[0])
+        errors = [error for worker in workers if (error := worker.wait_reply())]
+        if errors:
+            raise UserError(errors[0].fault.message) if errors[0].is_user_error else WorkerError(errors[0].fault)
+        if not self._started and (exited := [worker.exit_fault for worker in workers if worker.exit_fault]):
+            raise WorkerError(exited[0])
 
-    def _observation(self) -> dict[str, Shaped[np.ndarray, "E ..."]]:
-        exchange = self._exchange
-        masked = bool(exchange.has_action_mask.any())
-        if masked and not exchange.has_action_mask.all():
-            raise missing_mask_error(self._mask_key, int(np.argmin(exchange.has_action_mask)), 0)
-        return {name: leaf.copy() for name, leaf in exchange.observation.items() if masked or name != ACTION_MASK_KEY}
-
-
-def _spaces_of(worker: WorkerHandle) -> _Spaces:
-    """The spaces of the environments that a worker has made."""
-    worker.wait_ready()
-    return worker.receive_spaces()
+    def _copy_observation(self) -> dict[str, Shaped[np.ndarray, "E ..."]]:
+        buffers = self._buffers
+        has_masks = bool(buffers.has_action_mask.any())
+        if has_masks and not buffers.has_action_mask.all():
+            raise missing_mask_error(self._mask_key, int(np.argmin(buffers.has_action_mask)), 0)
+        return {
+            name: leaf.copy() for name, leaf in buffers.observation.items() if has_masks or name != ACTION_MASK_KEY
+        }
 
 
-def _check_spaces(worker: WorkerHandle, found: _Spaces, wanted: _Spaces) -> None:
-    if found != wanted:
+def _check_spaces(worker: WorkerHandle, found: _Spaces, expected: _Spaces) -> None:
+    if found != expected:
         raise UserError(f"environment {worker.rows.start} has other spaces than environment 0: make them all alike")
 
 
 def _stop(workers: Sequence[WorkerHandle], file: int) -> None:
+    """Close every environment and end the processes; kill those that do not end in time."""
     os.close(file)
     for worker in workers:
         worker.request_shutdown()
-    deadline = time.monotonic() + SECONDS_TO_CLOSE
+    deadline = time.monotonic() + CLOSE_TIMEOUT_SECONDS
     for worker in workers:
         worker.join(deadline)
 
 
-def _contiguous(num_envs: int, workers: int) -> list[slice]:
-    bounds = [num_envs * worker // workers for worker in range(workers + 1)]
+def _split_rows(num_envs: int, num_workers: int) -> list[slice]:
+    bounds = [num_envs * worker // num_workers for worker in range(num_workers + 1)]
     return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]

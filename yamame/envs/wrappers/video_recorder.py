@@ -1,4 +1,4 @@
-"""`Camera`: stands between trials and their environments and takes a picture of the first one at every step."""
+"""Wrapper that records captioned frames of the first environment."""
 
 from collections.abc import Callable, Mapping
 from textwrap import wrap
@@ -6,89 +6,89 @@ from textwrap import wrap
 import numpy as np
 from jaxtyping import Bool, Shaped, UInt8
 from PIL import Image, ImageDraw, ImageFont
+from typing_extensions import override
 
-from yamame.data.step import EpisodeStep
-from yamame.envs.base import RenderableVectorEnv
+from yamame.data.step import VectorStep
+from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.wrappers.base import VectorEnvWrapper
 
 Frame = UInt8[np.ndarray, "height width 3"]
 CaptionFn = Callable[[Mapping[str, Shaped[np.ndarray, "..."]]], str]
-"""What one environment sees -> a text."""
+"""Observation of one environment -> text."""
 
 MIN_SIDE = 320
-"""Pictures whose longer side is shorter are enlarged, each pixel to a square of pixels."""
+"""Frames whose longer side has fewer pixels are enlarged by an integer factor."""
 LINE_HEIGHT, FONT_SIZE, LETTER_WIDTH = 20, 14, 8
-DESCRIPTION_LINES = 3
+CAPTION_LINES = 3
+"""Lines reserved for the text of the `CaptionFn`."""
 
 
-class VideoRecorder:
-    """`Environments` that behave as those behind it, and show what the first of them does, with a caption.
+class VideoRecorder(VectorEnvWrapper):
+    """Passes a captioned frame of the first environment to `add_frame` after each of its resets and steps.
 
-    A picture is taken after every reset and every transition, before the next attempt begins, so that each attempt is
-    seen to its end. `trials` of them are shown; later ones happen unseen. `describe` may say something about what the
-    first environment sees, which becomes part of the caption.
+    The frame of a step precedes the reset after it, so the last step of every attempt is recorded. Put it below
+    `TrialWrapper`.
+
+    Args:
+        env: The environments.
+        add_frame: Called with every frame.
+        trials: Number of trials to record; frames of later trials are not rendered.
+        describe: Returns a text about the first environment's observation, which becomes part of the caption.
     """
 
     def __init__(
         self,
-        environments: RenderableVectorEnv,
-        show: Callable[[Frame], None],
+        env: EpisodeVectorEnv,
+        add_frame: Callable[[Frame], None],
         *,
         trials: int,
         describe: CaptionFn | None = None,
     ) -> None:
-        self._environments, self._show, self._trials = environments, show, trials
-        self._describe = describe
-        self.num_envs = environments.num_envs
-        self.observation_space = environments.observation_space
-        self.action_space = environments.action_space
-        self.env_action_space = environments.env_action_space
+        super().__init__(env)
+        self._add_frame, self._max_trials, self._describe = add_frame, trials, describe
         self._trial = self._attempt = self._step = 0
         self._reward = self._return = 0.0
 
+    @override
     def reset(
         self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        """See `Environments.reset`."""
-        observation = self._environments.reset(reset_mask, new_task)
+        observation = self.env.reset(reset_mask, new_task)
         if reset_mask[0]:
             self._attempt += 1
             if new_task[0]:
                 self._trial, self._attempt, self._step, self._return = self._trial + 1, 1, 0, 0.0
             self._reward = 0.0
-            self._take(observation)
+            self._record(observation)
         return observation
 
-    def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
-        """See `Environments.step`."""
-        answer = self._environments.step(action)
-        if answer.is_transition[0]:
+    @override
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
+        step = self.env.step(action)
+        if step.is_transition[0]:
             self._step += 1
-            self._reward = float(answer.reward[0])
+            self._reward = float(step.reward[0])
             self._return += self._reward
-        self._take(answer.observation)
-        return answer
+        self._record(step.observation)
+        return step
 
-    def close(self) -> None:
-        """Close what is behind."""
-        self._environments.close()
-
-    def _take(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
-        if self._trial > self._trials:
+    def _record(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
+        if self._trial > self._max_trials:
             return
-        picture = self._environments.render()
+        frame = self.render()
         lines = [
             f"trial {self._trial}   attempt {self._attempt}   step {self._step}",
             f"reward {self._reward:.3g}   return {self._return:.4g}",
         ]
         if self._describe:
-            said = self._describe({name: leaf[0] for name, leaf in observation.items()})
-            wrapped = wrap(said, max(MIN_SIDE, picture.shape[1]) // LETTER_WIDTH)[:DESCRIPTION_LINES]
-            lines += wrapped + [""] * (DESCRIPTION_LINES - len(wrapped))
-        self._show(add_caption(picture, tuple(lines)))
+            text = self._describe({name: leaf[0] for name, leaf in observation.items()})
+            wrapped = wrap(text, max(MIN_SIDE, frame.shape[1]) // LETTER_WIDTH)[:CAPTION_LINES]
+            lines += wrapped + [""] * (CAPTION_LINES - len(wrapped))
+        self._add_frame(add_caption(frame, tuple(lines)))
 
 
 def add_caption(frame: Frame, lines: tuple[str, ...]) -> UInt8[np.ndarray, "larger_height larger_width 3"]:
-    """A picture, enlarged where it is small, with lines of text below it."""
+    """Return a frame, enlarged if it is small, with lines of text below it."""
     scale = -(-MIN_SIDE // max(frame.shape[:2]))
     large = Image.fromarray(frame.repeat(scale, axis=0).repeat(scale, axis=1))
     canvas = Image.new("RGB", (max(MIN_SIDE, large.width), large.height + LINE_HEIGHT * len(lines) + 6), "black")
