@@ -14,7 +14,7 @@ import numpy as np
 
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.collect.random_policy import RandomPolicy
+from yamame.collect.policy import RandomPolicy
 from yamame.data.goal_statistics import GoalStatistics
 from yamame.data.relabeling import RelabelConfig, Relabeler, RelabelMode
 from yamame.data.trajectory import Trajectory

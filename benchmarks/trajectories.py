@@ -9,7 +9,7 @@ from relabeling import end_to_end
 
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.collect.random_policy import RandomPolicy
+from yamame.collect.policy import RandomPolicy
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
 from yamame.envs.crafter.config import CrafterConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from yamame.algorithms.base import Algorithm, Policy, Replay, build_model
+from yamame.algorithms.base import Algorithm, Replay, TrainedPolicy, build_model
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer
 from yamame.collect.offline import OfflineCollector
@@ -37,7 +37,7 @@ class TrainingComponents:
     """Everything that one learner of a run is made of."""
 
     algorithm: Algorithm
-    policy: Policy | WeightPublisher
+    policy: TrainedPolicy | WeightPublisher
     collector: Collector | OfflineCollector | RayCollector
     replay: Replay
     offline_store: LMDBReplayStore | None
@@ -117,7 +117,7 @@ def build_components(
             replay=config.replay,
             find_stores=replay_dirs,
         )
-    policy: Policy | WeightPublisher
+    policy: TrainedPolicy | WeightPublisher
     collector: Collector | OfflineCollector | RayCollector
     if connection:
         collector = _ray_collector(config, envs, connection, rank=distributed.rank, restarts=restarts)

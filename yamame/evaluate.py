@@ -14,11 +14,11 @@ from yamame.algorithms.base import model_device
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
-from yamame.collect.random_policy import RandomPolicy
+from yamame.collect.policy import Policy, RandomPolicy
 from yamame.collect.statistics import TrialSummary, success_rate, summarize_trial
 from yamame.confidence import bootstrap_ci95, wilson_ci95
 from yamame.config import RunConfig
-from yamame.envs.base import ActingPolicy, TrialVectorEnv
+from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.errors import UserError
 from yamame.metrics import EVAL, EVAL_TRAIN_TASKS
@@ -66,7 +66,7 @@ class EvalResult:
 
 
 def evaluate(
-    policy: ActingPolicy,
+    policy: Policy,
     environments: TrialVectorEnv,
     *,
     trials: int,

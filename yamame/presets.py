@@ -10,8 +10,7 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.config import EvalConfig, RunConfig
-from yamame.envs.config import EnvConfig
-from yamame.envs.wrappers.instruction import GoalEnvConfig
+from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.sequence.base import model_config

@@ -19,7 +19,7 @@ from yamame.data.spaces import space_from_json, space_to_json
 from yamame.distributed.learners import current_context, launch, should_launch
 from yamame.distributed.sharding import resolve_parallelism
 from yamame.distributed_context import DistributedContext
-from yamame.envs.wrappers.instruction import apply_instruction
+from yamame.envs.config import apply_instruction
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, evaluate_model
 from yamame.progress import ProgressBar

@@ -11,7 +11,7 @@ import crafter
 from crafter import constants, engine, objects, worldgen
 
 from yamame.envs.crafter import worldgen as crafter_worldgen
-from yamame.envs.crafter.game import ACTIONS, MAP_COLUMNS, MAP_ROWS, CrafterGame, _InOrder
+from yamame.envs.crafter.game import ACTIONS, MAP_COLUMNS, MAP_ROWS, CrafterGame, _OrderedSet
 from yamame.envs.crafter.worldgen import generate_world
 
 
@@ -41,7 +41,7 @@ def the_package(seed: int) -> tuple[Any, int]:
     """The package's environment after a reset, with its areas in order, and the seed of its world."""
     theirs = crafter.Env(seed=seed, length=None)
     theirs.reset()
-    areas: Any = defaultdict(_InOrder)
+    areas: Any = defaultdict(_OrderedSet)
     for area, members in theirs._world._chunks.items():
         for each in sorted(members, key=theirs._world._objects.index):
             areas[area].add(each)
@@ -79,7 +79,7 @@ def test_another_package_of_noise_is_asked_itself(monkeypatch: pytest.MonkeyPatc
 
 def test_a_game_is_that_of_the_package_by_day_and_by_night() -> None:
     theirs, seed = the_package(3)
-    ours = CrafterGame(draws=False)
+    ours = CrafterGame(draws_images=False)
     ours.reset(seed)
     rng, daylight = np.random.default_rng(0), []
     for _ in range(330):
@@ -98,7 +98,7 @@ def test_a_game_is_that_of_the_package_by_day_and_by_night() -> None:
 
 def test_pictures_are_those_of_the_package_anywhere_at_any_time() -> None:
     theirs, seed = the_package(5)
-    ours = CrafterGame(draws=True)
+    ours = CrafterGame(draws_images=True)
     ours.reset(seed)
     places = [(0, 0), (63, 63), (3, 61), (62, 2), (32, 40), (10, 12), (45, 20), (20, 50)]
     rng = np.random.default_rng(0)
@@ -118,7 +118,7 @@ def test_pictures_are_those_of_the_package_anywhere_at_any_time() -> None:
 
 
 def test_a_seed_is_one_game_whoever_looks() -> None:
-    games = [CrafterGame(draws=False), CrafterGame(draws=True), CrafterGame(draws=False)]
+    games = [CrafterGame(draws_images=False), CrafterGame(draws_images=True), CrafterGame(draws_images=False)]
     for game in games:
         game.reset(11)
     rng = np.random.default_rng(1)
@@ -135,7 +135,7 @@ def test_a_seed_is_one_game_whoever_looks() -> None:
 
 @pytest.mark.parametrize("place", [(0, 0), (63, 63), (0, 63), (63, 0), (4, 3), (3, 2), (59, 60), (60, 61), (32, 32)])
 def test_textures_are_what_the_package_says_and_0_outside_the_world(place: tuple[int, int]) -> None:
-    game = CrafterGame(draws=False)
+    game = CrafterGame(draws_images=False)
     game.reset(7)
     game._world.remove(game._player)
     game._player.removed = False

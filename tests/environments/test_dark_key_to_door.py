@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig, DarkKeyToDoorVectorEnv
-from yamame.envs.single_env import make_dark_key_to_door
+from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig, DarkKeyToDoorEnv, DarkKeyToDoorVectorEnv
 from yamame.errors import UserError
 
 Y_DOWN, X_DOWN, Y_UP, X_UP, STAY = range(5)
@@ -85,11 +84,11 @@ def test_batched_follows_the_rules_written_plainly(size, limit, seed, actions):
 def test_batched_is_n_singles():
     batch, rng = DarkKeyToDoorVectorEnv(6, size=2, attempt_length=8), np.random.default_rng(0)
     batch.reset(seed=3)
-    singles = [make_dark_key_to_door(size=2, attempt_length=8) for _ in range(6)]
+    singles = [DarkKeyToDoorEnv(size=2, attempt_length=8) for _ in range(6)]
     for row, single in enumerate(singles):
         single.reset(seed=9)
         for name in ("start", "key", "door"):
-            getattr(single.batch, name)[:] = getattr(batch, name)[row]
+            getattr(single.vector_env, name)[:] = getattr(batch, name)[row]
         single.reset(options={"new_task": False})
     ended = np.zeros(6, np.bool_)
     for _ in range(20):
@@ -120,7 +119,7 @@ def oracle(rooms):
 def test_oracle_earns_two_in_every_attempt():
     config = DarkKeyToDoorConfig(size=5, horizon=100, attempt_length=25)
     trials = config.build(32, seed=0)
-    rooms = trials.environments._environments
+    rooms = trials.env._env
     total, attempts = np.zeros(32), np.zeros(32)
     trials.reset()
     task = (rooms.key.copy(), rooms.door.copy())
@@ -162,7 +161,7 @@ def test_fixed_start_is_the_middle_and_tasks_are_uniform():
 
 def test_oracle_in_the_room_with_a_fixed_start_earns_the_optimum():
     trials = DarkKeyToDoorConfig(size=8, fixed_start=True).build(1500, seed=0)
-    rooms = trials.environments._environments
+    rooms = trials.env._env
     trials.reset()
     assert (rooms.start == 4 * 8 + 4).all()
     to_key, to_door = distance(rooms.start, rooms.key, 8), distance(rooms.key, rooms.door, 8)

@@ -44,7 +44,7 @@ def test_ids_name_the_right_maze():
 def test_a_single_room_repeats_its_task():
     room = gymnasium.make("yamame/DarkKeyToDoor-v0")
     room.reset(seed=0)
-    batch = room.unwrapped.batch
+    batch = room.unwrapped.vector_env
     task = [batch.start[0], batch.key[0], batch.door[0]]
     room.reset(options={"new_task": False})
     assert [batch.start[0], batch.key[0], batch.door[0]] == task
@@ -68,7 +68,7 @@ def test_our_room_as_a_registered_id_keeps_its_task_through_soft_resets():
     trials.reset()
     doors = []
     for _ in range(120):
-        doors.append([each.unwrapped.batch.door[0] for each in trials.environments._environments])
+        doors.append([each.unwrapped.vector_env.door[0] for each in trials.env._envs])
         trials.step(np.full(2, 4))
     assert len({tuple(each) for each in doors}) == 1
 

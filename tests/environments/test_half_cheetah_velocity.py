@@ -70,7 +70,7 @@ def test_an_attempt_ends_by_time_alone_and_a_trial_has_three():
     config = HalfCheetahVelocityConfig(attempt_length=4, num_workers=0)
     trials = config.build(2, seed=0)
     trials.reset()
-    cheetahs = trials.environments._environments
+    cheetahs = trials.env._envs
     targets, flags = [], []
     for _ in range(24):
         targets.append(tuple(each.target_velocity for each in cheetahs))

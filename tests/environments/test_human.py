@@ -114,8 +114,8 @@ def test_the_point_and_its_wind() -> None:
 
 def test_shapes_are_smooth_and_where_they_belong() -> None:
     board = GridCanvas(3, 2, FLOOR)
-    board.disc(1, 0, AGENT, share=0.5)
-    board.arrow(2, 1, HINT, up=True, share=0.8)
+    board.disc(1, 0, AGENT, fraction=0.5)
+    board.arrow(2, 1, HINT, up=True, fraction=0.8)
     side = board.pixels
     disc = (board.image == AGENT).all(-1)
     rows, columns = np.nonzero(disc)
@@ -126,7 +126,7 @@ def test_shapes_are_smooth_and_where_they_belong() -> None:
     assert width[side // 4] < width[side // 2] < width[3 * side // 4]
     tiny = GridCanvas(500, 500, FLOOR)
     tiny.text(0, 0, "1", AGENT)
-    tiny.disc(1, 1, AGENT, share=0.5)
+    tiny.disc(1, 1, AGENT, fraction=0.5)
     assert not has(tiny.image[-1:, :1], AGENT)
     plane = PlaneCanvas((0.0, 2.0), (0.0, 1.0), FLOOR)
     plane.arrow(np.zeros(2), np.zeros(2), AGENT)

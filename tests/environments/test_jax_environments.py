@@ -207,11 +207,11 @@ def test_an_xland_trial_keeps_its_ruleset_and_the_next_has_another():
     def rulesets():
         return [np.concatenate([leaf.flatten() for leaf in jax.tree.leaves(jax.device_get(rows.task))])]
 
-    rows = trials.environments._environments._rows
+    rows = trials.env.env._state
     trials.reset()
     told, places = [], []
     for _ in range(80):
-        rows = trials.environments._environments._rows
+        rows = trials.env.env._state
         told.append(rulesets()[0].tolist())
         places.append(np.asarray(rows.state.state.agent.position).tolist())
         trials.step(np.full(2, 1))
@@ -246,7 +246,7 @@ def test_random_actions_reach_every_kind_of_goal_behind_every_kind_of_rule():
     room = XLandEnv(size=4, view=3, objects=3, rules=1, attempt_length=400)
     environments = JaxVectorEnv(room, 400, seed=0)
     environments.reset(all_rows(environments), all_rows(environments))
-    task = jax.device_get(environments._rows.task)
+    task = jax.device_get(environments._state.task)
     solved = np.zeros(400, np.bool_)
     for action in actions_for(environments, 400):
         solved |= environments.step(action).success & ~solved

@@ -196,8 +196,8 @@ def test_first_reset_draws_a_task_whatever_it_is_told():
 
 
 def mazes_of(trials):
-    assert isinstance(trials.environments, InstructionWrapper)
-    return trials.environments.environments._environments
+    assert isinstance(trials.env, InstructionWrapper)
+    return trials.env.env._env
 
 
 def best_actions(mazes, instruction, ways):
@@ -259,7 +259,7 @@ def test_pictures_show_walls_goals_and_agent():
     assert colors(mazes) == {**dict.fromkeys(np.flatnonzero(MAZE), WALL), 31: AGENT, 8: GOAL, 40: GOAL}
     frame = MazeRunnerConfig().build_for_rendering(0)
     frame.reset()
-    assert frame.environments.render().shape == (480, 480, 3)
+    assert frame.env.render().shape == (480, 480, 3)
 
 
 def colors(mazes):
@@ -283,7 +283,7 @@ def test_horizons_and_names():
     assert MazeRunnerConfig(size=30).task_name == "maze-runner-30x30"
     strange = MazeRunnerConfig(actions="continuous", rewired=True, position=False, hide_future_goals=True, max_goals=1)
     assert strange.task_name == "maze-runner-15x15-continuous-rewired-no-position"
-    environments = strange.build(2, 0).environments
+    environments = strange.build(2, 0).env
     assert environments.hide_future_goals and environments.slots == 1
 
 

@@ -71,7 +71,7 @@ def test_evaluation_is_on_the_test_tasks():
     seen = set()
     trials.reset()
     for _ in range(30):
-        seen |= goals(row.task for row in trials.environments._environments)
+        seen |= goals(row.task for row in trials.env._envs)
         trials.step(np.zeros((2, 4), np.float32))
     assert len(seen) > 20 and seen <= goals(load_tasks(REACH, 0)["test"])
 
@@ -92,7 +92,7 @@ def test_observation_hides_the_goal_and_flags_the_reset():
 def test_a_trial_keeps_its_hidden_goal_and_the_next_has_another():
     trials = MetaworldConfig(attempts=3, attempt_length=4, num_workers=0).build(1, seed=0)
     trials.reset()
-    row = trials.environments._environments[0]
+    row = trials.env._envs[0]
     targets, first, ends = [], [], []
     for _ in range(24):
         targets.append(tuple(row._simulator._target_pos))
@@ -161,9 +161,9 @@ def test_benchmarks_have_tasks_of_their_own_for_evaluation(name, train, test):
     seen = set()
     for _ in range(20):
         step = rows.step(np.zeros((2, 4), np.float32))
-        seen |= {row.task.env_name for row in rows.environments._environments}
+        seen |= {row.task.env_name for row in rows.env._envs}
         assert not step.observation["observation"][:, 36:39].any()
-        for row in rows.environments._environments:
+        for row in rows.env._envs:
             assert isinstance(row._simulator, metaworld.ALL_V3_ENVIRONMENTS[row.task.env_name])
     rows.close()
     assert len(seen) > 5 and seen <= set(names["train"])

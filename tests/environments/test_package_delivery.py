@@ -143,7 +143,7 @@ def courier(environment: PackageDeliveryVectorEnv, instruction: np.ndarray, seen
 def test_who_knows_the_road_earns_all_there_is() -> None:
     trials: Any = PackageDeliveryConfig().build(32, seed=5)
     leaves = trials.reset()
-    roads = trials.environments.environments._environments
+    roads = trials.env.env._env
     earned = np.zeros(32)
     wanted = (leaves[INSTRUCTION_KEY][:, :, 0] >= 0).sum(axis=1)
     done = np.zeros(32, np.bool_)

@@ -88,7 +88,7 @@ def test_pendulum_actions_are_rescaled():
     assert trials.env_action_space == spaces.Box(-2.0, 2.0, (1,), np.float32)
     trials.reset()
     trials.step(np.array([[1.0], [-0.5]], np.float32))
-    assert [each.unwrapped.last_u for each in trials.environments._environments] == [2.0, -1.0]
+    assert [each.unwrapped.last_u for each in trials.env._envs] == [2.0, -1.0]
 
 
 def test_tuple_observations_become_leaves():

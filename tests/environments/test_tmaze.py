@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from yamame.envs.single_env import make_tmaze
-from yamame.envs.tmaze import DOWN, LEFT, RIGHT, UP, ActiveTMazeConfig, PassiveTMazeConfig, TMazeVectorEnv
+from yamame.envs.tmaze import DOWN, LEFT, RIGHT, UP, ActiveTMazeConfig, PassiveTMazeConfig, TMazeEnv, TMazeVectorEnv
 from yamame.errors import UserError
 
 
@@ -95,10 +94,10 @@ def test_random_policy_pays_three_quarters(passive, expected):
 def test_batched_is_n_singles():
     batch, rng = TMazeVectorEnv(5, horizon=4, passive=False), np.random.default_rng(0)
     observation, _ = batch.reset(seed=3)
-    singles = [make_tmaze(horizon=4, passive=False) for _ in range(5)]
+    singles = [TMazeEnv(horizon=4, passive=False) for _ in range(5)]
     for single, goal in zip(singles, batch.goal, strict=True):
         single.reset(seed=9)
-        single.batch.goal[:] = goal
+        single.vector_env.goal[:] = goal
         single.reset(options={"new_task": False})
     for _ in range(batch.episode_length):
         actions = rng.choice([RIGHT, RIGHT, UP, LEFT, DOWN], size=5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.data.step import EpisodeStep
+from yamame.data.step import VectorStep
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 
@@ -24,15 +24,18 @@ class Script:
         self.resets.append((self.now, reset_mask.tolist(), new_task.tolist()))
         return self._observation(np.where(reset_mask, 0.5, 0.0))
 
-    def step(self, action: np.ndarray) -> EpisodeStep:
+    def step(self, action: np.ndarray) -> VectorStep:
         letters = np.array(list(self.script[self.now]))
         self.now += 1
-        return EpisodeStep(
+        observation = self._observation(np.zeros(self.num_envs))
+        return VectorStep(
             reward=np.full(self.num_envs, self.now, np.float32),
             terminated=np.isin(letters, ["T", "B"]),
             truncated=np.isin(letters, ["C", "B"]),
             is_transition=letters != "L",
-            observation=self._observation(np.zeros(self.num_envs)),
+            final_observation=observation,
+            observation=observation,
+            episode_start=letters == "L",
         )
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from yamame.envs.single_env import make_wind
-from yamame.envs.wind import GOAL, GOAL_RADIUS, WindConfig, WindVectorEnv, wind_tasks
+from yamame.envs.wind import GOAL, GOAL_RADIUS, WindConfig, WindEnv, WindVectorEnv, wind_tasks
 from yamame.errors import UserError
 
 
@@ -81,7 +80,7 @@ def oracle(points):
 def test_oracle_reaches_the_published_mean(config, published):
     tasks = np.unique(wind_tasks()[40:] if config.held_out else wind_tasks()[:40], axis=0)
     trials = config.build(len(tasks), seed=0)
-    points = trials.environments._environments
+    points = trials.env._env
     trials.reset()
     points.wind[:] = tasks  # each task once
     total = np.zeros(len(tasks))
@@ -105,10 +104,10 @@ def test_random_policy_earns_its_known_return():
 def test_batched_is_n_singles():
     batch, rng = WindVectorEnv(5, horizon=6), np.random.default_rng(0)
     batch.reset(seed=3)
-    singles = [make_wind(horizon=6) for _ in range(5)]
+    singles = [WindEnv(horizon=6) for _ in range(5)]
     for single, wind in zip(singles, batch.wind, strict=True):
         single.reset(seed=9)
-        single.batch.wind[:] = wind
+        single.vector_env.wind[:] = wind
         single.reset(options={"new_task": False})
     for _ in range(6):
         actions = rng.uniform(-0.1, 0.1, (5, 2)).astype(np.float32)

@@ -13,14 +13,14 @@ from gymnasium.vector import AutoresetMode
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
-from yamame.collect.random_policy import RandomPolicy
+from yamame.collect.policy import RandomPolicy
 from yamame.data.trajectory import Trajectory
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.vector import restarting as restart
 from yamame.envs.vector.autotune import make_vector_env
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
-from yamame.envs.vector.restarting import RestartingVectorEnv
+from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.evaluate import evaluate
@@ -52,7 +52,7 @@ def acted(
 
 def singles(marks: Path, fault: str, at: int, workers: int, attempts: int | None = 1, **more: Any) -> TrialWrapper:
     make = FailingEnv(fault, ROW_SEEDS[UNLUCKY], at, marks, **more)
-    placed = make_vector_env(make, ROWS, SEED, workers, step_seconds=0.5)
+    placed = make_vector_env(make, ROWS, SEED, workers, step_timeout_seconds=0.5)
     return TrialWrapper(placed, horizon=EPISODE * (attempts or 1), attempts=attempts)
 
 

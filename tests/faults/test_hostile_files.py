@@ -331,9 +331,10 @@ def test_no_module_is_imported_on_the_word_of_a_config(
 @pytest.mark.parametrize("place", NAMING_EVIL)
 def test_the_viewer_imports_nothing_either(place: str, run: Path, evil: Path) -> None:
     testclient = pytest.importorskip("starlette.testclient")
+    from yamame.tools.viewer.security import Access
+
     from yamame.tools.viewer.app import build_app
     from yamame.tools.viewer.run_index import RunIndex
-    from yamame.tools.viewer.security import Access
 
     change_config(run, NAMING_EVIL[place])
     app = build_app(RunIndex([run.parent]), Access(token="", cookie="cookie"))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from yamame.recipe_loader import load_recipe
 
 from yamame.config_io import from_json, to_json
 from yamame.data.spaces import flatten_space
@@ -15,7 +16,6 @@ from yamame.flags import parse_flags
 from yamame.nets import timestep
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.presets import SIZES, default_config
-from yamame.recipe_loader import load_recipe
 
 FILE = """
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from yamame.data.step import PolicyInput, TrialStep
+from yamame.data.step import PolicyInput, VectorStep
 from yamame.data.trajectory import Trajectory
 
 NUM_ACTIONS = 5
@@ -58,11 +58,11 @@ class ScriptedEnvironments:
         self._shown[:] = self._place
         return {"observation": self._shown}
 
-    def step(self, action: np.ndarray) -> TrialStep:
+    def step(self, action: np.ndarray) -> VectorStep:
         self.executed.append(action.copy())
         for env in range(self.num_envs):
             self._step_one(env, action[env])
-        return TrialStep(
+        return VectorStep(
             reward=self._reward,
             terminated=self._flags["end"],
             truncated=self._flags["stop"],

@@ -12,7 +12,7 @@ from PIL import Image, ImageSequence
 from tiny_network import TINY_NETWORK
 
 from yamame.cli import main
-from yamame.collect.random_policy import RandomPolicy
+from yamame.collect.policy import RandomPolicy
 from yamame.envs.dark_key_to_door import DarkKeyToDoorVectorEnv
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, HINT
@@ -23,7 +23,7 @@ from yamame.envs.wrappers.video_recorder import VideoRecorder, add_caption
 from yamame.errors import UserError
 from yamame.evaluate import evaluate
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata, start
+from yamame.runs import RunMetadata
 from yamame.runs import evaluate as run_evaluate
 from yamame.tools.video import open_video, record_video, validate_video_path
 
@@ -168,7 +168,7 @@ def test_cart_pole_is_drawn_by_gymnasium(tmp_path: Path) -> None:
     plain = GymnasiumConfig(id="CartPole-v1", horizon=500).build_for_rendering(0)
     plain.reset()
     assert isinstance(plain, TrialWrapper)
-    assert plain.environments.render().shape == (400, 600, 3)  # type: ignore[attr-defined]
+    assert plain.env.render().shape == (400, 600, 3)  # type: ignore[attr-defined]
     plain.close()
 
 

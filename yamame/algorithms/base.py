@@ -1,20 +1,19 @@
 """The interface of a learning algorithm: what the trainer, evaluation, acting, checkpoints and tools know of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from yamame.algorithms.analysis import AgentAnalysis
+from yamame.collect.policy import Policy
 from yamame.data.batch import Batch
 from yamame.data.sampler import Sampler
 from yamame.data.schema import TaskSpec
-from yamame.data.step import PolicyInput
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -25,20 +24,8 @@ Metrics = dict[str, Float[Tensor, ""]]
 
 
 @runtime_checkable
-class Policy(Protocol):
-    """Acts in E environments with its own memory and its own copy of the weights."""
-
-    version: int
-    """Number of updates of the weights."""
-
-    def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
-        """Return actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1]. Masked actions never occur."""
-        ...
-
-    @property
-    def extras(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        """Quantities of the last act that learning needs (log-probability, value); stored in `Trajectory.extras`."""
-        ...
+class TrainedPolicy(Policy, Protocol):
+    """A policy with its own memory and its own copy of an algorithm's weights."""
 
     def load_weights(self, model: Any, *, version: int) -> None:
         """Copy the present weights of a model. Memory is kept."""
@@ -78,7 +65,7 @@ class Algorithm(Protocol):
     """Random stream of the updates, on the device of the model. With several ranks each has its own."""
     num_updates: int
 
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> Policy:
+    def policy(self, *, num_envs: int, generator: torch.Generator) -> TrainedPolicy:
         """Return a policy with the present weights and empty memory; `generator` samples its actions."""
         ...
 
@@ -125,7 +112,7 @@ class AlgorithmConfig(ABC):
         """Return the networks for a task, initialized from PyTorch's global random state."""
 
     @abstractmethod
-    def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> Policy:
+    def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> TrainedPolicy:
         """Return a policy with the weights of a model."""
 
     @abstractmethod

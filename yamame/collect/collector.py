@@ -7,12 +7,13 @@ from jaxtyping import Bool, Shaped
 
 from yamame.collect.exploration import Explorer
 from yamame.collect.faults import FaultMonitor, FaultToleranceConfig
+from yamame.collect.policy import Policy
 from yamame.collect.rollout_buffer import RolloutBuffer
 from yamame.data.actions import ACTION_MASK_KEY, zero_action
 from yamame.data.goals import Goals
-from yamame.data.step import GoalStep, PolicyInput, TrialStep
+from yamame.data.step import GoalStep, PolicyInput, VectorStep
 from yamame.data.trajectory import Observation, Trajectory
-from yamame.envs.base import ActingPolicy, TrialVectorEnv
+from yamame.envs.base import TrialVectorEnv
 from yamame.types import State, Stateful, load_nested_state_dict, nested_state_dict
 
 _FLIGHT = ("_row", "_first_row_E", "_version_E", "_announces_success")
@@ -97,7 +98,7 @@ class Collector:
         self.explorer.noise_scale_E[:] = flight["noise_scale"]
         return True
 
-    def collect(self, policy: ActingPolicy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
+    def collect(self, policy: Policy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
         """Act for `ceil(env_steps / E)` vector steps, lazily; yields each trial when it finishes.
 
         Trials in flight at the end go on in the next call. Leaving the generator early leaves only whole vector steps
@@ -107,7 +108,7 @@ class Collector:
             for _, trajectory in self.step(policy, deterministic=deterministic):
                 yield trajectory
 
-    def step(self, policy: ActingPolicy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
+    def step(self, policy: Policy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
         """One vector step: the trials that it finished, each with the index of its environment."""
         now = self._input or self._begin()
         action = policy.act(now, deterministic=deterministic)
@@ -149,7 +150,7 @@ class Collector:
         self._observations.reserve(self._row, self._first_row_E)
         self._observations.write(self._row, now.observation)
 
-    def _write_transition(self, now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: TrialStep) -> None:
+    def _write_transition(self, now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: VectorStep) -> None:
         """Flags of the trial itself need no tape: they are false until its last transition."""
         row = {"action": action, "reward": step.reward, "episode_start": now.episode_start, "live": step.is_transition}
         if step.success is not None:
@@ -160,7 +161,7 @@ class Collector:
         self._transitions.reserve(self._row, self._first_row_E)
         self._transitions.write(self._row, row)
 
-    def _finished(self, env: int, step: TrialStep) -> Trajectory:
+    def _finished(self, env: int, step: VectorStep) -> Trajectory:
         """The trial of environment `env`, which `step` has ended."""
         rows = self._rows(env)
         live = self._transitions.read("live", *rows)
@@ -238,7 +239,7 @@ class Collector:
 
 
 def _next_input(
-    now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: TrialStep, ended_E: Bool[np.ndarray, "E"]
+    now: PolicyInput, action: Shaped[np.ndarray, "E ..."], step: VectorStep, ended_E: Bool[np.ndarray, "E"]
 ) -> PolicyInput:
     """What the policy sees after a vector step: each timestep carries the action and reward that led to it.
 

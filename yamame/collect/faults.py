@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from yamame.data.step import TrialStep
+from yamame.data.step import VectorStep
 from yamame.errors import UserError, check_range
 from yamame.types import Fault, FaultKind, State
 
@@ -68,7 +68,7 @@ class FaultMonitor:
         self._has_worked = False
         self._printer = RateLimitedPrinter()
 
-    def record_step(self, step: TrialStep, *, finished: int) -> None:
+    def record_step(self, step: VectorStep, *, finished: int) -> None:
         """Record the faults of a step in which `finished` trials completed.
 
         Raises `UserError` if there are too many, or if a fault comes before the first transition.

@@ -13,9 +13,9 @@ from yamame.data.goals import TOLERANCE
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
+from yamame.envs.wrappers.instruction import make_trials
 from yamame.envs.wrappers.obs_filter import filter_observations
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
-from yamame.envs.wrappers.instruction import make_trials
 from yamame.errors import ConfigFieldError, UserError, check_range
 
 

@@ -13,10 +13,10 @@ from typing_extensions import override
 
 from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, NO_GOAL
 from yamame.envs.base import TrialVectorEnv
+from yamame.envs.config import GoalEnvConfig
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.vector.numpy_env import NumpyVectorEnv, parse_reset_options
-from yamame.envs.config import GoalEnvConfig
 from yamame.envs.wrappers.instruction import make_instruction_trials
 from yamame.errors import UserError, check_range
 

@@ -39,8 +39,8 @@ class MetaworldEnv(gymnasium.Env[_Observation, _Action]):
     is Meta-World's own, from 0 to 10. An attempt is truncated after `attempt_length` steps, at most 500, and never
     terminates. `info["success"]`: the task is solved at this step.
 
-    Making the simulator of another task (not of another variation) takes a fifth of a second. Simulators are not cached,
-    since all of ML45 need a gigabyte.
+    Making the simulator of another task (not of another variation) takes a fifth of a second. Simulators are not
+    cached, since all of ML45 need a gigabyte.
     """
 
     def __init__(self, tasks: Sequence[Any], *, attempt_length: int = MAX_ATTEMPT_LENGTH) -> None:

@@ -109,8 +109,8 @@ class MinigridConfig(SingleEnvConfig):
     name: str = "MiniGrid-MemoryS7-v0"
     """Gymnasium id, such as `MiniGrid-MemoryS13-v0` or `BabyAI-GoToLocal-v0`."""
     horizon: int = 245
-    """Maximum number of steps of a trial, over all its attempts. MiniGrid itself truncates an attempt after 245 steps in
-    MemoryS7, 845 in MemoryS13, 64 in BabyAI-GoToLocal."""
+    """Maximum number of steps of a trial, over all its attempts. MiniGrid itself truncates an attempt after 245 steps
+    in MemoryS7, 845 in MemoryS13, 64 in BabyAI-GoToLocal."""
     attempts: int | None = 1
     """Attempts of a trial, all in one room; None: as many as fit into the horizon."""
     mission_words: int = 16

@@ -87,7 +87,7 @@ class GridCanvas:
         return distance[None], -distance[:, None]
 
     def _blend(self, x: int, y: int, color: Color, inside: Float64[np.ndarray, "side side"]) -> None:
-        """Draw a shape into a cell, given the distance of each pixel inside its edge; pixels at the edge are blended."""
+        """Draw a shape into a cell, given how far each pixel is inside its edge; pixels at the edge are blended."""
         cell, alpha = self._cell(x, y), np.clip(inside + 0.5, 0.0, 1.0)[..., None]
         cell[:] = np.rint(cell * (1.0 - alpha) + np.array(color) * alpha)
 
@@ -180,7 +180,7 @@ class Window:
                 pygame.display.set_caption(self._title)
             if any(event.type == pygame.QUIT for event in pygame.event.get()):
                 self.close()
-                raise KeycanvasInterrupt
+                raise KeyboardInterrupt
             screen.blit(pygame.surfarray.make_surface(frame.swapaxes(0, 1)), (0, 0))
             pygame.display.flip()
         except pygame.error as error:

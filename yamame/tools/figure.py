@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import yamame.tools.figures
 from yamame.errors import UserError
 from yamame.tools.options import add_import
-from yamame.tools.options import add_import
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,21 +14,23 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int64, Shaped, UInt8
 from PIL import Image
+from typing_extensions import override
 
 from yamame.algorithms.analysis import AgentAnalysis
-from yamame.algorithms.base import Policy, model_device
+from yamame.algorithms.base import model_device
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
+from yamame.collect.policy import Policy
 from yamame.config import RunConfig
 from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace, num_choices
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.data.spaces import DEFAULT_KEY
-from yamame.data.step import EpisodeStep
+from yamame.data.step import VectorStep
 from yamame.data.trajectory import Trajectory
-from yamame.envs.base import EpisodeVectorEnv, RenderableVectorEnv
-from yamame.envs.config import EnvConfig
-from yamame.envs.wrappers.instruction import GoalEnvConfig, apply_instruction
+from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.config import EnvConfig, GoalEnvConfig, apply_instruction
+from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
@@ -84,7 +86,7 @@ class TrialRecording:
         return np.cumsum(self.trajectory.episode_start)
 
 
-class FrameRecorder:
+class FrameRecorder(VectorEnvWrapper):
     """Wraps an `EpisodeVectorEnv` and keeps PNGs of the first trial of its first environment.
 
     `frames` are those of the timesteps at which an action is chosen, then the last one; `attempt_end_frames` those of
@@ -92,23 +94,19 @@ class FrameRecorder:
     is dropped; the next one is recorded instead.
     """
 
-    def __init__(self, environments: EpisodeVectorEnv, *, enabled: bool = True) -> None:
-        self._environments = environments
-        self.num_envs = environments.num_envs
-        self.observation_space = environments.observation_space
-        self.action_space = environments.action_space
-        self.env_action_space = environments.env_action_space
+    def __init__(self, env: EpisodeVectorEnv, *, enabled: bool = True) -> None:
+        super().__init__(env)
         self.frames: list[bytes | None] = []
         self.attempt_end_frames: dict[int, bytes] = {}
-        self._enabled = enabled and isinstance(environments, RenderableVectorEnv)
+        self._enabled = enabled
         self._done = False
         self._encoded: dict[bytes, bytes] = {}
 
+    @override
     def reset(
         self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        """Reset the environments in the mask."""
-        observation = self._environments.reset(reset_mask, new_task)
+        observation = self.env.reset(reset_mask, new_task)
         self._done |= bool(new_task[0] and self.frames)
         if reset_mask[0] and not self._done:
             end = self.frames.pop() if self.frames else None
@@ -117,9 +115,9 @@ class FrameRecorder:
             self.frames.append(self._render())
         return observation
 
-    def step(self, action: Shaped[np.ndarray, "E ..."]) -> EpisodeStep:
-        """Step the environments."""
-        step = self._environments.step(action)
+    @override
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
+        step = self.env.step(action)
         if self._done:
             return step
         if step.failed is not None and step.failed[0]:
@@ -130,15 +128,11 @@ class FrameRecorder:
         self.frames.append(self._render())
         return step
 
-    def close(self) -> None:
-        """Close the environments."""
-        self._environments.close()
-
     def _render(self) -> bytes | None:
-        if not self._enabled or not isinstance(self._environments, RenderableVectorEnv):
+        if not self._enabled:
             return None
         try:
-            frame = self._environments.render()
+            frame = self.render()
         except UserError:
             self._enabled = False
             return None
@@ -210,7 +204,7 @@ def record_trial(
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper):
             raise UserError(f"{env.task_name} cannot be recorded: its trials do not consist of attempts")
-        recorder = FrameRecorder(plain.environments, enabled=frames)
+        recorder = FrameRecorder(plain.env, enabled=frames)
         trials = TrialWrapper(recorder, horizon=min(plain.horizon, max_length), attempts=plain.attempts)
         generator = torch.Generator(model_device(model)).manual_seed(seed)
         policy = config.algorithm.build_policy(model, num_envs=trials.num_envs, generator=generator)

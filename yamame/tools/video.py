@@ -18,7 +18,7 @@ from yamame.algorithms.base import model_device
 from yamame.config import RunConfig
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.envs.base import RenderableVectorEnv
-from yamame.envs.wrappers.instruction import GoalEnvConfig, apply_instruction
+from yamame.envs.config import GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
@@ -157,11 +157,11 @@ def record_video(
     model, _ = load_model(directory, checkpoint, config)
     seed = EVALUATION_SEED if seed is None else seed
     with closing(env.build_for_rendering(seed)) as plain:
-        if not isinstance(plain, TrialWrapper) or not isinstance(plain.environments, RenderableVectorEnv):
+        if not isinstance(plain, TrialWrapper) or not isinstance(plain.env, RenderableVectorEnv):
             raise UserError(f"{env.task_name} renders no frames: no video can be recorded")
-        with open_video(path, plain.environments.render_fps) as video:
+        with open_video(path, plain.env.render_fps) as video:
             caption = partial(_caption, env) if isinstance(env, GoalEnvConfig) else None
-            recorder = VideoRecorder(plain.environments, video.add, trials=trials, describe=caption)
+            recorder = VideoRecorder(plain.env, video.add, trials=trials, describe=caption)
             recorded = TrialWrapper(recorder, horizon=plain.horizon, attempts=plain.attempts)
             generator = torch.Generator(model_device(model)).manual_seed(seed)
             policy = config.algorithm.build_policy(model, num_envs=recorder.num_envs, generator=generator)

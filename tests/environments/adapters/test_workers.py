@@ -18,7 +18,7 @@ from yamame.envs.base import EpisodeVectorEnv
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.vector.autotune import autotune_num_workers, best_num_workers, make_vector_env, openmp_spin_seconds
-from yamame.envs.vector.restarting import WorkerError
+from yamame.envs.vector.faults import WorkerError
 from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.vector.subproc import SubprocVectorEnv
 from yamame.errors import UserError
@@ -304,5 +304,5 @@ def test_slow_environments_go_to_workers_by_themselves(monkeypatch: pytest.Monke
     monkeypatch.setattr("yamame.envs.vector.autotune.available_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     trials = EnvFnConfig(env_fn=partial(SlowEnv, 0.005), horizon=5).build(4, seed=0)
-    assert isinstance(trials.environments, SubprocVectorEnv)
+    assert isinstance(trials.env, SubprocVectorEnv)
     trials.close()

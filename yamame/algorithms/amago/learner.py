@@ -9,6 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.losses.base import Loss
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
@@ -18,7 +19,6 @@ from yamame.algorithms.amago.value_metrics import value_metrics_by_gamma
 from yamame.algorithms.base import Metrics, Replay
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.envs.base import Loss
 from yamame.errors import UserError, check_range
 from yamame.nets.blocks import power_iteration
 from yamame.nets.compute import CPU_FLOAT32, Compute

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY
 from yamame.envs.base import TrialVectorEnv
-from yamame.envs.config import SingleEnvConfig
+from yamame.envs.config import GoalEnvConfig, SingleEnvConfig
 from yamame.envs.crafter.goals import EXPANDED_GOALS, Goal, goal_text, instruction_text, parse_instruction
 from yamame.envs.crafter.instructions import (
     FixedInstructionSampler,
@@ -20,7 +20,6 @@ from yamame.envs.crafter.instructions import (
     RandomInstructionSampler,
     TechTreeInstructionSampler,
 )
-from yamame.envs.config import GoalEnvConfig
 from yamame.envs.wrappers.instruction import make_instruction_trials
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import ConfigFieldError, UserError, check_range

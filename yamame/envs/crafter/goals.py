@@ -109,7 +109,7 @@ def _parse_goal(text: str) -> Goal:
     for word in words:
         if re.fullmatch(r"-?\d+", word) and int(word) not in COORDINATES:
             nearest = min(COORDINATES, key=lambda known: abs(known - int(word)))
-            raise UserError(f"no goal is at {word}: did you mean {nearest}? Coordinates are multiples of 5 from 0 to 60")
+            raise UserError(f"no goal is at {word}: did you mean {nearest}? Coordinates are multiples of 5 up to 60")
         if word not in _TOKEN_OF or word == PAD:
             nearest_word = difflib.get_close_matches(word, WORDS, n=1, cutoff=0.0)[0]
             raise UserError(f"no goal has the word {word!r}: did you mean {nearest_word!r}?")

@@ -136,7 +136,9 @@ def _set_materials(world: Any, player: Any, noise: dict[str, Float64[np.ndarray,
         ("iron", ore & (noise["iron"] > 0.4), 0.75),
         ("diamond", ore & (mountain > 0.18), 0.994),
     )
-    world._mat_map[:] = _add_sparse(world, materials, [(id_of[name], where, threshold) for name, where, threshold in sparse])
+    world._mat_map[:] = _add_sparse(
+        world, materials, [(id_of[name], where, threshold) for name, where, threshold in sparse]
+    )
     return tunnels
 
 

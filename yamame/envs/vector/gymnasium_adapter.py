@@ -89,9 +89,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self._ended = self._ended & ~reset_mask
         self._step[reset_mask] = 0
         validate_finite(self._observation, None, self._step)
-        return self._masks.add_to(
-            self._observation, self._info_masks, self._step, self._ended | self._reset_pending
-        )
+        return self._masks.add_to(self._observation, self._info_masks, self._step, self._ended | self._reset_pending)
 
     @override
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
@@ -231,9 +229,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             leaves[name][self._ended] = leaf
         return leaves
 
-    def _success(
-        self, info: Mapping[str, Any], is_transition: Bool[np.ndarray, "E"]
-    ) -> Bool[np.ndarray, "E"] | None:
+    def _success(self, info: Mapping[str, Any], is_transition: Bool[np.ndarray, "E"]) -> Bool[np.ndarray, "E"] | None:
         success = _bool_entry(info, "success")
         if "final_success" in info:
             final = info["final_success"]

@@ -20,6 +20,7 @@ from yamame.envs.vector.validation import validate_finite, validate_shapes
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of a GPU's memory from PyTorch
 
+
 class JaxEnvState(NamedTuple):
     """State of E environments on the device."""
 

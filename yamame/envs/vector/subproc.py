@@ -325,9 +325,7 @@ class SubprocVectorEnv(EpisodeVectorEnv):
         has_masks = bool(buffers.has_action_mask.any())
         if has_masks and not buffers.has_action_mask.all():
             raise missing_mask_error(self._mask_key, int(np.argmin(buffers.has_action_mask)), 0)
-        return {
-            name: leaf.copy() for name, leaf in buffers.observation.items() if has_masks or name != ACTION_MASK_KEY
-        }
+        return {name: leaf.copy() for name, leaf in buffers.observation.items() if has_masks or name != ACTION_MASK_KEY}
 
 
 def _check_spaces(worker: WorkerHandle, found: _Spaces, expected: _Spaces) -> None:

@@ -46,9 +46,7 @@ class InstructionWrapper(VectorEnvWrapper):
 
     _STATE = ("_desired", "_shown_goals", "_count", "_completed")
 
-    def __init__(
-        self, env: EpisodeVectorEnv, *, hide_future_goals: bool = False, tolerance: float = TOLERANCE
-    ) -> None:
+    def __init__(self, env: EpisodeVectorEnv, *, hide_future_goals: bool = False, tolerance: float = TOLERANCE) -> None:
         super().__init__(env)
         self.hide_future_goals = hide_future_goals
         self.tolerance = tolerance

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import Policy as AmagoPolicy
 from yamame.collect.collector import Collector
+from yamame.collect.policy import Policy
 from yamame.components import TrainingComponents, build_components
-from yamame.data.step import PolicyInput, TrialStep
-from yamame.envs.base import ActingPolicy, TrialVectorEnv
+from yamame.data.step import PolicyInput, VectorStep
+from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.envs.popgym import PopgymConfig
@@ -79,7 +80,7 @@ class CollectorBench(SizedOptions):
             return self._measure(parts)
 
     def _measure(self, parts: TrainingComponents) -> BenchResult:
-        assert isinstance(parts.policy, Policy)
+        assert isinstance(parts.policy, AmagoPolicy)
         policy = _TimedPolicy(parts.policy)
         environments = parts.collector.environments = _TimedEnvironments(parts.collector.environments)
         device = parts.algorithm.compute.device
@@ -106,7 +107,7 @@ class CollectorBench(SizedOptions):
             machine=describe_machine(device),
         )
 
-    def _collect(self, parts: TrainingComponents, policy: ActingPolicy) -> tuple[float, int]:
+    def _collect(self, parts: TrainingComponents, policy: Policy) -> tuple[float, int]:
         """Return seconds and environment steps of one repeat."""
         collector = parts.collector
         assert isinstance(collector, Collector)
@@ -118,7 +119,7 @@ class CollectorBench(SizedOptions):
 
 
 class _TimedPolicy:
-    def __init__(self, policy: ActingPolicy) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.version, self.extras = policy.version, policy.extras
         self.seconds = 0.0
@@ -143,7 +144,7 @@ class _TimedEnvironments:
     def reset(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         return self._environments.reset()
 
-    def step(self, action: Shaped[np.ndarray, "E ..."]) -> TrialStep:
+    def step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
         start = time.perf_counter()
         step = self._environments.step(action)
         self.seconds += time.perf_counter() - start

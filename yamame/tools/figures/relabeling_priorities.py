@@ -16,7 +16,7 @@ from yamame.checkpoint import load_latest_checkpoint
 from yamame.data.goal_statistics import GoalStatistics
 from yamame.data.relabeling import Relabeler
 from yamame.data.trajectory import Trajectory
-from yamame.envs.wrappers.instruction import GoalEnvConfig
+from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError, check_range
 from yamame.run_dir import CHECKPOINTS
 from yamame.run_state import load_goal_statistics

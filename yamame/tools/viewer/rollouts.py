@@ -17,8 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis
-from yamame.envs.config import EnvConfig
-from yamame.envs.wrappers.instruction import GoalEnvConfig
+from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
 from yamame.nets.introspection import AttentionWeights
