@@ -68,7 +68,7 @@ def test_arms_differ_from_the_full_one_by_their_variants_alone() -> None:
     # a flag for what a variant removes is a flag of the full recipe; the other flags apply to the arm too
     assert type(feedforward.algorithm.agent.trajectory_encoder).__name__ == "FeedForwardConfig"
     assert feedforward.algorithm.agent.trajectory_encoder.state_size == 32
-    assert getattr(plain.algorithm.agent.trajectory_encoder, "num_heads") == 4
+    assert plain.algorithm.agent.trajectory_encoder.num_heads == 4
     # and no flag brings back what a variant removes
     assert (plain.algorithm.agent.popart, plain.algorithm.agent.multi_gamma) == (False, False)
     assert feedforward.algorithm.agent.popart and feedforward.algorithm.agent.multi_gamma
@@ -80,7 +80,7 @@ def test_a_benchmark_has_every_environment_with_every_arm() -> None:
     names = choose_env_names(popgym, "MineSweeperEasy, HigherLowerEasy,", None, False)
     runs = plan(popgym, Path("here"), env_names=names, arms=choose_arms("gru"), seeds=[0])
     assert [run.series for run in runs] == [f"{name}-{arm}" for name in names for arm in ("full", "gru")]
-    assert [getattr(run.config.env, "name") for run in runs] == [names[0]] * 2 + [names[1]] * 2
+    assert [run.config.env.name for run in runs] == [names[0]] * 2 + [names[1]] * 2
     assert choose_env_names(popgym, None, "hard", False) == list(popgym.difficulties["hard"])
     assert choose_env_names(popgym, None, None, True) == list(popgym.env_names)
 

@@ -23,7 +23,7 @@ from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
 from yamame.presets import small_agent
 
 
-def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:
+def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:  # noqa: B008
     """The run for a corridor."""
     return tmaze(env)
 

@@ -25,7 +25,7 @@ from yamame.envs.popgym import PopgymConfig
 from yamame.presets import replace_agent, replace_learner, small_agent
 
 
-def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:
+def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:  # noqa: B008
     """The run for an environment."""
     if "Pendulum" in env.name:
         return _control(env)

@@ -12,6 +12,6 @@ from yamame.envs.xland import XLandConfig
 from yamame.presets import default_config
 
 
-def config(env: XLandConfig = XLandConfig()) -> RunConfig:
+def config(env: XLandConfig = XLandConfig()) -> RunConfig:  # noqa: B008
     """The run for a distribution of rulesets."""
     return default_config(env, env_steps=1_000_000)
