@@ -11,7 +11,7 @@ def test_tabs_theme_and_an_empty_folder(tmp_path: Path) -> None:
     folder.mkdir()
     with viewer(folder) as address, chromium(tmp_path / "profile") as driver:
         driver.get(address)
-        wait_for(lambda: "There are no runs yet." in texts(driver, ".notice"), "the page says that there are none")
+        wait_for(lambda: "No runs yet." in texts(driver, ".notice"), "the page says that there are none")
         before = driver.execute_script("return document.documentElement.dataset.theme")
         driver.find_element(By.ID, "theme").click()
         assert driver.execute_script("return document.documentElement.dataset.theme") != before
