@@ -42,7 +42,7 @@ quick: .venv/lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -q tests/unit
+	$(BIN)/python -m pytest -n 2 -q -o addopts= -m "not slow and not thorough" tests/unit
 
 # the default tests; the second command runs whole training runs, without run-time checks of shapes and types
 test: .venv/test

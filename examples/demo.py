@@ -1,70 +1,87 @@
-"""What `make demo` runs: an agent that finds key and door in the dark, and the same agent without memory.
+"""What `make demo` runs: an agent that searches a dark room for a key and a door, and remembers where they are.
 
-In a trial the agent has several attempts on one room. Nothing in what it sees tells where key and door are: only an
-agent that remembers its earlier attempts can go straight to them in the later ones.
+A trial is several attempts in one room. No observation shows where key and door are, so the agent has to explore in
+its first attempts and can go straight to both in later ones. The same agent with its memory erased before every attempt
+shows what memory is worth.
 """
 
 import time
 from pathlib import Path
 
-import yamame
-from yamame.tools.report import format_attempts_table
+import gymnasium
+import numpy as np
 
-ROOM = {"size": 4, "horizon": 60, "attempt_length": 10}
-ENV_STEPS = 300_000
+import yamame
+
+SIZE, ATTEMPT_LENGTH, HORIZON = 4, 10, 60
+ENV_STEPS, UPDATES = 240_000, 2000
+ROOMS = 256
+ARROWS = "↓←↑→·"
 
 
 def main() -> None:
     folder = Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
-    print(f"A room of {ROOM['size']} x {ROOM['size']} cells, {ROOM['attempt_length']} steps an attempt, "
-          f"{ROOM['horizon']} steps a trial; 1 for the key, 1 for the door.")  # fmt: skip
-    print("\nTraining an agent with memory …", flush=True)
-    remembers = train(folder / "with-memory", [])
-    print("\nTraining the same agent without memory …", flush=True)
-    forgets = train(folder / "without-memory", ["no-memory"])
-
-    print("\nMean return of each attempt, with memory:")
-    print(format_attempts_table(remembers))
-    print("\nwithout memory:")
-    print(format_attempts_table(forgets))
-    last, without = remembers[-2], forgets[-2]  # the very last one is often cut short by the end of the trial
-    print(f"\nThe last whole attempt earns {last / remembers[0]:.1f} times what the first one earns, "
-          f"and {last / without:.1f} times what the agent without memory earns.")  # fmt: skip
-    draw(folder / "return_per_attempt.png", remembers, forgets)
-    print(f"Picture: {folder / 'return_per_attempt.png'}; reports: {folder}/*/report.md")
-
-
-def train(directory: Path, variants: list[str]) -> list[float]:
-    """Mean return of each attempt of the trained agent."""
+    print(
+        f"Rooms of {SIZE} x {SIZE} cells, with a key and then a door to find in the dark. "
+        f"{ATTEMPT_LENGTH} steps an attempt, {HORIZON} steps a room.\n\nTraining for about two minutes ...",
+        flush=True,
+    )
     run = yamame.train(
         "dark-key-to-door",
-        variants=variants,
-        run_dir=directory,
+        run_dir=folder,
         quiet=False,
-        env=ROOM,
+        env={"size": SIZE, "attempt_length": ATTEMPT_LENGTH, "horizon": HORIZON},
         env_steps=ENV_STEPS,
+        updates_per_env_step=UPDATES / ENV_STEPS,
         exploration={"anneal_env_steps": ENV_STEPS // 2},
-        learner={"lr_decay_updates": ENV_STEPS // 120},
+        learner={"learning_rate": 1e-3, "lr_decay_updates": UPDATES},
+        eval={"interval_env_steps": ENV_STEPS // 4, "trials": 64},
     )
-    returns: list[float] = run.result["return_per_attempt"]
-    return returns
+    remembered, attempts = play(run, erase_memory=False)
+    erased, _ = play(run, erase_memory=True)
+    print(f"\nAttempts that open the door, in {ROOMS} new rooms:\n")
+    print_bars(remembered, erased)
+    times = remembered[-1] / max(remembered[0], 1 / ROOMS)
+    print(f"\nAttempt {len(remembered)} opens the door {times:.1f} times as often as attempt 1.")
+    print("\nOne of these rooms, attempt by attempt:\n")
+    room = next((each for each in attempts if "key" not in each[0] and "door" in each[-1]), attempts[0])
+    for number, steps in enumerate(room, start=1):
+        print(f"{number:7d}  {steps}")
+    run.film(folder / "trial.gif")
+    print(f"\nThe agent at work: {folder / 'trial.gif'}; the whole run: {folder / 'report.html'}")
 
 
-def draw(path: Path, remembers: list[float], forgets: list[float]) -> None:
-    import matplotlib
+def play(run: yamame.Run, *, erase_memory: bool) -> tuple[list[float], list[list[str]]]:
+    """Return how often each attempt opens the door, and for each room what happened in its attempts."""
+    env = gymnasium.make_vec("yamame/DarkKeyToDoor-v0", ROOMS, size=SIZE, attempt_length=ATTEMPT_LENGTH)
+    policy = run.load(num_envs=ROOMS)
+    observation, _ = env.reset(seed=1)
+    start, reward = np.ones(ROOMS, bool), np.zeros(ROOMS)
+    attempts = [[""] for _ in range(ROOMS)]
+    for _ in range(HORIZON):
+        if erase_memory:
+            policy.reset(start)
+            reward = np.where(start, 0.0, reward)
+        action = policy.act(observation, reward=reward, episode_start=start)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        start = terminated | truncated
+        for room in range(ROOMS):
+            found = "" if not reward[room] else " door" if terminated[room] else " key "
+            attempts[room][-1] += ARROWS[action[room]] + found
+            if start[room]:
+                attempts[room].append("")
+        if start.any():
+            observation, _ = env.reset(options={"reset_mask": start, "new_task": np.zeros(ROOMS, bool)})
+    complete = [room[:-1] for room in attempts]  # the end of the trial cuts the last attempt short
+    number = min(map(len, complete))
+    return [float(np.mean(["door" in room[each] for room in complete])) for each in range(number)], complete
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
-    for returns, color, label in ((remembers, "#4477aa", "with memory"), (forgets, "#999999", "without memory")):
-        attempts = range(1, len(returns) + 1)
-        axes.plot(attempts, returns, "o-", color=color, label=label)
-    axes.set(xlabel="attempt on the same room", ylabel="mean return", ylim=(0, 2.05))
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+def print_bars(remembered: list[float], erased: list[float], width: int = 30) -> None:
+    print(f"attempt  {'with its memory':{width + 6}}  memory erased before the attempt")
+    for number, (rate, without) in enumerate(zip(remembered, erased, strict=False), start=1):
+        bars = [f"{each:4.0%} {'█' * round(width * each)}" for each in (rate, without)]
+        print(f"{number:7d}  {bars[0]:{width + 6}}  {bars[1]}")
 
 
 if __name__ == "__main__":
