@@ -47,7 +47,7 @@ def main() -> None:
     room = next((each for each in attempts if "key" not in each[0] and "door" in each[-1]), attempts[0])
     for number, steps in enumerate(room, start=1):
         print(f"{number:7d}  {steps}")
-    run.film(folder / "trial.gif")
+    run.record_video(folder / "trial.gif")
     print(f"\nThe agent at work: {folder / 'trial.gif'}; the whole run: {folder / 'report.html'}")
 
 
