@@ -37,7 +37,7 @@ run = yamame.train(
     env_steps=400,
     num_envs=4,
     compute={"device": "cpu"},
-    evaluation={"trials": 4, "final_trials": 4, "num_envs": 4},
+    eval={"trials": 4, "final_trials": 4, "num_envs": 4},
     run_dir="run",
 )
 yamame.resume("run", env_steps=500)
