@@ -14,7 +14,7 @@ import numpy as np
 import yamame
 
 SIZE, ATTEMPT_LENGTH, HORIZON = 4, 10, 60
-ENV_STEPS, UPDATES = 240_000, 2000
+ENV_STEPS, UPDATES = 300_000, 2500
 ROOMS = 256
 ARROWS = "↓←↑→·"
 
@@ -34,7 +34,7 @@ def main() -> None:
         env_steps=ENV_STEPS,
         updates_per_env_step=UPDATES / ENV_STEPS,
         exploration={"anneal_env_steps": ENV_STEPS // 2},
-        learner={"learning_rate": 1e-3, "lr_decay_updates": UPDATES},
+        algorithm={"learner": {"lr_decay_updates": UPDATES}},
         eval={"interval_env_steps": ENV_STEPS // 4, "trials": 64},
     )
     remembered, attempts = play(run, erase_memory=False)
