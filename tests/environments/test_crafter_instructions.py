@@ -134,7 +134,7 @@ def test_expanded_worlds_ask_for_more() -> None:
 class NoRandom:
     max_goals = 5
 
-    def draw(self, rng: np.random.Generator) -> tuple[Goal, ...]:
+    def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
         return ()
 
 

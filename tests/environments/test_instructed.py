@@ -141,6 +141,7 @@ class Told:
     """Does what it was told."""
 
     version = 0
+    extras: Mapping[str, Any] = {}
 
     def __init__(self, actions: tuple[int, ...]) -> None:
         self.actions = np.array(actions)

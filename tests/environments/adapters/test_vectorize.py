@@ -51,7 +51,7 @@ def test_serial_steps_resets_and_reports():
     singles = [CountingEnv(), CountingEnv()]
     environments = SerialVectorEnv(singles, seed=3)
     first = begin(environments)["observation"]
-    singles[0].task_name, singles[1].task_name = 4, 5  # 3 steps then terminated; 4 steps then truncated
+    singles[0].task, singles[1].task = 4, 5  # 3 steps then terminated; 4 steps then truncated
     for count in (1, 2):
         step = environments.step(np.array([0, 1]))
         assert step.reward.tolist() == [count, count + 10] and step.reward.dtype == np.float32
