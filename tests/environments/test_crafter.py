@@ -64,7 +64,7 @@ def played(config: CrafterConfig, steps: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("view", ["textures", "pixels", "crop"])
 @pytest.mark.parametrize("expanded", [False, True])
 def test_observations_fit_their_space(view: Any, expanded: bool) -> None:
-    one = environment(view=view, expanded=expanded, max_goals=4)
+    one = environment(observation_mode=view, expanded=expanded, max_goals=4)
     seen, _ = one.reset(seed=0)
     rng = np.random.default_rng(0)
     for _ in range(30):
@@ -87,9 +87,9 @@ def test_what_is_known_beside_the_map() -> None:
     inventory["wood_pickaxe"] = 4
     seen, *_ = one.step(NOOP)
     assert seen["info"][2 + ITEMS.index("wood_pickaxe")] == pytest.approx(0.4)
-    crop = environment(view="crop")
+    crop = environment(observation_mode="crop")
     seen, _ = crop.reset(seed=0)
-    whole = environment(view="pixels").reset(seed=0)[0]["image"]
+    whole = environment(observation_mode="pixels").reset(seed=0)[0]["image"]
     assert np.array_equal(seen["image"], whole[:48]) and len(np.unique(whole[48:])) > 2
     assert seen["inventory"].tolist() == pytest.approx([0.9] * 4 + [0.0] * 12)
 
@@ -244,10 +244,10 @@ def test_the_configuration_says_what_it_is_and_what_is_wrong_with_it() -> None:
     assert CrafterConfig(instruction_source="tech-tree").eval_config() == CrafterConfig()
     assert pickle.loads(pickle.dumps(asked)) == asked
     for settings, told in (
-        ({"instruction": "collect wod"}, "instruction cannot be followed: no goal has the word 'wod'"),
+        ({"instruction": "collect wod"}, "instruction is invalid: no goal has the word 'wod'"),
         ({"instruction": "collect wood", "undirected": True}, "instruction must be left out"),
         ({"instruction": "collect wood, eat cow", "max_goals": 1}, "instruction has 2 goals: env.max_goals allows 1"),
-        ({"instruction": "travel to iron"}, "instruction says 'travel to iron', which only env.expanded"),
+        ({"instruction": "travel to iron"}, "instruction has .travel to iron., which needs env.expanded"),
         ({"horizon": 0}, "horizon must be at least 1"),
         ({"max_goals": 0}, "max_goals must be at least 1"),
         ({"num_workers": -1}, "workers must be at least 0"),

@@ -80,7 +80,7 @@ def test_users_may_write_as_they_speak() -> None:
         ("collect wood, kill zombie", "no goal has the word 'kill': did you mean"),
         ("collect pad", "no goal has the word 'pad'"),
         ("make coal", "no goal is 'make coal': did you mean 'collect coal'"),
-        ("collect wood place table", "Commas stand between goals"),
+        ("collect wood place table", "Goals are separated by commas"),
         ("travel to (12, 50)", "no goal is at 12: did you mean 10"),
         ("travel to (-5, 50)", "no goal is at -5: did you mean 0"),
         ("travel to (10, 65)", "no goal is at 65: did you mean 60"),

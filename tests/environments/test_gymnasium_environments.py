@@ -104,9 +104,9 @@ def test_factory_of_a_vector_environment():
     assert EnvFnConfig(env_fn=many, horizon=9, vector_size=4).build(4, seed=0).num_envs == 4
     with pytest.raises(UserError, match="set num_envs to 4"):
         EnvFnConfig(env_fn=many, horizon=9, vector_size=4).build(5, seed=0)
-    with pytest.raises(UserError, match="set rows to 4"):
+    with pytest.raises(UserError, match="set vector_size to 4"):
         EnvFnConfig(env_fn=many, horizon=9).build(4, seed=0)
-    with pytest.raises(UserError, match="leave rows out"):
+    with pytest.raises(UserError, match="leave vector_size out"):
         EnvFnConfig(env_fn=CountingEnv, horizon=9, vector_size=4).build(4, seed=0)
     with pytest.raises(UserError, match="workers must be left out"):
         EnvFnConfig(env_fn=many, horizon=9, vector_size=4, num_workers=2)

@@ -89,13 +89,13 @@ def test_the_road_shows_forks_and_where_they_lead() -> None:
     roads.reset(seed=0)
     picture, side = roads.render_single(0), 480 // 12
     assert has(picture, AGENT) and has(picture, GOAL)
-    for fork in np.flatnonzero(roads.right_side[0] >= 0):
+    for fork in np.flatnonzero(roads.correct_side[0] >= 0):
         left, top = (fork % 10 + 1) * side, (3 * (fork // 10) + 1) * side
         above, below = (
             picture[top - side : top, left : left + side],
             picture[top + side : top + 2 * side, left : left + side],
         )
-        assert has(above, HINT) == (roads.right_side[0, fork] == LEFT) != has(below, HINT)
+        assert has(above, HINT) == (roads.correct_side[0, fork] == LEFT) != has(below, HINT)
 
 
 def test_the_point_and_its_wind() -> None:

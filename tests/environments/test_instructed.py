@@ -141,7 +141,6 @@ class Told:
     """Does what it was told."""
 
     version = 0
-    extras: Mapping[str, Any] = {}
 
     def __init__(self, actions: tuple[int, ...]) -> None:
         self.actions = np.array(actions)
@@ -192,8 +191,8 @@ def test_what_announces_goals() -> None:
 @pytest.mark.parametrize(
     ("leaves", "problem"),
     [
-        ({}, "announces no goals"),
-        ({DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "announces no goals"),
+        ({}, "has no goals"),
+        ({DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "has no goals"),
         ({ACHIEVED_KEY: spaces.Box(0, 1, (1, 2)), DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "have 2 numbers"),
         ({ACHIEVED_KEY: spaces.Discrete(3), DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "make it a Box"),
         (

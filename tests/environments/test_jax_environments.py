@@ -16,7 +16,7 @@ jax = pytest.importorskip("jax")
 gymnax = pytest.importorskip("gymnax")
 xland = pytest.importorskip("xminigrid.envs.xland")
 
-from yamame.envs.vector.jax_env import JaxVectorEnv
+from yamame.envs.vector.jax_vector_env import JaxVectorEnv
 
 ROOM = XLandEnv(size=6, view=5, objects=4, rules=1, attempt_length=15)
 TINY = {
@@ -295,7 +295,7 @@ def test_mistakes_are_answered_with_help(monkeypatch):
         GymnaxConfig(name="MemoryChian-bsuite", horizon=8).build(1, 0)
     with pytest.raises(UserError, match="objects must be at least 4"):
         XLandConfig(objects=3, rules=2)
-    with pytest.raises(UserError, match="objects must leave the agent one of 9 cells"):
+    with pytest.raises(UserError, match="objects must be at most 8"):
         XLandConfig(size=5, objects=9)
     with pytest.raises(UserError, match="view must be odd"):
         XLandConfig(view=4)

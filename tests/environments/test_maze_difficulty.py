@@ -1,7 +1,7 @@
 import numpy as np
+from maze_difficulty import NEVER, MazeDifficulty, explorer_steps, maze_difficulty, oracle_steps
 from plain_maze import read_maze
 
-from maze_difficulty import MazeDifficulty, NEVER, explorer_steps, maze_difficulty, oracle_steps  # isort: skip
 from yamame.envs.maze_runner import MazeRunnerConfig
 
 DEAD_END = read_maze(

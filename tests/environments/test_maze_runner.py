@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from maze_difficulty import oracle_steps
 from plain_maze import PlainMazeRunner, random_return, read_maze
 
 from yamame.config import RunConfig

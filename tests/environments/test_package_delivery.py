@@ -22,9 +22,9 @@ def road(destinations: tuple[int, ...] = (2, 5), forks: dict[int, int] | None = 
     """One road of 30 with this task: forks (LEFT or RIGHT by position), and packages dropped by `VALID`."""
     environment = PackageDeliveryVectorEnv(1)
     environment.reset(seed=0)
-    environment.right_side[:] = -1
+    environment.correct_side[:] = -1
     for position, side in (forks or {}).items():
-        environment.right_side[0, position] = side
+        environment.correct_side[0, position] = side
     environment.valid_drop[:] = VALID
     environment.destinations[:] = NO_GOAL
     environment.destinations[0, : len(destinations)] = destinations
@@ -56,7 +56,7 @@ def test_off_forks_turns_and_nothing_do_nothing() -> None:
     assert go(road(), FORWARD, LEFT, RIGHT, NO_PACKAGE)[0] == [1, 6, 0]
 
 
-def test_a_fork_has_to_be_taken_by_its_right_side() -> None:
+def test_a_fork_has_to_be_taken_by_its_correct_side() -> None:
     environment = road(forks={1: RIGHT})
     assert go(environment, FORWARD)[0] == [1, 6, 1]
     assert go(environment, FORWARD)[0] == [1, 6, 1]
@@ -88,10 +88,10 @@ def test_dropping_at_zero_and_without_packages_leads_back_and_at_a_fork_does_not
 def test_tasks_are_drawn_as_they_should_be() -> None:
     environment = PackageDeliveryVectorEnv(2000)
     seen, _ = environment.reset(seed=1)
-    forks = environment.right_side >= 0
+    forks = environment.correct_side >= 0
     assert set(forks.sum(axis=1)) == {3, 4, 5, 6}
     assert not forks[:, 0].any() and forks[:, 1:].any(axis=0).all()
-    assert set(environment.right_side[forks]) == {LEFT, RIGHT}
+    assert set(environment.correct_side[forks]) == {LEFT, RIGHT}
     assert set(environment.valid_drop) == set(range(FIRST_DROP, NO_PACKAGE))
     for fork, destinations in zip(forks, environment.destinations, strict=True):
         wanted = destinations[destinations != NO_GOAL].astype(int)
@@ -106,7 +106,7 @@ def test_destinations_can_begin_farther_off() -> None:
     destinations = environment.destinations
     assert set(destinations[destinations != NO_GOAL]) == set(range(20, 30))
     assert (np.diff(destinations[:, :2]) > 0).all()
-    forks = environment.right_side >= 0
+    forks = environment.correct_side >= 0
     assert forks[:, 1:].any(axis=0).all()
     rows, columns = np.nonzero(destinations != NO_GOAL)
     assert not forks[rows, destinations[rows, columns].astype(int)].any()
@@ -115,27 +115,27 @@ def test_destinations_can_begin_farther_off() -> None:
 def test_the_same_task_comes_again_unless_a_new_one_is_wanted() -> None:
     environment = PackageDeliveryVectorEnv(3)
     environment.reset(seed=0)
-    before = environment.right_side.copy()
+    before = environment.correct_side.copy()
     environment.step(np.full(3, FORWARD))
     options = {"reset_mask": np.array([True, False, True]), "new_task": np.array([False, False, True])}
     seen, _ = environment.reset(options=options)
     assert seen["observation"][:, 0].tolist() == [0, 1, 0]
-    assert (environment.right_side[:2] == before[:2]).all()
-    assert (environment.right_side[2] != before[2]).any()
+    assert (environment.correct_side[:2] == before[:2]).all()
+    assert (environment.correct_side[2] != before[2]).any()
 
 
 def test_seeds_repeat() -> None:
     one, other = PackageDeliveryVectorEnv(5), PackageDeliveryVectorEnv(5)
     one.reset(seed=3)
     other.reset(seed=3)
-    assert (one.right_side == other.right_side).all() and (one.destinations == other.destinations).all()
+    assert (one.correct_side == other.correct_side).all() and (one.destinations == other.destinations).all()
 
 
 def courier(environment: PackageDeliveryVectorEnv, instruction: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Who knows the road and delivers at once."""
     rows = np.arange(len(seen))
     position = seen[:, 0].astype(int)
-    turn = environment.right_side[rows, position]
+    turn = environment.correct_side[rows, position]
     here = (instruction == seen[:, :1]).any(axis=1)
     return np.where(turn >= 0, turn, np.where(here, environment.valid_drop, FORWARD))
 
@@ -160,7 +160,7 @@ def test_destinations_that_begin_farther_off_change_nothing_else() -> None:
     near, far = PackageDeliveryVectorEnv(50), PackageDeliveryVectorEnv(50, min_destination=10)
     near.reset(seed=3)
     far.reset(seed=3)
-    assert (near.right_side == far.right_side).all() and (near.valid_drop == far.valid_drop).all()
+    assert (near.correct_side == far.correct_side).all() and (near.valid_drop == far.valid_drop).all()
     assert (near.destinations != far.destinations).any()
 
 

@@ -98,7 +98,7 @@ def random_actions(trials: TrialVectorEnv, count: int) -> np.ndarray:
     return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("config", TASKS, ids=lambda config: config.task)
+@pytest.mark.parametrize("config", TASKS, ids=lambda config: config.task_name)
 @pytest.mark.parametrize("steps", [0, 1, 13, 50])
 def test_another_one_goes_on_where_one_stood(config: EnvConfig, steps: int) -> None:
     one, other = config.build(NUM_ENVS, seed=1), config.build(NUM_ENVS, seed=2)

@@ -17,7 +17,7 @@ from yamame.collect.policy import RandomPolicy
 from yamame.data.trajectory import Trajectory
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.envs.vector import restarting as restart
+from yamame.envs.vector import faults as restart
 from yamame.envs.vector.autotune import make_vector_env
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
@@ -292,5 +292,7 @@ def test_what_cannot_be_made_again_ends_it(tmp_path: Path) -> None:
         return AlwaysFailing(3)
 
     trials = TrialWrapper(make_vector_env(make, ROWS, SEED, 0), horizon=5, attempts=1)
-    with pytest.raises(UserError, match=r"environment 0 failed and could not be begun again in 3 tries.*no licence"):
+    with pytest.raises(
+        UserError, match=r"environment 0 failed and could not be restarted after 3 attempts.*no licence"
+    ):
         acted(trials, 10)

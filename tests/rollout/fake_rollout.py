@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from yamame.collect.policy import Policy
 from yamame.data.step import PolicyInput, VectorStep
 from yamame.data.trajectory import Trajectory
 
@@ -104,7 +105,7 @@ class ScriptedEnvironments:
         self._shown[env] = self._final[env] if self._waits[env] else place
 
 
-class WatchingPolicy:
+class WatchingPolicy(Policy):
     """Acts by what it sees and keeps a copy of it."""
 
     def __init__(self, action_space: spaces.Discrete | spaces.Box | None = None) -> None:

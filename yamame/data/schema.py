@@ -18,7 +18,7 @@ from yamame.data.actions import (
     strip_action_mask,
 )
 from yamame.data.goals import Goals
-from yamame.data.spaces import Leaf, flatten_space, stored_dtype, stored_shape, strip_action_mask, vocabulary_size
+from yamame.data.spaces import Leaf, flatten_space, stored_dtype, stored_shape, vocabulary_size
 from yamame.data.trajectory import LazyArray, Trajectory
 
 _MAX_ABS_ACTION = 1.0 + 1e-3

@@ -241,11 +241,3 @@ def _canonical(leaf: Any, value: Any) -> np.ndarray:
     if isinstance(leaf, spaces.MultiDiscrete):
         return array.astype(np.int64) - leaf.start.astype(np.int64)
     return array.astype(stored_dtype(leaf), copy=array.dtype not in (np.uint8, np.bool_))
-
-
-def strip_action_mask(observation_space: spaces.Space[Any], key: str) -> spaces.Space[Any]:
-    """Return the observation space without the action mask `key`: the inputs of the network."""
-    leaves = flatten_space(observation_space)
-    if key not in leaves:
-        return observation_space
-    return spaces.Dict([(name, leaf) for name, leaf in leaves.items() if name != key])

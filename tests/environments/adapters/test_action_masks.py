@@ -152,7 +152,7 @@ class Lenient(Forbidding):
 def test_masks_of_some_environments_alone_are_refused(workers: int) -> None:
     Lenient.count = 0
     environments = make_vector_env(Lenient, 2, 3, workers)
-    with pytest.raises(UserError, match="look at environment 1, step 0"):
+    with pytest.raises(UserError, match="missing in environment 1 at step 0"):
         environments.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
     environments.close()
 

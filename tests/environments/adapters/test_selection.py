@@ -111,7 +111,7 @@ def test_what_is_not_supported_can_be_left_out(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [None, 0, 2])
 def test_a_graph_is_refused_with_the_way_out(workers: int | None) -> None:
-    with pytest.raises(UserError, match=r"'graph' is a Graph.*--env\.drop-keys graph"):
+    with pytest.raises(UserError, match=r"'graph' is a Graph.*--env\.drop-obs-keys graph"):
         EnvFnConfig(env_fn=Rich, horizon=3, num_workers=workers).build(2, seed=0)
     with pytest.raises(UserError, match="has no 'imge': choose among body/angle"):
         EnvFnConfig(env_fn=Rich, horizon=3, num_workers=workers, obs_keys=("imge",)).build(2, seed=0)

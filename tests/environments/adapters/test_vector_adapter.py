@@ -77,7 +77,7 @@ def test_soft_resets_are_the_same_with_and_without_autoreset(attempts):
 def test_what_an_autoresetting_environment_cannot_do_is_said(mode):
     with pytest.raises(UserError, match="repeat a task"):
         record(OpaqueVectorEnv(NUM_ENVS, mode), 10, attempts=2)
-    with pytest.raises(UserError, match="cut an episode short"):
+    with pytest.raises(UserError, match="truncate an episode"):
         record(OpaqueVectorEnv(NUM_ENVS, mode), 40, horizon=3)
 
 

@@ -83,7 +83,7 @@ def test_serial_seeds_the_first_reset_only_and_says_whether_the_task_is_new():
     assert seeds == [each.seeds[0] for each in same] != [each.seeds[0] for each in other]
     assert [each.seeds[1:] for each in made] == [[], [None], [None]]
     assert [each.options[-1] for each in made] == [{"new_task": True}, {"new_task": True}, {"new_task": False}]
-    assert [each.task_name for each in made] == [each.task_name for each in same]
+    assert [each.task for each in made] == [each.task for each in same]
 
 
 def test_discrete_observation_and_action_count_from_zero():
@@ -146,7 +146,7 @@ def test_rows_of_vector_environments_that_are_not_finite_begin_anew(broken, mess
 
 
 def test_observation_of_the_wrong_shape_is_refused():
-    with pytest.raises(UserError, match="does not fit"):
+    with pytest.raises(UserError, match="does not match"):
         begin(make_episode_vector_env(BrokenEnv(first={"x": np.zeros(3, np.float32), "n": 1}), 0))
     opaque = OpaqueVectorEnv(2, AutoresetMode.SAME_STEP)
     opaque.single_observation_space = spaces.Box(0, 1, (4,))

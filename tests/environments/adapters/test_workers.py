@@ -137,7 +137,7 @@ def test_what_cannot_begin_is_told() -> None:
         with lock:
             return CountingEnv()
 
-    with pytest.raises(UserError, match=r"set env\.workers to 0"):
+    with pytest.raises(UserError, match=r"set env\.num_workers to 0"):
         make_vector_env(locked, 2, 0, 2)
     with pytest.raises(UserError, match="CartPole-v1"):
         GymnasiumConfig(id="CartPole-v7", horizon=5, num_workers=2).build(2, 0)
