@@ -1,0 +1,75 @@
+"""The `Algorithm` seam: an algorithm in one file trains, resumes, evaluates and shows in the viewer."""
+
+from collections.abc import Iterator
+from contextvars import Context
+from pathlib import Path
+
+import pytest
+import torch
+from bandit_algorithm import BanditConfig, ContextualBandit
+
+from yamame import runs
+from yamame.config import EvalConfig, RunConfig
+from yamame.config_io import caller_modules
+from yamame.data.sampler import ReplayConfig
+from yamame.data.verify import iter_valid_trajectories
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.errors import UserError
+from yamame.tools.trial_recording import record_trial
+from yamame.tools.viewer.rollouts import UniqueFrames, recording_to_json
+
+MODULES = ["bandit_algorithm"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run of the algorithm, with its config readable."""
+    config = RunConfig(
+        env=EnvFnConfig(env_fn=ContextualBandit, horizon=4, num_workers=0),
+        num_envs=8,
+        env_steps=2_000,
+        algorithm=BanditConfig(),
+        replay=ReplayConfig(batch_size=16),
+        updates_per_env_step=0.05,
+        eval=EvalConfig(trials=32, final_trials=32, num_envs=8),
+    )
+    directory = tmp_path_factory.mktemp("bandit") / "run"
+    result = runs.train(config, runs.RunMetadata(recipe="bandit"), run_dir=directory, quiet=True)
+    assert result["updates"] == 100
+    with caller_modules(MODULES):
+        yield directory
+
+
+def test_it_learns(run: Path) -> None:
+    result = runs.evaluate(run, trials=64, seed=3)
+    baseline = runs.random_baseline_return(run)
+    assert baseline is not None and baseline < 2.0
+    assert result["return_mean"] > 2.8
+
+
+def test_its_config_is_read_only_with_its_module_named(run: Path) -> None:
+    assert runs.read_config(run).algorithm == BanditConfig()
+    with pytest.raises(UserError, match="--import bandit_algorithm"):
+        Context().run(runs.read_config, run)
+
+
+def test_extras_reach_the_stored_trajectories(run: Path) -> None:
+    trajectory = next(iter(iter_valid_trajectories(run / "replay", None)))
+    assert set(trajectory.extras) == {"log_prob"}
+    assert trajectory.extras["log_prob"].shape == (len(trajectory),)
+    assert (trajectory.extras["log_prob"] < 0).all()
+
+
+def test_it_resumes(run: Path) -> None:
+    before, _ = runs.load_model(run)
+    result = runs.resume(run, env_steps=2_400, quiet=True)
+    assert result["updates"] == 120
+    after, _ = runs.load_model(run)
+    assert not torch.equal(before.get_parameter("weight"), after.get_parameter("weight"))
+
+
+def test_it_shows_in_the_viewer_without_analysis(run: Path) -> None:
+    recording = record_trial(run, seed=0)
+    assert recording.analysis is None and len(recording) == 4
+    shown = recording_to_json(recording, UniqueFrames.from_recording(recording))
+    assert shown["analysis"] is None and len(shown["reward"]) == 4
