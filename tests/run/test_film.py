@@ -176,7 +176,7 @@ def test_cart_pole_is_drawn_by_gymnasium(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_written_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, message in (("film.avi", "must end in"), ("film", "must end in"), ("x/film.gif", "folder that exists")):
+    for name, message in (("film.avi", "must end in"), ("film", "must end in"), ("x/film.gif", "existing directory")):
         with pytest.raises(UserError, match=message):
             record_video(tmp_path, tmp_path / name)
     validate_video_path(tmp_path / "film.mp4")

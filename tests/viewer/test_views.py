@@ -227,7 +227,7 @@ def test_hostile_runs_do_nothing_and_are_told_of(driver: Chrome, tmp_path: Path)
     with viewer(runs) as address:
         open_runs(driver, address, 2)
         assert HOSTILE in names(driver) and script in texts(driver, ".reason")
-        assert texts(driver, ".problem") == ["config.json is nested too deeply: not read"]
+        assert texts(driver, ".problem") == ["config.json is nested too deeply and was not read"]
         click(driver, "#by-recipe")
         assert any(script in heading for heading in texts(driver, "tr.group"))
         click(driver, "thead input")

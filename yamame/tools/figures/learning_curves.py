@@ -1,4 +1,4 @@
-"""Learning curves: the mean over the seeds of each experiment, with 95 % bands."""
+"""Learning curves: the mean over the seeds of each experiment with 95 % bands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

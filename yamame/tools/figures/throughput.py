@@ -1,4 +1,4 @@
-"""Updates per second against context length (fig. 29), from results of `yamame bench` or measured here.
+"""Updates per second against context length (fig. 29), from benchmarks or measured here.
 
 Files contain JSON objects of `yamame bench learner --json`, one or many, at any depth; those of `make bench` do.
 """
