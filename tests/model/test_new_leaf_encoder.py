@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from yamame.recipe_loader import load_recipe
 
 from yamame.config_io import from_json, to_json
 from yamame.data.spaces import flatten_space
@@ -16,6 +15,7 @@ from yamame.flags import parse_flags
 from yamame.nets import timestep
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.presets import SIZES, default_config
+from yamame.recipes import load_recipe
 
 FILE = """
 from dataclasses import dataclass
@@ -67,5 +67,5 @@ def test_it_has_a_kind_flags_a_size_and_a_place_in_files() -> None:
     assert from_json(TimestepEncoderConfig, to_json(other)) == other
     config = parse_flags(TimestepEncoderConfig(), ["--other.0.output-size", "9"], "prog")
     assert config.leaf_encoders()["sound"].output_size == 9
-    agent = default_config(load_recipe("passive-tmaze").environment).agent
+    agent = default_config(load_recipe("passive-tmaze").env).algorithm.agent
     assert SIZES["tiny"].apply_to(agent).timestep_encoder.leaf_encoders()["sound"].output_size == 32

@@ -83,11 +83,11 @@ def test_a_new_file_is_a_new_model(lstm_file: None) -> None:
 def test_one_update_with_a_new_model_through_the_command_line(
     lstm_file: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = [*TINY_RUN, "--agent.trajectory-encoder.d-model", "12", "--run-dir", str(tmp_path / "run")]
+    flags = [*TINY_RUN, "--run-dir", str(tmp_path / "run")]
     assert main(["train", "passive-tmaze", "--model", "lstm", "--size", "tiny", *flags]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["updates"] > 0
     encoder = read_config(tmp_path / "run").algorithm.agent.trajectory_encoder
-    assert type(encoder).__name__ == "LSTMConfig" and encoder.state_size == 12
+    assert type(encoder).__name__ == "LSTMConfig" and encoder.state_size == 8, "its own size"
 
 
 def test_one_update_with_a_model_through_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Another value code is one class and one config: two-hot classification over fixed bins (as in DreamerV3)."""
 
+import sys
 from dataclasses import dataclass, replace
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
-from yamame.config_io import from_json, to_json
+from yamame.config_io import caller_modules, from_json, to_json
 from yamame.data.packing import pack
 from yamame.flags import parse_flags
 from yamame.nets.heads.critic import CriticConfig
@@ -72,7 +73,8 @@ def test_critics_learn_with_it(action_space: ActionSpace) -> None:
 
 
 def test_it_is_a_config_like_any_other() -> None:
-    assert from_json(type(TWO_HOT), to_json(TWO_HOT)) == TWO_HOT
+    with caller_modules([sys.modules[__name__]]):
+        assert from_json(type(TWO_HOT), to_json(TWO_HOT)) == TWO_HOT
     changed = parse_flags(TWO_HOT, ["--critic.value-code.bins", "51"], "prog")
     assert changed.critic.value_code == TwoHotConfig(bins=51)
 

@@ -101,7 +101,7 @@ def config_from_overrides(
 def _base_config(
     recipe: Recipe, env: EnvConfig, variants: Sequence[str], size: str | None, model: str | None
 ) -> RunConfig:
-    return apply_variants(apply_model(apply_size(recipe.make_config(env), size), model), variants)
+    return apply_variants(apply_size(apply_model(recipe.make_config(env), model), size), variants)
 
 
 def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()) -> RunMetadata:
