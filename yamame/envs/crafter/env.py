@@ -51,7 +51,7 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         expanded: Whether the goals of expanded worlds exist.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(
         self,
