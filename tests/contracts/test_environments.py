@@ -1,17 +1,20 @@
-"""The task of every recipe keeps what `EnvConfig` and `TrialVectorEnv` promise."""
+"""The contract of `EnvConfig` and `TrialVectorEnv`, for every config in `yamame.envs` and every recipe's."""
 
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+from yamame import envs
 from yamame.data.actions import strip_action_mask
 from yamame.data.schema import TrajectorySchema
 from yamame.data.trajectory import Trajectory
+from yamame.discovery import classes_in, module_names
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.registration import register_environments
@@ -28,12 +31,20 @@ register_environments()
 
 
 def tasks() -> list[Any]:
-    """The default task of each recipe, and what it is evaluated on where that is another."""
-    found = {}
+    """The default config of each file in `yamame.envs`, the config of each recipe, and their test tasks."""
+    found: dict[EnvConfig, str] = {}
+    for module in module_names(envs):
+        for kind in classes_in(envs, module, EnvConfig):
+            if not any(field.default is field.default_factory is MISSING for field in fields(kind)):
+                found |= with_eval_config(kind(), kind.__name__)
     for name in recipe_names():
         task = load_recipe(name).env
-        found |= {task: name} if task.eval_config() == task else {task: name, task.eval_config(): f"{name}-eval"}
+        found |= with_eval_config(task, name)
     return [pytest.param(task, id=name) for task, name in found.items()]
+
+
+def with_eval_config(task: EnvConfig, name: str) -> dict[EnvConfig, str]:
+    return {task: name} if task.eval_config() == task else {task: name, task.eval_config(): f"{name}-eval"}
 
 
 @contextmanager

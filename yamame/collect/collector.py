@@ -103,7 +103,7 @@ class Collector:
         return True
 
     def collect(self, policy: Policy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
-        """Act for `ceil(env_steps / E)` vector steps and yield each trial when it completes.
+        """Act for `ceil(env_steps / E)` vector steps, lazily; yields each trial when it finishes.
 
         Active trials continue in the next call. Closing the generator early loses the other trials that completed in
         the same vector step.
@@ -113,11 +113,8 @@ class Collector:
                 yield trajectory
 
     def step(self, policy: Policy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
-        """Make one vector step; return the trials that completed, each with the index of its environment.
-
-        Raises `UserError` if environments fail too often.
-        """
-        now = self._input or self._reset()
+        """One vector step: the trials that it finished, each with the index of its environment."""
+        now = self._input or self._begin()
         action = policy.act(now, deterministic=deterministic)
         mask = now.observation.get(ACTION_MASK_KEY)
         total_env_steps = self.env_steps + self.remote_env_steps
