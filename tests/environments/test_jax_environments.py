@@ -16,7 +16,7 @@ jax = pytest.importorskip("jax")
 gymnax = pytest.importorskip("gymnax")
 xland = pytest.importorskip("xminigrid.envs.xland")
 
-from yamame.envs.vector.jax_vector_env import JaxVectorEnv  # noqa: E402
+from yamame.envs.vector.jax_vector_env import JaxVectorEnv
 
 ROOM = XLandEnv(size=6, view=5, objects=4, rules=1, attempt_length=15)
 TINY = {

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Shaped
 
 from yamame.collect.exploration import Explorer
 from yamame.collect.faults import FaultMonitor, FaultToleranceConfig
-from yamame.collect.policy import Policy
+from yamame.collect.policy import ActingPolicy
 from yamame.collect.rollout_buffer import RolloutBuffer
 from yamame.data.actions import ACTION_MASK_KEY, zero_action
 from yamame.data.goals import Goals
@@ -102,7 +102,7 @@ class Collector:
         self.explorer.noise_scale_E[:] = trials["noise_scale"]
         return True
 
-    def collect(self, policy: Policy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
+    def collect(self, policy: ActingPolicy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
         """Act for `ceil(env_steps / E)` vector steps, lazily; yields each trial when it finishes.
 
         Active trials continue in the next call. Closing the generator early loses the other trials that completed in
@@ -112,7 +112,7 @@ class Collector:
             for _, trajectory in self.step(policy, deterministic=deterministic):
                 yield trajectory
 
-    def step(self, policy: Policy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
+    def step(self, policy: ActingPolicy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
         """One vector step: the trials that it finished, each with the index of its environment."""
         now = self._input or self._begin()
         action = policy.act(now, deterministic=deterministic)
