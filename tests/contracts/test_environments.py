@@ -13,7 +13,6 @@ from gymnasium import spaces
 from yamame import envs
 from yamame.data.actions import strip_action_mask
 from yamame.data.schema import TrajectorySchema
-from yamame.data.spaces import strip_action_mask
 from yamame.data.trajectory import Trajectory
 from yamame.discovery import classes_in, module_names
 from yamame.envs.base import TrialVectorEnv

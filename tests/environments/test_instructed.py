@@ -1,4 +1,3 @@
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium

@@ -292,5 +292,7 @@ def test_what_cannot_be_made_again_ends_it(tmp_path: Path) -> None:
         return AlwaysFailing(3)
 
     trials = TrialWrapper(make_vector_env(make, ROWS, SEED, 0), horizon=5, attempts=1)
-    with pytest.raises(UserError, match=r"environment 0 failed and could not be restarted after 3 attempts.*no licence"):
+    with pytest.raises(
+        UserError, match=r"environment 0 failed and could not be restarted after 3 attempts.*no licence"
+    ):
         acted(trials, 10)

@@ -14,7 +14,6 @@ from yamame.data.actions import ACTION_MASK_KEY, num_choices, sample_uniform_act
 from yamame.data.batch import Batch
 from yamame.data.codec import decode, encode
 from yamame.data.packing import Window, pack
-from yamame.data.spaces import strip_action_mask
 from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.envs.base import TrialVectorEnv

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Shaped
 
 from yamame.collect.exploration import Explorer
 from yamame.collect.faults import FaultMonitor, FaultToleranceConfig
-from yamame.collect.policy import ActingPolicy
+from yamame.collect.policy import Policy
 from yamame.collect.rollout_buffer import RolloutBuffer
 from yamame.data.actions import ACTION_MASK_KEY, zero_action
 from yamame.data.goals import Goals
@@ -102,8 +102,8 @@ class Collector:
         self.explorer.noise_scale_E[:] = trials["noise_scale"]
         return True
 
-    def collect(self, policy: ActingPolicy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
-        """Act for `ceil(env_steps / E)` vector steps, lazily; yields each trial when it finishes.
+    def collect(self, policy: Policy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
+        """Act for `ceil(env_steps / E)` vector steps and yield each trial when it completes.
 
         Active trials continue in the next call. Closing the generator early loses the other trials that completed in
         the same vector step.
@@ -112,9 +112,12 @@ class Collector:
             for _, trajectory in self.step(policy, deterministic=deterministic):
                 yield trajectory
 
-    def step(self, policy: ActingPolicy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
-        """One vector step: the trials that it finished, each with the index of its environment."""
-        now = self._input or self._begin()
+    def step(self, policy: Policy, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
+        """Make one vector step; return the trials that completed, each with the index of its environment.
+
+        Raises `UserError` if environments fail too often.
+        """
+        now = self._input or self._reset()
         action = policy.act(now, deterministic=deterministic)
         mask = now.observation.get(ACTION_MASK_KEY)
         total_env_steps = self.env_steps + self.remote_env_steps
