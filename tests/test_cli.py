@@ -522,7 +522,7 @@ def test_a_signal_cuts_evaluations_short(monkeypatch: pytest.MonkeyPatch, capsys
         raise AssertionError("the evaluation went on")
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.train.evaluate_agent", interrupted)
+        patch.setattr("yamame.trainer.evaluate_agent", interrupted)
         assert main([*TMAZE, "--run-dir", "run", "--json", "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert err == "stopped by SIGTERM; yamame resume run goes on\n"

@@ -39,7 +39,7 @@ from yamame.run_dir import (
 )
 from yamame.run_state import checkpoint_mismatch_error
 from yamame.signals import StopSignal
-from yamame.train import Trainer
+from yamame.trainer import Trainer
 
 LATEST, BEST_CHECKPOINT = "latest", "best"
 """Names of checkpoints, beside their paths."""

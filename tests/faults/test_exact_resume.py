@@ -19,7 +19,7 @@ from yamame.metrics import MetricLogger, read_metrics
 from yamame.progress import ProgressBar
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.run_state import collect_state
-from yamame.train import Trainer
+from yamame.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

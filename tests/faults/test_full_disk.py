@@ -85,7 +85,7 @@ def test_a_run_that_does_not_fit_at_all_leaves_nothing(disk: Path) -> None:
 
 @pytest.mark.faults
 def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = "yamame.train.Trainer.judge"
+    judge = "yamame.trainer.Trainer.judge"
     filled: list[Path] = []
 
     def judge_and_fill(self: object, *, trials: int) -> object:
@@ -93,7 +93,7 @@ def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch
             filled.append(fill(disk))
         return original(self, trials=trials)
 
-    from yamame.train import Trainer
+    from yamame.trainer import Trainer
 
     original = Trainer.evaluate
     monkeypatch.setattr(judge, judge_and_fill)

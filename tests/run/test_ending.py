@@ -11,7 +11,7 @@ from command_runs import SMALL, interrupt_in_iteration
 
 from yamame.cli import main
 from yamame.run_dir import LOCK, STATUS, RunLockedError, is_locked, lock_run_dir
-from yamame.train import Trainer
+from yamame.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from yamame.progress import ProgressBar
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.runs import RunMetadata, resume, train
 from yamame.signals import StopSignal
-from yamame.train import Trainer
+from yamame.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

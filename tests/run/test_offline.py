@@ -16,7 +16,7 @@ from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
 from yamame.runs import RunMetadata, evaluate, resume, train
-from yamame.train import Trainer
+from yamame.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

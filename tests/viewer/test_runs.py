@@ -11,7 +11,7 @@ from runs_to_view import client, ids, line, row, train, write_run
 from yamame.run_dir import lock_run_dir
 from yamame.tools.viewer.run_index import MAX_DEPTH
 from yamame.tools.viewer.runs import KILLED_REASON
-from yamame.train import Trainer
+from yamame.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from yamame.progress import ProgressBar
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools.bench.measure import BenchResult, PeakMemory, describe_machine
 from yamame.tools.bench.options import BenchOptions, describe_config
-from yamame.train import Trainer
+from yamame.trainer import Trainer
 
 
 @dataclass(frozen=True, kw_only=True)
