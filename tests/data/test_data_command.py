@@ -15,7 +15,8 @@ from yamame.run_dir import lock_run_dir
 
 _TRAIN = (
     "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
-    "--agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 --agent.trajectory-encoder.d-model 8 "
+    "--agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
+    "--agent.trajectory-encoder.d-model 8 "
     "--agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 --agent.trajectory-encoder.d-ff 16 "
     "--agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 --eval.final-trials 4 --eval.num-envs 4 "
     "--eval.interval-env-steps 0"
@@ -75,18 +76,18 @@ def test_info(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "16 (16 of passive-tmaze-3)" in capsys.readouterr().out
 
 
-def test_verify_names_what_is_damaged_and_changes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_names_what_is_corrupted_and_changes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reported(capsys, "verify", run) == {"valid": 16, "corrupted": [], "quarantined": []}
     spoil(run, 7)
     for _ in range(2):
         report = reported(capsys, "verify", run, code=1)
         assert report["valid"] == 15 and [bad["id"] for bad in report["corrupted"]] == ["7"]
     assert main(["data", "verify", str(run)]) == 1
-    assert "corrupted: trajectory 7: record does not begin like" in capsys.readouterr().out
+    assert "corrupted: trajectory 7: record is no trajectory record" in capsys.readouterr().out
     assert reported(capsys, "info", run)["corrupted"] == 1
 
 
-def test_a_run_goes_on_without_what_is_damaged(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_goes_on_without_corrupted_records(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(0, 16, 2):
         spoil(run, number)
     assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
@@ -105,7 +106,7 @@ def test_a_run_whose_store_was_cut_off_is_refused_until_it_is_repaired(
         file.truncate(3 * 4096)
     assert "yamame data repair" in refused(capsys, "resume", run, "--env-steps", "128", "--quiet")
     report = reported(capsys, "repair", run)
-    assert report["recovered"] < 16 and report["backup_path"] == "run/replay.damaged-1"
+    assert report["recovered"] < 16 and report["backup_path"] == "run/replay.backup-1"
     assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
 
 
@@ -146,7 +147,7 @@ def test_mistakes_of_export_and_import(
     before = reported(capsys, "info", run)
     assert "no Minari dataset" in refused(capsys, "data", "import", run, "nowhere")
     assert "--output" in refused(capsys, "data", "export", run)
-    assert "there already" in refused(capsys, "data", "export", run, "--output", "./run")
+    assert "already exists" in refused(capsys, "data", "export", run, "--output", "./run")
     shutil.copytree(run / "replay", "alone")
     assert "belongs to no run" in refused(capsys, "data", "export", "alone", "--output", "./x")
     monkeypatch.setitem(sys.modules, "h5py", None)

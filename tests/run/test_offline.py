@@ -64,7 +64,7 @@ def test_no_environment_is_stepped_and_the_length_is_in_updates(
 ) -> None:
     before = content(source / "replay")
     monkeypatch.setattr(TrialWrapper, "step", lambda *_: pytest.fail("an environment was stepped"))
-    monkeypatch.setattr(Trainer, "_evaluate_random", lambda _: {})
+    monkeypatch.setattr(Trainer, "_evaluate_random_policy", lambda *_: None)
     monkeypatch.setattr(Trainer, "_evaluate_if_due", lambda *_: False)
     run = trained(tmp_path / "run", **offline(source))
     assert run.components.algorithm.num_updates == run.config.total_updates == 40
@@ -150,6 +150,6 @@ def test_data_of_another_task_is_refused(tmp_path: Path, source: Path) -> None:
     from yamame.recipes import config_from_overrides, load_recipe
 
     config = config_from_overrides(load_recipe("dark-key-to-door"), [], {"offline.data": (str(source),)})
-    with pytest.raises(UserError, match=r"do not fit this task: its observation"):
+    with pytest.raises(UserError, match=r"do not match this task: its observation"):
         train(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
