@@ -65,7 +65,7 @@ def test_mistakes_take_a_line(tmaze: Path, tmp_path: Path, capsys: pytest.Captur
         (["attention", "--output", output], "no run was given"),
         (["attention", str(tmp_path / "none"), "--output", output], "does not exist"),
         (["attention", run, "--output", output, "--stepp", "3"], "did you mean --step?"),
-        (["attention", run, "--output", output, "--step", "x"], "--step: 'x' is not"),
+        (["attention", run, "--output", output, "--step", "x"], "--step: expected int | None, got 'x'"),
         (["exploration-schedule", run, "--output", str(tmp_path / "no/x.png")], "choose another --output"),
         (["--output", output], "NAME is missing"),
     ):
