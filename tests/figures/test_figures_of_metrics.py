@@ -70,7 +70,7 @@ def test_any_metric_along_anything(tmaze: Path) -> None:
     ((x, y),) = lines(axes).values()
     assert list(zip(x, y, strict=True)) == logged and len(logged) > 2
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("gradient updates", "TD loss", "Loss")
-    with pytest.raises(UserError, match=r"has logged no loss/x: name another --metric"):
+    with pytest.raises(UserError, match=r"has logged no loss/x: choose another --metric"):
         learning_curves.draw([run], learning_curves.Options(metric="loss/x"))
 
 

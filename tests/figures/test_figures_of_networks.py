@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from yamame.nets.sequence.introspection import PROBE_POINTS
 
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
+from yamame.nets.introspection import PROBE_POINTS
 from yamame.runs import load_model, read_config, read_task_spec
 from yamame.tools.figures import activations, attention, q_by_discount
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints
