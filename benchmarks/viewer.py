@@ -25,7 +25,7 @@ from typing import Any
 from selenium import webdriver
 from synthetic_runs import make_runs
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "viewer"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 from browser import chromium, wait_for
 
 COMMAND = "import sys; from yamame.cli import main; sys.exit(main(sys.argv[1:]))"

@@ -1,0 +1,244 @@
+"""Real collectors in a real cluster of several nodes, all on this machine: they die, hang, wait for room, outlive."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pool_config import pool_config
+from processes import are_gone, is_gone
+from troubled import Troubled
+
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.base import build_model
+from yamame.collect.exploration import BilevelEpsilonGreedy
+from yamame.config import RunConfig
+from yamame.data.trajectory import Trajectory
+from yamame.distributed.ray.collector import RayCollector
+from yamame.distributed.ray.connection import RayConnection, connect
+from yamame.distributed.ray.pool import CollectorHandle, CollectorPool
+from yamame.envs.env_fn import EnvFnConfig
+from yamame.errors import UserError
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
+
+ray = pytest.importorskip("ray")
+LONG = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without room for collectors, and a node with room for two."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        here = Path(__file__).parents[2] / "helpers"
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        cluster.add_node(num_cpus=2)
+        yield cluster
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def joined(cluster: Any) -> Iterator[RayConnection]:
+    connection = connect(cluster.address, cpus=2.0)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def begin(joined: RayConnection) -> Iterator[Callable[..., RayCollector]]:
+    """Begins fleets; those that are left end with the test."""
+    begun: list[RayCollector] = []
+
+    def begin(config: RunConfig, *, name: str = "", restarts: int = 0) -> RayCollector:
+        fleet = CollectorPool(config, replace(joined, owns_cluster=False), rank=0, restarts=restarts)
+        collectors = RayCollector(fleet, config.env.build(1, 0), config)
+        collectors.name = name or uuid4().hex
+        collectors.publish(agent_of(config), version=0)
+        begun.append(collectors)
+        return collectors
+
+    yield begin
+    for collectors in begun:
+        collectors.close()
+
+
+def agent_of(config: RunConfig) -> Agent:
+    trials = config.env.build(1, 0)
+    return build_model(
+        config.algorithm, config.env.task_spec(trials), context_length=config.resolved_context_length, seed=0
+    )
+
+
+def config_with(**changes: Any) -> RunConfig:
+    config = pool_config(**{"env_steps": LONG, "env_steps_per_iteration": 80})
+    ray = replace(config.ray, address="a Cluster", collect_timeout_seconds=5.0, **changes)
+    return replace(config, ray=ray, exploration=BilevelEpsilonGreedy())
+
+
+def collect_until(collectors: RayCollector, over: Callable[[], bool], seconds: float = 100.0) -> list[Trajectory]:
+    """As a run does, its rounds of 10 vector steps."""
+    trajectories: list[Trajectory] = []
+    began, made = time.monotonic(), 0
+    while not over():
+        assert time.monotonic() - began < seconds
+        ended = collectors.step(deterministic=False)
+        trajectories += [trajectory for _, trajectory in ended or []]
+        made += ended is not None
+        if made % 10 == 9:
+            collectors.publish(agent_of(collectors.config), version=made)
+    return trajectories
+
+
+def has_made(collectors: RayCollector, env_steps: int) -> Callable[[], bool]:
+    goal = collectors.env_steps + env_steps
+    return lambda: collectors.env_steps >= goal
+
+
+def all_ready(collectors: RayCollector) -> Callable[[], bool]:
+    return lambda: len(collectors.pool.ready) == collectors.config.ray.num_collectors
+
+
+def process_of(member: CollectorHandle) -> int:
+    return int(member.location.split()[1])
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.thorough)])
+def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
+    begin: Callable[..., RayCollector], how: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collectors = begin(config_with(max_policy_lag=LONG))  # so that no harvest is dropped
+    trajectories = collect_until(collectors, all_ready(collectors))
+    trajectories += collect_until(collectors, has_made(collectors, 160))
+    victim = collectors.pool.handles[0]
+    process = process_of(victim)
+    os.kill(process, how)
+    trajectories += collect_until(collectors, lambda: collectors.pool.num_replaced == 1)
+    trajectories += collect_until(collectors, all_ready(collectors))
+    trajectories += collect_until(collectors, has_made(collectors, 400))
+    wait_for(lambda: is_gone(process))
+    assert process_of(victim) != process
+    assert "collector 0 (process" in capsys.readouterr().err
+    assert collectors.counts()["collectors/num_replaced"] == 1.0
+    lengths = sum(len(trajectory) for trajectory in trajectories)
+    in_flight = 3 * 4 * 3  # of three collectors, 4 environments each, less than a trial of 4 steps
+    assert collectors.env_steps - in_flight <= lengths <= collectors.env_steps
+    noise = [trajectory.noise_scale for trajectory in trajectories]  # each trial's own
+    assert len(set(noise)) == len(noise)
+
+
+@pytest.mark.thorough
+def test_a_slow_collector_holds_up_no_other(begin: Callable[..., RayCollector], tmp_path: Path) -> None:
+    env = EnvFnConfig(env_fn=Troubled(sleeps=0.5, marks=tmp_path), horizon=4)
+    collectors = begin(replace(config_with(), env=env, context_length=0))
+    collect_until(collectors, all_ready(collectors))
+    collect_until(collectors, has_made(collectors, 2_000))
+    assert (tmp_path / "slow").exists()
+    assert collectors.pool.num_replaced == 0
+    assert collectors.counts()["collectors/num_ready"] == 2.0
+
+
+@pytest.mark.thorough
+def test_environments_that_cannot_be_made_end_the_run_in_a_line(begin: Callable[..., RayCollector]) -> None:
+    good = config_with()
+    collectors = begin(good)
+    env = EnvFnConfig(env_fn=Troubled(cannot_be_made=True), horizon=4)
+    collectors.pool._config_ref = ray.put(replace(good, env=env, context_length=0))
+    collectors.pool._replace(collectors.pool.handles[0], "for the test")
+    with pytest.raises(UserError, match="no licence"):
+        collect_until(collectors, lambda: False)
+
+
+@pytest.mark.thorough
+def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
+    begin: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str]
+) -> None:
+    collectors = begin(config_with())
+    collect_until(collectors, has_made(collectors, 80))
+    collectors.pool._weights_ref = ray.put("no weights")
+    collect_until(collectors, lambda: collectors.pool.num_replaced > 0)
+    collectors._version = -1
+    collectors.publish(agent_of(collectors.config), version=1)
+    collect_until(collectors, has_made(collectors, 400))
+    assert collectors.counts()["faults/exception"] >= 1.0
+    assert "AttributeError: 'str' object has no attribute 'name'" in capsys.readouterr().err
+
+
+@pytest.mark.thorough
+def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
+    cluster: Any, begin: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("yamame.distributed.ray.pool._SCHEDULING_WARNING_SECONDS", 1.0)
+    collectors = begin(replace(config := config_with(), ray=replace(config.ray, num_collectors=4), num_envs=16))
+    collect_until(collectors, lambda: len(collectors.pool.ready) == 2)
+    later = time.monotonic() + 2.0
+    collect_until(collectors, lambda: time.monotonic() > later)
+    said = capsys.readouterr().err
+    assert "of 4 collectors wait for room in the cluster (1 cores each)" in said
+    node = cluster.add_node(num_cpus=2)
+    collect_until(collectors, all_ready(collectors))
+    assert collectors.pool.num_replaced == 0
+    cluster.remove_node(node, allow_graceful=False)
+    collect_until(collectors, lambda: collectors.pool.num_replaced == 2)
+    collect_until(collectors, has_made(collectors, 400))
+    cluster.add_node(num_cpus=2)
+    collect_until(collectors, all_ready(collectors))
+
+
+@pytest.mark.thorough
+def test_collectors_outlive_their_learner_and_serve_the_next(begin: Callable[..., RayCollector]) -> None:
+    config = config_with()
+    first = begin(config, name="a-run")
+    collect_until(first, all_ready(first))
+    collect_until(first, has_made(first, 80))
+    processes = [process_of(member) for member in first.pool.handles]
+    second = begin(config, name="a-run", restarts=1)  # the first gives no orders any more, as if it were dead
+    collect_until(second, all_ready(second), seconds=20.0)
+    assert [process_of(member) for member in second.pool.handles] == processes
+    collect_until(second, has_made(second, 80))
+    other = begin(replace(config, ray=replace(config.ray, num_collectors=1), num_envs=4), name="a-run-of-another")
+    assert other.pool.handles[0].phase == "scheduling"
+
+
+@pytest.mark.thorough
+def test_a_forgotten_collector_leaves(begin: Callable[..., RayCollector]) -> None:
+    collectors = begin(config_with(orphan_timeout_seconds=3.0))
+    collect_until(collectors, all_ready(collectors))
+    processes = [process_of(member) for member in collectors.pool.handles]
+    time.sleep(6.0)  # no orders, but the learner lives
+    assert not any(map(is_gone, processes))
+    assert collectors.pool._heartbeat is not None
+    collectors.pool._heartbeat.close()
+    wait_for(lambda: are_gone(processes))
+
+
+@pytest.mark.thorough
+def test_the_end_ends_all_collectors(begin: Callable[..., RayCollector]) -> None:
+    collectors = begin(config_with())
+    collect_until(collectors, all_ready(collectors))
+    processes = [process_of(member) for member in collectors.pool.handles]
+    collectors.close()
+    wait_for(lambda: are_gone(processes))
+
+
+@pytest.mark.thorough
+def test_a_run_that_hears_of_nobody_ends(begin: Callable[..., RayCollector], monkeypatch: Any) -> None:
+    monkeypatch.setattr("yamame.distributed.ray.pool.NO_RESPONSE_TIMEOUT_SECONDS", 2.0)
+    collectors = begin(config_with(num_cpus_per_collector=99.0))
+    with pytest.raises(UserError, match="99 cores each"):
+        collect_until(collectors, lambda: False)

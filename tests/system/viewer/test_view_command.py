@@ -1,0 +1,129 @@
+"""`yamame view` as a contract: what it prints, how it ends, one line for every mistake."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command_runs import refused, snapshot
+from runs_to_view import line, write_run
+
+COMMAND = "import sys; from yamame.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@contextmanager
+def viewing(folder: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command in a process of its own, and the address that it prints."""
+    arguments = [sys.executable, "-c", COMMAND, "view", *flags, "--no-browser"]
+    path = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
+    process = subprocess.Popen(
+        arguments,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        yield process, next(word for word in words if word.startswith("http"))
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def answer(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as response:
+        return str(response.read().decode())
+
+
+def test_it_shows_what_lies_in_runs_writes_nothing_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "one", [line(10)])
+    write_run(tmp_path / "sweeps" / "popgym" / "two", [line(10)])
+    before = snapshot(tmp_path)
+    with viewing(tmp_path) as (process, address):
+        assert address.startswith("http://127.0.0.1:") and "token" not in address
+        runs = answer(f"{address}api/runs")
+        assert '"one"' in runs and '"popgym/two"' in runs
+        assert "Yamame" in answer(address) and answer(f"{address}static/app.js")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+        assert (process.returncode, err) == (0, "")
+    assert snapshot(tmp_path) == before
+
+
+def test_anywhere_else_it_wants_its_token(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", [line(10)])
+    with viewing(tmp_path, str(tmp_path), "--host", "0.0.0.0") as (_, address):
+        url, _, token = address.partition("?token=")
+        assert len(token) >= 24
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            answer(f"{url}api/runs".replace("0.0.0.0", "127.0.0.1"))
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        here = address.replace("0.0.0.0", "127.0.0.1")
+        assert "Yamame" in opener.open(here, timeout=20).read().decode()
+        assert '"one"' in opener.open(here.partition("?")[0] + "api/runs", timeout=20).read().decode()
+
+
+def test_mistakes_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert "there is no directory runs here" in refused(capsys, "view")
+    assert "missing does not exist" in refused(capsys, "view", "missing")
+    assert "file is not a directory" in refused(capsys, "view", "file")
+    assert "70000 is not a port" in refused(capsys, "view", ".", "--port", "70000")
+    assert "unknown argument '--colour'" in refused(capsys, "view", ".", "--colour")
+    assert "cannot listen on 203.0.113.1" in refused(capsys, "view", ".", "--host", "203.0.113.1")
+    assert "cannot listen on no-such-host.invalid" in refused(capsys, "view", ".", "--host", "no-such-host.invalid")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert f"cannot listen on 127.0.0.1 port {port}" in refused(capsys, "view", ".", "--port", port)
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+def test_without_its_libraries_it_says_how_to_get_them(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in [
+        name for name in sys.modules if name.startswith("yamame.tools.viewer.") and not name.endswith("command")
+    ]:
+        monkeypatch.delitem(sys.modules, module)
+    for module in [name for name in sys.modules if name.partition(".")[0] == missing]:
+        monkeypatch.delitem(sys.modules, module)
+
+    class Missing:
+        """An importer that says that it is not installed."""
+
+        def find_spec(self, name: str, *_: object) -> None:
+            if name.partition(".")[0] == missing:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    assert "pip install 'yamame[view]'" in refused(capsys, "view", str(tmp_path))
+
+
+def test_the_page_s_files_are_in_the_package() -> None:
+    """A built package has what `package-data` names."""
+    import tomllib
+
+    from yamame.tools.viewer.app import STATIC
+
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    assert "tools/viewer/static/*" in project["tool"]["setuptools"]["package-data"]["yamame"]
+    assert not [path for path in STATIC.iterdir() if path.is_dir()]
+    text = "".join(path.read_text() for path in STATIC.iterdir())
+    assert "innerHTML" not in text and "eval(" not in text
+    assert not [word for word in text.split('"') if word.startswith(("http://", "https://")) and "w3.org" not in word]
