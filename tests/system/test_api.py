@@ -204,7 +204,7 @@ class OldStep(Dial):
     [
         ("pasive-tmaze", {}, "did you mean 'passive-tmaze'"),
         ("passive-tmaze", {"env_step": 3}, "did you mean 'env_steps'"),
-        ("passive-tmaze", {"env_steps": 1e5}, "100000.0 is not an int"),
+        ("passive-tmaze", {"env_steps": 1e5}, "expected int, got 100000.0"),
         ("passive-tmaze", {"env_steps": 0}, "env_steps must be at least 1, not 0"),
         ("passive-tmaze", {"agent.critic.num_critics": 0}, "agent.critic.num_critics must be at least 1, not 0"),
         ("passive-tmaze", {"agent": {"actor": {"hidden_sizes": [0]}}}, "agent.actor.hidden_sizes must be at least 1"),

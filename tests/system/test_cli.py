@@ -29,6 +29,7 @@ _SMALL = (
 SMALL = _SMALL.split()
 TMAZE = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "64", *SMALL]
 STRANGE = ["train", "gymnasium", "--env.horizon", "3", "--env-steps", "160", *SMALL, "--env.id"]
+IMPORT = ["--import", "strange_environments"]
 
 EVALUATED = {
     *("return_mean", "return_ci95", "return_per_attempt", "success_rate", "trials"),
@@ -158,7 +159,7 @@ def test_eval_films_too(finished: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_what_has_no_pictures_cannot_be_filmed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*STRANGE, "strange_environments:Sound-v0", "--quiet", "--run-dir", "run"]) == 0
-    said = refused(capsys, "eval", "run", "--video", "film.gif")
+    said = refused(capsys, "eval", "run", "--video", "film.gif", *IMPORT)
     assert "cannot be filmed" in said
     assert {path.name for path in Path().iterdir()} == {"run"}
 
@@ -231,9 +232,9 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
         ("train passive-tmaze --horizon 3", "did you mean --env.horizon?"),
         ("train passive-tmaze --learner.learning-rat 1", "did you mean --learner.learning-rate?"),
         ("train passive-tmaze --run-dri x", "unknown flag --run-dri"),
-        ("train passive-tmaze --env.horizon far", "--env.horizon: 'far' is not an int"),
-        ("train passive-tmaze --env-steps 1e5", "--env-steps: '1e5' is not an int"),
-        ("train passive-tmaze --env.horizon", "the value is missing"),
+        ("train passive-tmaze --env.horizon far", "--env.horizon: expected int, got 'far'"),
+        ("train passive-tmaze --env-steps 1e5", "--env-steps: expected int, got '1e5'"),
+        ("train passive-tmaze --env.horizon", "--env.horizon: expected int, got nothing"),
         ("train passive-tmaze 3 --seed 3", "unexpected '3': flags begin with --"),
         ("train passive-tmaze --agent.popart no", "--agent.no-popart turns it off"),
         ("train passive-tmaze --variant no-memry", "choose among"),
@@ -354,11 +355,11 @@ def test_a_fault_too_many_keeps_the_run(capsys: pytest.CaptureFixture[str]) -> N
     said = refused(capsys, *nan, "--fault-tolerance.max-restarts", "0", "--quiet")
     assert "returned NaN" in said and "yamame resume run" in said
     checkpoints = files(Path("run/checkpoints"))
-    assert main(["eval", "run", "--json"]) == 0
+    assert main(["eval", "run", "--json", *IMPORT]) == 0
     reached = json.loads(capsys.readouterr().out)
     assert reached["updates"] > 0 and reached["env_steps"] > 0
     assert files(Path("run/checkpoints")) == checkpoints
-    assert main(["resume", "run", "--json", "--quiet"]) == 0
+    assert main(["resume", "run", "--json", "--quiet", *IMPORT]) == 0
     assert json.loads(capsys.readouterr().out)["env_steps"] == 160 > reached["env_steps"]
 
 

@@ -104,7 +104,7 @@ configs = st.builds(
     on=st.booleans(),
     text=st.text(max_size=5),
     path=st.none() | st.just(Path("a/b")),
-    widths=st.lists(st.integers(), max_size=3).map(tuple),
+    widths=st.lists(integers, max_size=3).map(tuple),
     numbers=st.lists(st.floats(allow_nan=False), max_size=2),
     size=st.none() | integers | st.text(max_size=2),
     kwargs=st.dictionaries(st.text(max_size=2), plain | st.lists(plain, max_size=2).map(tuple), max_size=2),
