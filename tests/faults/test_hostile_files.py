@@ -135,7 +135,7 @@ def test_the_payloads_are_dangerous(tmp_path: Path) -> None:
     [
         ("config.json", {"info", "verify", "eval", "play", "resume"}),
         ("spaces.json", {"info", "verify", "eval", "play"}),
-        ("metadata.json", {"resume"}),
+        ("metadata.json", set()),
         ("result.json", set()),
         ("metrics.jsonl", set()),
     ],
@@ -292,10 +292,17 @@ gymnasium.register("Evil-v0", "evil:make")
 """
 ENV_FN = "yamame.envs.env_fn:EnvFnConfig"
 GYMNASIUM = "yamame.envs.gymnasium:GymnasiumConfig"
+
+
+def agent_of_evil(config: dict[str, Any]) -> dict[str, Any]:
+    return {**config["algorithm"]["agent"], "trajectory_encoder": {"type": "evil:Config"}}
+
+
 NAMING_EVIL: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "run": lambda config: {**config, "type": "evil:Config"},
     "env": lambda config: {**config, "env": {**config["env"], "type": "evil:Config"}},
-    "encoder": lambda config: {**config, "agent": {**config["agent"], "trajectory_encoder": {"type": "evil:Config"}}},
+    "algorithm": lambda config: {**config, "algorithm": {"type": "evil:Config"}},
+    "encoder": lambda config: {**config, "algorithm": {**config["algorithm"], "agent": agent_of_evil(config)}},
     "package": lambda config: {**config, "exploration": {"type": "evil.deeper:Config"}},
     "id": lambda config: {**config, "env": {"type": GYMNASIUM, "id": "evil:Evil-v0", "horizon": 3}},
     "function": lambda config: {**config, "env": {"type": ENV_FN, "env_fn": {"callable": "evil:make"}, "horizon": 3}},
@@ -331,9 +338,8 @@ def test_no_module_is_imported_on_the_word_of_a_config(
 @pytest.mark.parametrize("place", NAMING_EVIL)
 def test_the_viewer_imports_nothing_either(place: str, run: Path, evil: Path) -> None:
     testclient = pytest.importorskip("starlette.testclient")
-    from yamame.tools.viewer.security import Access
 
-    from yamame.tools.viewer.app import build_app
+    from yamame.tools.viewer.app import Access, build_app
     from yamame.tools.viewer.run_index import RunIndex
 
     change_config(run, NAMING_EVIL[place])
