@@ -1,6 +1,6 @@
 """Interface of loss functions."""
 
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from yamame.data.batch import Batch, LossOutput, Predictions
 
@@ -8,6 +8,9 @@ from yamame.data.batch import Batch, LossOutput, Predictions
 @runtime_checkable
 class Loss(Protocol):
     """Maps predictions to one number per token. Reduction over tokens and the optimizer are the learner's."""
+
+    name: ClassVar[str]
+    """Name in metrics: `loss/<name>`."""
 
     @property
     def weight(self) -> float:

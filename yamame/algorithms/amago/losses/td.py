@@ -1,6 +1,7 @@
 """Temporal-difference loss of the critics."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -13,18 +14,20 @@ from yamame.nets.ops import masked_mean, n_step_target, random_subset_min
 
 @dataclass(frozen=True, kw_only=True)
 class TDLoss:
-    """(w Q(s, a) + b - y)^2, averaged over critics and discounts. Source: paper section 3, equation 2."""
+    """(w Q(s, a) + b - y)^2, averaged over critics and gammas. Paper: section 3, equation 2."""
+
+    name: ClassVar[str] = "td"
 
     weight: float = 10.0
-    """Weight of this loss in the sum."""
+    """Weight in the sum of losses."""
     reward_scale: float = 10.0
-    """Rewards are multiplied by this in the targets only; the network sees them as they are."""
+    """Factor of the rewards in targets; the inputs of the network are not scaled."""
     num_critics_in_target: int = 2
-    """The target is the minimum over this many critics, drawn anew for every token and discount."""
+    """Size of the random subset of critics whose minimum is the target, sampled for every token and gamma (REDQ)."""
     n_step: int = 1
-    """Rewards before the bootstrap."""
+    """Number of rewards before the bootstrapped value."""
     truncation_is_terminal: bool = False
-    """Treat a time limit as a terminal state, as the paper's runs did (time is an input of the network)."""
+    """Do not bootstrap at a time limit (the paper; time is an input of the network)."""
 
     def __post_init__(self) -> None:
         check_range(self, "weight", ge=0)
@@ -38,7 +41,7 @@ class TDLoss:
         gammas_G: Float[Tensor, "G"],
         generator: torch.Generator,
     ) -> Float[Tensor, "N G"]:
-        """TD targets in units of scaled reward, given the slow critics' values of the policy at each token."""
+        """Return TD targets in units of scaled reward from the target critics' values of the policy at each token."""
         terminal = batch.terminated | batch.truncated if self.truncation_is_terminal else batch.terminated
         return n_step_target(
             reward_N=batch.reward.to(next_q_NKG.dtype) * self.reward_scale,
@@ -50,7 +53,7 @@ class TDLoss:
         )
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
-        """The squared error of every token."""
+        """Return the loss of every token, as the value code of the critics defines it."""
         prediction_NKG = predictions.q_scale_G * predictions.q_data_NKG + predictions.q_shift_G
         error_NKG = (prediction_NKG - predictions.td_target_NG[:, None]).detach()
         per_token = predictions.td_loss_NKG.mean(dim=(1, 2))
