@@ -121,23 +121,29 @@ def aggregate(scores: Sequence[Sequence[float]], *, seed: int = 0) -> Aggregate 
     )
 
 
-def _mean(*strata: Float64[np.ndarray, "*resamples _"]) -> Float64[np.ndarray, "*resamples"]:
-    return np.mean([of_env.mean(axis=-1) for of_env in strata], axis=0)
+def _mean(*strata: Float64[np.ndarray, "*resamples _"], axis: int = -1) -> Any:
+    return np.mean([of_env.mean(axis=axis) for of_env in strata], axis=0)
 
 
-def _interquartile_mean(*strata: Float64[np.ndarray, "*resamples _"]) -> Float64[np.ndarray, "*resamples"]:
-    scores = np.sort(np.concatenate(strata, axis=-1), axis=-1)
-    cut = int(TRIMMED * scores.shape[-1])
-    middle: Float64[np.ndarray, "*resamples _"] = scores[..., cut : scores.shape[-1] - cut]
-    return middle.mean(axis=-1)
+def _interquartile_mean(*strata: Float64[np.ndarray, "*resamples _"], axis: int = -1) -> Any:
+    from scipy import stats
+
+    return stats.trim_mean(np.concatenate(strata, axis=axis), TRIMMED, axis=axis)
 
 
 def _stratified_ci95(
     strata: Sequence[Float64[np.ndarray, "_"]], statistic: Callable[..., Any], seed: int
 ) -> tuple[float, float] | None:
+    from scipy import stats
+
     if min(map(len, strata)) < 2:
         return None
-    rng = np.random.default_rng(seed)
-    resampled = [scores[rng.integers(0, len(scores), (STRATIFIED_RESAMPLES, len(scores)))] for scores in strata]
-    low, high = np.percentile(statistic(*resampled), (2.5, 97.5))
-    return float(low), float(high)
+    interval = stats.bootstrap(
+        tuple(strata),
+        statistic,
+        vectorized=True,
+        method="percentile",
+        n_resamples=STRATIFIED_RESAMPLES,
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)

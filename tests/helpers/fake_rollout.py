@@ -110,7 +110,6 @@ class WatchingPolicy(Policy):
 
     def __init__(self, action_space: spaces.Discrete | spaces.Box | None = None) -> None:
         self.version = 0
-        self.extras: dict[str, np.ndarray] = {}
         self.seen: list[PolicyInput] = []
         self._action_space = action_space or spaces.Discrete(NUM_ACTIONS)
 

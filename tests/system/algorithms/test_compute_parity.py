@@ -38,12 +38,12 @@ def learner_of(
     action_space: ActionSpace,
     config: AgentConfig = TINY_AGENT,
     dtype: torch.dtype = torch.float64,
-    imitation: float = 0.1,
+    filtered_bc: float = 0.1,
 ) -> Learner:
     agent = tiny_agent(config, action_space, dtype=dtype)
     shake(agent)
     generator = torch.Generator(compute.device).manual_seed(3)
-    losses = LearnerConfig(lr_warmup_updates=1, filtered_bc=FilteredBCLoss(weight=imitation))
+    losses = LearnerConfig(lr_warmup_updates=1, filtered_bc=FilteredBCLoss(weight=filtered_bc))
     return Learner(agent, losses, generator=generator, compute=compute)
 
 

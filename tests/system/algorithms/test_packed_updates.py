@@ -46,7 +46,7 @@ def still_learner(action_space: ActionSpace) -> Learner:
     shake(agent)
     for _ in range(300):
         power_iteration(agent)
-    agent.popart.update = lambda *_: None  # type: ignore[method-assign]
+    agent.value_code.update = lambda *_: None  # type: ignore[method-assign]
     agent.timestep_encoder.normalizer.update = lambda *_: None  # type: ignore[method-assign]
     config = LearnerConfig(
         td=TDLoss(num_critics_in_target=4, n_step=2),

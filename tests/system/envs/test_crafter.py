@@ -220,13 +220,13 @@ def test_workers_give_the_same_trajectories() -> None:
 
 
 def test_trials_of_a_tech_tree_are_asked_for_more_as_it_is_climbed() -> None:
-    one = environment(instructions="tech-tree")
+    one = environment(instruction_source="tech-tree")
     one.reset(seed=0)
     one._game._player.inventory["wood"] = 9
     table = ACTIONS.index("place_table")
     seen, *_ = one.step(table)
     assert goals_in(seen[ACHIEVED_KEY])[:1] == [achievement_goal("place_table")]
-    assert isinstance(one._instructions, TechTreeInstructionSampler) and one._instructions.limit == 2
+    assert isinstance(one._instruction_sampler, TechTreeInstructionSampler) and one._instruction_sampler.limit == 2
 
 
 def test_parts_of_the_observation_are_chosen_without_losing_the_goals() -> None:

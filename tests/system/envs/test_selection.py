@@ -85,7 +85,7 @@ def test_names_that_are_not_there_are_told_what_is() -> None:
     for keys, dropped in ((["imag"], []), ([], ["body/angel"])):
         with pytest.raises(UserError, match=listed):
             select_leaves(SPACE, keys, dropped)
-    with pytest.raises(UserError, match=f"nothing.*{listed}"):
+    with pytest.raises(UserError, match=f"no leaf.*{listed}"):
         select_leaves(SPACE, ["image"], ["image"])
     with pytest.raises(UserError, match="tuple 'pair'"):
         select_leaves(SPACE, ["pair/0"], [])

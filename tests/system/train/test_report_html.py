@@ -13,7 +13,7 @@ from test_report import evaluation, write_metrics, write_run
 from tiny import tiny_config
 
 from yamame.runs import RunMetadata, read_metadata, resume, train
-from yamame.tools.report import write_report
+from yamame.tools.report import write_report, write_report_if_finished
 
 HOSTILE = "<script>alert('x')</script>\"&|`"
 VOID = {"meta", "img", "br"}
@@ -157,6 +157,7 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     with monkeypatch.context() as patch:
         patch.setattr("yamame.tools.report.render_html", full)
         summary = train(config, about, run_dir=tmp_path / "run", quiet=True)
+        write_report_if_finished(summary)
     told = capsys.readouterr().err
     assert "cannot write the report (OSError: [Errno 28] No space left" in told and "writes it again" in told
     assert summary["return_mean"] is not None and (tmp_path / "run/result.json").exists()

@@ -114,4 +114,4 @@ def test_both_doors_have_the_dial(capsys: pytest.CaptureFixture[str]) -> None:
         yamame.train("passive-tmaze", size="huge")
     with pytest.raises(SystemExit, match="0"):
         main(["train", "passive-tmaze", "--size", "large", "--help"])
-    assert "--agent.trajectory-encoder.d-model INT" in (shown := capsys.readouterr().out) and "(default: 384)" in shown
+    assert "--agent.trajectory-encoder.d-model int" in (shown := capsys.readouterr().out) and "(default: 384)" in shown

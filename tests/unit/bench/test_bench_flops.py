@@ -12,6 +12,8 @@ from yamame.nets.blocks import InputNormalizer
 from yamame.tools.bench.measure import update_flops
 
 LENGTHS = (12, 3, 7)
+assert TINY.transformer is not None
+TRANSFORMER = TINY.transformer
 
 
 def counted(agent: Agent, batch: Batch) -> int:
@@ -26,20 +28,20 @@ def test_all_but_attention_is_what_pytorch_counts_exactly(monkeypatch: pytest.Mo
     monkeypatch.setattr(InputNormalizer, "update", lambda *_: None)  # sums tokens by products: no part of the network
     agent = tiny_size_agent()
     pairs = sum((length + 1) * (length + 2) // 2 for length in LENGTHS)
-    attention = 12 * TINY.num_layers * TINY.d_model * pairs
+    attention = 12 * TRANSFORMER.num_layers * TRANSFORMER.d_model * pairs
     assert counted(agent, tiny_size_batch(LENGTHS)) == update_flops(agent, LENGTHS) - attention
 
 
 def test_attention_is_half_of_what_the_full_square_would_take() -> None:
     """The square counts each pair of tokens twice, but a token and itself once."""
-    length, heads, width = CONTEXT, TINY.num_heads, TINY.d_model // TINY.num_heads
+    length, heads, width = CONTEXT, TRANSFORMER.num_heads, TRANSFORMER.d_model // TRANSFORMER.num_heads
     query, key, value = torch.randn(3, 1, heads, length + 1, width, requires_grad=True)
     with FlopCounterMode(display=False) as counter:
         ((query @ key.transpose(2, 3)).softmax(-1) @ value).sum().backward()
     agent = tiny_size_agent()
     attention = update_flops(agent, [length]) - (length + 1) * update_flops(agent, [0])
-    itself = 12 * TINY.num_layers * TINY.d_model  # of the one pair that a token alone makes
-    squares = TINY.num_layers * counter.get_total_flops()
+    itself = 12 * TRANSFORMER.num_layers * TRANSFORMER.d_model  # of the one pair that a token alone makes
+    squares = TRANSFORMER.num_layers * counter.get_total_flops()
     assert 2 * (attention + (length + 1) * itself) == squares + (length + 1) * itself
 
 
@@ -52,9 +54,9 @@ def test_filling_is_not_counted() -> None:
 def test_a_gru_has_no_attention_but_its_matrices() -> None:
     agent = tiny_size_agent("gru")
     assert update_flops(agent, [8, 8]) == 2 * update_flops(agent, [8]) == 18 * update_flops(agent, [0])
-    inputs, width = TINY.timestep_width, TINY.d_model
+    inputs, width = TINY.timestep_width, TRANSFORMER.d_model
     recurrence = 3 * width * (inputs + width) + 3 * width * 2 * width
     transformer = tiny_size_agent()
-    matrices = inputs * width + 2 * (4 * width**2 + 2 * width * TINY.d_ff)
-    difference = update_flops(agent, [0]) - update_flops(transformer, [0]) + 12 * TINY.num_layers * width
+    matrices = inputs * width + 2 * (4 * width**2 + 2 * width * TRANSFORMER.d_ff)
+    difference = update_flops(agent, [0]) - update_flops(transformer, [0]) + 12 * TRANSFORMER.num_layers * width
     assert difference == 6 * (recurrence + width**2 - matrices)

@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
+from yamame.collect.policy import Policy
 from yamame.data.actions import zero_action
 from yamame.data.goals import ACHIEVED_KEY, COMPLETED, DESIRED_KEY, INSTRUCTION_KEY, NO_GOAL
 from yamame.envs.env_fn import EnvFnConfig
@@ -137,7 +138,7 @@ def test_the_stored_trial_says_what_was_asked_and_achieved() -> None:
 RNG = np.random.default_rng(0)
 
 
-class Told:
+class Told(Policy):
     """Does what it was told."""
 
     version = 0

@@ -122,7 +122,7 @@ def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.recipes import check_argument_order
 
     check_argument_order(options.recipe, rest, "sweep")
-    arguments = {name: value for name, value in vars(options).items() if name not in ("command", "json")}
+    arguments = {name: value for name, value in vars(options).items() if name not in ("command", "json", "modules")}
     report = run_sweep(flags=rest, **arguments)
     print(json.dumps(report.results) if options.json else report.text)
     return report.exit_code
