@@ -163,6 +163,7 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     assert summary["return_mean"] is not None and (tmp_path / "run/result.json").exists()
     assert not (tmp_path / "run/report.html").exists()
     again = resume(tmp_path / "run", env_steps=None, quiet=True)
+    write_report_if_finished(again)
     assert again["return_mean"] == summary["return_mean"]
     page = Page((tmp_path / "run/report.html").read_text())
     assert "command yamame train x" in page.text and "seed 1 (default 0)" in page.text
