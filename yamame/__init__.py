@@ -1,4 +1,4 @@
-"""Yamame: agents that remember and adapt, by in-context reinforcement learning with one long-context Transformer."""
+"""In-context reinforcement learning with long-context Transformers: an implementation of AMAGO (arXiv 2310.09971)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ __all__ = ["LoadedPolicy", "Run", "UserError", "load", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when they are first used, so that `import yamame` stays quick."""
+    """Import a public name on first use, so that `import yamame` does not import PyTorch."""
     if name == "UserError":
         from yamame.errors import UserError
 

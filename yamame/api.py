@@ -1,4 +1,4 @@
-"""The Python interface: `train`, `resume`, `load`."""
+"""Python API: `train`, `resume`, `load`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,29 +31,45 @@ EnvFn = Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk."""
+    """A run directory and the result of its training."""
 
     directory: Path
     result: RunResult
-    """What `yamame train --json` prints."""
+    """The keys of `yamame train --json`."""
     config: RunConfig | None = None
-    """All settings, where this process trained the run."""
+    """Config of the run; None: read from the run directory, which cannot hold every function."""
 
     def evaluate(self, trials: int | None = None, seed: int | None = None, *, instruction: str = "") -> RunResult:
-        """Judge the newest checkpoint: the same dict as `yamame eval --json` prints."""
+        """Evaluate the latest checkpoint without exploration noise.
+
+        Args:
+            trials: Number of trials; None: `eval.final_trials`.
+            seed: Seed of tasks and actions; None: that of all evaluations of the run.
+            instruction: Instruction of every trial; "": sampled by the task.
+
+        Returns:
+            The keys of `yamame eval --json`.
+        """
         return runs.evaluate(self.directory, trials=trials, seed=seed, instruction=instruction, config=self.config)
 
     def record_video(
         self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = ""
     ) -> None:
-        """Film the greedy policy of the newest checkpoint into a .gif or .mp4 file; `UserError` if that cannot be.
+        """Record a video of the deterministic policy of the latest checkpoint.
 
-        `instruction` is what to do instead of what the task would draw, as for `yamame play`.
+        Args:
+            path: Output file, .gif or .mp4.
+            trials: Number of trials.
+            seed: As in `evaluate`.
+            instruction: As in `evaluate`.
+
+        Raises:
+            UserError: If the environment cannot render or the file cannot be written.
         """
         record_video(self.directory, Path(path), instruction=instruction, trials=trials, seed=seed, config=self.config)
 
     def load(self, num_envs: int | None = None) -> "LoadedPolicy":
-        """The trained policy."""
+        """Load the policy of the latest checkpoint, for `num_envs` environments; None: a single one."""
         return LoadedPolicy(self.directory, num_envs=num_envs, config=self.config)
 
 
@@ -69,43 +85,55 @@ def train(
     quiet: bool = True,
     **settings: Any,
 ) -> Run:
-    """Train on a recipe, or on the environments that a function of no arguments makes.
+    """Train on a recipe or on your own environment.
 
-    `settings` are fields of the config, by name (`env_steps=…, seed=…`), as nested dicts (`env={"size": 5}`) or dotted
-    (`**{"learner.learning_rate": 3e-4}`). `horizon` is the largest number of steps of a trial (a function's
-    environment may name it itself, by its time limit), `attempts` the number of episodes on one task that make a
-    trial (None: as many as fit into the horizon); for a recipe they are short for `env.horizon` and `env.attempts`.
-    `size` is that of the network: tiny, small, base or large; None leaves it to the recipe. Single fields win over it.
-    `model` selects the trajectory encoder: the name of a file in yamame/nets/sequence/.
-    Raises `UserError` for what cannot run.
+    Args:
+        recipe_or_env_fn: Name of a recipe, or a function without arguments that returns a new `gymnasium.Env` or
+            `VectorEnv`.
+        horizon: Maximum number of steps of a trial, `env.horizon` of a recipe; None: that of the recipe, or the time
+            limit of the environment times `attempts`.
+        attempts: Number of episodes on one task that make a trial, `env.attempts` of a recipe; None: as many as fit
+            into the horizon.
+        run_dir: Run directory; None: `runs/RECIPE-TIME`.
+        size: Network size: tiny, small, base or large; None: that of the recipe.
+        model: Trajectory encoder: the name of a file in yamame/nets/sequence/; None: that of the recipe.
+        variants: Names of ablations to apply.
+        quiet: Hide progress.
+        settings: Fields of the config, which take precedence: by name (`env_steps=…, seed=…`), as nested dicts
+            (`env={"size": 5}`) or dotted (`**{"learner.learning_rate": 3e-4}`).
+
+    Raises:
+        UserError: If the config cannot run.
     """
     if isinstance(recipe_or_env_fn, str):
         recipe = load_recipe(recipe_or_env_fn)
         settings |= {} if horizon is None else {"env.horizon": horizon}
         settings |= {} if attempts == 1 else {"env.attempts": attempts}
         config = config_from_overrides(recipe, variants, settings, size=size, model=model)
-        about = make_metadata(recipe, config)
+        metadata = make_metadata(recipe, config)
     else:
-        env = _environment(recipe_or_env_fn, horizon, attempts)
+        env = _env_config(recipe_or_env_fn, horizon, attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}
         num_envs = {"num_envs": env.vector_size} if env.vector_size else {}
         config = apply_variants(apply_size(apply_model(default_config(env, **env_steps), model), size), variants)
         config = apply_overrides(config, {**num_envs, **settings})
-        about = RunMetadata(recipe=env.task_name)
-    return start(config, about, run_dir=run_dir, quiet=quiet)
-
-
-def start(config: RunConfig, about: RunMetadata, *, run_dir: str | Path | None = None, quiet: bool = True) -> Run:
-    """Train what a full config says."""
-    summary = runs.train(config, about, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
-    write_report_if_finished(summary)
-    return Run(Path(summary["run_dir"]), summary, config)
+        metadata = RunMetadata(recipe=env.task_name)
+    result = runs.train(config, metadata, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
+    write_report_if_finished(result)
+    return Run(Path(result["run_dir"]), result, config)
 
 
 def resume(
     run: str | Path, *, env_steps: int | None = None, quiet: bool = True, modules: Sequence[str | ModuleType] = ()
 ) -> Run:
-    """Resume training from the latest checkpoint. `modules` are as in `load`."""
+    """Resume training from the latest checkpoint.
+
+    Args:
+        run: Run directory.
+        env_steps: New total number of environment steps; None: that of the config.
+        quiet: Hide progress.
+        modules: As in `load`.
+    """
     with caller_modules(modules):
         result = runs.resume(Path(run), env_steps=env_steps, quiet=quiet)
         write_report_if_finished(result)
@@ -129,10 +157,10 @@ def load(run: str | Path, *, num_envs: int | None = None, modules: Sequence[str 
 
 
 class LoadedPolicy:
-    """A policy with its memory, for environments that you step yourself.
+    """A trained policy with its memory, for environments that you step yourself.
 
-    With `num_envs=None` everything is of one environment; otherwise observations, rewards and flags are batches of
-    that many, and so are the actions.
+    With `num_envs=None` it acts in a single environment; otherwise observations, rewards, flags and actions have a
+    leading dimension of size `num_envs`.
     """
 
     def __init__(self, run: Path, *, num_envs: int | None, config: RunConfig | None = None) -> None:
@@ -154,7 +182,7 @@ class LoadedPolicy:
         self._previous_action = zero_action(policy_action_space(self._action_space), self._num_envs)
 
     def reset(self, reset_mask: Any = True) -> None:
-        """Forget everything, in all environments or in those of a mask: new trials begin there."""
+        """Clear the memory, for new trials in all environments or in those where `reset_mask` is true."""
         self._time[np.broadcast_to(np.asarray(reset_mask, np.bool_), self._time.shape)] = 0
 
     def act(
@@ -166,19 +194,24 @@ class LoadedPolicy:
         deterministic: bool | None = None,
         action_mask: Any = None,
     ) -> Any:
-        """The next action, in the environment's own action space.
+        """Return the next action, in the action space of the environment. Memory is kept across episodes.
 
-        `reward` is what the previous action earned; `episode_start` says that `observation` is a reset's (it always is
-        after `reset`). Memory stays from episode to episode until `reset`. `deterministic`: the mode of the policy
-        instead of a sample (default: as in training). `action_mask` is what `info` allows; give it at every call if
-        the policy was trained with masks from there (those in observations are found). Raises `UserError` for an
-        observation or mask of another shape, and for a mask that allows nothing.
+        Args:
+            observation: Observation of the environment.
+            reward: Reward of the previous action.
+            episode_start: Whether `observation` was returned by a reset of the environment; implied after `reset`.
+            deterministic: Return the mode of the policy instead of a sample; None: as in training.
+            action_mask: Mask of allowed actions in `info`, at every call, if the policy was trained with such masks.
+                Masks in observations need no argument.
+
+        Raises:
+            UserError: If an observation or mask has the wrong shape, or a mask allows no action.
         """
-        told = [action_mask] * self._num_envs if self._single or action_mask is None else list(action_mask)
+        info_masks = [action_mask] * self._num_envs if self._single or action_mask is None else list(action_mask)
         step = PolicyInput(
             time=self._time.copy(),
             observation=self._masks.add_to(
-                self._flat(observation), told, self._time, np.zeros(self._num_envs, np.bool_)
+                self._flatten(observation), info_masks, self._time, np.zeros(self._num_envs, np.bool_)
             ),
             previous_action=self._previous_action,
             previous_reward=np.broadcast_to(np.asarray(reward, np.float32), (self._num_envs,)).copy(),
@@ -190,45 +223,43 @@ class LoadedPolicy:
         action = to_env_action(self._action_space, self._previous_action)
         return action[0] if self._single else action
 
-    def _flat(self, observation: Any) -> dict[str, np.ndarray]:
-        flat = flatten_observation(self._observation_space, self._batched(observation))
+    def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
+        flat = flatten_observation(self._observation_space, self._add_batch_dim(observation))
         for name, leaf in self._leaves.items():
             expected = (self._num_envs, *stored_shape(leaf))
             if flat[name].shape != expected:
-                found, wanted = (shape[self._single :] for shape in (flat[name].shape, expected))
+                found, expected = (shape[self._single :] for shape in (flat[name].shape, expected))
                 raise UserError(
-                    f"observation {name!r} has shape {found}, not {wanted}: "
-                    "yamame.load(run, num_envs=k) acts for k environments, without num_envs for one"
+                    f"expected observation {name!r} to have shape {expected}, got {found}: pass num_envs=k to "
+                    "yamame.load for k environments, and no num_envs for a single one"
                 )
         return flat
 
-    def _batched(self, observation: Any) -> Any:
+    def _add_batch_dim(self, observation: Any) -> Any:
         if not self._single:
             return observation
         if isinstance(observation, dict):
-            return {name: self._batched(part) for name, part in observation.items()}
+            return {name: self._add_batch_dim(part) for name, part in observation.items()}
         if isinstance(observation, tuple):
-            return tuple(self._batched(part) for part in observation)
+            return tuple(self._add_batch_dim(part) for part in observation)
         return np.asarray(observation)[None]
 
 
-def _environment(factory: EnvFn, horizon: int | None, attempts: int | None) -> EnvFnConfig:
-    """The task of a function; what the function makes may name the horizon, and be several environments at once."""
-    if not callable(factory):
+def _env_config(env_fn: EnvFn, horizon: int | None, attempts: int | None) -> EnvFnConfig:
+    """Make an environment to read its size and its time limit; return the config of the task."""
+    if not callable(env_fn):
         raise UserError(
-            f"{type(factory).__name__} is no recipe and makes no environments: give a recipe's name, or a class or "
-            "function of no arguments that makes a new environment at each call"
+            f"expected the name of a recipe or a function, got {type(env_fn).__name__}: pass a class or function "
+            "without arguments that returns a new environment"
         )
-    made = factory()
-    if not isinstance(made, gymnasium.Env | VectorEnv):
-        raise UserError(f"the factory makes a {type(made).__name__}: it must return a gymnasium.Env or VectorEnv")
-    rows = made.num_envs if isinstance(made, VectorEnv) else None
-    limit = made.spec.max_episode_steps if made.spec else None
-    made.close()
+    env = env_fn()
+    if not isinstance(env, gymnasium.Env | VectorEnv):
+        raise UserError(f"expected the function to return a gymnasium.Env or VectorEnv, got {type(env).__name__}")
+    vector_size = env.num_envs if isinstance(env, VectorEnv) else None
+    time_limit = env.spec.max_episode_steps if env.spec else None
+    env.close()
     if horizon is None:
-        if limit is None or attempts is None:
-            raise UserError(
-                "the environment names no time limit: give horizon=, the largest number of steps of a trial"
-            )
-        horizon = limit * attempts
-    return EnvFnConfig(env_fn=factory, horizon=horizon, attempts=attempts, vector_size=rows)
+        if time_limit is None or attempts is None:
+            raise UserError("the environment has no time limit: pass horizon=, the maximum number of steps of a trial")
+        horizon = time_limit * attempts
+    return EnvFnConfig(env_fn=env_fn, horizon=horizon, attempts=attempts, vector_size=vector_size)

@@ -1,10 +1,10 @@
-"""Checkpoints that survive a kill at any moment and a damaged disk: safetensors, JSON and a manifest of checksums.
+"""Atomic checkpoints: safetensors, JSON and a manifest of SHA-256 checksums.
 
     checkpoints/
       update-000000100/    tensors.safetensors  state.json  manifest.json
-      update-000000200/    a folder of this name is complete: it was written aside, flushed to disk, then renamed
+      update-000000200/    always complete: written to a temporary folder, flushed to disk, then renamed
 
-Nothing here is ever unpickled.
+Loading never unpickles.
 """
 
 import hashlib
@@ -28,31 +28,41 @@ SCHEMA_VERSION = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 
 _COMPLETE = re.compile(r"update-(\d{9,})(\.replaced)?")
-_UNFINISHED = ".saving-"
+_TEMPORARY_PREFIX = ".saving-"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What `save_checkpoint` was given, back from disk."""
+    """A checkpoint loaded from disk."""
 
     tensors: Mapping[str, Tensor]
-    """On the CPU; nothing else refers to their memory."""
+    """On the CPU, with memory of their own."""
     state: dict[str, Any]
     step: int
     path: Path
     skipped_corrupted: tuple[str, ...]
-    """Newer checkpoints that were passed over because they are damaged, each with the reason; newest first."""
+    """Newer checkpoints that are corrupted, each with the reason, newest first."""
 
 
 def save_checkpoint(
     directory: Path, *, step: int, tensors: Mapping[str, Tensor], state: dict[str, Any], keep: int = 2
 ) -> Path:
-    """Write `directory/update-<step>` so that it is there whole or not at all; the path of the new checkpoint.
+    """Write `directory/update-<step>` atomically and delete old checkpoints.
 
-    `state` is plain JSON: string keys only (ValueError otherwise); a tuple in it comes back as a list. Afterwards the
-    newest `keep` checkpoints up to this one stay. Later ones are removed too: `load_latest_checkpoint` takes the newest whole
-    one, so whoever saves an earlier step has been told that the later ones are damaged. `UserError` where the disk does
-    not take it; what was there before is then as it was.
+    Args:
+        directory: Directory of all checkpoints.
+        step: Number of updates. Checkpoints of later steps are deleted: `load_latest_checkpoint` returned this or an
+            earlier one, so they are corrupted.
+        tensors: Tensors by name, on any device.
+        state: JSON with string keys. Tuples are loaded as lists.
+        keep: Number of latest checkpoints that are kept, this one included.
+
+    Returns:
+        The folder of the new checkpoint.
+
+    Raises:
+        UserError: If it cannot be written. Earlier checkpoints are unchanged then.
+        ValueError: If a key of `state` is not a string.
     """
     if keep < 1 or step < 0:
         raise ValueError(f"keep must be at least 1 and step at least 0, not {keep} and {step}")
@@ -60,83 +70,93 @@ def save_checkpoint(
     checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     contents[MANIFEST] = _json_bytes({"schema": SCHEMA_VERSION, "step": step, "sha256": checksums})
 
-    aside, final = directory / f"{_UNFINISHED}{step:09d}", directory / f"update-{step:09d}"
+    temporary, final = directory / f"{_TEMPORARY_PREFIX}{step:09d}", directory / f"update-{step:09d}"
     with wrap_os_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        _discard_unfinished(directory)
+        _delete_temporary(directory)
         try:
-            aside.mkdir()
+            temporary.mkdir()
             for name, content in contents.items():
-                _write_durably(aside / name, content)
-            _flush_folder(aside)
-            _put_in_place(aside, final)
+                _write_durably(temporary / name, content)
+            _flush_folder(temporary)
+            _rename(temporary, final)
         except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
-    _remove_old(directory, step, keep)
+    _delete_old(directory, step, keep)
     return final
 
 
 def copy_checkpoint(path: Path, directory: Path, *, keep: int = 0) -> Path:
-    """The checkpoint in `path` in another directory as well, whole or not at all; 0 of `keep` keeps all that is there.
+    """Copy a checkpoint to another directory atomically, with hard links if the file system supports them.
 
-    Files are linked where the file system can, so that a copy takes no space.
+    Args:
+        path: Folder of the checkpoint.
+        directory: Directory of the copy.
+        keep: Number of latest checkpoints kept in `directory`; 0: all.
+
+    Returns:
+        The folder of the copy.
     """
     with wrap_os_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        _discard_unfinished(directory)
-        aside, final = directory / f"{_UNFINISHED}{path.name}", directory / path.name
-        shutil.copytree(path, aside, copy_function=_link_or_copy)
-        _flush_folder(aside)
-        _put_in_place(aside, final)
-        _remove_old(directory, _order(final)[0], keep)
+        _delete_temporary(directory)
+        temporary, final = directory / f"{_TEMPORARY_PREFIX}{path.name}", directory / path.name
+        shutil.copytree(path, temporary, copy_function=_link_or_copy)
+        _flush_folder(temporary)
+        _rename(temporary, final)
+        _delete_old(directory, _sort_key(final)[0], keep)
     return final
 
 
 def load_latest_checkpoint(directory: Path) -> Checkpoint:
-    """The newest checkpoint whose every byte matches its manifest.
+    """Load the latest intact checkpoint: the one whose files match their checksums.
 
-    Damaged newer ones are named in `skipped_corrupted`. Raises `UserError` where none is whole.
+    Raises:
+        UserError: If there is no checkpoint or all are corrupted.
     """
-    damaged: list[str] = []
+    corrupted: list[str] = []
     for path in list_checkpoints(directory):
         try:
-            return _read_whole(path, tuple(damaged))
+            return _load(path, tuple(corrupted))
         except (OSError, ValueError) as problem:
-            damaged.append(f"{path.name} ({problem})")
-    if damaged:
-        raise UserError(f"no checkpoint in {directory} is whole ({'; '.join(damaged)}): start a new run")
+            corrupted.append(f"{path.name} ({problem})")
+    if corrupted:
+        raise UserError(f"all checkpoints in {directory} are corrupted ({'; '.join(corrupted)}): start a new run")
     raise UserError(f"no checkpoint in {directory}: the run stopped before its first one; start a new run")
 
 
 def load_checkpoint_at(path: Path) -> Checkpoint:
-    """The checkpoint in a folder of its own; `UserError` where it is not whole."""
+    """Load the checkpoint in a folder. Raises `UserError` if there is none or it is corrupted."""
     try:
-        return _read_whole(path, ())
+        return _load(path, ())
     except (OSError, ValueError) as problem:
-        raise UserError(f"{path} is no whole checkpoint ({problem})") from problem
+        raise UserError(f"{path} is not an intact checkpoint ({problem}): pass another one") from problem
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints in a directory, whole or damaged; none where there is no directory."""
+    """Return the folders of all checkpoints, intact or corrupted, latest first; empty if there is no directory."""
     if not directory.is_dir():
         return []
     found = [path for path in directory.iterdir() if _COMPLETE.fullmatch(path.name)]
-    return sorted(found, key=_order, reverse=True)
+    return sorted(found, key=_sort_key, reverse=True)
 
 
 def flatten_tensors(nested: Any) -> tuple[dict[str, Tensor], Any]:
-    """Tensors of any nest by name, and the nest itself as plain JSON with the names in their places.
+    """Split a nested structure into its tensors by name, and JSON that refers to them by name.
 
-    A nest is made of dicts (keys: str or int), lists, tuples, tensors, numpy arrays, numbers, strings, booleans and
-    None; `unflatten_tensors` gives it back exactly. Raises TypeError for anything else.
+    The structure may consist of dicts (keys: str or int), lists, tuples, tensors, NumPy arrays, numbers, strings,
+    booleans and None. `unflatten_tensors` is the exact inverse.
+
+    Raises:
+        TypeError: If the structure has any other value.
     """
     tensors: dict[str, Tensor] = {}
     return tensors, _skeleton(nested, "", tensors)
 
 
 def unflatten_tensors(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
-    """The nest that `flatten_tensors` took apart (a dict of any kind comes back as a plain dict)."""
+    """Return the structure that `flatten_tensors` split. Mappings of any class become dicts."""
     if isinstance(skeleton, list):
         return [unflatten_tensors(tensors, part) for part in skeleton]
     if not isinstance(skeleton, dict):
@@ -153,7 +173,7 @@ def unflatten_tensors(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
             return tuple(unflatten_tensors(tensors, part) for part in content)
         case "float":
             return float(content)
-    raise ValueError(f"unknown kind {kind!r} in a checkpoint's skeleton")
+    raise ValueError(f"unknown kind {kind!r} in the JSON of a checkpoint")
 
 
 def _skeleton(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
@@ -189,7 +209,7 @@ def _add(tensors: dict[str, Tensor], path: str, value: Tensor) -> str:
 
 
 def _detached(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU: safetensors refuses tensors that share memory or have gaps."""
+    """Return copies on the CPU: safetensors rejects tensors that share memory or are not contiguous."""
     return {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
@@ -203,9 +223,9 @@ def _json_bytes(value: dict[str, Any]) -> bytes:
 
 def _require_string_keys(value: Any) -> None:
     if isinstance(value, dict):
-        odd = [key for key in value if not isinstance(key, str)]
-        if odd:
-            raise ValueError(f"JSON would turn the key {odd[0]!r} into a string: use flatten_tensors")
+        invalid = [key for key in value if not isinstance(key, str)]
+        if invalid:
+            raise ValueError(f"JSON would turn the key {invalid[0]!r} into a string: use flatten_tensors")
         value = list(value.values())
     if isinstance(value, list | tuple):
         for part in value:
@@ -236,43 +256,43 @@ def _flush_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def _put_in_place(aside: Path, final: Path) -> None:
-    """Rename, in two moves where a checkpoint of the same step exists: at every moment one of the two is readable."""
+def _rename(temporary: Path, final: Path) -> None:
+    """Rename a folder; rename an existing checkpoint of this step first, so that one of the two is always readable."""
     if final.exists():
         replaced = final.with_name(final.name + ".replaced")
         shutil.rmtree(replaced, ignore_errors=True)
         final.rename(replaced)
-    aside.rename(final)
+    temporary.rename(final)
     _flush_folder(final.parent)
 
 
-def _discard_unfinished(directory: Path) -> None:
-    for leftover in directory.glob(f"{_UNFINISHED}*"):
+def _delete_temporary(directory: Path) -> None:
+    for leftover in directory.glob(f"{_TEMPORARY_PREFIX}*"):
         shutil.rmtree(leftover)
 
 
-def _remove_old(directory: Path, step: int, keep: int) -> None:
+def _delete_old(directory: Path, step: int, keep: int) -> None:
     paths = list_checkpoints(directory)
-    kept = [path for path in paths if _order(path)[0] <= step and not path.name.endswith(".replaced")]
+    kept = [path for path in paths if _sort_key(path)[0] <= step and not path.name.endswith(".replaced")]
     kept = kept[:keep] if keep else kept
     for path in paths:
         if path not in kept:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _order(path: Path) -> tuple[int, bool]:
+def _sort_key(path: Path) -> tuple[int, bool]:
     match = _COMPLETE.fullmatch(path.name)
     assert match
     return int(match[1]), match[2] is None
 
 
-def _read_whole(path: Path, damaged: tuple[str, ...]) -> Checkpoint:
+def _load(path: Path, skipped_corrupted: tuple[str, ...]) -> Checkpoint:
     if not _COMPLETE.fullmatch(path.name):
         raise ValueError("its name is not of the form update-000000000")
     manifest = _parse(MANIFEST, (path / MANIFEST).read_bytes(), json.loads)
-    step = _order(path)[0]
+    step = _sort_key(path)[0]
     if not isinstance(manifest, dict) or manifest.get("step") != step or manifest.get("schema") != SCHEMA_VERSION:
-        raise ValueError(f"{MANIFEST} does not fit")
+        raise ValueError(f"{MANIFEST} does not match")
     contents = {}
     for name in (TENSORS, STATE):
         contents[name] = (path / name).read_bytes()
@@ -281,8 +301,8 @@ def _read_whole(path: Path, damaged: tuple[str, ...]) -> Checkpoint:
     tensors = _parse(TENSORS, contents[TENSORS], safetensors.torch.load)
     state = _parse(STATE, contents[STATE], json.loads)
     if not isinstance(state, dict):
-        raise ValueError(f"{STATE} holds no JSON object")
-    return Checkpoint(tensors=tensors, state=state, step=step, path=path, skipped_corrupted=damaged)
+        raise ValueError(f"{STATE} is not a JSON object")
+    return Checkpoint(tensors=tensors, state=state, step=step, path=path, skipped_corrupted=skipped_corrupted)
 
 
 def _parse(name: str, content: bytes, parser: Callable[[bytes], Any]) -> Any:

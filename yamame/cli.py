@@ -1,4 +1,4 @@
-"""The command line: `yamame recipes | train | resume | eval | play | sweep | bench | data | view | figure`."""
+"""Command-line interface: `yamame recipes | train | resume | eval | play | sweep | bench | data | view | figure`."""
 
 import argparse
 import json
@@ -20,11 +20,16 @@ from yamame.tools.viewer.command import register as register_view
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command. 0: done (a run that was asked to stop included); 2: bad input, said in one line.
+    """Run one command.
 
-    1: a sweep some of whose runs failed, data of which some is damaged, a run that lost a process.
+    Args:
+        args: Arguments after `yamame`; None: those of this process.
+
+    Returns:
+        Exit code. 0: success, or a run stopped by a signal; 1: failed runs of a sweep, corrupted data or a lost process
+        of a run; 2: invalid input, with a one-line message; 130: interrupted.
     """
-    if os.name == "nt":  # not every character is in the code page of a pipe
+    if os.name == "nt":  # the code page of a pipe lacks some characters
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
@@ -40,8 +45,8 @@ def main(args: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not re.search("out of memory|can't allocate memory", str(error)):
             raise
-        shown = str(error).strip().partition("\n")[0]
-        print(f"yamame: out of memory ({shown}): use a smaller network, batch or number of envs", file=sys.stderr)
+        reason = str(error).strip().partition("\n")[0]
+        print(f"yamame: out of memory ({reason}): use a smaller network, batch or number of envs", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -52,103 +57,110 @@ def main(args: Sequence[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} ({self.prog} --help lists what there is)")
+        raise UserError(f"{message} ({self.prog} --help lists all options)")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="yamame", description="Agents that remember and adapt.", allow_abbrev=False)
+    parser = _Parser(prog="yamame", description="In-context reinforcement learning.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"yamame {version('yamame')}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
-    recipes = commands.add_parser("recipes", help="what can be trained, with its cost and its expected score")
+    recipes = subparsers.add_parser("recipes", help="list recipes, with training cost and expected score")
     recipes.set_defaults(command=_recipes)
-    _add_train(commands)
-    _add_eval(commands)
-    _add_play(commands)
-    register_sweep(commands)
-    _add_bench(commands)
-    register_data(commands)
-    register_view(commands)
-    register_figure(commands)
+    _register_train(subparsers)
+    _register_resume(subparsers)
+    _register_eval(subparsers)
+    _register_play(subparsers)
+    register_sweep(subparsers)
+    _register_bench(subparsers)
+    register_data(subparsers)
+    register_view(subparsers)
+    register_figure(subparsers)
     return parser
 
 
-def _add_train(commands: Any) -> None:
-    train = commands.add_parser(
+def _register_train(subparsers: Any) -> None:
+    train = subparsers.add_parser(
         "train",
-        help="train; `yamame train RECIPE --help` lists every field as a flag",
+        help="train a new run; `yamame train RECIPE --help` lists every field as a flag",
         usage="yamame train RECIPE [--run-dir DIR] [--size SIZE] [--model NAME] [--variant NAME] [--json] [--quiet] "
         "[--FIELD VALUE]",
         allow_abbrev=False,
         add_help=False,
     )
-    train.add_argument("recipe", metavar="RECIPE", nargs="?", help="a name that `yamame recipes` lists")
-    train.add_argument("--run-dir", type=Path, metavar="DIR", help="where the run goes (default runs/RECIPE-TIME)")
+    train.add_argument("recipe", metavar="RECIPE", nargs="?", help="recipe; `yamame recipes` lists them")
     train.add_argument(
-        "--size", metavar="SIZE", help="of the network: tiny, small, base or large (default: the recipe's)"
+        "--run-dir", type=Path, metavar="DIR", help="run directory of the new run (default: runs/RECIPE-TIME)"
     )
+    train.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base, large (default: recipe)")
     train.add_argument(
-        "--model", metavar="NAME", help="trajectory encoder: a file of yamame/nets/sequence/ (default: the recipe's)"
+        "--model", metavar="NAME", help="trajectory encoder: a file of yamame/nets/sequence/ (default: recipe)"
     )
-    train.add_argument("--variant", action="append", default=[], metavar="NAME", help="an ablation; may be repeated")
-    train.add_argument("-h", "--help", action="store_true", help="with RECIPE: every field of its config")
+    train.add_argument("--variant", action="append", default=[], metavar="NAME", help="apply an ablation; repeatable")
+    train.add_argument("-h", "--help", action="store_true", help="with RECIPE: all fields of its config")
     add_output(train)
     train.set_defaults(command=_train, parser=train)
 
-    resume = commands.add_parser("resume", help="go on where a run stands", allow_abbrev=False)
-    resume.add_argument("run", type=Path, metavar="RUN", help="a run directory")
-    resume.add_argument("--env-steps", type=int, metavar="N", help="another length of the run, in environment steps")
+
+def _register_resume(subparsers: Any) -> None:
+    resume = subparsers.add_parser("resume", help="resume training from the latest checkpoint", allow_abbrev=False)
+    resume.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    resume.add_argument("--env-steps", type=int, metavar="N", help="new total number of environment steps")
     add_import(resume)
     add_output(resume)
     resume.set_defaults(command=_resume)
 
 
-def _add_eval(commands: Any) -> None:
-    judge = commands.add_parser("eval", help="returns per trial and per attempt, without noise", allow_abbrev=False)
-    judge.add_argument("run", type=Path, metavar="RUN", help="a run directory")
-    judge.add_argument("--trials", type=int, metavar="N", help="how many (default: as at the end of training)")
-    judge.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
-    judge.add_argument("--instruction", default="", metavar="TEXT", help="what to do in every trial, as for play")
-    _add_checkpoint(judge)
-    judge.add_argument("--video", type=Path, metavar="FILE", help="film the greedy policy into FILE.gif or FILE.mp4")
-    judge.add_argument("--video-trials", type=int, metavar="N", default=1, help="how many trials the film shows")
-    add_import(judge)
-    judge.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
-    judge.set_defaults(command=_evaluate)
+def _register_eval(subparsers: Any) -> None:
+    evaluate = subparsers.add_parser("eval", help="evaluate a checkpoint without exploration noise", allow_abbrev=False)
+    evaluate.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    evaluate.add_argument("--trials", type=int, metavar="N", help="number of trials (default: eval.final_trials)")
+    _add_task_options(evaluate)
+    evaluate.add_argument(
+        "--video", type=Path, metavar="FILE", help="record the deterministic policy to FILE.gif or FILE.mp4"
+    )
+    evaluate.add_argument(
+        "--video-trials", type=int, metavar="N", default=1, help="number of trials in the video (default: 1)"
+    )
+    add_import(evaluate)
+    evaluate.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
+    evaluate.set_defaults(command=_evaluate)
 
 
-def _add_play(commands: Any) -> None:
-    play = commands.add_parser(
-        "play", help="film a run's greedy policy, following your instruction", allow_abbrev=False
-    )
-    play.add_argument("run", type=Path, metavar="RUN", help="a run directory")
-    play.add_argument("--output", type=Path, metavar="FILE", required=True, help="FILE.gif or FILE.mp4")
-    play.add_argument(
-        "--instruction", default="", metavar="TEXT", help="such as 'make stone pickaxe, collect coal' (default: drawn)"
-    )
-    _add_checkpoint(play)
-    play.add_argument("--trials", type=int, metavar="N", default=1, help="how many (default 1)")
-    play.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
+def _register_play(subparsers: Any) -> None:
+    play = subparsers.add_parser("play", help="record a video of the deterministic policy", allow_abbrev=False)
+    play.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    play.add_argument("--output", type=Path, metavar="FILE", required=True, help="output file, .gif or .mp4")
+    play.add_argument("--trials", type=int, metavar="N", default=1, help="number of trials (default: 1)")
+    _add_task_options(play)
     add_import(play)
     play.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     play.set_defaults(command=_play)
 
 
-def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+def _add_task_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--seed`, `--instruction` and `--checkpoint`."""
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
+    parser.add_argument(
+        "--instruction",
+        default="",
+        metavar="TEXT",
+        help="instruction for every trial, such as 'make stone pickaxe, collect coal' (default: sampled by the task)",
+    )
     parser.add_argument("--checkpoint", metavar="WHICH", default="latest", help="latest (default), best, or a path")
 
 
-def _add_bench(commands: Any) -> None:
-    bench = commands.add_parser(
+def _register_bench(subparsers: Any) -> None:
+    bench = subparsers.add_parser(
         "bench",
-        help="how fast this machine is: learner, collector, replay or end-to-end",
+        help="measure throughput of the learner, collector, replay or a whole run",
         usage="yamame bench learner|collector|replay|end-to-end [--json] [--FLAG VALUE ...]",
         allow_abbrev=False,
         add_help=False,
     )
-    bench.add_argument("what", metavar="WHAT", nargs="?", help="learner, collector, replay or end-to-end")
+    bench.add_argument("what", metavar="WHAT", nargs="?", help="benchmark: learner, collector, replay or end-to-end")
     bench.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
-    bench.add_argument("-h", "--help", action="store_true", help="with WHAT: every flag")
+    bench.add_argument("-h", "--help", action="store_true", help="with WHAT: all flags of the benchmark")
     bench.set_defaults(command=_bench, parser=bench)
 
 
@@ -163,8 +175,8 @@ def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
     for heading in ("recipe", "task", "cost", "expected"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "recipe")
     for name in recipe_names():
-        about = load_recipe(name).metadata
-        table.add_row(name, about["summary"], about.get("cost", ""), about.get("expected", ""))
+        metadata = load_recipe(name).metadata
+        table.add_row(name, metadata["summary"], metadata.get("cost", ""), metadata.get("expected", ""))
     Console().print(table)
     return 0
 
@@ -174,7 +186,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
         if options.help:
             options.parser.print_help()
             return 0
-        raise UserError("no recipe was named: yamame recipes lists them")
+        raise UserError("expected a recipe: yamame recipes lists them")
     from yamame.recipes import check_argument_order, config_from_flags, load_recipe, make_metadata
     from yamame.runs import train
 
@@ -187,9 +199,9 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
     config = config_from_flags(recipe, options.variant, flags, size=options.size, model=options.model)
     size = [] if options.size is None else ["--size", options.size]
     model = [] if options.model is None else ["--model", options.model]
-    variants = [word for variant in options.variant for word in ("--variant", variant)]
-    about = make_metadata(recipe, config, ["yamame", "train", recipe.name, *size, *model, *variants, *rest])
-    _show_run(train(config, about, run_dir=options.run_dir, quiet=options.quiet), options.json)
+    variants = [argument for variant in options.variant for argument in ("--variant", variant)]
+    metadata = make_metadata(recipe, config, ["yamame", "train", recipe.name, *size, *model, *variants, *rest])
+    _finish_run(train(config, metadata, run_dir=options.run_dir, quiet=options.quiet), options.json)
     return 0
 
 
@@ -197,7 +209,7 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
     from yamame.runs import resume
 
-    _show_run(resume(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
+    _finish_run(resume(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
     return 0
 
 
@@ -205,7 +217,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
     from yamame.runs import evaluate
 
-    filmed = {}
+    video = {}
     if options.video:
         from yamame.tools.video import record_video
 
@@ -217,7 +229,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
             seed=options.seed,
             checkpoint=options.checkpoint,
         )
-        filmed = {"video": str(options.video)}
+        video = {"video": str(options.video)}
     result = evaluate(
         options.run,
         trials=options.trials,
@@ -225,7 +237,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
         instruction=options.instruction,
         checkpoint=options.checkpoint,
     )
-    _show(result | filmed, options.json)
+    _print_result(result | video, options.json)
     return 0
 
 
@@ -233,7 +245,7 @@ def _play(options: argparse.Namespace, rest: list[str]) -> int:
     refuse(rest)
     from yamame.tools.video import record_video
 
-    evaluation = record_video(
+    result = record_video(
         options.run,
         options.output,
         instruction=options.instruction,
@@ -241,9 +253,11 @@ def _play(options: argparse.Namespace, rest: list[str]) -> int:
         seed=options.seed,
         checkpoint=options.checkpoint,
     )
-    played = {"video": str(options.output), "returns": evaluation.returns.tolist()}
-    outcome = "" if evaluation.success_rate is None else f", success {evaluation.success_rate:.2f}"
-    print(json.dumps(played) if options.json else f"{options.output}: return {evaluation.return_mean:.4g}{outcome}")
+    if options.json:
+        print(json.dumps({"video": str(options.output), "returns": result.returns.tolist()}))
+    else:
+        success = "" if result.success_rate is None else f", success {result.success_rate:.2f}"
+        print(f"{options.output}: return {result.return_mean:.4g}{success}")
     return 0
 
 
@@ -252,7 +266,7 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
         if options.help:
             options.parser.print_help()
             return 0
-        raise UserError("nothing to measure was named: give learner, collector, replay or end-to-end")
+        raise UserError("expected a benchmark: pass learner, collector, replay or end-to-end")
     from yamame.tools.bench.command import parse_benchmark
 
     result = parse_benchmark(options.what, [*rest, "--help"] if options.help else rest)()
@@ -260,29 +274,30 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
-def _show_run(summary: dict[str, Any], as_json: bool) -> None:
+def _finish_run(result: dict[str, Any], as_json: bool) -> None:
+    """Write the report of a finished run; print its result, on one process."""
     from yamame.distributed.learners import is_output_process
     from yamame.tools.report import write_report_if_finished
 
-    write_report_if_finished(summary)
+    write_report_if_finished(result)
     if is_output_process():
-        _show(summary, as_json)
+        _print_result(result, as_json)
 
 
-def _show(summary: dict[str, Any], as_json: bool) -> None:
+def _print_result(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(summary))
+        print(json.dumps(result))
         return
-    if summary["return_mean"] is not None:
-        low, high = summary["return_ci95"]
-        success = "" if summary["success_rate"] is None else f", success {summary['success_rate']:.3f}"
-        print(f"return {summary['return_mean']:.3f} [{low:.3f}, {high:.3f}]{success} over {summary['trials']} trials")
-        if len(summary["return_per_attempt"]) > 1:
+    if result["return_mean"] is not None:
+        low, high = result["return_ci95"]
+        success = "" if result["success_rate"] is None else f", success {result['success_rate']:.3f}"
+        print(f"return {result['return_mean']:.3f} [{low:.3f}, {high:.3f}]{success} over {result['trials']} trials")
+        if len(result["return_per_attempt"]) > 1:
             from yamame.tools.report import format_attempts_table
 
-            print(format_attempts_table(summary["return_per_attempt"]))
-    if "video" in summary:
-        print(f"film: {summary['video']}")
-    if "run_dir" in summary:
-        report = "" if "stopped_by" in summary else f"; report: {summary['run_dir']}/report.md and .html"
-        print(f"{summary['train_seconds']:.1f} s of training{report}")
+            print(format_attempts_table(result["return_per_attempt"]))
+    if "video" in result:
+        print(f"video: {result['video']}")
+    if "run_dir" in result:
+        report = "" if "stopped_by" in result else f"; report: {result['run_dir']}/report.md and .html"
+        print(f"{result['train_seconds']:.1f} s of training{report}")
