@@ -1,4 +1,4 @@
-"""95 % confidence intervals: of trials (bootstrap for means, Wilson for rates), of seeds, of many environments."""
+"""95 % confidence intervals over trials (bootstrap for means, Wilson for rates), seeds and environments."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -9,8 +9,8 @@ from jaxtyping import Float64, Int
 
 RESAMPLES = 9999
 STRATIFIED_RESAMPLES = 2000
-TRIMMED = 0.25
-"""Fraction of all runs that the interquartile mean leaves out at either end."""
+TRIM_FRACTION = 0.25
+"""Fraction of runs that the interquartile mean drops at each end."""
 MAX_CHUNK_VALUES = 1_000_000
 NORMAL_QUANTILE = 1.959963984540054
 """97.5 % quantile of the standard normal distribution."""
@@ -19,14 +19,14 @@ NORMAL_QUANTILE = 1.959963984540054
 def bootstrap_ci95(
     values: Float64[np.ndarray, "trials columns"], seed: int = 0
 ) -> tuple[Float64[np.ndarray, "columns"], Float64[np.ndarray, "columns"]]:
-    """Return the lower and upper ends of the 95 % bootstrap interval (percentiles) of the mean of each column.
+    """Return the lower and upper bounds of the 95 % bootstrap interval (percentiles) of the mean of each column.
 
-    Trials are resampled whole, the same ones in every column. NaN is a missing value; a column without values has NaN
-    ends. Unlike BCa, percentiles are defined for every sample, however few or skewed its values. Equal values have an
-    interval of zero width.
+    Rows are resampled, the same ones for all columns. NaN is a missing value; a column without values has NaN bounds.
+    Unlike BCa, percentiles are defined for all samples, however small or skewed. Equal values have an interval of zero
+    width.
     """
-    known = ~np.isnan(values)
-    filled, trials = np.where(known, values, 0.0), len(values)
+    present = ~np.isnan(values)
+    filled, trials = np.where(present, values, 0.0), len(values)
     rng = np.random.default_rng(seed)
     means = np.empty((RESAMPLES, values.shape[1]))
     chunk = max(1, MAX_CHUNK_VALUES // trials)
@@ -34,20 +34,20 @@ def bootstrap_ci95(
         part = means[start : start + chunk]
         counts = _resample_counts(rng.integers(trials, size=(len(part), trials)))
         with np.errstate(invalid="ignore"):  # a resample can have no value of a column
-            part[:] = (counts @ filled) / (counts @ known.astype(np.float64))
+            part[:] = (counts @ filled) / (counts @ present.astype(np.float64))
     low, high = np.full((2, values.shape[1]), np.nan)
     for column, resampled in enumerate(means.T):
-        of_column = values[known[:, column], column]
-        if len(of_column):
-            ends = np.nanpercentile(resampled, [2.5, 97.5]) if np.ptp(of_column) else of_column[[0, 0]]
-            low[column], high[column] = ends
+        sample = values[present[:, column], column]
+        if len(sample):
+            bounds = np.nanpercentile(resampled, [2.5, 97.5]) if np.ptp(sample) else sample[[0, 0]]
+            low[column], high[column] = bounds
     return low, high
 
 
 def wilson_ci95(
     successes: Float64[np.ndarray, "columns"], trials: Float64[np.ndarray, "columns"]
 ) -> tuple[Float64[np.ndarray, "columns"], Float64[np.ndarray, "columns"]]:
-    """Return Wilson's score interval of success rates; it has a width even if all trials ended alike."""
+    """Return the bounds of Wilson's score interval of success rates. Its width is positive even for rates 0 and 1."""
     z2 = NORMAL_QUANTILE**2
     rate = successes / trials
     middle = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
@@ -56,7 +56,7 @@ def wilson_ci95(
 
 
 def _resample_counts(indices: Int[np.ndarray, "resamples trials"]) -> Float64[np.ndarray, "resamples trials"]:
-    """Return how often each resample has each trial."""
+    """Return the number of times that each resample contains each trial."""
     resamples, trials = indices.shape
     cells = indices + trials * np.arange(resamples)[:, None]
     return np.bincount(cells.ravel(), minlength=resamples * trials).reshape(resamples, trials).astype(np.float64)
@@ -68,11 +68,11 @@ class Mean:
 
     mean: float
     ci95: tuple[float, float] | None
-    """95 % bootstrap interval; None for a single seed. That of two or three seeds is their range."""
+    """95 % bootstrap interval; None for a single seed. For two or three seeds it is their range."""
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Return the mean over seeds with its interval."""
+    """Return the mean over seeds and its interval."""
     mean, ci95 = mean_over_seeds(np.array(values, np.float64)[:, None])
     return Mean(float(mean[0]), None if ci95 is None else (float(ci95[0, 0]), float(ci95[1, 0])))
 
@@ -80,29 +80,29 @@ def mean_of(values: Sequence[float]) -> Mean:
 def mean_over_seeds(
     values: Float64[np.ndarray, "seeds columns"],
 ) -> tuple[Float64[np.ndarray, "columns"], Float64[np.ndarray, "2 columns"] | None]:
-    """Return the mean of each column and both ends of its 95 % bootstrap interval, None for a single seed.
+    """Return the mean of each column and the bounds of its 95 % bootstrap interval, None for a single seed.
 
-    The interval of two or three seeds is their range: more than one resample in forty draws the same seed each time.
+    The interval of two or three seeds is their range, since more than 1 in 40 resamples consists of a single seed.
     """
     return values.mean(axis=0), np.stack(bootstrap_ci95(values)) if len(values) > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate:
-    """Scores of many environments in two numbers (Agarwal et al. 2021)."""
+    """Aggregate scores over environments and seeds (Agarwal et al. 2021)."""
 
     num_envs: int
     num_runs: int
     mean: float
     """Mean over environments of the mean over their seeds."""
     interquartile_mean: float
-    """Mean of the middle half of all runs."""
+    """Mean of the middle 50 % of all runs."""
     mean_ci95: tuple[float, float] | None
     """Stratified bootstrap: seeds are resampled within each environment. None if an environment has a single seed."""
     interquartile_mean_ci95: tuple[float, float] | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain lists and numbers."""
+        """Return the fields as JSON values."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
 

@@ -1,4 +1,4 @@
-"""`RunConfig`: everything that a run depends on, in one typed record."""
+"""`RunConfig`: the config of a run."""
 
 from dataclasses import dataclass, field, replace
 
@@ -14,18 +14,18 @@ from yamame.nets.compute import ComputeConfig
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
-    """When and on how many trials the policy is judged."""
+    """Schedule and size of evaluations."""
 
     interval_env_steps: int = 0
-    """Environment steps between evaluations during training; 0: only at the end."""
+    """Environment steps between evaluations during training; 0: only after training."""
     trials: int = 64
-    """Trials of an evaluation during training."""
+    """Number of trials of an evaluation during training."""
     final_trials: int = 256
-    """Trials of the evaluation at the end."""
+    """Number of trials of the evaluation after training."""
     num_envs: int = 64
-    """Environments stepped together while evaluating."""
+    """Number of environments of an evaluation."""
     stop_return: float | None = None
-    """End the run as soon as two evaluations in a row reach this mean return."""
+    """Stop training after two consecutive evaluations reach this mean return; None: never."""
 
     def __post_init__(self) -> None:
         check_range(self, "interval_env_steps", ge=0)
@@ -35,57 +35,57 @@ class EvalConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineConfig:
-    """Learning from what was experienced before."""
+    """Offline data: trajectories from other runs or from datasets."""
 
     data: tuple[str, ...] = ()
-    """Where it lies: run directories, replay stores, names or directories of Minari datasets. It is copied into the
-    run. With data and the whole `fraction`, no environment is stepped but for evaluations."""
+    """Run directories, replay stores, or names or directories of Minari datasets. They are copied into the run. With
+    `batch_fraction` 1 the run is purely offline: environments are stepped for evaluations only."""
     batch_fraction: float = 1.0
-    """Share of each batch's windows that comes from the data; the rest comes from what the run collects itself."""
+    """Fraction of each batch from the data. The remaining windows are sampled from the run's own replay."""
     total_updates: int = 0
-    """Length of a run that steps no environment, in gradient updates; 0: as many as `env_steps` would have given."""
+    """Gradient updates of a purely offline run; 0: derived from `env_steps` and `updates_per_env_step`."""
 
     def __post_init__(self) -> None:
         check_range(self, "batch_fraction", gt=0, le=1)
         check_range(self, "total_updates", ge=0)
         if self.total_updates and not self.is_offline_only:
             raise ConfigFieldError(
-                self, "total_updates", "is for runs on data alone: give env_steps, or data and no fraction"
+                self, "total_updates", "is for purely offline runs: set env_steps instead, or data and batch_fraction 1"
             )
 
     @property
     def is_offline_only(self) -> bool:
-        """Whether nothing is learned from but the data."""
+        """Whether the run trains on the data only."""
         return bool(self.data) and self.batch_fraction == 1.0
 
     def num_windows(self, batch_size: int) -> int:
-        """Windows of a batch that come from the data: at least one, where there is any."""
+        """Return the number of windows of a batch that are sampled from the data: at least 1 if there is any."""
         return max(1, round(self.batch_fraction * batch_size)) if self.data else 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayConfig:
-    """Collectors that are Ray actors."""
+    """Collectors in other processes, as Ray actors."""
 
     address: str = ""
-    """Ray cluster that collects: `local` starts one on this machine for the run; `ray://HOST:PORT`, `HOST:PORT` or
-    `auto` joins one. Empty: this process collects."""
+    """Ray cluster: `local` starts one on this machine for the run; `auto`, `HOST:PORT` or `ray://HOST:PORT` connects to
+    a running one. Empty: collect in this process."""
     num_collectors: int = 0
-    """Collector processes in all; only with an address."""
+    """Total number of collector processes. Requires `address`."""
     num_envs_per_collector: int = 0
-    """Environments of each collector; 0: `num_envs` divided among them."""
+    """Number of environments of each collector; 0: `num_envs` divided evenly."""
     num_cpus_per_collector: float = 1.0
-    """Cores that Ray reserves for a collector."""
+    """CPU cores that Ray reserves for a collector."""
     num_gpus_per_collector: float = 0.0
-    """Fraction of a GPU that Ray reserves for a collector, which then acts on it."""
+    """GPUs that Ray reserves for a collector, which then acts on a GPU; may be a fraction."""
     max_policy_lag: int = 2
     """Maximum policy lag in iterations. Staler results are dropped."""
     collect_timeout_seconds: float = 60.0
-    """A collector that has not answered for this long is replaced."""
+    """Timeout for a reply of a collector, which is then replaced."""
     startup_timeout_seconds: float = 300.0
-    """A collector that has room in the cluster and is not ready after this long is replaced."""
+    """Timeout for the start of a collector whose resources are available, which is then replaced."""
     orphan_timeout_seconds: float = 120.0
-    """In a cluster that outlives the run, collectors wait this long for a learner to reconnect."""
+    """Timeout of a collector in a persistent cluster for a learner to reconnect; it then exits."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_collectors", "num_envs_per_collector", ge=0)
@@ -96,14 +96,14 @@ class RayConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """When checkpoints are saved and which are kept."""
+    """Schedule and retention of checkpoints."""
 
     interval_seconds: float = 60.0
     """Maximum time between checkpoints."""
     keep_latest_k: int = 2
-    """Latest checkpoints that are kept, besides the best by evaluation."""
+    """Number of latest checkpoints kept, besides the best by evaluation."""
     milestone_interval_env_steps: int = 0
-    """Environment steps between checkpoints that are never deleted; 0: none."""
+    """Environment steps between checkpoints that are never deleted; 0: off."""
 
     def __post_init__(self) -> None:
         check_range(self, "keep_latest_k", ge=1)
@@ -112,21 +112,21 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A whole experiment. A recipe is a function that returns one."""
+    """Config of a run. A recipe is a function that returns one."""
 
     env: EnvConfig
     num_envs: int = 24
-    """Environments stepped together while collecting."""
+    """Number of training environments."""
     env_steps: int = 1_000_000
-    """Length of the run in environment steps, summed over all environments."""
+    """Total environment steps of the run, summed over environments."""
     context_length: int = 0
-    """Transitions in a training window and in the memory of the policy; 0: a whole trial."""
+    """Transitions per training window and in the policy memory; 0: a whole trial."""
     seed: int = 0
-    """Seed of everything random; on one process and CPU the same seed gives the same run to the bit."""
+    """Random seed. With one process on a CPU, runs with the same seed are bitwise equal."""
     deterministic_actions: bool = False
-    """Act with the mode of the policy instead of a sample, while collecting and evaluating (the paper: T-Maze only)."""
+    """Act with the mode of the policy instead of a sample, in training and evaluation (paper: T-Maze only)."""
     algorithm: AlgorithmConfig = field(default_factory=AMAGOConfig, metadata={"flatten": True})
-    """Learning algorithm. Its fields are flags without the prefix `algorithm`: `--learner.learning-rate`."""
+    """Learning algorithm. Flags of its fields have no prefix: `--learner.learning-rate`."""
     exploration: ExplorationConfig = field(default_factory=BilevelEpsilonGreedy)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     offline: OfflineConfig = field(default_factory=OfflineConfig)
@@ -135,16 +135,16 @@ class RunConfig:
     env_steps_per_iteration: int = 0
     """Environment steps collected between updates; 0: one trial per environment."""
     learning_starts: int = 0
-    """Environment steps before the first update; the updates of these steps are skipped."""
+    """Environment steps before the first update. `updates_per_env_step` does not count them."""
     eval: EvalConfig = field(default_factory=EvalConfig)
     fault_tolerance: FaultToleranceConfig = field(default_factory=FaultToleranceConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     async_collection: bool = False
-    """Collect and learn at once, in two threads, with the same ratio of updates: what acts is then a round older. For environments
-    that wait (simulators, games) and for learning on a GPU; on a CPU alone cheap environments lose by it."""
+    """Collect in a second thread while updating; the policy lags one iteration. Faster for slow environments
+    (simulators, games) and for updates on a GPU; slower for cheap environments if updates run on a CPU."""
     num_learners: int = 1
-    """Processes that learn together, one a GPU where there are any. Each has its share of the environments or
-    collectors, of the replay and of each batch."""
+    """Number of learner processes, one per GPU if available. Environments or collectors, replay and batches are
+    divided evenly among them."""
     ray: RayConfig = field(default_factory=RayConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
@@ -156,18 +156,18 @@ class RunConfig:
 
     @property
     def resolved_context_length(self) -> int:
-        """`context_length` with 0 resolved. Raises `UserError` if it is longer than a trial can be."""
-        trial_length = self.env.max_trial_steps
-        if self.context_length > trial_length:
+        """`context_length` with 0 resolved. Raises `UserError` if it exceeds the maximum length of a trial."""
+        max_steps = self.env.max_trial_steps
+        if self.context_length > max_steps:
             raise UserError(
-                f"--context-length {self.context_length} is longer than a trial of {self.env.task_name}, "
-                f"{trial_length} steps: give at most that (0 means a whole trial)"
+                f"--context-length {self.context_length} is longer than a trial of {self.env.task_name}: "
+                f"pass at most {max_steps} (0: a whole trial)"
             )
-        return self.context_length or trial_length
+        return self.context_length or max_steps
 
     @property
     def total_updates(self) -> int:
-        """Updates of a whole run."""
+        """Gradient updates of the whole run."""
         return self.updates_due(env_steps=self.env_steps, updates=0)
 
     @property
@@ -176,7 +176,7 @@ class RunConfig:
         return self.env_steps_per_iteration or self.num_envs * self.env.max_trial_steps
 
     def updates_due(self, *, env_steps: int, updates: int) -> int:
-        """Return how many updates to make now, given the total numbers of environment steps and updates so far."""
+        """Return the number of updates to make now, given the numbers of environment steps and updates so far."""
         return max(0, int((env_steps - self.learning_starts) * self.updates_per_env_step) - updates)
 
 
@@ -186,7 +186,7 @@ def resolve_offline_length(config: RunConfig) -> RunConfig:
     if not updates:
         return config
     if not config.updates_per_env_step:
-        raise UserError("--updates-per-env-step is 0: a run on offline data alone would never learn")
+        raise UserError("--updates-per-env-step is 0: pass a positive number, since the run would make no updates")
     env_steps = config.learning_starts + int(updates / config.updates_per_env_step)
     while config.updates_due(env_steps=env_steps, updates=0) < updates:
         env_steps += 1

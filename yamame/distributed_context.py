@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 _TIMEOUT = timedelta(hours=6)
-"""Of collective operations: long, since other ranks wait while one evaluates. A dead rank is noticed at once."""
+"""Timeout of collective operations: long, since other ranks wait while one evaluates. A dead rank is detected at once."""
 
 _T = TypeVar("_T")
 
@@ -45,12 +45,12 @@ class DistributedContext:
 
     @property
     def is_single_process(self) -> bool:
-        """Whether there is only this process."""
+        """Whether `world_size` is 1."""
         return self.world_size == 1
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, which writes files and prints."""
+        """Whether this is rank 0, which writes the files of the run and prints."""
         return self.rank == 0
 
     @torch.no_grad()
@@ -83,7 +83,7 @@ class DistributedContext:
         return number if self.is_single_process else self._reduce(number, dist.ReduceOp.MAX)
 
     def any_rank(self, condition: bool) -> bool:
-        """Whether a condition is true on any rank."""
+        """Return whether a condition is true on any rank."""
         return bool(self.all_reduce_max(int(condition)))
 
     def broadcast_object(self, value: _T) -> _T:

@@ -1,4 +1,4 @@
-"""Evaluations of a run: a function of weights and seed alone, whatever happened before."""
+"""Evaluation of a policy: returns and success rates with confidence intervals, determined by weights and seed."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -24,7 +24,7 @@ from yamame.errors import UserError
 from yamame.metrics import EVAL, EVAL_TRAIN_TASKS
 
 MIN_ATTEMPT_FRACTION = 0.5
-"""An attempt counts in the adaptation curves where at least this part of the trials began it."""
+"""Adaptation curves end at the last attempt that at least this fraction of the trials started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,27 +32,25 @@ class EvalResult:
     """Result of an evaluation over a fixed number of trials."""
 
     returns: Float64[np.ndarray, "trials"]
-    """Sum of rewards of each trial: those of environment 0 first, in their order."""
+    """Sum of rewards of each trial, ordered by environment, then by time."""
     return_mean: float
     return_ci95: tuple[float, float]
     """95 % bootstrap interval (percentiles) of the mean."""
     return_per_attempt: list[float]
-    """Mean return of attempt 1, 2, ... over the trials that began it, up to the last that at least half of them began.
-
-    An attempt that the end of its trial cut short counts with what it had earned.
-    """
+    """Mean return of attempt 1, 2, ... over the trials that started it, up to the last that at least half of the trials
+    started. An attempt that the end of its trial truncates is included with its return so far."""
     return_per_attempt_ci95: list[tuple[float, float]]
     """95 % bootstrap intervals of these means."""
     success_rate: float | None
-    """Part of the trials in which any transition announced success; None where the task announces none."""
+    """Fraction of trials in which a transition signaled success; None if the task has no success signal."""
     success_per_attempt: list[float] | None
-    """The like of attempt 1, 2, ..., at most as many as `return_per_attempt` has; None where none is announced."""
+    """Success rate of attempt 1, 2, ..., at most as many as in `return_per_attempt`; None like `success_rate`."""
     success_per_attempt_ci95: list[tuple[float, float]] | None
-    """95 % score intervals of these rates."""
+    """95 % Wilson intervals of these rates."""
     trials: int
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of `yamame eval --json` that an evaluation knows."""
+        """Return all fields but `returns` as JSON values: keys of `yamame eval --json`."""
         return {
             "return_mean": self.return_mean,
             "return_ci95": list(self.return_ci95),
@@ -67,48 +65,57 @@ class EvalResult:
 
 def evaluate(
     policy: Policy,
-    environments: TrialVectorEnv,
+    envs: TrialVectorEnv,
     *,
     trials: int,
     deterministic: bool,
     confidence_seed: int = 0,
     faults: FaultToleranceConfig | None = None,
 ) -> EvalResult:
-    """Let `policy` act until exactly `trials` trials are counted; no exploration noise.
+    """Evaluate a policy over exactly `trials` trials without exploration noise.
 
-    Each environment owes a quota of `trials / E` trials (the first ones one more where that is no whole number), set
-    beforehand, so that trials that end early are not counted more often; an environment that has met its quota is
-    stepped on, uncounted. A trial whose environment failed is replaced by its next one, as long as `faults` allows it.
-    Begins with a reset everywhere. `policy` must not serve trials in flight elsewhere: its memory is overwritten.
-    Raises `UserError` if `trials` is not positive.
+    Each of the E environments has a fixed quota of `trials / E` trials (rounded up for the first ones), so that short
+    trials are not over-represented; later trials of an environment are not counted. A trial whose environment fails is
+    replaced by the next one.
+
+    Args:
+        policy: The policy. Its memory is overwritten.
+        envs: Environments; reset at the start.
+        trials: Number of trials.
+        deterministic: Act with the mode of the policy instead of a sample.
+        confidence_seed: Seed of the bootstrap.
+        faults: Number of restarts that are allowed; None: the default.
+
+    Raises:
+        UserError: If `trials` is not positive, or environments fail too often.
     """
     if trials < 1:
-        raise UserError(f"cannot evaluate over {trials} trials: give at least 1")
-    num_envs = environments.num_envs
+        raise UserError(f"cannot evaluate over {trials} trials: pass at least 1")
+    num_envs = envs.num_envs
     quotas = [trials // num_envs + (env < trials % num_envs) for env in range(num_envs)]
-    explorer = Explorer(NoExploration(), environments.action_space, num_envs, np.random.default_rng(0))
+    explorer = Explorer(NoExploration(), envs.action_space, num_envs, np.random.default_rng(0))
     faults = replace(faults or FaultToleranceConfig(), on_fault="drop")
-    collector = Collector(environments, "", explorer, faults)
-    counted: list[list[TrialSummary]] = [[] for _ in range(num_envs)]
-    missing = trials
-    while missing:
+    collector = Collector(envs, "", explorer, faults)
+    summaries: list[list[TrialSummary]] = [[] for _ in range(num_envs)]
+    num_left = trials
+    while num_left:
         for env, trajectory in collector.step(policy, deterministic=deterministic):
-            if len(counted[env]) < quotas[env]:
-                counted[env].append(summarize_trial(trajectory))
-                missing -= 1
-    return _evaluation([trial for of_env in counted for trial in of_env], confidence_seed)
+            if len(summaries[env]) < quotas[env]:
+                summaries[env].append(summarize_trial(trajectory))
+                num_left -= 1
+    return _aggregate([summary for of_env in summaries for summary in of_env], confidence_seed)
 
 
-def _evaluation(trials: list[TrialSummary], confidence_seed: int) -> EvalResult:
+def _aggregate(trials: list[TrialSummary], confidence_seed: int) -> EvalResult:
     returns = np.array([trial.total_return for trial in trials])
-    of_attempts = _curve([trial.return_per_attempt for trial in trials])
-    low, high = bootstrap_ci95(np.column_stack([returns, of_attempts]), confidence_seed)
-    success, success_ci95 = _success_per_attempt(trials, of_attempts.shape[1])
+    return_TA = _pad_attempts([trial.return_per_attempt for trial in trials])
+    low, high = bootstrap_ci95(np.column_stack([returns, return_TA]), confidence_seed)
+    success, success_ci95 = _success_per_attempt(trials, return_TA.shape[1])
     return EvalResult(
         returns=returns,
         return_mean=float(returns.mean()),
         return_ci95=(float(low[0]), float(high[0])),
-        return_per_attempt=np.nanmean(of_attempts, axis=0).tolist(),
+        return_per_attempt=np.nanmean(return_TA, axis=0).tolist(),
         return_per_attempt_ci95=_pairs(low[1:], high[1:]),
         success_rate=success_rate(trials),
         success_per_attempt=success,
@@ -118,22 +125,24 @@ def _evaluation(trials: list[TrialSummary], confidence_seed: int) -> EvalResult:
 
 
 def _success_per_attempt(
-    trials: list[TrialSummary], attempts: int
+    trials: list[TrialSummary], max_attempts: int
 ) -> tuple[list[float] | None, list[tuple[float, float]] | None]:
-    announced = [np.asarray(trial.success_per_attempt, float) for trial in trials if trial.success is not None]
-    if not announced:
+    signaled = [np.asarray(trial.success_per_attempt, float) for trial in trials if trial.success is not None]
+    if not signaled:
         return None, None
-    begun = _curve(announced)[:, :attempts]
-    successes, trials_A = np.nansum(begun, axis=0), np.sum(~np.isnan(begun), axis=0).astype(np.float64)
+    success_TA = _pad_attempts(signaled)[:, :max_attempts]
+    successes, trials_A = np.nansum(success_TA, axis=0), np.sum(~np.isnan(success_TA), axis=0).astype(np.float64)
     return (successes / trials_A).tolist(), _pairs(*wilson_ci95(successes, trials_A))
 
 
-def _curve(of_trials: Sequence[Sequence[float] | Float64[np.ndarray, "_"]]) -> Float64[np.ndarray, "trials attempts"]:
-    """What each trial's attempts gave, NaN where it did not begin one; cut where fewer than `MIN_ATTEMPT_FRACTION` of them did."""
-    begun = np.full((len(of_trials), max(map(len, of_trials))), np.nan)
-    for row, attempts in zip(begun, of_trials, strict=True):
+def _pad_attempts(
+    values: Sequence[Sequence[float] | Float64[np.ndarray, "_"]],
+) -> Float64[np.ndarray, "trials attempts"]:
+    """Pad the values of each trial's attempts with NaN; drop attempts of too few trials (`MIN_ATTEMPT_FRACTION`)."""
+    padded = np.full((len(values), max(map(len, values))), np.nan)
+    for row, attempts in zip(padded, values, strict=True):
         row[: len(attempts)] = attempts
-    return begun[:, np.mean(~np.isnan(begun), axis=0) >= MIN_ATTEMPT_FRACTION]
+    return padded[:, np.mean(~np.isnan(padded), axis=0) >= MIN_ATTEMPT_FRACTION]
 
 
 def _pairs(low: Float64[np.ndarray, "n"], high: Float64[np.ndarray, "n"]) -> list[tuple[float, float]]:
@@ -145,60 +154,67 @@ def _lists(pairs: list[tuple[float, float]] | None) -> list[list[float]] | None:
 
 
 EVALUATION_SEED = 1_000_000
-"""Seed of every evaluation of a run, during training, at its end and by `yamame eval` unless told otherwise.
+"""Default seed of all evaluations: during training, after training and of `yamame eval`.
 
-So environment i of as many always begins with the same task. Its later trials are the same ones too, as far as the
-environment draws at random only when it is reset; one that also draws while it is stepped goes on from where it stands.
+The first task of each environment is the same in every evaluation with the same number of environments; later tasks are
+too, unless the environment samples random numbers in `step`.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalReport:
-    """How good an agent is on what its task says that agents are judged on."""
+    """Results on test and training tasks."""
 
     test: EvalResult
-    """On the test tasks, where the benchmark keeps some apart."""
+    """On the test tasks if the benchmark has them, else on the training tasks."""
     train_tasks: EvalResult | None
-    """On the tasks that the agent was trained on, where these are others."""
+    """On the training tasks; None if the benchmark has no separate test tasks."""
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of `yamame eval --json` that come from acting."""
+        """Return the keys of `yamame eval --json` that depend on trials."""
         return {
             **self.test.to_json(),
             "train_tasks": self.train_tasks.to_json() if self.train_tasks else None,
         }
 
     def metrics(self) -> dict[str, float]:
-        """`eval/...`, and `eval_train_tasks/...` where those are others."""
+        """Return `eval/...`, and `eval_train_tasks/...` if there are separate test tasks."""
         metrics = _metrics(EVAL, self.test)
         return metrics | (_metrics(EVAL_TRAIN_TASKS, self.train_tasks) if self.train_tasks else {})
 
 
 def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int = EVALUATION_SEED) -> EvalReport:
-    """The agent without exploration noise, on `trials` trials of fresh environments, and as many of training ones."""
-    test_tasks = config.env.eval_config()
-    evaluation = _evaluate_model(config, test_tasks, model, trials=trials, seed=seed)
-    differ = test_tasks != config.env
-    training_tasks = _evaluate_model(config, config.env, model, trials=trials, seed=seed) if differ else None
-    return EvalReport(test=evaluation, train_tasks=training_tasks)
+    """Evaluate a model in new environments, on test tasks and on training tasks if they differ.
+
+    Args:
+        config: Config of the run.
+        model: The networks.
+        trials: Number of trials on each of the two.
+        seed: Seed of tasks and actions.
+    """
+    test_env = config.env.eval_config()
+    test = _evaluate_model(config, test_env, model, trials=trials, seed=seed)
+    differ = test_env != config.env
+    train_tasks = _evaluate_model(config, config.env, model, trials=trials, seed=seed) if differ else None
+    return EvalReport(test=test, train_tasks=train_tasks)
 
 
 def evaluate_random_policy(config: RunConfig, *, trials: int, seed: int = EVALUATION_SEED) -> EvalResult:
-    """Uniformly random actions on what agents are judged on."""
+    """Evaluate uniformly random actions on the test tasks. Arguments are those of `evaluate_model`."""
     env = config.env.eval_config()
-    with closing(env.build(_num_envs(config, env, trials), seed)) as environments:
-        policy = RandomPolicy(environments.action_space, np.random.default_rng(seed))
-        return evaluate(policy, environments, trials=trials, deterministic=False, faults=config.fault_tolerance)
+    with closing(env.build(_num_envs(config, env, trials), seed)) as envs:
+        policy = RandomPolicy(envs.action_space, np.random.default_rng(seed))
+        return evaluate(policy, envs, trials=trials, deterministic=False, faults=config.fault_tolerance)
 
 
 def _evaluate_model(config: RunConfig, env: EnvConfig, model: nn.Module, *, trials: int, seed: int) -> EvalResult:
     num_envs = _num_envs(config, env, trials)
-    with closing(env.build(num_envs, seed)) as environments:
+    with closing(env.build(num_envs, seed)) as envs:
         generator = torch.Generator(model_device(model)).manual_seed(seed)
         policy = config.algorithm.build_policy(model, num_envs=num_envs, generator=generator)
         return evaluate(
             policy,
-            environments,
+            envs,
             trials=trials,
             deterministic=config.deterministic_actions,
             faults=config.fault_tolerance,
@@ -209,11 +225,11 @@ def _num_envs(config: RunConfig, env: EnvConfig, trials: int) -> int:
     return env.required_num_envs or min(trials, config.eval.num_envs)
 
 
-def _metrics(group: str, evaluation: EvalResult) -> dict[str, float]:
-    low, high = evaluation.return_ci95
+def _metrics(group: str, result: EvalResult) -> dict[str, float]:
+    low, high = result.return_ci95
     metrics = {
-        f"{group}/return_mean": evaluation.return_mean,
+        f"{group}/return_mean": result.return_mean,
         f"{group}/return_ci95_low": low,
         f"{group}/return_ci95_high": high,
     }
-    return metrics if evaluation.success_rate is None else metrics | {f"{group}/success_rate": evaluation.success_rate}
+    return metrics if result.success_rate is None else metrics | {f"{group}/success_rate": result.success_rate}

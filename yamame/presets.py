@@ -1,4 +1,4 @@
-"""A small agent that learns on a CPU, and settings for a task that nobody has tuned: a user's own environment."""
+"""Network sizes, ablation variants, and the default config of a new environment."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,16 +22,16 @@ from yamame.nets.timestep.instruction import InstructionEncoderConfig
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSize:
-    """Widths and depths of all parts of a network; of what kind they are is another matter."""
+    """Widths and depths of all networks. Their kinds are those of the config it is applied to."""
 
     timestep_hidden: tuple[int, ...]
     timestep_width: int
     encoder_size: str = ""
-    """Name of the size that the trajectory encoder takes (`TrajectoryEncoderConfig.SIZES`); empty: as it is."""
+    """Size of the trajectory encoder, a key of `TrajectoryEncoderConfig.SIZES`; "": unchanged."""
     head_hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of actor and critics."""
+    """Hidden layer widths of actor and critics."""
     leaf_width: int = ImageEncoderConfig.output_size
-    """Width of what is made of an image, of tokens or of a text."""
+    """Output width of the encoders of images, tokens and texts."""
     image_channels: tuple[int, ...] = ImageEncoderConfig.channels
     residual_blocks: int = ImageEncoderConfig.num_residual_blocks
 
@@ -83,11 +83,11 @@ SIZES: Mapping[str, NetworkSize] = {
         residual_blocks=2,
     ),
 }
-"""`small` is what a CPU can train; `base` and `large` are the paper's for POPGym and Crafter (appendix, table 3)."""
+"""`small` is trainable on a CPU; `base` and `large` are those of POPGym and Crafter (paper: appendix, table 3)."""
 
 
 def apply_size(config: RunConfig, name: str | None) -> RunConfig:
-    """The config with a network of a named size; as it is for None. `UserError` for an unknown name."""
+    """Return the config with a network of a named size; unchanged for None. `UserError` for an unknown name."""
     if name is None:
         return config
     if name not in SIZES:
@@ -99,7 +99,7 @@ def apply_size(config: RunConfig, name: str | None) -> RunConfig:
 def apply_model(config: RunConfig, name: str | None) -> RunConfig:
     """Return the config with the trajectory encoder of `yamame/nets/sequence/<name>.py`; unchanged for None.
 
-    The encoder is as wide and as deep as the one that it replaces. Raises `UserError` for an unknown name.
+    The encoder has the width and depth of the one that it replaces. Raises `UserError` for an unknown name.
     """
     if name is None:
         return config
@@ -108,6 +108,7 @@ def apply_model(config: RunConfig, name: str | None) -> RunConfig:
 
 
 MAX_CONTEXT = 256
+"""Maximum default context length."""
 
 
 def small_agent(
@@ -118,7 +119,7 @@ def small_agent(
     probability_clip: tuple[float, float] = ActorConfig.probability_clip,
     token_shift: bool = False,
 ) -> AgentConfig:
-    """Two Transformer layers of width 64 under heads of two hidden layers: sizes that a CPU can train."""
+    """Return an agent of size `small`, trainable on a CPU, with heads of two hidden layers of `head_width`."""
     agent = AgentConfig(
         trajectory_encoder=TransformerConfig(token_shift=token_shift),
         actor=ActorConfig(probability_clip=probability_clip),
@@ -129,7 +130,10 @@ def small_agent(
 
 
 def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
-    """A small agent, a whole trial of memory (at most 256 steps), noise that fades over the first half of the run."""
+    """Return the config for a new environment: a small agent, with epsilon annealed over the first half of the run.
+
+    The context length is a whole trial, at most `MAX_CONTEXT` steps.
+    """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     return RunConfig(
         env=env,
@@ -148,33 +152,33 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 
 
 def no_multi_gamma(config: RunConfig) -> RunConfig:
-    """Train for the acting discount alone."""
+    """Train a single gamma, the acting one."""
     return replace_agent(config, multi_gamma=False)
 
 
 def no_popart(config: RunConfig) -> RunConfig:
-    """Leave values on the scale of the rewards."""
+    """Train the critics without PopArt normalization."""
     return replace_agent(config, popart=False)
 
 
-def no_filtered_imitation(config: RunConfig) -> RunConfig:
-    """Policy gradient alone."""
+def no_filtered_bc(config: RunConfig) -> RunConfig:
+    """Train the actor by policy gradient only."""
     learner = amago_config(config).learner
     return replace_learner(config, filtered_bc=replace(learner.filtered_bc, weight=0.0))
 
 
 def no_memory(config: RunConfig) -> RunConfig:
-    """A feed-forward network in place of the sequence model, as wide and as deep."""
+    """Replace the trajectory encoder by a feed-forward network of the same width and depth."""
     return apply_model(config, "feedforward")
 
 
 def gru(config: RunConfig) -> RunConfig:
-    """A GRU in place of the Transformer, as wide and as deep."""
+    """Replace the trajectory encoder by a GRU of the same width and depth."""
     return apply_model(config, "gru")
 
 
 def naive(config: RunConfig) -> RunConfig:
-    """The paper's naive agent: plain pre-LayerNorm Transformer (GELU), ReLU networks, 2 critics, discount 0.99."""
+    """Use the paper's naive agent: plain pre-LayerNorm Transformer (GELU), ReLU networks, 2 critics, gamma 0.99."""
     agent = amago_config(config).agent
     encoder = agent.trajectory_encoder
     if isinstance(encoder, TransformerConfig):
@@ -193,17 +197,17 @@ def naive(config: RunConfig) -> RunConfig:
 
 
 def world_model(config: RunConfig) -> RunConfig:
-    """Predict how the observation will change beside all else, at weight 1 where a recipe does not yet."""
-    return _world_model(config, weight=amago_config(config).learner.world_model.weight or 1.0)
+    """Add the auxiliary world model, with weight 1 if the recipe has none."""
+    return _set_world_model_weight(config, amago_config(config).learner.world_model.weight or 1.0)
 
 
 def no_world_model(config: RunConfig) -> RunConfig:
-    """Predict nothing, where a recipe has a world model."""
-    return _world_model(config, weight=0.0)
+    """Remove the auxiliary world model."""
+    return _set_world_model_weight(config, 0.0)
 
 
 def no_token_shift(config: RunConfig) -> RunConfig:
-    """Let each token carry its own timestep alone, where a recipe gives it the one before as well."""
+    """Remove the token shift of the Transformer."""
     encoder = amago_config(config).agent.trajectory_encoder
     if not isinstance(encoder, TransformerConfig):
         return config
@@ -211,34 +215,34 @@ def no_token_shift(config: RunConfig) -> RunConfig:
 
 
 def no_relabeling(config: RunConfig) -> RunConfig:
-    """Learn from what was asked for alone."""
-    return _relabeling(config, mode="none")
+    """Train without hindsight instruction relabeling."""
+    return _replace_relabeling(config, mode="none")
 
 
 def relabel_all(config: RunConfig) -> RunConfig:
-    """Replace all sub-goals that were missed, wherever as many goals were achieved."""
-    return _relabeling(config, mode="all")
+    """Relabel all sub-goals that were not achieved, instead of a random number of them."""
+    return _replace_relabeling(config, mode="all")
 
 
-def uniform_relabeling(config: RunConfig) -> RunConfig:
-    """Relabel without importance sampling: all achieved goals are alike."""
-    return _relabeling(config, importance_sampling=False)
+def no_goal_importance_sampling(config: RunConfig) -> RunConfig:
+    """Sample relabeled goals uniformly instead of by goal frequency."""
+    return _replace_relabeling(config, importance_sampling=False)
 
 
-def single_goal(config: RunConfig) -> RunConfig:
-    """Instructions of one sub-goal, while training and while evaluating."""
-    return _instructions(config, max_goals=1)
+def no_multi_goal(config: RunConfig) -> RunConfig:
+    """Train and evaluate on instructions of a single sub-goal."""
+    return _replace_goal_env(config, max_goals=1)
 
 
-def hidden_plan(config: RunConfig) -> RunConfig:
-    """Show no sub-goal after the active one."""
-    return _instructions(config, hide_future_goals=True)
+def no_planning(config: RunConfig) -> RunConfig:
+    """Hide the sub-goals after the active one."""
+    return _replace_goal_env(config, hide_future_goals=True)
 
 
 VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "no-multi-gamma": no_multi_gamma,
     "no-popart": no_popart,
-    "no-filtered-bc": no_filtered_imitation,
+    "no-filtered-bc": no_filtered_bc,
     "no-memory": no_memory,
     "gru": gru,
     "naive": naive,
@@ -247,14 +251,14 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
     "no-token-shift": no_token_shift,
     "no-relabeling": no_relabeling,
     "relabel-all": relabel_all,
-    "no-goal-importance-sampling": uniform_relabeling,
-    "no-multi-goal": single_goal,
-    "no-planning": hidden_plan,
+    "no-goal-importance-sampling": no_goal_importance_sampling,
+    "no-multi-goal": no_multi_goal,
+    "no-planning": no_planning,
 }
 
 
 def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
-    """The config with each variant applied in turn; `UserError` for an unknown name."""
+    """Return the config with all variants applied in order. `UserError` for an unknown name."""
     for name in names:
         if name not in VARIANTS:
             raise UserError(f"unknown variant {name!r}: choose among {', '.join(VARIANTS)}")
@@ -262,26 +266,28 @@ def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
     return config
 
 
-def _instructions(config: RunConfig, **changes: Any) -> RunConfig:
+def _replace_goal_env(config: RunConfig, **changes: Any) -> RunConfig:
     if not isinstance(config.env, GoalEnvConfig):
-        raise UserError(f"{config.env.task_name} has no instructions: this variant is for tasks that have")
+        raise UserError(f"{config.env.task_name} has no instructions, which this variant requires: leave it out")
     return replace(config, env=replace(config.env, **changes))
 
 
-def _world_model(config: RunConfig, *, weight: float) -> RunConfig:
+def _set_world_model_weight(config: RunConfig, weight: float) -> RunConfig:
     learner = amago_config(config).learner
     return replace_learner(config, world_model=replace(learner.world_model, weight=weight))
 
 
-def _relabeling(config: RunConfig, **changes: Any) -> RunConfig:
-    relabel = replace(_instructions(config).replay.relabel, **changes)
+def _replace_relabeling(config: RunConfig, **changes: Any) -> RunConfig:
+    relabel = replace(_replace_goal_env(config).replay.relabel, **changes)
     return replace(config, replay=replace(config.replay, relabel=relabel))
 
 
 def amago_config(config: RunConfig) -> AMAGOConfig:
     """Return the algorithm's config. Raises `UserError` if the algorithm is not AMAGO."""
     if not isinstance(config.algorithm, AMAGOConfig):
-        raise UserError("this size or variant is for the algorithm AMAGO")
+        raise UserError(
+            f"sizes and variants require the algorithm AMAGO, not {type(config.algorithm).__name__}: leave them out"
+        )
     return config.algorithm
 
 

@@ -1,14 +1,13 @@
-"""Where the files of a run lie, and that two runs never share a folder.
+"""Files of a run directory, and its lock.
 
 runs/<recipe>-<time>/
-  config.json      all settings              metrics.jsonl   what was measured, a line at a time
-  spaces.json      what the policy sees      tensorboard/    the same for TensorBoard
-  checkpoints/     to go on from             report.html     results in words and pictures; report.md: in plain words
-  replay/          what was experienced      result.json     the same for programs, once the run is over
-  offline/         what others experienced, where the run learns from that
-  metadata.json    where it came from        lock            held by the process that trains here
-  replay-1/ …      what each further learner experienced
-  status.json      how the last process stopped or failed, where the run is not over
+  config.json      config of the run                   metrics.jsonl   metrics, one JSON object per iteration
+  spaces.json      spaces and horizon of the task      tensorboard/    the same metrics for TensorBoard
+  metadata.json    recipe, command, overrides          result.json     result of a finished run
+  checkpoints/     latest, best and milestones         report.md       report of a finished run, and its plots
+  replay/          trajectories of the main learner    report.html     the same report as a single page
+  replay-1/ …      trajectories of other learners      status.json     why an unfinished run stopped or failed
+  offline/         copy of the offline data, if any    lock            held by the process that trains
 """
 
 import contextlib
@@ -27,7 +26,7 @@ from yamame.errors import UserError, wrap_os_errors
 from yamame.metrics import METRICS_FILE
 
 DEFAULT_RUNS_DIR = Path("runs")
-"""Where runs go that are not told where, below the working directory."""
+"""Parent of run directories without a given path, relative to the working directory."""
 
 CONFIG = "config.json"
 SPACES = "spaces.json"
@@ -36,7 +35,7 @@ CHECKPOINTS = "checkpoints"
 BEST = f"{CHECKPOINTS}/best"
 MILESTONES = f"{CHECKPOINTS}/milestones"
 REPLAY = "replay"
-"""Of the first learner; of others with their number behind it."""
+"""Replay store of the main rank; those of other ranks have the rank as suffix."""
 OFFLINE = "offline"
 REPORT, REPORT_HTML = "report.md", "report.html"
 RESULT = "result.json"
@@ -50,39 +49,44 @@ _READ_ONLY = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "
 
 
 class RunLockedError(UserError):
-    """Another process trains in a run's folder."""
+    """Another process trains in the run directory."""
 
 
 def replay_dir(rank: int) -> str:
-    """Where the learner of that number keeps what was experienced, in the folder of its run."""
+    """Return the name of a rank's replay store in the run directory."""
     return f"{REPLAY}-{rank}" if rank else REPLAY
 
 
 def replay_dirs(run: Path) -> list[Path]:
-    """The stores of a run's learners that there are, in the order of their ranks."""
-    folders = (run / replay_dir(rank) for rank in count())
-    return list(takewhile(lambda folder: (folder / "data.mdb").is_file(), folders))
+    """Return the existing replay stores of a run, ordered by rank."""
+    stores = (run / replay_dir(rank) for rank in count())
+    return list(takewhile(lambda store: (store / "data.mdb").is_file(), stores))
 
 
 def create_run_dir(run_dir: Path | None, recipe: str) -> Path:
-    """An empty folder for a new run: `run_dir`, or `runs/<recipe>-<YYYYmmdd-HHMMSS>` where that is None.
+    """Create the directory of a new run.
 
-    Raises `UserError` where `run_dir` holds anything (nothing is ever written over) or cannot be made.
+    Args:
+        run_dir: Its path; None: `runs/<recipe>-<YYYYmmdd-HHMMSS>`.
+        recipe: Name of the recipe.
+
+    Raises:
+        UserError: If `run_dir` is not empty (files are never overwritten) or cannot be created.
     """
     try:
-        return _new_default(recipe) if run_dir is None else _given(run_dir)
+        return _create_default(recipe) if run_dir is None else _create_given(run_dir)
     except OSError as problem:
-        where = run_dir or DEFAULT_RUNS_DIR
-        raise UserError(f"cannot make {where} ({problem.strerror}): choose another place with --run-dir") from problem
+        path = run_dir or DEFAULT_RUNS_DIR
+        raise UserError(f"cannot create {path} ({problem.strerror}): choose another --run-dir") from problem
 
 
 def resolve_run_dir(path: Path) -> Path:
-    """The path itself if it holds a run; otherwise `UserError`, which names the nearest run if there is one."""
+    """Return the path if it is a run directory. Raises `UserError` if not, with the closest match if there is one."""
     if (path / CONFIG).is_file():
         return path
-    problem = f"{path} holds no run (it has no {CONFIG})" if path.exists() else f"{path} does not exist"
-    guess = _nearest_run(path)
-    raise UserError(f"{problem}: " + (f"did you mean {guess}?" if guess else "yamame train makes one"))
+    problem = f"{path} is not a run directory (it has no {CONFIG})" if path.exists() else f"{path} does not exist"
+    match = _closest_match(path)
+    raise UserError(f"{problem}: " + (f"did you mean {match}?" if match else "yamame train creates one"))
 
 
 @contextlib.contextmanager
@@ -96,7 +100,7 @@ def lock_run_dir(directory: Path) -> Iterator[None]:
     """
     lock = FileLock(directory / LOCK, timeout=_LOCK_SECONDS, poll_interval=_POLL_SECONDS, thread_local=False)
     try:
-        lock.acquire()  # waits a little: `is_locked` may hold it for an instant
+        lock.acquire()  # with a timeout: `is_locked` may hold it for an instant
     except Timeout as error:
         raise RunLockedError(
             f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
@@ -128,18 +132,18 @@ def is_locked(directory: Path) -> bool:
     return True
 
 
-def _given(run_dir: Path) -> Path:
+def _create_given(run_dir: Path) -> Path:
     if run_dir.exists() and not run_dir.is_dir():
         raise UserError(f"{run_dir} is a file: choose another --run-dir")
     run_dir.mkdir(parents=True, exist_ok=True)
     if (run_dir / CONFIG).exists():
-        raise UserError(f"{run_dir} already holds a run: yamame resume {run_dir} goes on, or choose another --run-dir")
+        raise UserError(f"{run_dir} has a run: resume it with yamame resume {run_dir}, or choose another --run-dir")
     if any(entry.name != LOCK for entry in run_dir.iterdir()):
         raise UserError(f"{run_dir} is not empty: choose another --run-dir")
     return run_dir
 
 
-def _new_default(recipe: str) -> Path:
+def _create_default(recipe: str) -> Path:
     stem = f"{recipe}-{time.strftime('%Y%m%d-%H%M%S')}"
     DEFAULT_RUNS_DIR.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, 1000):
@@ -147,20 +151,20 @@ def _new_default(recipe: str) -> Path:
         with contextlib.suppress(FileExistsError):
             directory.mkdir()
             return directory
-    raise UserError(f"{DEFAULT_RUNS_DIR / stem} and its numbered siblings exist: choose a place with --run-dir")
+    raise UserError(f"{DEFAULT_RUNS_DIR / stem} and numbered copies exist: choose a --run-dir")
 
 
-def _nearest_run(path: Path) -> Path | None:
-    """The newest run inside `path`, else the run beside it (or in `runs/`) whose name is most alike."""
-    inside = _runs_in(path)
-    if inside:
-        return max(inside, key=lambda run: (run / CONFIG).stat().st_mtime)
-    candidates = {run.name: run for folder in (DEFAULT_RUNS_DIR, path.parent) for run in _runs_in(folder)}
-    alike = difflib.get_close_matches(path.name, list(candidates), n=1, cutoff=0.5)
-    return candidates[alike[0]] if alike else None
+def _closest_match(path: Path) -> Path | None:
+    """Return the newest run in `path`, else the run in its parent or in `runs/` with the most similar name."""
+    children = _list_runs(path)
+    if children:
+        return max(children, key=lambda run: (run / CONFIG).stat().st_mtime)
+    candidates = {run.name: run for folder in (DEFAULT_RUNS_DIR, path.parent) for run in _list_runs(folder)}
+    matches = difflib.get_close_matches(path.name, list(candidates), n=1, cutoff=0.5)
+    return candidates[matches[0]] if matches else None
 
 
-def _runs_in(folder: Path) -> list[Path]:
+def _list_runs(folder: Path) -> list[Path]:
     try:
         return [entry for entry in folder.iterdir() if (entry / CONFIG).is_file()]
     except OSError:
@@ -171,30 +175,29 @@ ExitKind = Literal["stopped", "failed"]
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically: it is complete or unchanged whenever the process is killed."""
+    """Write a JSON file atomically. Raises `UserError` if it cannot be written."""
     partial = path.with_suffix(".partial")
     with wrap_os_errors(path):
         partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         partial.replace(path)
 
 
-def write_status(directory: Path, how: ExitKind, why: str) -> None:
-    """Leave word in the run's folder; a disk that takes nothing more is not complained about again."""
-    aside = (directory / STATUS).with_suffix(".partial")
+def write_status(directory: Path, status: ExitKind, reason: str) -> None:
+    """Write `status.json`; ignore errors, which would hide the reason."""
+    partial = (directory / STATUS).with_suffix(".partial")
     with contextlib.suppress(OSError):
-        aside.write_text(json.dumps({"status": how, "reason": " ".join(why.split())}) + "\n", encoding="utf-8")
-        aside.replace(directory / STATUS)
+        partial.write_text(json.dumps({"status": status, "reason": " ".join(reason.split())}) + "\n", encoding="utf-8")
+        partial.replace(directory / STATUS)
 
 
 @contextlib.contextmanager
 def record_failure(directory: Path) -> Iterator[None]:
-    """Forget how an earlier process ended; what goes wrong inside is noted, and raised on."""
+    """Delete the status of an earlier process; if the body raises, write the status and raise."""
     (directory / STATUS).unlink(missing_ok=True)
     try:
         yield
     except Exception as problem:
-        known = type(problem).__module__.startswith("yamame.")
-        write_status(
-            directory, "failed", str(problem) if known else f"{type(problem).__name__}: {problem}".rstrip(": ")
-        )
+        is_own = type(problem).__module__.startswith("yamame.")
+        reason = str(problem) if is_own else f"{type(problem).__name__}: {problem}".rstrip(": ")
+        write_status(directory, "failed", reason)
         raise

@@ -1,4 +1,4 @@
-"""A first SIGINT or SIGTERM asks a run to stop; a second one ends the process at once."""
+"""Stop a run by SIGINT or SIGTERM: the first signal requests a stop, the second one exits at once."""
 
 import os
 import signal
@@ -12,15 +12,16 @@ from yamame.distributed_context import DistributedContext
 
 
 class StopSignal:
-    """Context manager: while inside, `requested` names the signal that asked to stop, or is empty.
+    """Context manager that records a first SIGINT or SIGTERM.
 
-    Outside the main thread, where Python allows no handlers, it never asks.
+    Only the main thread can handle signals; in other threads none is recorded.
     """
 
     def __init__(self) -> None:
         self.requested = ""
+        """Name of the signal that was received; "": none."""
         self._received = False
-        self._cuts_short = False
+        self._interruptible = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignal":
@@ -41,17 +42,17 @@ class StopSignal:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Inside, a first signal leaves the block at once: for work that can be done again from its beginning."""
-        self._cuts_short = True
+        """Leave the body at once when the first signal arrives. For work that can be repeated from its start."""
+        self._interruptible = True
         try:
             yield
-        except _CutShortError:
+        except _InterruptedError:
             pass
         finally:
-            self._cuts_short = False
+            self._interruptible = False
 
     def sync(self, distributed: DistributedContext) -> bool:
-        """Whether any rank was asked to stop, of which `requested` tells then on all; they ask this together."""
+        """Return whether any rank has received a signal; set `requested` on all ranks. All must call this together."""
         number = distributed.all_reduce_max(signal.Signals[self.requested] if self.requested else 0)
         if number:
             self.requested = signal.Signals(number).name
@@ -62,9 +63,9 @@ class StopSignal:
             os._exit(128 + number)
         self._received = True
         self.requested = signal.Signals(number).name
-        if self._cuts_short:
-            raise _CutShortError
+        if self._interruptible:
+            raise _InterruptedError
 
 
-class _CutShortError(BaseException):
-    """Not an `Exception`, so that nothing on its way takes it for a failure."""
+class _InterruptedError(BaseException):
+    """Not an `Exception`, so that no handler of failures catches it."""
