@@ -34,22 +34,22 @@ _NUM_STREAMS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingComponents:
-    """Everything that one learner of a run is made of."""
+    """Components of one learner of a run."""
 
     algorithm: Algorithm
     policy: TrainedPolicy | WeightPublisher
     collector: Collector | OfflineCollector | RayCollector
     replay: Replay
     offline_store: LMDBReplayStore | None
-    """Trajectories of `offline.data`; None if there are none."""
+    """Trajectories of `offline.data`; None without offline data."""
     statistics: TrialStats
     rng: np.random.Generator
-    """Random stream of the exploration."""
+    """Random stream of exploration."""
 
     def collect_step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
-        """Make one vector step; return the trials that ended, each with the index of its environment.
+        """Make one vector step; return the finished trials, each with the index of its environment.
 
-        None: the collectors in other processes have not made this step yet.
+        None: collectors in other processes have not made this step yet.
         """
         if isinstance(self.collector, RayCollector):
             return self.collector.step(deterministic=deterministic)
@@ -77,17 +77,17 @@ def build_components(
     Args:
         config: The learner's shard of the config.
         replay_directory: Directory of the learner's replay store.
-        restarts: Number of earlier processes of the run: each seeds its environments anew, since not every
-            environment can be restored.
-        distributed: This process among the learners. The main rank has the streams of a run in one process.
-        connection: Ray cluster whose processes collect.
+        restarts: Number of earlier processes of the run. It changes the seed of the environments, since not all
+            environments can be restored.
+        distributed: This process among the learners. The main rank has the random streams of a single process.
+        connection: Ray cluster that collects; None: this process collects.
     """
     root = np.random.SeedSequence(config.seed)
     root = root.spawn(_NUM_STREAMS + distributed.rank)[-1] if distributed.rank else root
     weights, learning, acting, exploring, sampling, environments = root.spawn(_NUM_STREAMS)
     env_seed = int(environments.spawn(restarts + 1)[-1].generate_state(1)[0])
-    acts_here = not (config.offline.is_offline_only or connection)
-    envs = config.env.build(config.num_envs if acts_here else config.env.required_num_envs or 1, env_seed)
+    steps_envs = not (config.offline.is_offline_only or connection)
+    envs = config.env.build(config.num_envs if steps_envs else config.env.required_num_envs or 1, env_seed)
     task = config.env.task_spec(envs)
     context_length = config.resolved_context_length
     model = build_model(config.algorithm, task, context_length=context_length, seed=int(weights.generate_state(1)[0]))
@@ -147,7 +147,7 @@ def build_components(
 
 
 def resolve_run_compute(config: RunConfig, distributed: DistributedContext = SINGLE_PROCESS) -> Compute:
-    """Return the device, types and compilation of a run, or of one of its learners, on this machine."""
+    """Return the device, dtypes and compilation of a run, or of one of its learners, on this machine."""
     compute = config.compute
     if not distributed.is_single_process:
         compute = compute_for_rank(compute, distributed.local_rank, distributed.local_world_size)

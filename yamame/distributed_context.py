@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 _TIMEOUT = timedelta(hours=6)
-"""Timeout of collective operations: long, since other ranks wait while one evaluates. A dead rank is detected at once."""
+"""Of collective operations: long, since other ranks wait while one evaluates. A dead rank is detected at once."""
 
 _T = TypeVar("_T")
 

@@ -1,4 +1,4 @@
-"""The part of a checkpoint that components own: what is saved, and how it is restored."""
+"""Saving and restoring the state of all components."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +18,12 @@ from yamame.run_dir import CONFIG
 def collect_state(
     components: TrainingComponents, distributed: DistributedContext, rank_state: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return tensors and JSON for `save_checkpoint`: on the main rank those of all ranks, which call this together.
+    """Return tensors and JSON for `save_checkpoint`, on the main rank those of all ranks. All must call this together.
 
-    `rank_state` is state of this rank beside that of its components.
+    Args:
+        components: Components of this rank.
+        distributed: This process among the learners.
+        rank_state: Further state of this rank.
     """
     tensors, algorithm = flatten_tensors(components.algorithm.state_dict())
     main_rank, *other_ranks = distributed.gather_object({**rank_state, **_rank_state(components, distributed)})
@@ -32,12 +35,13 @@ def collect_state(
 def restore_state(
     checkpoint: Checkpoint, components: TrainingComponents, distributed: DistributedContext
 ) -> tuple[Mapping[str, Any], list[str]]:
-    """Restore all components; return this rank's state and what could not be restored, a sentence each.
+    """Restore all components. All ranks must call this together.
 
-    All ranks call this together.
+    Returns:
+        State of this rank, and a warning for each thing that could not be restored.
 
     Raises:
-        RuntimeError: If the weights do not fit the network.
+        RuntimeError: If the weights do not match the network.
         UserError: If the checkpoint was saved by another number of learners.
     """
     state = _state_of_rank(checkpoint, distributed)
@@ -54,7 +58,7 @@ def restore_state(
     components.policy.load_state_dict(state["policy"])
     warnings = [] if restored_trials else ["environment state cannot be restored; starting new trials"]
     if num_lost > 0:
-        warnings.append(f"{store.directory} lost at least {num_lost} trajectories since the checkpoint")
+        warnings.append(f"{store.directory} has lost at least {num_lost} trajectories of the checkpoint")
     return state, warnings
 
 

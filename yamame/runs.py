@@ -42,7 +42,7 @@ from yamame.signals import StopSignal
 from yamame.trainer import Trainer
 
 LATEST, BEST_CHECKPOINT = "latest", "best"
-"""Names of checkpoints, beside their paths."""
+"""Names of checkpoints, as alternatives to paths."""
 
 RunResult = dict[str, Any]
 """The keys of `yamame train --json`."""
@@ -98,7 +98,7 @@ def resume(directory: Path, *, env_steps: int | None, quiet: bool, config: RunCo
         directory: Run directory.
         env_steps: New total number of environment steps; None: that of the config.
         quiet: Hide progress.
-        config: Config of the run if it is at hand; a file cannot hold every function.
+        config: Config of the run; None: read from the directory, which cannot hold every function.
     """
     config = config or read_config(directory)
     if env_steps is not None:
@@ -126,7 +126,7 @@ def evaluate(
         seed: Seed of tasks and actions; None: that of all evaluations of the run.
         instruction: Instruction of every trial; empty: sampled by the task.
         checkpoint: `latest`, `best` or a path.
-        config: Config of the run if it is at hand; a file cannot hold every function.
+        config: As in `resume`.
 
     Returns:
         The keys of `yamame eval --json`.
@@ -312,7 +312,7 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
 
 
 def _write_run_files(trainer: Trainer, metadata: RunMetadata) -> None:
-    """Write the first checkpoint and the files that describe the run; `config.json` last: it makes a folder a run."""
+    """Write the first checkpoint and the files that describe the run, last `config.json`, which marks the directory."""
     envs = trainer.components.collector.environments
     task = {
         "observation_space": space_to_json(envs.observation_space),
@@ -351,19 +351,13 @@ _UNREADABLE = (
 )
 
 
-_UNREADABLE = (
-    *(OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError),
-    *(RecursionError, MemoryError),
-)
-
-
 @contextmanager
 def _readable_json(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object in a file; errors of reading or using it become `UserError`."""
+    """Yield the JSON object in a file. Raises `UserError` if the file or the body fails."""
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
-            raise TypeError("it holds no JSON object")
+            raise TypeError("it is not a JSON object")
         yield content
     except _UNREADABLE as problem:
         raise UserError(f"{path} cannot be read ({problem}): the run directory is corrupted") from problem

@@ -38,12 +38,12 @@ from yamame.types import State
 
 @dataclass
 class TrainState:
-    """Counters of a run beside those of its components. JSON can hold it."""
+    """Counters of a run that belong to no component, as JSON values."""
 
     train_seconds: float = 0.0
     """Seconds of collecting and updating, in all processes of the run."""
     wall_seconds: float = 0.0
-    """Seconds in all, evaluations and checkpoints included."""
+    """Total seconds, including evaluations and checkpoints."""
     restarts: int = 0
     """Number of earlier processes of the run."""
     random_baseline: dict[str, Any] | None = None
@@ -77,7 +77,7 @@ class IterationState:
 
     @classmethod
     def from_state_dict(cls, state: State) -> "IterationState":
-        """Return the state from which `state_dict` was taken."""
+        """Return the state that `state_dict` was called on."""
         return cls(
             **{**state, "update_metrics": {key: list(values) for key, values in state["update_metrics"].items()}}
         )
@@ -86,11 +86,11 @@ class IterationState:
 class Trainer:
     """Trains until `env_steps` are made, the task is solved or a signal arrives.
 
-    Killed and resumed, a run ends as if it had never been interrupted, to the bit, on a CPU with the same number of
-    threads and if its environments can be restored (`resume_warnings` says if not). With `async_collection`, an
+    Resume is exact: after a kill, a run has bitwise the same result as without it, on a CPU with the same number of
+    threads and if its environments can be restored (else there are `resume_warnings`). With `async_collection`, an
     interrupted iteration ends at the interruption.
 
-    With several ranks each has a shard of the environments, the replay and the batches, and all make the same calls in
+    Each of several ranks has a shard of the environments, the replay and the batches, and all make the same calls in
     the same order. The main rank alone writes the run's files (except the replay of each rank), evaluates and logs.
 
     Args:
@@ -174,7 +174,7 @@ class Trainer:
 
     def _run_iteration(self, progress: ProgressBar, stop: StopSignal) -> None:
         """Collect, store and update until the iteration is done or a signal arrives."""
-        began, env_steps, updates = time.monotonic(), self.env_steps, self.algorithm.num_updates
+        started, env_steps, updates = time.monotonic(), self.env_steps, self.algorithm.num_updates
         if self.iteration.phase == "start":
             self.iteration = IterationState(phase="collect", vector_steps_left=self._num_vector_steps())
         if self._collects_in_background():
@@ -189,14 +189,14 @@ class Trainer:
                 self._update(progress, stop.is_requested)
                 if not self._num_updates_due():
                     self.iteration.phase = "done"
-        self._add_speeds(time.monotonic() - began, env_steps, updates)
+        self._add_speeds(time.monotonic() - started, env_steps, updates)
 
     def _load_weights(self) -> None:
         self.components.policy.load_weights(self.algorithm.model, version=self.algorithm.num_updates)
 
     def _collect(self, should_stop: ShouldStop) -> tuple[list[Trajectory], float]:
-        """Make the vector steps that are left; return the trials that ended, and the seconds taken."""
-        began = time.monotonic()
+        """Make the remaining vector steps; return the finished trials and the seconds taken."""
+        started = time.monotonic()
         trajectories: list[Trajectory] = []
         while self.iteration.vector_steps_left and not should_stop():
             finished = self.components.collect_step(deterministic=self.config.deterministic_actions)
@@ -204,7 +204,7 @@ class Trainer:
                 continue
             trajectories += [trajectory for _, trajectory in finished]
             self.iteration.vector_steps_left -= 1
-        return trajectories, time.monotonic() - began
+        return trajectories, time.monotonic() - started
 
     def _store(self, trajectories: list[Trajectory], collect_seconds: float) -> None:
         """Append trajectories to the replay."""
@@ -229,7 +229,7 @@ class Trainer:
     def _update(self, progress: ProgressBar, should_stop: ShouldStop) -> None:
         """Make the updates that are due."""
         algorithm, replay = self.algorithm, self.components.replay
-        began, waited = time.monotonic(), replay.sampler.wait_seconds
+        started, waited = time.monotonic(), replay.sampler.wait_seconds
         for batch in algorithm.batches(replay, 0 if self._must_stop(should_stop) else self._num_updates_due()):
             for key, value in algorithm.update(batch).items():
                 self.iteration.update_metrics.setdefault(key, []).append(value)
@@ -237,7 +237,7 @@ class Trainer:
             if self._must_stop(should_stop):
                 break
         algorithm.raise_if_diverged()
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started
         self.iteration.metrics |= {
             "time/update_seconds": seconds,
             "time/learner_wait_fraction": (replay.sampler.wait_seconds - waited) / seconds,
@@ -246,7 +246,7 @@ class Trainer:
         }
 
     def _collect_and_update(self, progress: ProgressBar, stop: StopSignal) -> None:
-        """Collect in a second thread while updating from what was stored before: the policy is one iteration older."""
+        """Collect in a second thread while updating from earlier trajectories: the policy lags one iteration."""
         self._load_weights()
         self._stopping = False
         running = self._background.run(self._collect, lambda: self._stopping or stop.is_requested())
@@ -369,7 +369,7 @@ class Trainer:
         return True
 
     def _save_if_due(self, seconds: float) -> bool:
-        """Save if the last checkpoint is too old, or if trajectories that it needs would be deleted soon."""
+        """Save if the last checkpoint is too old, or before trajectories that it needs are deleted."""
         due = seconds > self.config.checkpoint.interval_seconds or self.components.replay.store.needs_checkpoint
         due = self.distributed.any_rank(due)
         if due:

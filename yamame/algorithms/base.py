@@ -1,4 +1,4 @@
-"""The interface of a learning algorithm: what the trainer, evaluation, acting, checkpoints and tools know of it."""
+"""Interface of learning algorithms, for the trainer, evaluation, acting, checkpoints and tools."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -46,20 +46,20 @@ class TrainedPolicy(Policy, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """Where an algorithm takes its batches from."""
+    """Replay data of a learner."""
 
     store: LMDBReplayStore
     """Trajectories that the run collected, newest last."""
     sampler: Sampler
-    """Uniform windows of these and of offline trajectories, relabeled."""
+    """Samples relabeled windows of these and of offline trajectories uniformly."""
 
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """One way to learn from trajectories. Environments, storage, acting loop, evaluation and tools are shared."""
+    """Learning from trajectories. Environments, replay, collection, evaluation and tools do not depend on it."""
 
     model: nn.Module
-    """All weights. Policies copy what acting needs."""
+    """All weights. Policies have copies of those that act."""
     compute: Compute
     generator: torch.Generator
     """Random stream of the updates, on the device of the model. With several ranks each has its own."""
@@ -70,7 +70,7 @@ class Algorithm(Protocol):
         ...
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
-        """Yield `count` batches: of uniform replay, of the newest iteration, of whole learning histories, …"""
+        """Yield `count` batches: uniform windows, the trajectories of the latest iteration, or other selections."""
         ...
 
     def update(self, batch: Batch) -> Metrics:
@@ -78,7 +78,7 @@ class Algorithm(Protocol):
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Return what to log once an iteration. May block until the device is idle."""
+        """Return metrics that are logged once per iteration. May synchronize with the device."""
         ...
 
     def raise_if_diverged(self) -> None:
@@ -127,12 +127,12 @@ class AlgorithmConfig(ABC):
         """Return the algorithm; it moves the model to `compute.device`."""
 
     def analyze(self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None) -> AgentAnalysis | None:
-        """Return what the model computes along a trajectory, for recordings and figures.
+        """Return action distributions, values and attention of a model along a trajectory, for recordings and figures.
 
         Args:
             model: The networks. They are left in evaluation mode.
             trajectory: A trajectory of the task.
-            keep: Attention weights kept per timestep, the largest ones; None: as many as take a few megabytes.
+            keep: Number of largest attention weights kept per timestep; None: limited to a few megabytes.
 
         Returns:
             The analysis; None if the algorithm has none.
@@ -140,7 +140,7 @@ class AlgorithmConfig(ABC):
         return None
 
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the entries of the model's state dict that acting needs; collectors in other processes get these."""
+        """Return the entries of the model's state dict that acting needs, for collectors in other processes."""
         return model.state_dict()
 
 
@@ -150,7 +150,7 @@ def model_device(model: nn.Module) -> torch.device:
 
 
 def build_model(config: AlgorithmConfig, task: TaskSpec, *, context_length: int, seed: int) -> nn.Module:
-    """Return a model with weights drawn from `seed`; PyTorch's global random state is left as it was."""
+    """Return a model initialized from `seed`. PyTorch's global random state does not change."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return config.build_model(task, context_length=context_length)

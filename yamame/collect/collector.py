@@ -30,7 +30,7 @@ class Collector:
         environments: E trials stepped together.
         task: Name of the task, stored in trajectories.
         explorer: Adds exploration noise to actions.
-        faults: What to do with the trial of an environment that failed: drop it, or truncate it before that step.
+        faults: Handling of environments that fail; None: the default.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ def _next_input(
 ) -> PolicyInput:
     """Return the next input of the policy, with the action and reward that led to it.
 
-    Where a trial ended, another starts. Environments without a transition keep their time and previous action.
+    After a trial has ended, the next input starts another. Environments without a transition keep their time and previous action.
     """
     moved_E = step.is_transition
     time_E = np.where(ended_E, 0, now.time + moved_E)

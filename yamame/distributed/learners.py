@@ -33,7 +33,7 @@ TrainFn = Callable[..., dict[str, Any]]
 """Function of a `DistributedContext`, the config, the run directory and further arguments."""
 
 _ORPHAN_EXIT_SECONDS = 60.0
-"""A learner whose parent is gone stops as by SIGTERM, and exits after this long in any case."""
+"""A learner whose parent process is gone raises SIGTERM, and exits after this time at the latest."""
 
 
 def learner_main(
@@ -50,16 +50,16 @@ def learner_main(
 
     Args:
         rank: Index of this process.
-        port: Of the rendezvous of the learners.
+        port: Port of the learners' rendezvous.
         signals: Receives numbers of signals to raise.
-        messages: Gets ("started", None), then one of ("done", result), ("user_error", message), ("peer_lost", message)
+        messages: Sends ("started", None), then one of ("done", result), ("user_error", message), ("peer_lost", message)
             and ("failed", message).
         train: Called with the context, `config`, `directory` and `arguments`.
-        config: Of the run.
-        directory: Of the run.
-        arguments: Of `train`.
+        config: Config of the run.
+        directory: Run directory.
+        arguments: Further arguments of `train`.
     """
-    os.setpgrp()  # the signals of the terminal go to the parent alone
+    os.setpgrp()  # only the parent receives the signals of the terminal
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_raise_signals, args=(signals,), daemon=True).start()
     _send(messages, ("started", None))
@@ -106,7 +106,7 @@ def _raise_signals(signals: Connection) -> None:
 
 
 _GRACE_SECONDS = 10.0
-"""If a learner fails, the others notice and exit; after this long they are killed."""
+"""If a learner fails, the others detect it and exit; after this time they are killed."""
 _TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -124,13 +124,14 @@ def is_output_process() -> bool:
 def current_context(config: RunConfig) -> Iterator[DistributedContext]:
     """Yield the context of this process: a single process, or a rank of torchrun.
 
-    `UserError` if the number of processes is not that of the learners, or if another rank is lost.
+    Raises:
+        UserError: If the number of processes is not `num_learners`, or if another rank is lost.
     """
     world_size = int(os.environ["WORLD_SIZE"]) if _under_torchrun() else 1
     if world_size != config.num_learners:
         raise UserError(
             f"torchrun started {world_size} processes for a run with {config.num_learners} learners: "
-            "give the same number to both"
+            "pass the same number to both"
         )
     if world_size == 1:
         yield SINGLE_PROCESS
@@ -149,10 +150,11 @@ def current_context(config: RunConfig) -> Iterator[DistributedContext]:
 def launch(train: TrainFn, config: RunConfig, directory: Path, *arguments: Any) -> dict[str, Any]:
     """Run `train(context, config, directory, *arguments)` in `config.num_learners` processes.
 
-    Returns the result of the main rank.
+    A first SIGINT or SIGTERM is forwarded to all of them; a second one kills them. Before any learner has started, a
+    signal has its default effect.
 
-    A first SIGINT or SIGTERM is forwarded to all of them; a second one kills them. If no learner had started, the
-    signal has its usual effect.
+    Returns:
+        The result of the main rank.
 
     Raises:
         UserError: If any learner raised it.
@@ -189,7 +191,7 @@ class _LearnerProcess:
         self.rank = rank
         self.last_message = ""
         self.content: Any = None
-        """Of the last message, see `learner_main`."""
+        """Content of the last message."""
         self.was_killed = False
         context = multiprocessing.get_context("spawn")
         signals, self._signals = context.Pipe(duplex=False)
@@ -204,15 +206,15 @@ class _LearnerProcess:
         except Exception as error:  # raised by pickle
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(
-                f"the config cannot be sent to other processes ({reason}): define its classes and functions at the top "
-                "level of a module, use the command line, or start the script with torchrun"
+                f"the config cannot be pickled for other processes ({reason}): define its classes and functions at the "
+                "top level of a module, use the command line, or start the script with torchrun"
             ) from error
         signals.close()
         messages.close()
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has failed or exited with an error."""
+        """Whether the process has reported a failure or exited with an error."""
         return self.last_message in ("user_error", "failed", "peer_lost") or bool(self.process.exitcode)
 
     def receive(self) -> None:
@@ -234,7 +236,7 @@ class _LearnerProcess:
         self.process.join()
 
     def describe_exit(self) -> str:
-        """Describe how it exited, as a predicate."""
+        """Return a description of the exit, as a predicate."""
         code = self.process.exitcode or 0
         if code < 0 and not self.was_killed:
             return f"was killed by {signal.Signals(-code).name}"
@@ -247,7 +249,7 @@ _NO_GUARD = "a script that trains with several learners must do so inside `if __
 
 
 def _wait_for_all(learners: Sequence[_LearnerProcess], stop: StopSignal) -> None:
-    """Wait until all have exited, which they do if one has failed or a signal came."""
+    """Wait until all have exited, which they do after a failure of one or after a signal."""
     forwarded, deadline = False, float("inf")
     while alive := [learner.process.sentinel for learner in learners if learner.process.is_alive()]:
         wait(alive, timeout=0.2)
@@ -267,7 +269,7 @@ def _wait_for_all(learners: Sequence[_LearnerProcess], stop: StopSignal) -> None
 
 
 def _find_failure(learners: Sequence[_LearnerProcess], directory: Path) -> Exception:
-    """Return the first cause: other learners fail because they lose a peer."""
+    """Return the first cause; other learners then fail because they lose a peer."""
     for learner in learners:
         if learner.last_message == "user_error":
             return UserError(learner.content)

@@ -10,18 +10,20 @@ from yamame.nets.compute import ComputeConfig
 
 
 def resolve_parallelism(config: RunConfig) -> RunConfig:
-    """Validate the numbers of processes and resolve `num_envs`. `UserError` for what cannot be divided evenly."""
+    """Resolve `num_envs` and validate the numbers of processes. `UserError` if they do not divide evenly."""
     learners, collectors = config.num_learners, config.ray.num_collectors
     if config.ray.address and not collectors:
-        raise UserError(f"--ray.address {config.ray.address} needs collectors: give --ray.num-collectors N")
+        raise UserError(f"--ray.address {config.ray.address} requires collectors: pass --ray.num-collectors N")
     if collectors and not config.ray.address:
-        raise UserError(f"--ray.num-collectors {collectors} needs a cluster: give --ray.address local, or its address")
+        raise UserError(
+            f"--ray.num-collectors {collectors} requires a cluster: pass --ray.address local, or its address"
+        )
     if config.ray.num_envs_per_collector and not collectors:
         raise UserError(
-            "--ray.num-envs-per-collector needs collectors: give --ray.address local --ray.num-collectors N"
+            "--ray.num-envs-per-collector requires collectors: pass --ray.address local --ray.num-collectors N"
         )
     if config.offline.data and (collectors or learners > 1):
-        raise UserError("a run with --offline.data is one process: give no --ray.address, and one learner")
+        raise UserError("--offline.data requires a single process: pass no --ray.address and --num-learners 1")
     if config.ray.num_envs_per_collector:
         config = replace(config, num_envs=collectors * config.ray.num_envs_per_collector)
     _require_multiple("--ray.num-collectors", collectors, "learners", learners)
@@ -49,18 +51,19 @@ def shard_config(config: RunConfig) -> RunConfig:
 
 
 def compute_for_rank(compute: ComputeConfig, local_rank: int, local_world_size: int) -> ComputeConfig:
-    """Return the compute config of one of `local_world_size` learners on this machine: a GPU each, or the CPU for all.
+    """Return the compute config of one of `local_world_size` learners on this machine: one GPU each, or the CPU.
 
-    `UserError` if there are GPUs but too few, or if the config names a single GPU.
+    Raises:
+        UserError: If there are fewer GPUs than learners, or if the config selects a single GPU.
     """
     device, gpus = compute.device, torch.cuda.device_count()
     if device == "cpu" or (device == "auto" and not gpus):
         return replace(compute, device="cpu")
     if device not in ("auto", "cuda"):
-        raise UserError(f"--compute.device {device} cannot be that of {local_world_size} learners: give cuda or cpu")
+        raise UserError(f"--compute.device {device} cannot be shared by {local_world_size} learners: pass cuda or cpu")
     if gpus < local_world_size:
         raise UserError(
-            f"{local_world_size} learners need a GPU each and PyTorch sees {gpus}: give --compute.device cpu"
+            f"{local_world_size} learners require a GPU each, and PyTorch finds {gpus}: pass --compute.device cpu"
         )
     return replace(compute, device=f"cuda:{local_rank}")
 
@@ -68,5 +71,5 @@ def compute_for_rank(compute: ComputeConfig, local_rank: int, local_world_size: 
 def _require_multiple(flag: str, value: int, processes: str, count: int) -> None:
     if value % count:
         raise UserError(
-            f"{flag} {value} cannot be divided evenly among {count} {processes}: give a multiple of {count}"
+            f"{flag} {value} cannot be divided evenly among {count} {processes}: pass a multiple of {count}"
         )

@@ -1,4 +1,4 @@
-"""Environments by their Gymnasium id, including those of Yamame."""
+"""Registration of environments with Gymnasium, and creation by id."""
 
 import difflib
 import warnings
@@ -10,7 +10,7 @@ from yamame.errors import UserError
 
 
 def register_environments() -> None:
-    """Register `yamame/...` with Gymnasium, for `gymnasium.make` and `make_vec`. Calling it again has no effect."""
+    """Register `yamame/...` for `gymnasium.make` and `gymnasium.make_vec`. Idempotent."""
     if "yamame/PassiveTMaze-v0" in gymnasium.registry:
         return
     for name, module, stem, kwargs in (
@@ -28,11 +28,11 @@ def register_environments() -> None:
 
 
 def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """Return `gymnasium.make(env_id)`, with its errors as one-line `UserError`s."""
+    """Return `gymnasium.make(env_id)` without the environment checker. Raises `UserError` if it fails."""
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*render_mode")  # raised below where frames are needed
+            warnings.filterwarnings("ignore", message=".*render_mode")  # an error if frames are needed
             return gymnasium.make(env_id, disable_env_checker=True, **rendering)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
         nearest = difflib.get_close_matches(env_id, list(gymnasium.registry), n=1)
@@ -47,6 +47,6 @@ def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, 
     except TypeError as error:
         if render_mode is None:
             raise
-        raise UserError(f"environment {env_id!r} cannot be filmed: it takes no render_mode") from error
+        raise UserError(f"environment {env_id!r} cannot render: its constructor has no argument render_mode") from error
     except gymnasium.error.Error as error:
         raise UserError(f"Gymnasium cannot make environment {env_id!r}: {error}") from error

@@ -1,4 +1,4 @@
-"""The discount factors trained together (multi-gamma) and the one that acts."""
+"""`Agent`: encoders, actor, critics, target networks and an optional world model."""
 
 import copy
 from dataclasses import dataclass, field
@@ -23,52 +23,61 @@ from yamame.nets.timestep.encoder import TimestepEncoderConfig
 PAPER_DISCRETE = (
     0.7, 0.9, 0.93, 0.95, 0.98, 0.99, 0.992, 0.994, 0.995, 0.997, 0.998, 0.999, 0.9991, 0.9992, 0.9993, 0.9994, 0.9995,
 )  # fmt: skip
-"""The paper's list for discrete actions."""
+"""The paper's gammas for discrete actions."""
 
 PAPER_CONTINUOUS = (0.9, 0.95, 0.99, 0.993, 0.996)
-"""The paper's list for continuous actions."""
+"""The paper's gammas for continuous actions."""
 
 SHORT_GAMMAS = (0.1, 0.9, 0.95, 0.97, 0.99, 0.995)
-"""The authors' later default: a third of the cost of the long list."""
+"""Default of the official code, at a third of the cost of `PAPER_DISCRETE`."""
 
-
-_MAX_CHANGE = 10.0
-"""Deviations from the mean beyond which nothing is predicted, so that rare numbers do not rule the loss."""
+_MAX_ABS_DELTA = 10.0
+"""Clip of normalized observation deltas, so that outliers do not dominate the world-model loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
-    """Everything that fixes the network's shape."""
+    """Architecture of the agent."""
 
     timestep_encoder: TimestepEncoderConfig = field(default_factory=TimestepEncoderConfig)
     trajectory_encoder: TrajectoryEncoderConfig = field(default_factory=TransformerConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
     multi_gamma: bool = True
-    """Train for many discounts at once; off: for the acting one alone (the paper's ablation)."""
+    """Train all gammas in parallel; off: only the acting one (paper: ablation)."""
     gammas: tuple[float, ...] = ()
-    """Discounts trained beside the acting one; empty: the paper's list for the kind of action."""
+    """Extra discount factors; empty: those of the paper for discrete or continuous actions."""
     acting_gamma: float = 0.999
-    """The discount whose policy acts."""
+    """Discount factor of the policy that acts."""
     popart: bool = True
-    """Normalise values with PopArt; off: the paper's ablation."""
+    """Normalize values with PopArt; off: no normalization (paper: ablation)."""
 
     def __post_init__(self) -> None:
         check_range(self, "gammas", "acting_gamma", gt=0, lt=1)
 
     def all_gammas(self, action_space: PolicyActionSpace) -> tuple[float, ...]:
-        """The G discounts; the acting one stands last."""
+        """Return the G discount factors; the acting one is the last."""
         if not self.multi_gamma:
             return (self.acting_gamma,)
-        paper = PAPER_CONTINUOUS if isinstance(action_space, spaces.Box) else PAPER_DISCRETE
-        return (*(self.gammas or paper), self.acting_gamma)
+        defaults = PAPER_CONTINUOUS if isinstance(action_space, spaces.Box) else PAPER_DISCRETE
+        return (*(self.gammas or defaults), self.acting_gamma)
 
 
 class Agent(nn.Module):
-    """batch -> states -> predictions. Only the heads have slow copies: the encoders have none (paper section 3).
+    """Maps batches to states and states to predictions.
 
-    `context_length` is the number of transitions in a training window; memory holds one timestep more. `world_model`:
-    whether there is a head for `WorldModelLoss`; `UserError` if so and the observation has no numbers to predict.
+    Paper: section 3. The heads have target networks, the encoders do not.
+
+    Args:
+        config: Architecture.
+        observation_space: Space of one observation.
+        action_space: Action space of the policy.
+        context_length: Number of transitions in a training window; memory has one more timestep.
+        horizon: Maximum number of steps of a trial.
+        world_model: Add the head of `WorldModelLoss`.
+
+    Raises:
+        UserError: If there is a world model and the observation has no numeric leaves.
     """
 
     def __init__(
@@ -84,17 +93,18 @@ class Agent(nn.Module):
         super().__init__()
         self.config = config
         self.horizon = horizon
-        discounts = config.all_gammas(action_space)
-        self.acting_index = len(discounts) - 1
+        gammas = config.all_gammas(action_space)
+        self.acting_index = len(gammas) - 1
+        """Index of the acting gamma."""
         self.gammas_G: Tensor
-        self.register_buffer("gammas_G", torch.tensor(discounts), persistent=False)
+        self.register_buffer("gammas_G", torch.tensor(gammas), persistent=False)
         self.timestep_encoder = config.timestep_encoder.build(flatten_space(observation_space), action_space)
         self.trajectory_encoder = config.trajectory_encoder.build(
             input_size=config.timestep_encoder.output_size, attention_window=context_length + 1, max_timestep=horizon
         )
         state_size = config.trajectory_encoder.state_size
-        self.actor = Actor(config.actor, input_size=state_size, action_space=action_space, num_gammas=len(discounts))
-        self.value_code = config.critic.value_code.build(len(discounts), normalize=config.popart)
+        self.actor = Actor(config.actor, input_size=state_size, action_space=action_space, num_gammas=len(gammas))
+        self.value_code = config.critic.value_code.build(len(gammas), normalize=config.popart)
         self.critic = config.critic.build(
             input_size=state_size,
             action_space=action_space,
@@ -103,10 +113,10 @@ class Agent(nn.Module):
         )
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
-        self.world_model = self._new_world_model(action_space) if world_model else None
+        self.world_model = self._build_world_model(action_space) if world_model else None
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
-        """The vector part of the input of a batch, before normalisation."""
+        """Return the vector part of the timestep encoder's input, before normalization."""
         return self.timestep_encoder.features(
             observation=batch.observation,
             previous_action=batch.previous_action,
@@ -117,21 +127,20 @@ class Agent(nn.Module):
         )
 
     def encode(self, features_NF: Float[Tensor, "N F"], batch: Batch) -> Float[Tensor, "N D"]:
-        """States of all tokens."""
+        """Return the states of all tokens."""
         return self.trajectory_encoder(self.timestep_encoder(features_NF, batch.observation), batch)
 
     def update_normalizers(
-        self, features_NF: Float[Tensor, "N F"], batch: Batch, ranks: DistributedContext = SINGLE_PROCESS
+        self, features_NF: Float[Tensor, "N F"], batch: Batch, distributed: DistributedContext = SINGLE_PROCESS
     ) -> None:
-        """Move the running moments of the inputs, and of what the world model predicts, towards those of a batch."""
-        self.timestep_encoder.normalizer.update(features_NF, batch.token_mask, ranks)
+        """Update the input and world-model normalizers from a batch."""
+        self.timestep_encoder.normalizer.update(features_NF, batch.token_mask, distributed)
         if self.world_model is not None:
-            self.world_model.normalizer.update(
-                self._changes(features_NF, self.world_model.output_size), batch.loss_mask, ranks
-            )
+            deltas_NO = self._deltas(features_NF, self.world_model.output_size)
+            self.world_model.normalizer.update(deltas_NO, batch.loss_mask, distributed)
 
     def running_stats(self) -> list[Tensor]:
-        """All running moments: what `observe` and PopArt move."""
+        """Return all running statistics: those of the normalizers and of PopArt."""
         normalizers = [self.timestep_encoder.normalizer]
         if self.world_model is not None:
             normalizers.append(self.world_model.normalizer)
@@ -139,14 +148,14 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def observation_deltas(self, features_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N O"] | None:
-        """What the world model of each token is to predict: how its observation changes, normalised.
+        """Return the targets of the world model: normalized changes of the observation to the next token.
 
-        It means nothing at the last slot of a window. None without such a head.
+        Undefined at the last token of a window. None without a world model.
         """
         if self.world_model is None:
             return None
-        target_delta_NO = self.world_model.normalizer(self._changes(features_NF, self.world_model.output_size))
-        return target_delta_NO.clamp(-_MAX_CHANGE, _MAX_CHANGE)
+        target_delta_NO = self.world_model.normalizer(self._deltas(features_NF, self.world_model.output_size))
+        return target_delta_NO.clamp(-_MAX_ABS_DELTA, _MAX_ABS_DELTA)
 
     @torch.no_grad()
     def target_values(
@@ -155,9 +164,12 @@ class Agent(nn.Module):
         mask_NA: Bool[Tensor, "N A"] | None,
         noise_NGA: Float[Tensor, "N G A"] | None,
     ) -> Float[Tensor, "N K G"]:
-        """Q(s, pi) by the slow heads, in units of scaled reward.
+        """Return Q(s, pi(s)) of the target networks for each critic and gamma, in units of scaled reward.
 
-        `mask_NA` is `Batch.action_mask`, `noise_NGA` from `Actor.noise`.
+        Args:
+            state_ND: States.
+            mask_NA: `Batch.action_mask`.
+            noise_NGA: Result of `Actor.sample_noise`.
         """
         raw = self.target_critic.policy_q(state_ND, self.target_actor(state_ND, mask_NA), noise_NGA, self.value_code)
         return self.value_code.denormalize(raw)
@@ -170,9 +182,14 @@ class Agent(nn.Module):
         noise_NGA: Float[Tensor, "N G A"] | None,
         target_delta_NO: Float[Tensor, "N O"] | None = None,
     ) -> Predictions:
-        """All that the losses look at.
+        """Return the inputs of the losses.
 
-        `td_target_NG` is normalised, `noise_NGA` from `Actor.noise`, `target_delta_NO` from `changes`.
+        Args:
+            state_ND: States.
+            batch: The batch of these states.
+            td_target_NG: Normalized TD targets.
+            noise_NGA: Result of `Actor.sample_noise`.
+            target_delta_NO: Result of `observation_deltas`.
         """
         policy = self.actor(state_ND, batch.action_mask)
         output, q_policy = self.critic.q_values(state_ND, batch.action, policy, noise_NGA, self.value_code)
@@ -191,23 +208,23 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def update_targets(self, rate: float | Float[Tensor, ""]) -> None:
-        """target <- target + rate (online - target), for both heads."""
-        slow: list[Tensor] = [*self.target_actor.parameters(), *self.target_critic.parameters()]
+        """Update the target networks: target <- target + rate (online - target)."""
+        target: list[Tensor] = [*self.target_actor.parameters(), *self.target_critic.parameters()]
         online: list[Tensor] = [*self.actor.parameters(), *self.critic.parameters()]
-        step = torch._foreach_sub(online, slow)
+        step = torch._foreach_sub(online, target)
         torch._foreach_mul_(step, rate)
-        torch._foreach_add_(slow, step)
+        torch._foreach_add_(target, step)
 
     @torch.no_grad()
-    def _changes(self, features_NF: Float[Tensor, "N F"], outputs: int) -> Float[Tensor, "N O"]:
-        shown_NO = self.timestep_encoder.normalizer(features_NF)[:, :outputs]
-        return shown_NO.roll(-1, dims=0) - shown_NO
+    def _deltas(self, features_NF: Float[Tensor, "N F"], output_size: int) -> Float[Tensor, "N O"]:
+        observation_NO = self.timestep_encoder.normalizer(features_NF)[:, :output_size]
+        return observation_NO.roll(-1, dims=0) - observation_NO
 
-    def _new_world_model(self, action_space: PolicyActionSpace) -> WorldModel:
-        outputs = self.timestep_encoder.vector.observation_size
-        if not outputs:
+    def _build_world_model(self, action_space: PolicyActionSpace) -> WorldModel:
+        output_size = self.timestep_encoder.vector.observation_size
+        if not output_size:
             raise UserError(
-                "the observation has no numbers that a world model could predict: set --learner.world-model.weight 0"
+                "the observation has no numeric leaves for a world model to predict: set --learner.world-model.weight 0"
             )
-        inputs = self.config.trajectory_encoder.state_size
-        return WorldModel(self.config.critic, input_size=inputs, output_size=outputs, action_space=action_space)
+        input_size = self.config.trajectory_encoder.state_size
+        return WorldModel(self.config.critic, input_size=input_size, output_size=output_size, action_space=action_space)

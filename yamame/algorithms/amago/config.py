@@ -1,9 +1,10 @@
-"""`AMAGOConfig`: the algorithm of the paper as a choice of `RunConfig.algorithm`."""
+"""`AMAGOConfig`: the algorithm of the paper, for `RunConfig.algorithm`."""
 
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
@@ -17,20 +18,22 @@ from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
 
-_ACTING = ("timestep_encoder.", "trajectory_encoder.", "actor.")
+_ACTING_MODULES = ("timestep_encoder.", "trajectory_encoder.", "actor.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AMAGOConfig(AlgorithmConfig):
-    """AMAGO: actor and critics on one sequence model, trained together off-policy (arXiv 2310.09971)."""
+    """AMAGO: actor and critics on a shared trajectory encoder, trained off-policy (arXiv 2310.09971)."""
 
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
 
     @property
+    @override
     def model_width(self) -> int:
         return self.agent.trajectory_encoder.state_size
 
+    @override
     def build_model(self, task: TaskSpec, *, context_length: int) -> Agent:
         return Agent(
             self.agent,
@@ -41,10 +44,12 @@ class AMAGOConfig(AlgorithmConfig):
             world_model=self.learner.world_model.weight > 0,
         )
 
+    @override
     def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> Policy:
         assert isinstance(model, Agent)
         return Policy(model, num_envs=num_envs, generator=generator)
 
+    @override
     def build(
         self,
         model: nn.Module,
@@ -56,10 +61,11 @@ class AMAGOConfig(AlgorithmConfig):
         assert isinstance(model, Agent)
         return Learner(model, self.learner, generator=generator, compute=compute, distributed=distributed)
 
+    @override
     def analyze(self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None) -> AgentAnalysis:
         assert isinstance(model, Agent)
         return analyze_trajectory(model, trajectory, reward_scale=self.learner.td.reward_scale, keep=keep)
 
+    @override
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return encoders and actor; neither critics nor target networks."""
-        return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(_ACTING)}
+        return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(_ACTING_MODULES)}

@@ -233,7 +233,7 @@ class Learner:
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "N D"], Metrics]:
         """Return the loss, its gradient with respect to the states, and metrics; accumulate the heads' gradients.
 
-        All are this rank's terms of a sum over ranks. Heads process each token alone, chunk by chunk, so that the
+        All are this rank's terms of a sum over ranks. Heads process tokens independently, in chunks, so that the
         activations of one chunk are in memory at a time: most of the memory of an update at long context.
         """
         noise = self.agent.actor.sample_noise(state_ND, self.generator)

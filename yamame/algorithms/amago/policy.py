@@ -1,4 +1,4 @@
-"""The agent as it acts: a frozen copy of what acting needs, with its memory."""
+"""`Policy`: a frozen copy of the agent's acting networks, with a memory."""
 
 from collections.abc import Mapping
 
@@ -17,10 +17,15 @@ from yamame.types import State
 
 
 class Policy:
-    """Acts for E environments at different times by one batched forward pass, on the device of the agent's weights.
+    """Acts in E environments at different timesteps by one batched forward pass, on the device of the agent.
 
-    Made from an agent by `refresh`: weights are copied with sigma folded in, and of the actor only the acting
-    discount's rows. Memory outlives a refresh: what was remembered under old weights is kept until its trial ends.
+    `load_weights` copies the encoders, with sigma reparametrization folded into the weights, and the actor of the
+    acting gamma. Memory is kept: timesteps encoded with old weights remain in it until their trial ends.
+
+    Args:
+        agent: Source of the first weights.
+        num_envs: Number of environments.
+        generator: Random stream of the actions, on the device of the agent.
     """
 
     def __init__(self, agent: Agent, *, num_envs: int, generator: torch.Generator) -> None:
@@ -32,7 +37,7 @@ class Policy:
         self.reset()
 
     def load_weights(self, agent: Agent, *, version: int) -> None:
-        """Take over the agent's present weights."""
+        """Copy the present weights of an agent. `version` is its number of updates."""
         self.version = version
         self.timestep_encoder = freeze_for_inference(agent.timestep_encoder)
         self.trajectory_encoder = freeze_for_inference(agent.trajectory_encoder)
@@ -40,21 +45,21 @@ class Policy:
 
     @property
     def extras(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        """Nothing: off-policy learning needs actions alone."""
+        """Empty: off-policy learning needs no more than actions."""
         return {}
 
     def reset(self) -> None:
-        """Forget everything, in all environments."""
+        """Clear the memory of all environments."""
         self.memory = self.trajectory_encoder.initial_state(self.num_envs)
 
     def state_dict(self) -> State:
-        """What it remembers and where its random stream is; weights are the agent's."""
+        """Return memory and random state; the weights belong to the agent."""
         memory = None if self.memory is None else self.memory.state_dict()
         return {"memory": memory, "generator": self.generator.get_state()}
 
     @torch.inference_mode()
     def load_state_dict(self, state: State) -> None:
-        """Go on where `state_dict` was taken."""
+        """Restore the result of `state_dict`."""
         self.reset()
         if state["memory"] is not None:
             self.memory.load_state_dict(state["memory"])
@@ -62,9 +67,9 @@ class Policy:
 
     @torch.inference_mode()
     def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
-        """Actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1].
+        """Return actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1].
 
-        The mode of `distribution` if `deterministic`, else a sample.
+        They are the mode of `distribution` if `deterministic`, else a sample.
         """
         policy = self.distribution(step)
         action: Tensor = policy.mode() if deterministic else policy.sample(self.generator)
@@ -72,14 +77,14 @@ class Policy:
 
     @torch.inference_mode()
     def distribution(self, step: PolicyInput) -> PolicyDistribution:
-        """What it might do after one more timestep, which is remembered: for the acting discount alone."""
+        """Add a timestep to the memory; return the action distribution of the acting gamma."""
         mask = step.observation.get(ACTION_MASK_KEY)
         policy: PolicyDistribution = self.actor(self.state(step), None if mask is None else self._tensor(mask))
         return policy
 
     @torch.inference_mode()
     def state(self, step: PolicyInput) -> Tensor:
-        """States `[E, D]` after one more timestep, which is remembered."""
+        """Add a timestep to the memory; return the states `[E, D]`."""
         observation = {name: self._tensor(value) for name, value in step.observation.items()}
         features = self.timestep_encoder.features(
             observation=observation,
