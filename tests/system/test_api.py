@@ -211,13 +211,13 @@ class OldStep(Dial):
         ("passive-tmaze", {"horizon": 0}, "env.horizon must be at least 1"),
         ("passive-tmaze", {"attempts": 2}, "no field 'env.attempts'"),
         ("passive-tmaze", {"variants": ["grue"]}, "unknown variant 'grue'"),
-        (Dial, {}, "names no time limit: give horizon="),
+        (Dial, {}, "has no time limit: pass horizon="),
         (Dial, {"horizon": 0}, "horizon must be at least 1"),
         (Dial, {"horizon": 6, "attempts": 0}, "attempts must be at least 1"),
         (Dial, {"horizon": 6, "env_steps": 0}, "env_steps must be at least 1"),
         (Dial, {"horizon": 6, "nun_envs": 3}, "did you mean 'num_envs'"),
         (Dial, {"horizon": 6, "context_length": 7}, "longer than a trial"),
-        (lambda: None, {"horizon": 6}, "the factory makes a NoneType"),
+        (lambda: None, {"horizon": 6}, "got NoneType"),
         (OldReset, {"horizon": 6}, "old Gym"),
         (OldStep, {"horizon": 6}, "old Gym"),
     ],
@@ -370,11 +370,11 @@ def test_a_loaded_policy_acts_as_it_did_in_training(
 def test_what_cannot_be_loaded_or_seen(dial: yamame.Run, maze: yamame.Run) -> None:
     with pytest.raises(yamame.UserError, match="nowhere does not exist"):
         yamame.load("nowhere")
-    with pytest.raises(yamame.UserError, match="give at least 1"):
+    with pytest.raises(yamame.UserError, match="pass at least 1"):
         yamame.load(maze.directory, num_envs=0)
-    with pytest.raises(yamame.UserError, match=r"has shape \(3, 2\), not \(2,\)"):
+    with pytest.raises(yamame.UserError, match=r"to have shape \(2,\), got \(3, 2\)"):
         maze.load().act(np.zeros((3, 2)))
-    with pytest.raises(yamame.UserError, match=r"has shape \(2,\), not \(3, 2\)"):
+    with pytest.raises(yamame.UserError, match=r"to have shape \(3, 2\), got \(2,\)"):
         maze.load(num_envs=3).act(np.zeros(2))
-    with pytest.raises(yamame.UserError, match="has shape"):
+    with pytest.raises(yamame.UserError, match="to have shape"):
         dial.load(num_envs=2).act(stacked(episode(3, seed=0)))

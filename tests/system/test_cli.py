@@ -139,7 +139,7 @@ def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixtur
     (best,) = Path("run/checkpoints/best").iterdir()
     assert updates("latest") == 22
     assert updates("best") == updates(str(best)) == int(best.name.removeprefix("update-"))
-    assert "is no whole checkpoint" in refused(capsys, "eval", "run", "--checkpoint", "worst")
+    assert "not an intact checkpoint" in refused(capsys, "eval", "run", "--checkpoint", "worst")
     assert "no best checkpoint" in refused(capsys, "eval", finished, "--checkpoint", "best")
 
 
@@ -150,10 +150,10 @@ def test_eval_films_too(finished: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert set(told) == EVALUATED | {"video"} and told["video"] == "film.gif" and told["trials"] == 4
     assert Path("film.gif").read_bytes().startswith(b"GIF89a")
     assert main(["eval", str(finished), "--video", "film.gif"]) == 0
-    assert "film: film.gif" in capsys.readouterr().out
+    assert "video: film.gif" in capsys.readouterr().out
     assert "must end in .gif or .mp4" in refused(capsys, "eval", str(finished), "--video", "film.mov")
     said = refused(capsys, "eval", str(finished), "--video", "film.gif", "--video-trials", "0")
-    assert "give at least 1" in said
+    assert "at least 1 trial" in said
     assert files(finished) == before
 
 
@@ -224,7 +224,7 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
     [
         ("", "required: COMMAND"),
         ("trian passive-tmaze", "invalid choice: 'trian'"),
-        ("train", "no recipe was named"),
+        ("train", "expected a recipe"),
         ("train pasive-tmaze", "did you mean 'passive-tmaze'?"),
         ("train zzz", "yamame recipes lists them"),
         ("train --seed 3 passive-tmaze", "the recipe comes before its flags"),
@@ -248,8 +248,8 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
         ("eval", "required: RUN"),
         ("eval nowhere", "nowhere does not exist"),
         ("resume nowhere", "nowhere does not exist"),
-        ("eval .", "holds no run"),
-        ("resume .", "holds no run"),
+        ("eval .", "is not a run directory"),
+        ("resume .", "is not a run directory"),
         ("eval . --trails 3", "unknown argument '--trails'"),
         ("resume . --seed 3", "unknown argument '--seed'"),
         ("recipes --jsn", "unknown argument '--jsn'"),
@@ -375,12 +375,12 @@ def test_an_extra_that_is_missing_says_how_to_install_it(
 
 def test_nothing_is_ever_written_over(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(finished)
-    assert "already holds a run" in refused(capsys, *TMAZE, "--run-dir", str(finished))
+    assert "has a run: resume it" in refused(capsys, *TMAZE, "--run-dir", str(finished))
     Path("full").mkdir()
     Path("full/thesis.tex").write_text("precious")
     assert "full is not empty" in refused(capsys, *TMAZE, "--run-dir", "full")
     assert "is a file" in refused(capsys, *TMAZE, "--run-dir", "full/thesis.tex")
-    assert "cannot make" in refused(capsys, *TMAZE, "--run-dir", "full/thesis.tex/run")
+    assert "cannot create" in refused(capsys, *TMAZE, "--run-dir", "full/thesis.tex/run")
     assert Path("full/thesis.tex").read_text() == "precious"
     assert files(finished) == before
 
@@ -388,8 +388,8 @@ def test_nothing_is_ever_written_over(finished: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("--trials 0", "give at least 1"),
-        ("--trials -1", "give at least 1"),
+        ("--trials 0", "pass at least 1"),
+        ("--trials -1", "pass at least 1"),
         ("--trials many", "argument --trials: invalid int value: 'many'"),
         ("--seed -1", "seed -1"),
     ],
@@ -416,7 +416,7 @@ def test_damaged_run_directories(
     if content is not None:
         (run / name).write_text(content)
     said = refused(capsys, "eval", "run")
-    assert "damaged" in said or "config" in said
+    assert "corrupted" in said or "config" in said
 
 
 def test_a_config_that_was_edited_after_the_checkpoint(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -474,7 +474,7 @@ def test_a_signal_stops_with_a_checkpoint_and_resume_goes_on(
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert err.splitlines()[-1] == f"stopped by {number.name}; yamame resume run goes on"
+    assert err.splitlines()[-1] == f"stopped by {number.name}; yamame resume run continues"
     assert out.count("\n") == 1
     stopped = json.loads(out)
     assert set(stopped) == TRAINED | {"stopped_by"}
@@ -523,10 +523,10 @@ def test_a_signal_cuts_evaluations_short(monkeypatch: pytest.MonkeyPatch, capsys
         raise AssertionError("the evaluation went on")
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.trainer.evaluate_agent", interrupted)
+        patch.setattr("yamame.trainer.evaluate_model", interrupted)
         assert main([*TMAZE, "--run-dir", "run", "--json", "--quiet"]) == 0
     out, err = capsys.readouterr()
-    assert err == "stopped by SIGTERM; yamame resume run goes on\n"
+    assert err == "stopped by SIGTERM; yamame resume run continues\n"
     assert json.loads(out)["env_steps"] == 64
     assert main(["resume", "run", "--json", "--quiet"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == TRAINED

@@ -252,7 +252,8 @@ def _next_input(
 ) -> PolicyInput:
     """Return the next input of the policy, with the action and reward that led to it.
 
-    After a trial has ended, the next input starts another. Environments without a transition keep their time and previous action.
+    After the end of a trial the next input starts another. Environments without a transition keep their time and
+    previous action.
     """
     moved_E = step.is_transition
     time_E = np.where(ended_E, 0, now.time + moved_E)

@@ -27,7 +27,7 @@ def test_a_run_of_crafter_gives_a_row_for_every_goal_and_a_picture(tmp_path: Pat
 def test_other_runs_are_refused_in_one_line(tmp_path: Path) -> None:
     train("crafter", tmp_path / "wild", f"{TINY_RUN} --env.undirected")
     for folder, complaint in (
-        ("nowhere", f"{tmp_path}/nowhere does not exist: yamame train makes one"),
+        ("nowhere", f"{tmp_path}/nowhere does not exist: yamame train creates one"),
         ("wild", f"{tmp_path}/wild is a run of crafter-undirected: give one of crafter without --env.undirected"),
     ):
         done = script("crafter_goals", str(tmp_path / folder))

@@ -53,7 +53,7 @@ def test_other_runs_are_refused_in_one_line(tmp_path: Path) -> None:
     blind = train("maze-runner", tmp_path / "blind", f"{TINY_RUN} --env.no-position --env.horizon 40")
     other = f"{blind} is a run of maze-runner-15x15-no-position: give one of Package Delivery"
     for name, run, trials, complaint in (
-        ("maze_memory", tmp_path / "nowhere", "2", f"{tmp_path}/nowhere does not exist: yamame train makes one"),
+        ("maze_memory", tmp_path / "nowhere", "2", f"{tmp_path}/nowhere does not exist: yamame train creates one"),
         ("maze_memory", road, "2", f"{road} is a run of package-delivery-30: give one of MazeRunner"),
         ("maze_memory", blind, "2", f"{blind} needs discrete actions, a position and a world model"),
         ("delivery_memory", blind, "2", other),

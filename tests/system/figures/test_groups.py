@@ -28,7 +28,7 @@ def test_seeds_are_one_group(tmaze: Path) -> None:
     ]
     with pytest.raises(UserError, match="no run was given"):
         resolve_runs([])
-    with pytest.raises(UserError, match="holds no run"):
+    with pytest.raises(UserError, match="is not a run directory"):
         resolve_runs([tmaze / "full-seed-0/replay"])
 
 

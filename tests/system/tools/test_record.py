@@ -94,7 +94,7 @@ def test_long_trials_are_cut(tmp_path: Path) -> None:
         record_trial(run, max_length=0)
     with pytest.raises(UserError, match="at least 0"):
         record_trial(run, seed=-1)
-    with pytest.raises(UserError, match="no whole checkpoint"):
+    with pytest.raises(UserError, match="not an intact checkpoint"):
         record_trial(run, checkpoint=str(tmp_path / "nothing"))
 
 

@@ -88,7 +88,7 @@ def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, mo
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.trainer.evaluate_agent", die)
+        patch.setattr("yamame.trainer.evaluate_model", die)
         with pytest.raises(RuntimeError):
             resume(run, env_steps=800, quiet=True)
     assert read_result(run) is None

@@ -149,7 +149,7 @@ def test_a_signal_to_all_stops_once_with_a_checkpoint_and_resume_finishes(
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, err
-    assert err.splitlines() == [f"stopped by {number.name}; yamame resume {run} goes on"]
+    assert err.splitlines() == [f"stopped by {number.name}; yamame resume {run} continues"]
     (line,) = out.splitlines()
     summary = json.loads(line)
     assert summary["stopped_by"] == number.name and summary["updates"] == load_latest_checkpoint(run / CHECKPOINTS).step
@@ -215,6 +215,6 @@ def test_what_cannot_travel_is_one_clear_line(tmp_path: Path) -> None:
     def factory() -> gymnasium.Env[Any, Any]:
         return gymnasium.make("CartPole-v1")
 
-    with pytest.raises(UserError, match=r"cannot be sent to other processes .*torchrun"):
+    with pytest.raises(UserError, match=r"cannot be pickled for other processes .*torchrun"):
         yamame.train(factory, horizon=5, num_learners=2, num_envs=2, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -253,7 +253,7 @@ def test_an_existing_run_is_never_written_over(tmp_path: Path) -> None:
     config, about = tiny_config(), RunMetadata(recipe="passive-tmaze")
     train(config, about, run_dir=tmp_path / "run", quiet=True)
     before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
-    with pytest.raises(UserError, match="already holds a run"):
+    with pytest.raises(UserError, match="has a run: resume it"):
         train(config, about, run_dir=tmp_path / "run", quiet=True)
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
 

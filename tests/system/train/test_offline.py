@@ -132,7 +132,7 @@ def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> No
 
 def mistakes(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
     yield offline("nowhere"), "nowhere is no run, no replay store and no Minari dataset"
-    yield offline(source, **{"env.horizon": 4, "updates_per_env_step": 0.0}), "would never learn"
+    yield offline(source, **{"env.horizon": 4, "updates_per_env_step": 0.0}), "would make no updates"
 
 
 def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
@@ -140,7 +140,7 @@ def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
         with pytest.raises(UserError, match=problem):
             train(tiny_config(**changes), ABOUT, run_dir=tmp_path / "run", quiet=True)
         assert not (tmp_path / "run").exists()
-    with pytest.raises(UserError, match="is for runs on data alone"):
+    with pytest.raises(UserError, match="is for purely offline runs"):
         tiny_config(**offline(source, **{"offline.batch_fraction": 0.5}))
     with pytest.raises(UserError, match="above 0 and at most 1"):
         tiny_config(**{"offline.batch_fraction": 0.0})

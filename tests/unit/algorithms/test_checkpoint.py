@@ -131,7 +131,7 @@ def test_nothing_to_load_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="no checkpoint in"):
         load_latest_checkpoint(tmp_path / "missing")
     (save(tmp_path, 1) / "tensors.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match=r"is whole .*update-000000001"):
+    with pytest.raises(UserError, match=r"are corrupted .*update-000000001"):
         load_latest_checkpoint(tmp_path)
 
 

@@ -202,7 +202,7 @@ def test_a_loss_without_its_head_is_refused() -> None:
 
 
 def test_an_observation_without_numbers_is_refused() -> None:
-    with pytest.raises(UserError, match=r"no numbers.*world-model\.weight 0"):
+    with pytest.raises(UserError, match=r"no numeric leaves.*world-model\.weight 0"):
         Agent(
             TINY_AGENT,
             observation_space=spaces.Dict({"say": spaces.Text(4), "picture": spaces.Box(0, 255, (9, 9, 3), np.uint8)}),

@@ -6,7 +6,7 @@ from fake_rollout import ScriptedEnvironments, WatchingPolicy, announces
 
 from yamame.collect.statistics import TrialSummary
 from yamame.errors import UserError
-from yamame.evaluate import EvalResult, _evaluation, evaluate
+from yamame.evaluate import EvalResult, _aggregate, evaluate
 
 
 def short_then_long(env: int, trial: int) -> list[int]:
@@ -19,7 +19,7 @@ def one_for_long_trials(place: np.ndarray, action: object) -> float:
 
 
 def evaluation_of(returns: list[float], seed: int = 0) -> EvalResult:
-    return _evaluation([TrialSummary(length=1, return_per_attempt=[r], success=None) for r in returns], seed)
+    return _aggregate([TrialSummary(length=1, return_per_attempt=[r], success=None) for r in returns], seed)
 
 
 def test_short_trials_are_not_favoured():

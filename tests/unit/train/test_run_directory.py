@@ -31,7 +31,7 @@ def test_a_given_folder_is_made_with_its_parents(tmp_path):
 def test_nothing_is_written_over(tmp_path):
     run = make_run(tmp_path / "run")
     with pytest.raises(
-        UserError, match=f"already holds a run: yamame resume {run} goes on, or choose another --run-dir"
+        UserError, match=f"has a run: resume it with yamame resume {run}, or choose another --run-dir"
     ):
         create_run_dir(run, "x")
     (tmp_path / "photos").mkdir()
@@ -40,7 +40,7 @@ def test_nothing_is_written_over(tmp_path):
         create_run_dir(tmp_path / "photos", "x")
     with pytest.raises(UserError, match="is a file"):
         create_run_dir(tmp_path / "photos" / "cat.jpg", "x")
-    with pytest.raises(UserError, match="cannot make"):
+    with pytest.raises(UserError, match="cannot create"):
         create_run_dir(tmp_path / "photos" / "cat.jpg" / "run", "x")
     assert (run / CONFIG).read_text() == "{}" and [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
 
@@ -57,9 +57,9 @@ def test_the_nearest_run_is_named(tmp_path, monkeypatch):
     os.utime(newest / CONFIG, (2e9, 2e9))
     with pytest.raises(UserError, match=r"does not exist: did you mean runs/tmaze-20250101-000000\?"):
         resolve_run_dir(tmp_path / "tmaze-2025")
-    with pytest.raises(UserError, match=r"holds no run .*did you mean .*popgym-20250101-000000\?"):
+    with pytest.raises(UserError, match=r"is not a run directory .*did you mean .*popgym-20250101-000000\?"):
         resolve_run_dir(tmp_path / "runs")
-    with pytest.raises(UserError, match="yamame train makes one"):
+    with pytest.raises(UserError, match="yamame train creates one"):
         resolve_run_dir(tmp_path / "zzz" / "qqq")
 
 
