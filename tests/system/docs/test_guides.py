@@ -12,7 +12,7 @@ from yamame import cli
 
 pytestmark = pytest.mark.slow
 
-WITH_TESTS_OF_THEIR_OWN = {"your_own_environment.md", "offline_data.md", "your_own_sequence_model.md"}
+WITH_TESTS_OF_THEIR_OWN = {"custom_environments.md", "offline_data.md", "custom_sequence_model.md"}
 FOLLOWED = [page for page in PAGES if all_blocks(DOCS / page) and page not in WITH_TESTS_OF_THEIR_OWN]
 
 
@@ -40,8 +40,8 @@ def test_a_page_can_be_followed(page: str, run: Path) -> None:
     follow(page, run=run)
 
 
-def test_your_own_environment(run: Path) -> None:
-    names = follow("your_own_environment.md", run=run)
+def test_custom_environments(run: Path) -> None:
+    names = follow("custom_environments.md", run=run)
     recall, doors, many_doors, urn, spot, errands = (
         names[name].result for name in ("recall", "doors", "many_doors", "urn", "spot", "errands")
     )

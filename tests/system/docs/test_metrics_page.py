@@ -18,7 +18,7 @@ from yamame.types import FaultKind
 
 pytestmark = pytest.mark.slow
 
-PAGE = (DOCS / "reading_the_curves.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")
 ON_PAGE = [key for row in re.findall(r"^\| (`\w+/.*?) \|", PAGE, re.MULTILINE) for key in re.findall(r"`(.+?)`", row)]
 REGISTERED = {metric.key for metric in METRICS}
 SHORT: dict[str, Any] = {

@@ -11,7 +11,7 @@ from guide_reader import DOCS
 from yamame.distributed.sharding import resolve_parallelism, shard_config
 from yamame.recipes import config_from_flags, load_recipe
 
-PAGE = DOCS / "cluster.md"
+PAGE = DOCS / "distributed.md"
 
 
 def lines() -> Iterator[str]:
