@@ -55,15 +55,15 @@ def test_custom_environments(run: Path) -> None:
     assert names["many_doors"].config.num_envs == 16
     assert urn["return_per_attempt"] == [4.0] and names["urn"].config.env.action_mask_key == "action_mask"
     assert not names["environment"].left.any()
-    for film, frames in (("spot.gif", 10), ("film.gif", 3 * 12)):
-        with Image.open(film) as pictures:
-            assert pictures.n_frames == frames  # type: ignore[attr-defined]
+    for video, frames in (("spot.gif", 10), ("trial.gif", 3 * 12)):
+        with Image.open(video) as image:
+            assert image.n_frames == frames  # type: ignore[attr-defined]
 
 
 def test_offline_data(run: Path) -> None:
     names = follow("offline_data.md", run=run)
     assert names["source"].result["env_steps"] == 192
-    assert (names["learned"].result["env_steps"], names["learned"].summary["updates"]) == (0, 400)
+    assert (names["learned"].result["env_steps"], names["learned"].result["updates"]) == (0, 400)
 
 
 def test_every_block_says_whether_it_is_run() -> None:

@@ -1,4 +1,4 @@
-"""The sequence model of the guide learns, keeps to what all of them keep to, and is found again."""
+"""The sequence models of the guide train, keep the contract of all trajectory encoders, and can be loaded."""
 
 import importlib
 import sys
@@ -13,7 +13,7 @@ from guide_reader import DOCS, follow, small_runs
 from yamame import cli
 
 PAGE = "custom_sequence_model.md"
-sys.path.append(str(ROOT / "tests" / "contracts"))
+sys.path.append(str(ROOT / "tests" / "contract"))
 contracts = importlib.import_module("test_trajectory_encoders")
 PROMISES = [name for name in vars(contracts) if name.startswith("test_") and "folder" not in name]
 
@@ -23,18 +23,20 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
-    sys.modules.pop("convolution", None)
+    for name in ("convolution", "lstm"):
+        sys.modules.pop(name, None)
 
 
-@pytest.fixture
-def config() -> Any:
-    """That of the page's file."""
-    file = next(block for block in all_blocks(DOCS / PAGE) if block.title == "convolution.py")
+@pytest.fixture(params=[("convolution", "ConvolutionConfig", {"kernel_size": 4}), ("lstm", "LSTMConfig", {})])
+def config(request: pytest.FixtureRequest) -> Any:
+    """The config of each file on the page."""
+    name, config_class, fields = request.param
+    file = next(block for block in all_blocks(DOCS / PAGE) if block.title == f"{name}.py")
     Path(file.title).write_text(file.content, encoding="utf-8")
-    return importlib.import_module("convolution").ConvolutionConfig(width=16, taps=4)
+    return getattr(importlib.import_module(name), config_class)(d_model=16, **fields)
 
 
-def test_it_trains_and_can_be_gone_on_with() -> None:
+def test_it_trains_and_is_evaluated_with_its_module_named() -> None:
     with small_runs():
         run = follow(PAGE)["run"]
     assert (
@@ -47,12 +49,12 @@ def test_it_trains_and_can_be_gone_on_with() -> None:
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_it_keeps_to_the_contract(promise: str, config: Any) -> None:
+def test_it_keeps_the_contract(promise: str, config: Any) -> None:
     check = getattr(contracts, promise)
     marks = {mark.args[0]: mark.args[1] for mark in getattr(check, "pytestmark", []) if mark.args[0] != "config"}
     for lengths in marks.get("lengths", [None]):
         check(config, lengths) if lengths else check(config)
 
 
-def test_nothing_of_the_contract_is_left_out() -> None:
+def test_the_contract_is_found() -> None:
     assert len(PROMISES) >= 9
