@@ -1,4 +1,4 @@
-"""The page about clusters needs one to be followed: what its commands say is at least taken by those who read it."""
+"""The commands of the page about distributed training, which needs a cluster, are accepted by their parsers."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ def test_there_is_something_to_check() -> None:
 
 
 @pytest.mark.parametrize("command", TRAININGS)
-def test_trainings_have_flags_that_are_taken_and_shares_that_come_out_even(command: str) -> None:
+def test_trainings_have_valid_flags_and_even_shards(command: str) -> None:
     recipe, *flags = shlex.split(command)
     if "--run-dir" in flags:
         where = flags.index("--run-dir")
@@ -44,7 +44,7 @@ def test_trainings_have_flags_that_are_taken_and_shares_that_come_out_even(comma
     assert shard_config(config).num_envs * config.num_learners == config.num_envs
 
 
-def test_ray_has_the_options_that_are_named() -> None:
+def test_ray_has_the_options() -> None:
     scripts = pytest.importorskip("ray.scripts.scripts")
     known = {option for parameter in scripts.start.params for option in parameter.opts}
     named = {word for command in STARTS for word in shlex.split(command) if word.startswith("--")}
