@@ -78,7 +78,7 @@ def test_the_commands_page_is_made_of_the_commands(site: Path) -> None:
     content = text(site / "command_line.html")
     for command in re.findall(r"^    (\w+) ", cli._parser().format_help(), re.MULTILINE):
         assert f"yamame {command}" in content
-    assert "--learner.td.n-step" in content and "--horizon INT" in content
+    assert "--learner.td.n-step" in content and "--env.horizon int" in content
 
 
 def test_the_interface_page_has_fields_and_what_they_mean(site: Path) -> None:
