@@ -1,16 +1,16 @@
-"""Do in an unfamiliar wilderness what a sentence says: gather, build, fight and travel, with goals found in hindsight.
+"""Follow an instruction in an unknown wilderness: gather, build, fight and travel.
 
 Command: yamame train crafter
-Cost: 12 minutes on one thread for half of it (--env-steps 200000), 0.7 GB, 2.0 GB with --compute.dtype bfloat16; an
-    environment step takes 0.3 ms of one core and a new world 16 ms
-Expected: after these 200,000 steps (seeds 0, 1, 2, of 32 trials each, benchmarks/crafter_goals.py) collect sapling
+Cost: 12 minutes on one thread for half of the run (--env-steps 200000); 0.7 GB, or 2.0 GB with --compute.dtype
+    bfloat16; an environment step takes 0.3 ms of one core and a new world 16 ms
+Expected: after 200,000 steps (seeds 0, 1, 2, of 32 trials each, benchmarks/crafter_goals.py) collect sapling
     0.97 / 1.00 / 1.00, place plant 0.59 / 1.00 / 1.00, collect wood 0.62 / 0.69 / 0.69, drink 0.56 / 0.66 / 0.62, place
     table 0.53 / 0.41 / 0.16, travel to (30, 30) 0.38 / 0.69 / 0.12; random instructions 0.22 / 0.23 / 0.20 sub-goals
-    (random 0.08)
+    (random actions 0.08)
 
 Source: paper section 5 and appendix C.5: rewards x10, whole trials of memory, importance sampling of goals. Differs
-from the paper: trials of 500 steps instead of 2000, which few would last, a narrower network, fewer discounts, smaller
-batches and a larger step size, so that it learns on a CPU. The paper's scale:
+from the paper: trials of 500 steps instead of 2000, which few agents would survive, a narrower network, fewer gammas,
+smaller batches and a larger learning rate, to train on a CPU. The paper's scale:
 --env.horizon 2000 --size large --replay.batch-size 18 --env-steps 32000000
 
     yamame train crafter --env.instruction-source tech-tree --env.expanded

@@ -1,16 +1,16 @@
-"""Find a key and a door in the dark, again and again: what one attempt finds, the next ones use.
+"""Find a key and a door in the dark, attempt after attempt in the same room.
 
 Command: yamame train dark-key-to-door --env.size 5 --env.horizon 100 --env.attempt-length 25
 Cost: 5 minutes of training on two CPU cores
 Expected: return 15 or more in 100 steps (random actions 1.9)
 
 Source: paper section 4 and appendix C.3: rewards x100. Differs from the paper: a smaller room and network, fewer
-discounts, and a larger step size, so that it learns on a CPU; --env.size 9 --env.horizon 500 --env.attempt-length 50
-is the paper's task. That of its comparison with algorithm distillation (appendix C.2) has a fixed start:
+gammas and a larger learning rate, to train on a CPU; --env.size 9 --env.horizon 500 --env.attempt-length 50 is the
+paper's task. Its comparison with algorithm distillation (appendix C.2) has a fixed start:
 
     yamame train dark-key-to-door --env.size 8 --env.fixed-start --env.horizon 500 --env.attempt-length 50
 
-One who knows where key and door are earns 127.6 in those 500 steps, random actions 3.5.
+There an agent that knows the positions of key and door earns 127.6 in 500 steps, and random actions 3.5.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig

@@ -2,7 +2,7 @@
 
 Command: yamame train gymnasium --env.id CartPole-v1 --env.horizon 500
 Cost: depends on the environment
-Expected: depends on the environment; random actions earn 22 on CartPole-v1, the most is 500
+Expected: depends on the environment; on CartPole-v1 the maximum is 500, and random actions earn 22
 """
 
 from yamame.config import RunConfig

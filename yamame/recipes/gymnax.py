@@ -1,10 +1,10 @@
-"""Environments written in JAX: bsuite's memory chain, or any other of gymnax.
+"""Environments written in JAX: the memory chain of bsuite, or any other environment of gymnax.
 
 Command: yamame train gymnax --env.name MemoryChain-bsuite --env.horizon 8
 Cost: a minute on two CPU cores
 Expected: return 1.0 (random actions 0)
 
-Any other name works too, with its own step limit as --env.horizon and more --env-steps.
+For another name, set --env.horizon to its step limit and increase --env-steps.
 """
 
 from yamame.config import RunConfig

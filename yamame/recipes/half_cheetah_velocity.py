@@ -1,15 +1,15 @@
-"""Run at a velocity that only the reward tells, three attempts at each.
+"""Run at a target velocity that only the reward shows, three attempts per target.
 
 Command: yamame train half-cheetah-velocity
-Cost: 94,000 updates and 3.2 million steps, 41 to 46 minutes on one thread beside one to three other runs with
-    --compute.dtype bfloat16 on AVX512-BF16 units; in float32 an update takes nearly twice as long
-Expected: -288 / -261 / -164 (seeds 0, 1, 2), the same in every attempt (random actions earn -1,037, standing still
-    about -900; to run at the velocity for nothing would earn 0). The agent without memory comes to -352 / -298 / -415
+Cost: 41 to 46 minutes (94,000 updates, 3.2 million steps) on one thread with --compute.dtype bfloat16 and AVX512-BF16
+    units, beside one to three other runs; in float32 an update takes nearly twice as long
+Expected: -288 / -261 / -164 (seeds 0, 1, 2), the same in every attempt (random actions -1,037, standing still about
+    -900, running at the target without effort would earn 0); without memory -352 / -298 / -415
 
-Source: paper section 4, figure 5. Differs from the paper: a narrower network, two discounts, a larger step size and
-windows of 16 steps, so that it learns on a CPU, no imitation, and an entropy bonus: noise is cut off at the bounds of
-an action, and so is what imitation repeats; with neither, the policy soon takes one extreme action for ever. The policy
-follows the mean of the critics, not the least of them. The paper does not give its reward scale for this task.
+Source: paper section 4, figure 5. Differs from the paper: a narrower network, two gammas, a larger learning rate and
+windows of 16 steps, to train on a CPU; no filtered BC, and an entropy bonus. Exploration noise is clipped at the bounds
+of an action, and filtered BC imitates the clipped actions; without both the policy soon repeats one extreme action. The
+policy follows the mean of the critics instead of the minimum. The paper does not give the reward scale of this task.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig

@@ -1,14 +1,14 @@
-"""Land on the moon at any scale of rewards: the experiment on PopArt.
+"""Land on the moon at any scale of rewards: the paper's experiment on PopArt.
 
 Command: yamame train lunar-lander
-Cost: 4,700 updates; 4 to 5 a second on one busy CPU core, a quarter of an hour
-Expected: after half of it -166 as it is, -45 with rewards x10, -173 with x800, and without PopArt -85, -199 and -974
-    (docs/popart.png, one seed each); random actions earn about -195, and 200 counts as landing well
+Cost: a quarter of an hour: 4,700 updates, 4 to 5 per second on one busy CPU core
+Expected: after half of the run -166 with unscaled rewards, -45 with x10, -173 with x800, and without PopArt -85, -199
+    and -974 (docs/popart.png, one seed each); random actions earn about -195, and 200 counts as solved
 
-Source: paper appendix A, figure 11: context 128, rewards as they are. `--learner.td.reward-scale 10` and `800` are the
-figure's other scales, `--variant no-popart` its other agent, and `benchmarks/popart.py` makes all six runs and draws
-them. Differs from the paper: LunarLander-v3 (v2 is no longer in Gymnasium), a narrower network, fewer discounts and a
-larger step size, so that it learns on a CPU; trials of at most 500 steps, as in the authors' example.
+Source: paper appendix A, figure 11: context 128, unscaled rewards. `--learner.td.reward-scale 10` and `800` are the
+other scales of the figure, `--variant no-popart` its other agent. `benchmarks/popart.py` trains and plots all six runs.
+Differs from the paper: LunarLander-v3 (Gymnasium has no v2), a narrower network, fewer gammas and a larger learning
+rate, to train on a CPU; trials of at most 500 steps, as in the authors' example.
 """
 
 from dataclasses import replace

@@ -1,19 +1,19 @@
-"""Find up to three places, one after the other, in a maze that one has never seen; relabeling gives the first hints.
+"""Reach up to three positions in order in an unknown maze; relabeling provides the first rewards.
 
 Command: yamame train maze-runner
-Cost: 20 minutes of training on one thread beside another run, 25 to 40 with continuous actions, 50 to 80 for rewired
-    mazes, with --compute.dtype bfloat16
+Cost: on one thread beside another run, with --compute.dtype bfloat16: 20 minutes of training, 25 to 40 with continuous
+    actions, 50 to 80 in rewired mazes
 Expected: 1.66 / 1.63 / 1.63 of 2 sub-goals on average (seeds 0, 1, 2) and 77 / 73 / 73 % of the instructions, without
-    relabeling 1.00 / 0.99 / 1.08; random actions complete 0.41 and 15 %. With continuous actions it reaches 1.37 /
-    1.37 / 1.24 and 62 / 59 / 58 %, rewired 1.45 / 1.52 / 1.48 and 66 / 72 / 61 % (chance for 9,000 updates, then it
-    learns). All can be completed: one who knows the maze needs 24 steps on average (99 of 100 times at most 64), one
-    who knows what was seen so far and takes the shortest way by that 33 (107), of 400
+    relabeling 1.00 / 0.99 / 1.08; random actions 0.41 and 15 %. With continuous actions 1.37 / 1.37 / 1.24 and
+    62 / 59 / 58 %, rewired 1.45 / 1.52 / 1.48 and 66 / 72 / 61 % (no better than chance in the first 9,000 updates).
+    All instructions can be completed in 400 steps: an agent that knows the maze needs 24 steps on average (at most 64
+    in 99 of 100 trials), one that takes the shortest way by what it has seen 33 (107)
 
-Source: paper section 5 and appendix C.4; rewards x100. Differs from the paper: a narrower network, fewer discounts, a
-larger step size and a memory of 128 steps, so that it learns on a CPU; --context-length 0 remembers the whole trial.
-As in package-delivery, token shift and a world model, and an entropy bonus in place of imitation.
-The paper's other mazes (30 has a horizon of 1000; random actions complete 0.18 of 2 there, the oracle needs 64 steps,
-one who has to look 136):
+Source: paper section 5 and appendix C.4; rewards x100. Differs from the paper: a narrower network, fewer gammas, a
+larger learning rate and a memory of 128 steps, to train on a CPU; --context-length 0 remembers the whole trial. As in
+package-delivery, token shift, a world model, and an entropy bonus in place of filtered BC. The paper's other mazes
+(size 30 has a horizon of 1000; there random actions complete 0.18 of 2 sub-goals, and the two agents above need 64 and
+136 steps):
 
     yamame train maze-runner --env.size 30
     yamame train maze-runner --env.actions continuous

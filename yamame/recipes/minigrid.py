@@ -1,10 +1,10 @@
-"""MiniGrid and BabyAI: remember what lay in the first room, or do what a mission says.
+"""MiniGrid and BabyAI: remember an object of the first room, or follow a mission.
 
 Command: yamame train minigrid --env.name MiniGrid-MemoryS7-v0 --env.horizon 245
-Cost: an environment step takes 0.1 ms of one core, 300,000 of them
-Expected: not known yet; random actions earn 0.21, going straight to the right object 0.94
+Cost: 300,000 environment steps, which take 0.1 ms each on one core
+Expected: not known yet; random actions earn 0.21, the shortest way to the right object 0.94
 
-Any other id works too: give its own step limit as --env.horizon, and --env.mission-words where missions are long.
+For another id, set --env.horizon to its step limit, and --env.mission-words if missions are long.
 """
 
 from yamame.config import RunConfig

@@ -1,16 +1,15 @@
 """Remember one bit to the end of a corridor.
 
 Command: yamame train passive-tmaze --env.horizon 30
-Cost: on two CPU cores a quarter of a minute of training at horizon 30, half a minute at 60, three minutes at 200;
-    it ends when two evaluations in a row are perfect
-Expected: success 1.0 (an agent without memory turns the right way half of the time)
+Cost: a quarter of a minute of training on two CPU cores at horizon 30, half a minute at 60, three minutes at 200;
+    stops when two evaluations in a row are perfect
+Expected: success 1.0 (without memory 0.5)
 
-Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration schedule, acting discount 0.9999,
-rewards x100. Differs from the paper: a narrower network, fewer discounts and a larger step size, for speed; and TD
-targets that reach to the end of the trial (--learner.td.n-step 1 is the paper's), so that every step of a trial tells
-whether the cue was used. With one-step targets only the last one does, and half of the seeds took far longer. Noise at
-the junction stays at 0.3, in the last step alone (the paper's is 0.01, in the last three): else some seeds never try
-the other way again.
+Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration schedule, acting gamma 0.9999, rewards
+x100. Differs from the paper: a narrower network, fewer gammas and a larger learning rate, for speed; TD targets to the
+end of the trial (--learner.td.n-step 1 is the paper's), so that the target of every step depends on the use of the cue.
+With one-step targets half of the seeds took far longer. The noise at the junction stays at 0.3, in the last step only
+(paper: 0.01, in the last three steps); otherwise some seeds never try the other way again.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig

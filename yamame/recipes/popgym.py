@@ -1,15 +1,15 @@
-"""Any of the 39 POPGym environments: partially observed tasks that take memory.
+"""Any of the 39 POPGym environments: partially observed tasks that need memory.
 
 Command: yamame train popgym --env.name RepeatPreviousEasy
-Cost: RepeatPreviousEasy and RepeatFirstEasy half a minute, PositionOnlyCartPoleEasy, PositionOnlyPendulumEasy,
-    HigherLowerEasy and CountRecallEasy 6 to 11 minutes of training on two CPU cores
+Cost: half a minute of training on two CPU cores for RepeatPreviousEasy and RepeatFirstEasy, 6 to 11 minutes for
+    PositionOnlyCartPoleEasy, PositionOnlyPendulumEasy, HigherLowerEasy and CountRecallEasy
 Expected: RepeatPreviousEasy and RepeatFirstEasy 0.99 or more (random -0.5), PositionOnlyCartPoleEasy 0.99 or more
     (random 0.12), PositionOnlyPendulumEasy 0.80 or more (random 0.25), CountRecallEasy 0.98 or more after 170,000 to
-    230,000 steps (random -0.93, best published baseline 0.51), HigherLowerEasy 0.53 (random 0, who counts
-    cards 0.531, best published baseline 0.529); the paper's means are in its figure 3
+    230,000 steps (random -0.93, best published baseline 0.51), HigherLowerEasy 0.53 (random 0, counting cards 0.531,
+    best published baseline 0.529); figure 3 of the paper has the means over all environments
 
 Source: paper section 4 and appendix C.1: rewards x100, probability clip and time limits as in the authors' later
-script. Differs from the paper: a narrower network, fewer discounts and a larger step size, so that it learns on a CPU.
+script. Differs from the paper: a narrower network, fewer gammas and a larger learning rate, to train on a CPU.
 """
 
 from dataclasses import replace

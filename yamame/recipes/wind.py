@@ -1,15 +1,14 @@
-"""Reach a point in a wind that has to be felt first; judged in winds that were never trained in.
+"""Reach a point in an unobserved wind; evaluated in winds that were never trained in.
 
 Command: yamame train wind
-Cost: 10,000 updates and 3.7 million steps, 8 to 10 minutes on one thread beside another run
-Expected: 60.5 / 60.1 / 61.7 of 75 on seeds 0, 1, 2 (random actions earn 0.01, one who knows the wind 62)
+Cost: 8 to 10 minutes (10,000 updates, 3.7 million steps) on one thread beside another run
+Expected: 60.5 / 60.1 / 61.7 of 75 (seeds 0, 1, 2; random actions 0.01, an agent that knows the wind 62)
 
-Source: paper section 4, figure 5. Differs from the paper: a narrower network, fewer discounts, a larger step size and
-windows of 16 steps (two tell the wind), so that it learns on a CPU. One random trial in a hundred touches the goal, so
-the run begins with many of them, and nineteen in twenty windows without a reward are passed over: the critics have to
-see where the reward is before the policy can follow them there. Steps cost next to nothing, so there are two hundred of
-them for each update: from a quarter as many the critics of one seed in three learned by heart which trials touched the
-goal, and nothing else.
+Source: paper section 4, figure 5. Differs from the paper: a narrower network, fewer gammas, a larger learning rate and
+windows of 16 steps (two show the wind), to train on a CPU. One random trial in a hundred reaches the goal, so the run
+starts with many random trials, and nineteen in twenty windows without a reward are rejected when sampled. Steps are
+cheap, so there are two hundred of them per update: with a quarter of them the critics of one seed in three memorized
+which trials reach the goal, and learned nothing else.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig
