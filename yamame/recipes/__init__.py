@@ -73,7 +73,7 @@ def config_from_flags(
     size: str | None = None,
     model: str | None = None,
 ) -> RunConfig:
-    """Return the config for `--field value` flags: those of the task first, then size, model, variants and all other flags.
+    """Return the config for `--field value` flags: first those of the task, then size, model, variants and other flags.
 
     Raises `UserError` for flags that are unknown or do not fit.
     """
