@@ -128,7 +128,7 @@ def _mean(*strata: Float64[np.ndarray, "*resamples _"], axis: int = -1) -> Any:
 def _interquartile_mean(*strata: Float64[np.ndarray, "*resamples _"], axis: int = -1) -> Any:
     from scipy import stats
 
-    return stats.trim_mean(np.concatenate(strata, axis=axis), TRIMMED, axis=axis)
+    return stats.trim_mean(np.concatenate(strata, axis=axis), TRIM_FRACTION, axis=axis)
 
 
 def _stratified_ci95(
