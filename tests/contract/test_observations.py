@@ -176,7 +176,7 @@ def test_a_run_on_all_kinds_resumes_and_acts(tmp_path: Path) -> None:
     run = yamame.train(make_mixed, horizon=LENGTH, env_steps=64, size="tiny", run_dir=tmp_path / "run", **changes)
     assert run.result["updates"] > 0
     assert run.config is not None and run.config.algorithm.agent.trajectory_encoder.state_size == 32
-    longer = yamame.resume(tmp_path / "run", env_steps=128)
+    longer = yamame.resume(tmp_path / "run", env_steps=128, modules=[__name__])
     assert longer.result["env_steps"] == 128 and longer.result["updates"] > run.result["updates"]
     MIXED.seed(0)
     policy = longer.load()

@@ -62,7 +62,7 @@ def made(work: Updates, ranks: DistributedContext = SINGLE_PROCESS) -> Outcome:
     learner = Learner(agent, work.learner, generator=torch.Generator().manual_seed(ranks.rank), distributed=ranks)
     learner.broadcast_parameters()
     if work.means_of_means:
-        learner._num_valid = lambda batch, dtype: ranks.world_size * batch.loss_mask.sum().to(dtype)  # type: ignore[method-assign]
+        learner._num_transitions = lambda batch, dtype: ranks.world_size * batch.loss_mask.sum().to(dtype)  # type: ignore[method-assign]
     metrics = []
     for update in range(work.updates):
         windows = random_windows(update, LENGTHS, work.action_space)

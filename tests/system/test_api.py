@@ -158,7 +158,7 @@ def test_a_function_whose_environment_names_its_horizon() -> None:
         1000,
         16,
     )
-    again = yamame.resume(run.directory, env_steps=96)
+    again = yamame.resume(run.directory, env_steps=96, modules=[__name__])
     assert again.result["env_steps"] == 96
 
 

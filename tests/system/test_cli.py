@@ -422,7 +422,7 @@ def test_damaged_run_directories(
 def test_a_config_that_was_edited_after_the_checkpoint(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = copied(finished)
     config = json.loads((run / "config.json").read_text())
-    config["agent"]["critic"]["hidden_sizes"] = [16]
+    config["algorithm"]["agent"]["critic"]["hidden_sizes"] = [16]
     (run / "config.json").write_text(json.dumps(config))
     assert "was it edited?" in refused(capsys, "eval", "run")
     for _ in range(2):

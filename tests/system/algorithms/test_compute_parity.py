@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -112,7 +113,7 @@ for space in (DISCRETE, CONTINUOUS):
 @pytest.mark.timeout(600)
 def test_compiled(pytestconfig: pytest.Config) -> None:
     """In a process of its own, where no types are checked at run time: that is not what users compile."""
-    paths = [str(pytestconfig.rootpath / "tests"), str(pytestconfig.rootpath / "tests" / "learning")]
+    paths = [str(pytestconfig.rootpath / "tests" / "helpers"), str(Path(__file__).parent)]
     code = f"import sys; sys.path[:0] = {paths}\n{COMPILED}"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr

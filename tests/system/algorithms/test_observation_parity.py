@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ def test_updates_in_bfloat16_are_close() -> None:
 @pytest.mark.parametrize("chunk_elements", [pytest.param(500, marks=pytest.mark.thorough), 10**6])
 def test_updates_compiled_are_the_same(chunk_elements: int, pytestconfig: pytest.Config) -> None:
     """In a process of its own, where no types are checked; batches of several sizes, in pieces and whole."""
-    paths = [str(pytestconfig.rootpath / "tests"), str(pytestconfig.rootpath / "tests" / "learning")]
+    paths = [str(pytestconfig.rootpath / "tests" / "helpers"), str(Path(__file__).parent)]
     code = f"""
 import sys; sys.path[:0] = {paths}
 from dataclasses import replace

@@ -158,5 +158,5 @@ def test_where_no_cluster_answers_a_line_says_so(tmp_path: Path, address: str) -
 
 
 def test_a_run_of_one_process_never_imports_ray() -> None:
-    script = "import sys, yamame.cli, yamame.api, yamame.train; sys.exit('ray' in sys.modules)"
+    script = "import sys, yamame.cli, yamame.api, yamame.trainer; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

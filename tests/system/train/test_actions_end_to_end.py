@@ -69,7 +69,7 @@ def test_train_resume_evaluate_and_act(name: str, tmp_path: Path) -> None:
     run = yamame.train(make, horizon=5, run_dir=tmp_path / "run", **TINY, **settings)
     assert run.result["updates"] > 10
     assert np.isfinite(run.result["return_mean"])
-    longer = yamame.resume(run.directory, env_steps=400)
+    longer = yamame.resume(run.directory, env_steps=400, modules=["choosing_environments", __name__])
     assert longer.result["env_steps"] >= 400 and longer.result["updates"] > run.result["updates"]
     act_alone(make(), run)
     act_together(make, run)

@@ -68,7 +68,7 @@ def test_test_tasks_and_training_tasks_are_told_apart(tmp_path: Path) -> None:
     lines = [line for line in read_metrics(tmp_path / "run") if "eval/return_mean" in line]
     assert lines and all("eval_train_tasks/return_mean" in line for line in lines)
     assert any(line["eval/return_mean"] > line["eval_train_tasks/return_mean"] for line in lines)
-    assert evaluate(tmp_path / "run", trials=None, seed=None)["train_tasks"] == training_tasks
+    assert evaluate(tmp_path / "run", trials=None, seed=None, config=config)["train_tasks"] == training_tasks
 
 
 def test_a_task_without_test_tasks_has_one_evaluation(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import copy
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -280,7 +281,8 @@ def test_updates_in_bfloat16_are_close() -> None:
 @pytest.mark.timeout(600)
 def test_updates_compiled_are_the_same(pytestconfig: pytest.Config) -> None:
     """In a process of its own, where no types are checked."""
-    paths = [str(pytestconfig.rootpath / "tests"), str(pytestconfig.rootpath / "tests" / "learning")]
+    tests = pytestconfig.rootpath / "tests"
+    paths = [str(tests / "helpers"), str(tests / "system" / "algorithms"), str(Path(__file__).parent)]
     code = f"""
 import sys; sys.path[:0] = {paths}
 from dataclasses import replace

@@ -30,9 +30,7 @@ def test_a_given_folder_is_made_with_its_parents(tmp_path):
 
 def test_nothing_is_written_over(tmp_path):
     run = make_run(tmp_path / "run")
-    with pytest.raises(
-        UserError, match=f"has a run: resume it with yamame resume {run}, or choose another --run-dir"
-    ):
+    with pytest.raises(UserError, match=f"has a run: resume it with yamame resume {run}, or choose another --run-dir"):
         create_run_dir(run, "x")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
