@@ -98,10 +98,10 @@ COMPILED = """
 import warnings; warnings.filterwarnings("error", category=UserWarning, module="yamame")
 from dataclasses import replace
 import torch
-from test_compute_parity import CONTINUOUS, DISCRETE, PLAIN, learner_of, single_batch
+from test_compute_parity import CONTINUOUS, DISCRETE, CPU_FLOAT32, learner_of, single_batch
 for space in (DISCRETE, CONTINUOUS):
-    plain = learner_of(PLAIN, space, dtype=torch.float32)
-    compiled = learner_of(replace(PLAIN, compile=True, chunk_tokens=16), space, dtype=torch.float32)
+    plain = learner_of(CPU_FLOAT32, space, dtype=torch.float32)
+    compiled = learner_of(replace(CPU_FLOAT32, compile=True, chunk_tokens=16), space, dtype=torch.float32)
     for seed in range(2):
         expected, metrics = (learner.update(single_batch(space, seed)) for learner in (plain, compiled))
         for name, value in expected.items():

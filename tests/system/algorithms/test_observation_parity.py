@@ -52,9 +52,9 @@ def test_updates_compiled_are_the_same(chunk_elements: int, pytestconfig: pytest
     code = f"""
 import sys; sys.path[:0] = {paths}
 from dataclasses import replace
-from test_observation_parity import PLAIN, check_the_same_updates, learner_on_all_kinds
-compiled = replace(PLAIN, compile=True)
-check_the_same_updates(learner_on_all_kinds(PLAIN), learner_on_all_kinds(compiled, {chunk_elements}), 1e-3)
+from test_observation_parity import CPU_FLOAT32, check_the_same_updates, learner_on_all_kinds
+compiled = replace(CPU_FLOAT32, compile=True)
+check_the_same_updates(learner_on_all_kinds(CPU_FLOAT32), learner_on_all_kinds(compiled, {chunk_elements}), 1e-3)
 """
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr

@@ -126,7 +126,7 @@ def test_threads_are_set(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         (["collector", "--env", "popgym:RepeatPreviousEsy"], "did you mean 'RepeatPreviousEasy'?"),
         (["collector", "--env", "popgym:RepeatPreviousEasy", "--context", "2000"], "--context must be at most"),
         (["collector", "--context", "8", "--horizon", "5"], "--horizon must be at least"),
-        (["replay", "--store-dir", "/no/such/folder"], "is no folder"),
+        (["replay", "--store-dir", "/no/such/folder"], "is not a directory"),
         (["end-to-end", "--recipe", "passive-tmze"], "did you mean 'passive-tmaze'?"),
         (["end-to-end", "--env.horizn", "5"], "did you mean --env.horizon?"),
         (["lerner"], "did you mean 'learner'?"),
@@ -139,7 +139,7 @@ def test_a_mistake_gets_one_line(capsys: pytest.CaptureFixture[str], flags: list
 
 def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "PyTorch sees no GPU" in refused(capsys, "learner", "--device", "cuda")
+    assert "PyTorch finds no GPU" in refused(capsys, "learner", "--device", "cuda")
 
 
 def test_help_lists_the_flags(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ SETTINGS = {
     "num-envs": 8,
     "env.horizon": 3,
     "replay.batch-size": 4,
-    "checkpoint-every-seconds": 0,
+    "checkpoint.interval-seconds": 0,
     "agent.timestep-encoder.hidden-sizes": 8,
     "agent.timestep-encoder.output-size": 8,
     "agent.trajectory-encoder.d-model": 8,
