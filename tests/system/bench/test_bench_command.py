@@ -117,12 +117,12 @@ def test_threads_are_set(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     ("flags", "hint"),
     [
         (["learner", "--size", "popgm"], "--size 'popgm' is unknown: did you mean 'popgym'?"),
-        (["learner", "--size", "xyz"], "give popgym, delivery, tmaze, crafter or tiny"),
+        (["learner", "--size", "xyz"], "popgym, delivery, tmaze, crafter or tiny"),
         (["learner", "--contxt", "5"], "did you mean --context?"),
         (["learner", "--context", "0"], "--context must be at least 1"),
         (["learner", "--dtype", "float16"], "--dtype"),
         (["learner", "--device", "xpu"], "--device must be auto, cpu, cuda"),
-        (["collector", "--env", "tmaze"], "give passive-tmaze, dark-key-to-door or popgym:NAME"),
+        (["collector", "--env", "tmaze"], "passive-tmaze, dark-key-to-door or popgym:NAME"),
         (["collector", "--env", "popgym:RepeatPreviousEsy"], "did you mean 'RepeatPreviousEasy'?"),
         (["collector", "--env", "popgym:RepeatPreviousEasy", "--context", "2000"], "--context must be at most"),
         (["collector", "--context", "8", "--horizon", "5"], "--horizon must be at least"),
@@ -130,7 +130,7 @@ def test_threads_are_set(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         (["end-to-end", "--recipe", "passive-tmze"], "did you mean 'passive-tmaze'?"),
         (["end-to-end", "--env.horizn", "5"], "did you mean --env.horizon?"),
         (["lerner"], "did you mean 'learner'?"),
-        ([], "give learner, collector, replay or end-to-end"),
+        ([], "pass learner, collector, replay or end-to-end"),
     ],
 )
 def test_a_mistake_gets_one_line(capsys: pytest.CaptureFixture[str], flags: list[str], hint: str) -> None:
