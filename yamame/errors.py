@@ -1,4 +1,4 @@
-"""The exceptions for mistakes that a user can mend."""
+"""Exceptions that the command line prints as one line, and checks that raise them."""
 
 import errno
 import math
@@ -8,41 +8,41 @@ from pathlib import Path
 from typing import Any
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the operating system says where a disk or a quota is full."""
+"""Error numbers of a full disk or an exhausted quota."""
 
 
 class UserError(Exception):
-    """Something the user gave us is wrong: the message is one line that says what, and what to do about it.
+    """Invalid input. The message is one line: what was expected, what was found, what to do.
 
     The command line prints the message and exits with code 2.
     """
 
 
 class RunFailedError(Exception):
-    """A process of a run died: the message is one line that says which one and how to go on.
+    """A process of a run died. The message is one line: which process, and how to resume.
 
     The command line prints the message and exits with code 1.
     """
 
 
 class ConfigFieldError(UserError):
-    """A field of a config holds what it may not; the message begins with the field's name."""
+    """A field of a config has an invalid value. The message begins with the name of the field."""
 
     def __init__(self, config: Any, field: str, problem: str) -> None:
         super().__init__(f"{field} {problem}")
         self.config_class = type(config)
         self.field = field
         self.problem = problem
-        """The rest of a sentence that begins with the name."""
+        """The message without the name."""
 
 
 @contextmanager
 def wrap_os_errors(path: Path) -> Iterator[None]:
-    """Inside, what goes wrong in writing to a path is a `UserError`."""
+    """Raise `UserError` for an `OSError` of writing to a path."""
     try:
         yield
     except OSError as problem:
-        remedy = "free disk space and resume" if problem.errno in DISK_FULL_ERRNOS else "mend that and resume"
+        remedy = "free disk space and resume" if problem.errno in DISK_FULL_ERRNOS else "correct that and resume"
         raise UserError(f"cannot write to {path} ({problem.strerror}): {remedy}") from problem
 
 
@@ -54,9 +54,9 @@ def check_range(
     le: float | int = math.inf,
     lt: float | int = math.inf,
 ) -> None:
-    """Raise `ConfigFieldError` for the first named field that lies outside the limits or is not finite.
+    """Raise `ConfigFieldError` for the first named field outside the limits or not finite.
 
-    Every member of a tuple has to lie inside; None may stand anywhere.
+    Every element of a tuple is checked; None is always valid.
     """
     limits = {"at least": ge, "above": gt, "at most": le, "below": lt}
     words = " and ".join(f"{word} {limit}" for word, limit in limits.items() if math.isfinite(limit))
