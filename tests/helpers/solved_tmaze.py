@@ -6,7 +6,7 @@
         --agent.critic.hidden-sizes 32 (two minutes; every evaluation but the last left out)
 
 Of its checkpoint the agent alone was kept: 130 kB.
-"""
+"""  # noqa: E501
 
 import shutil
 from pathlib import Path

@@ -117,7 +117,7 @@ def test_public_names() -> None:
     assert set(names) - {"__builtins__"} == set(yamame.__all__)
     assert issubclass(yamame.UserError, Exception)
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
-        yamame.trian
+        yamame.trian  # noqa: B018
 
 
 # train
@@ -184,7 +184,7 @@ def test_a_vector_environment() -> None:
 
 def test_gymnasiums_own_vector_environment() -> None:
     settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
-    factory = lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
+    factory = lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")  # noqa: E731
     run = yamame.train(factory, horizon=500, context_length=8, env_steps=60, **settings)
     assert run.evaluate(trials=4)["return_mean"] > 5
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parents[1] / "helpers"
 _SMALL = (
     "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
-    "--agent.trajectory-encoder.d-model 8 --agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 "
+    "--agent.trajectory-encoder.d-model 8 --agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 "  # noqa: E501
     "--agent.trajectory-encoder.d-ff 16 --agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 "
     "--eval.final-trials 4 --eval.num-envs 4 --eval.interval-env-steps 0"
 )

@@ -167,5 +167,5 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     assert again["return_mean"] == summary["return_mean"]
     page = Page((tmp_path / "run/report.html").read_text())
     assert "command yamame train x" in page.text and "seed 1 (default 0)" in page.text
-    assert read_metadata(tmp_path / "run").overrides == {"seed": [0, 1]}
+    assert read_metadata(tmp_path / "run").overrides == {"seed": (0, 1)}
     assert [path.name for path in (tmp_path / "run").glob(".partial*")] == []

@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+
+pytest.importorskip("selenium")
 from browser import chromium, complaints, look, texts, viewer, wait_for
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By

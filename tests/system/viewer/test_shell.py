@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("selenium")
 from browser import chromium, complaints, texts, viewer, wait_for
 from selenium.webdriver.common.by import By
 

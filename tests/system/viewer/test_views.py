@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("selenium")
 from browser import chromium, complaints, look, texts, viewer, wait_for
 from command_runs import SMALL
 from PIL import Image

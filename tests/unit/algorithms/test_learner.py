@@ -225,7 +225,7 @@ def test_too_many_bad_updates_in_a_row_end_the_run() -> None:
         learner.update(poisoned(float("nan")) if bad else batch_of())
         learner.raise_if_diverged()
     learner.update(poisoned(float("nan")))
-    with pytest.raises(UserError, match="3 updates in a row"):
+    with pytest.raises(UserError, match="3 consecutive updates"):
         learner.raise_if_diverged()
 
 
