@@ -55,7 +55,7 @@ def test_it_is_summed_logged_and_stored(entropy_loss: type, tmp_path: Path) -> N
         "2",
         "--updates-per-env-step",
         "0.1",
-    ]  # noqa: E501
+    ]
     config = config_from_flags(recipe, [], [*flags, "--eval.final-trials", "4", "--eval.num-envs", "4"], size="tiny")
     config = replace_learner(replace(config, seed=1), extra_losses=(entropy_loss(),))
     result = runs.train(config, runs.RunMetadata(recipe="test"), run_dir=tmp_path / "run", quiet=True)
