@@ -10,20 +10,22 @@ from pathlib import Path
 
 import gymnasium
 import numpy as np
+import torch
 
 import yamame
 
-SIZE, ATTEMPT_LENGTH, HORIZON = 4, 10, 60
-ENV_STEPS, UPDATES = 300_000, 2500
+SIZE, ATTEMPT_LENGTH, HORIZON = 4, 8, 64
+ENV_STEPS, UPDATES = 320_000, 2500
 ROOMS = 256
 ARROWS = "↓←↑→·"
 
 
 def main() -> None:
+    torch.set_num_threads(1)  # the matrices are too small for more, above all on a busy machine
     folder = Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
     print(
         f"Rooms of {SIZE} x {SIZE} cells, with a key and then a door to find in the dark. "
-        f"{ATTEMPT_LENGTH} steps an attempt, {HORIZON} steps a room.\n\nTraining for about two minutes ...",
+        f"{ATTEMPT_LENGTH} steps an attempt, {HORIZON} steps a room.\n\nTraining for about three minutes ...",
         flush=True,
     )
     run = yamame.train(
@@ -33,7 +35,7 @@ def main() -> None:
         env={"size": SIZE, "attempt_length": ATTEMPT_LENGTH, "horizon": HORIZON},
         env_steps=ENV_STEPS,
         updates_per_env_step=UPDATES / ENV_STEPS,
-        exploration={"anneal_env_steps": ENV_STEPS // 2},
+        exploration={"anneal_env_steps": 120_000},
         algorithm={"learner": {"lr_decay_updates": UPDATES}},
         eval={"interval_env_steps": ENV_STEPS // 4, "trials": 64},
     )

@@ -56,7 +56,7 @@ def test_own_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_demo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     imported("demo", monkeypatch).main()
     out = capsys.readouterr().out
-    assert re.search(r"^      6 +\d+% .*\d+%", out, re.MULTILINE)
+    assert re.search(r"^      8 +\d+% .*\d+%", out, re.MULTILINE)
     assert re.search(r"opens the door \d+\.\d times as often", out)
     assert len(list(Path("runs").glob("demo-*/trial.gif"))) == 1
 
