@@ -1,8 +1,18 @@
 """In-context reinforcement learning with long-context Transformers: an implementation of AMAGO (arXiv 2310.09971)."""
 
-from typing import TYPE_CHECKING, Any
+import sys
 
-from yamame.envs.registration import register_environments
+# `python -m yamame` searches modules in the working directory first, which can be a run directory that holds a `torch.py`.
+# It leaves the path before anything else is imported; `train` searches it last, for --env.id module:Name-v0.
+for _option, _module, _command in zip(sys.orig_argv, sys.orig_argv[1:], [*sys.orig_argv[2:], ""], strict=False):
+    if _option.startswith("-") and _option.endswith("m") and _module == "yamame":
+        if not sys.flags.safe_path and not __file__.startswith(sys.path[0]):
+            sys.path = sys.path[1:] + sys.path[: _command == "train"]
+        break
+
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from yamame.envs.registration import register_environments  # noqa: E402
 
 if TYPE_CHECKING:
     from yamame.api import LoadedPolicy, Run, load, resume, train

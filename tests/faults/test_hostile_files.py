@@ -369,7 +369,7 @@ def test_a_module_that_the_caller_names_is_imported(run: Path, evil: Path, capsy
 def test_python_m_finds_no_module_in_a_run_folder(run: Path, evil: Path) -> None:
     """`python -m` puts the working directory on the path: `torch.py` in it would be imported instead of PyTorch."""
     change_config(run, NAMING_EVIL["env"])
-    for name in ("evil", "torch", "safetensors", "lmdb"):
+    for name in ("evil", "torch", "safetensors", "lmdb", "gymnasium", "numpy", "typing", "argparse"):
         (run / f"{name}.py").write_text(EVIL)
     package = Path(yamame.__file__).parents[1]
     result = subprocess.run(
