@@ -2,7 +2,7 @@
 
 import sys
 
-# `python -m yamame` searches modules in the working directory first, which can be a run directory that holds a `torch.py`.
+# `python -m yamame` searches modules in the working directory first, which can be a run directory with a `torch.py`.
 # It leaves the path before anything else is imported; `train` searches it last, for --env.id module:Name-v0.
 for _option, _module, _command in zip(sys.orig_argv, sys.orig_argv[1:], [*sys.orig_argv[2:], ""], strict=False):
     if _option.startswith("-") and _option.endswith("m") and _module == "yamame":
