@@ -54,13 +54,12 @@ class TDLoss:
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """Return the loss of every token, as the value code of the critics defines it."""
-        prediction_NKG = predictions.q_scale_G * predictions.q_data_NKG + predictions.q_shift_G
-        error_NKG = (prediction_NKG - predictions.td_target_NG[:, None]).detach()
-        per_token = predictions.td_loss_NKG.mean(dim=(1, 2))
-        q_acting_NK = prediction_NKG[..., -1].detach()
+        acting_q_NK = predictions.q_data_NKG[..., -1].detach()
+        acting_q_NK = predictions.q_scale_G[-1] * acting_q_NK + predictions.q_shift_G[-1]
+        error_NK = acting_q_NK - predictions.td_target_NG[:, -1:]
         metrics = {
-            "critic/td_error_abs": masked_mean(error_NKG[..., -1].abs().mean(1), batch.loss_mask),
-            "critic/q_normalized": masked_mean(q_acting_NK.mean(1), batch.loss_mask),
-            "critic/q_ensemble_std": masked_mean(q_acting_NK.std(1, correction=0), batch.loss_mask),
+            "critic/td_error_abs": masked_mean(error_NK.abs().mean(1), batch.loss_mask),
+            "critic/q_normalized": masked_mean(acting_q_NK.mean(1), batch.loss_mask),
+            "critic/q_ensemble_std": masked_mean(acting_q_NK.std(1, correction=0), batch.loss_mask),
         }
-        return LossOutput(per_token=per_token, metrics=metrics)
+        return LossOutput(per_token=predictions.td_loss_NKG.mean(dim=(1, 2)), metrics=metrics)
