@@ -29,7 +29,7 @@ from trajectories import TASKS, own, whole_trials
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import build_model
 from yamame.components import build_components
 from yamame.config import RunConfig
@@ -84,7 +84,7 @@ class Collector:
 
     def act_for(self, size: str) -> None:
         self.agent = agent_of(size)
-        self.policy = Policy(self.agent, num_envs=NUM_ENVS, generator=torch.Generator().manual_seed(0))
+        self.policy = AMAGOPolicy(self.agent, num_envs=NUM_ENVS, generator=torch.Generator().manual_seed(0))
 
     def take_over(self, weights: list[ray.ObjectRef]) -> tuple[float, float, float]:
         """Seconds of fetching, of loading into the agent, of making the policy that acts."""

@@ -14,7 +14,7 @@ yamame train maze-runner --run-dir "$maze" --env.size 11 --env.horizon 100 --env
 
 picture learning-curves "$tmaze"
 picture ablation-bars "$tmaze"
-picture q-by-discount "$long"
+picture q-by-gamma "$long"
 picture activations "$long"
 picture attention tests/golden/solved-tmaze
 picture exploration-schedule "$maze"

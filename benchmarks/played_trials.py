@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.config import RunConfig
@@ -44,7 +44,7 @@ def open_run(run: Path) -> tuple[RunConfig, Agent, int]:
 
 def play(config: RunConfig, agent: Agent, trials: int) -> list[Trajectory]:
     """The first trial of as many environments, without exploration noise."""
-    policy = Policy(agent, num_envs=trials, generator=torch.Generator().manual_seed(EVALUATION_SEED))
+    policy = AMAGOPolicy(agent, num_envs=trials, generator=torch.Generator().manual_seed(EVALUATION_SEED))
     with closing(config.env.build(trials, EVALUATION_SEED)) as environments:
         explorer = Explorer(NoExploration(), environments.action_space, trials, np.random.default_rng(0))
         collector = Collector(environments, config.env.task_name, explorer)

@@ -14,7 +14,7 @@ from yamame.config_io import caller_modules
 from yamame.errors import RunFailedError, UserError
 from yamame.tools.data import register as register_data
 from yamame.tools.figure import register as register_figure
-from yamame.tools.options import add_import, add_output, refuse
+from yamame.tools.options import add_import_flag, add_output_flags, reject_unknown
 from yamame.tools.sweep.command import register as register_sweep
 from yamame.tools.viewer.command import register as register_view
 
@@ -98,7 +98,7 @@ def _register_train(subparsers: Any) -> None:
     )
     train.add_argument("--variant", action="append", default=[], metavar="NAME", help="apply an ablation; repeatable")
     train.add_argument("-h", "--help", action="store_true", help="with RECIPE: all fields of its config")
-    add_output(train)
+    add_output_flags(train)
     train.set_defaults(command=_train, parser=train)
 
 
@@ -106,8 +106,8 @@ def _register_resume(subparsers: Any) -> None:
     resume = subparsers.add_parser("resume", help="resume training from the latest checkpoint", allow_abbrev=False)
     resume.add_argument("run", type=Path, metavar="RUN", help="run directory")
     resume.add_argument("--env-steps", type=int, metavar="N", help="new total number of environment steps")
-    add_import(resume)
-    add_output(resume)
+    add_import_flag(resume)
+    add_output_flags(resume)
     resume.set_defaults(command=_resume)
 
 
@@ -122,7 +122,7 @@ def _register_eval(subparsers: Any) -> None:
     evaluate.add_argument(
         "--video-trials", type=int, metavar="N", default=1, help="number of trials in the video (default: 1)"
     )
-    add_import(evaluate)
+    add_import_flag(evaluate)
     evaluate.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     evaluate.set_defaults(command=_evaluate)
 
@@ -133,7 +133,7 @@ def _register_play(subparsers: Any) -> None:
     play.add_argument("--output", type=Path, metavar="FILE", required=True, help="output file, .gif or .mp4")
     play.add_argument("--trials", type=int, metavar="N", default=1, help="number of trials (default: 1)")
     _add_task_options(play)
-    add_import(play)
+    add_import_flag(play)
     play.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     play.set_defaults(command=_play)
 
@@ -165,7 +165,7 @@ def _register_bench(subparsers: Any) -> None:
 
 
 def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
-    refuse(rest)
+    reject_unknown(rest)
     from rich.console import Console
     from rich.table import Table
 
@@ -206,7 +206,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _resume(options: argparse.Namespace, rest: list[str]) -> int:
-    refuse(rest)
+    reject_unknown(rest)
     from yamame.runs import resume
 
     _finish_run(resume(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
@@ -214,7 +214,7 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
-    refuse(rest)
+    reject_unknown(rest)
     from yamame.runs import evaluate
 
     video = {}
@@ -242,7 +242,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _play(options: argparse.Namespace, rest: list[str]) -> int:
-    refuse(rest)
+    reject_unknown(rest)
     from yamame.tools.video import record_video
 
     result = record_video(

@@ -104,7 +104,7 @@ def apply_model(config: RunConfig, name: str | None) -> RunConfig:
     if name is None:
         return config
     encoder = model_config(name, like=amago_config(config).agent.trajectory_encoder)
-    return replace_agent(config, trajectory_encoder=encoder)
+    return replace_agent_fields(config, trajectory_encoder=encoder)
 
 
 MAX_CONTEXT = 256
@@ -153,18 +153,18 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 
 def no_multi_gamma(config: RunConfig) -> RunConfig:
     """Train a single gamma, the acting one."""
-    return replace_agent(config, multi_gamma=False)
+    return replace_agent_fields(config, multi_gamma=False)
 
 
 def no_popart(config: RunConfig) -> RunConfig:
     """Train the critics without PopArt normalization."""
-    return replace_agent(config, popart=False)
+    return replace_agent_fields(config, popart=False)
 
 
 def no_filtered_bc(config: RunConfig) -> RunConfig:
     """Train the actor by policy gradient only."""
     learner = amago_config(config).learner
-    return replace_learner(config, filtered_bc=replace(learner.filtered_bc, weight=0.0))
+    return replace_learner_fields(config, filtered_bc=replace(learner.filtered_bc, weight=0.0))
 
 
 def no_memory(config: RunConfig) -> RunConfig:
@@ -185,7 +185,7 @@ def naive(config: RunConfig) -> RunConfig:
         encoder = replace(
             encoder, sigma_reparam=False, normformer=False, head_scaling=False, token_shift=False, activation="gelu"
         )
-    return replace_agent(
+    return replace_agent_fields(
         config,
         trajectory_encoder=encoder,
         timestep_encoder=replace(agent.timestep_encoder, activation="relu"),
@@ -211,7 +211,7 @@ def no_token_shift(config: RunConfig) -> RunConfig:
     encoder = amago_config(config).agent.trajectory_encoder
     if not isinstance(encoder, TransformerConfig):
         return config
-    return replace_agent(config, trajectory_encoder=replace(encoder, token_shift=False))
+    return replace_agent_fields(config, trajectory_encoder=replace(encoder, token_shift=False))
 
 
 def no_relabeling(config: RunConfig) -> RunConfig:
@@ -274,7 +274,7 @@ def _replace_goal_env(config: RunConfig, **changes: Any) -> RunConfig:
 
 def _set_world_model_weight(config: RunConfig, weight: float) -> RunConfig:
     learner = amago_config(config).learner
-    return replace_learner(config, world_model=replace(learner.world_model, weight=weight))
+    return replace_learner_fields(config, world_model=replace(learner.world_model, weight=weight))
 
 
 def _replace_relabeling(config: RunConfig, **changes: Any) -> RunConfig:
@@ -291,13 +291,13 @@ def amago_config(config: RunConfig) -> AMAGOConfig:
     return config.algorithm
 
 
-def replace_agent(config: RunConfig, **changes: Any) -> RunConfig:
+def replace_agent_fields(config: RunConfig, **changes: Any) -> RunConfig:
     """Return the config with changed fields of the agent."""
     amago = amago_config(config)
     return replace(config, algorithm=replace(amago, agent=replace(amago.agent, **changes)))
 
 
-def replace_learner(config: RunConfig, **changes: Any) -> RunConfig:
+def replace_learner_fields(config: RunConfig, **changes: Any) -> RunConfig:
     """Return the config with changed fields of the learner."""
     amago = amago_config(config)
     return replace(config, algorithm=replace(amago, learner=replace(amago.learner, **changes)))

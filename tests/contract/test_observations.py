@@ -15,7 +15,7 @@ from tiny_agents import in_double
 
 import yamame
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.data.packing import Window, pack
 from yamame.data.spaces import (
     flatten_observation,
@@ -72,7 +72,7 @@ def check_the_whole_way(space: spaces.Space[Any], directory: Path) -> None:
     double = agent.double()
     with torch.no_grad():
         expected_ND = double.encode(double.features(in_double(batch)), in_double(batch))
-    policy = Policy(double, num_envs=1, generator=torch.Generator())
+    policy = AMAGOPolicy(double, num_envs=1, generator=torch.Generator())
     for index, trajectory in enumerate(trajectories):
         for time in range(LENGTH + 1):
             token = int(batch.cu_seqlens[index]) + time

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from tiny_agents import TINY_AGENT, shake
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.data.spaces import space_from_json, space_to_json
@@ -98,6 +98,6 @@ def collected(agent: Agent, space: spaces.Space[Any], trials: int, *, workers: i
     task = EnvFnConfig(env_fn=partial(Showing, space), horizon=LENGTH, num_workers=workers)
     with closing(task.build(2, seed=0)) as environments:
         explorer = Explorer(NoExploration(), environments.action_space, 2, np.random.default_rng(0))
-        policy = Policy(agent, num_envs=2, generator=torch.Generator().manual_seed(0))
+        policy = AMAGOPolicy(agent, num_envs=2, generator=torch.Generator().manual_seed(0))
         collector = Collector(environments, "showing", explorer)
         return list(collector.collect(policy, trials * LENGTH, False))

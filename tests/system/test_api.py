@@ -13,7 +13,7 @@ from gymnasium import spaces
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.data.actions import to_env_action
@@ -348,7 +348,7 @@ def test_a_loaded_policy_acts_as_it_did_in_training(
     assert run.config is not None
     agent, _ = load_model(run.directory)
     trials = run.config.env.build(1, 11)
-    policy = Policy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
+    policy = AMAGOPolicy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
     explorer = Explorer(NoExploration(), trials.action_space, 1, np.random.default_rng(0))
     loaded = run.load()
     for trial in Collector(trials, "", explorer).collect(policy, 3 * trials.horizon, deterministic):

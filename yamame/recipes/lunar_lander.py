@@ -16,7 +16,7 @@ from dataclasses import replace
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.config import RunConfig
 from yamame.envs.gymnasium import GymnasiumConfig
-from yamame.presets import default_config, replace_learner
+from yamame.presets import default_config, replace_learner_fields
 
 CONTEXT_LENGTH = 128
 """Transitions, of the paper's figure."""
@@ -24,7 +24,7 @@ CONTEXT_LENGTH = 128
 
 def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:  # noqa: B008
     """The run for the lander."""
-    base = replace_learner(default_config(env), td=TDLoss(reward_scale=1.0))
+    base = replace_learner_fields(default_config(env), td=TDLoss(reward_scale=1.0))
     context = min(env.horizon, CONTEXT_LENGTH)
     return replace(
         base,

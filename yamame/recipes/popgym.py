@@ -22,7 +22,7 @@ from yamame.collect.exploration import EpsilonGreedy
 from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.popgym import PopgymConfig
-from yamame.presets import replace_agent, replace_learner, small_agent
+from yamame.presets import replace_agent_fields, replace_learner_fields, small_agent
 
 
 def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:  # noqa: B008
@@ -57,8 +57,8 @@ def _prediction(env: PopgymConfig) -> RunConfig:
 
     In training half of them stay random, so that it learns what the other guess would have earned.
     """
-    base = replace_agent(_memory(env), acting_gamma=0.1, gammas=(0.5,))
-    base = replace_learner(base, lr_decay_updates=5_000)
+    base = replace_agent_fields(_memory(env), acting_gamma=0.1, gammas=(0.5,))
+    base = replace_learner_fields(base, lr_decay_updates=5_000)
     return replace(
         base,
         env_steps=500_000,
@@ -97,8 +97,8 @@ def _balance(env: PopgymConfig) -> RunConfig:
 
     Steps cost next to nothing here, so there are many of them for each update.
     """
-    base = replace_agent(_control(env), acting_gamma=0.99)
-    base = replace_learner(base, filtered_bc=FilteredBCLoss(), lr_decay_updates=16_000)
+    base = replace_agent_fields(_control(env), acting_gamma=0.99)
+    base = replace_learner_fields(base, filtered_bc=FilteredBCLoss(), lr_decay_updates=16_000)
     return replace(
         base,
         num_envs=96,

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from yamame.tools.options import add_import, refuse
+from yamame.tools.options import add_import_flag, reject_unknown
 
 if TYPE_CHECKING:
     from yamame.data.verify import CorruptedRecord
@@ -38,14 +38,14 @@ def register(subparsers: Any) -> None:
 def _add(verbs: Any, verb: str, act: Callable[[argparse.Namespace], _Output], about: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(verb, help=about, description=about, allow_abbrev=False)
     parser.add_argument("path", type=Path, metavar="RUN", help="a run directory, or a store such as RUN/replay")
-    add_import(parser)
+    add_import_flag(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     parser.set_defaults(command=lambda options, rest: _run(act, options, rest))
     return parser
 
 
 def _run(act: Callable[[argparse.Namespace], _Output], options: argparse.Namespace, rest: list[str]) -> int:
-    refuse(rest)
+    reject_unknown(rest)
     for_programs, for_people, exit_code = act(options)
     print(json.dumps(for_programs) if options.json else for_people)
     return exit_code

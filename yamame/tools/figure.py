@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yamame.tools.figures
 from yamame.errors import UserError
-from yamame.tools.options import add_import
+from yamame.tools.options import add_import_flag
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def register(subparsers: Any) -> None:
     )
     figure.add_argument("name", metavar="NAME", nargs="?", help="figure; omitted: list all")
     figure.add_argument("--output", type=Path, metavar="FILE", help="FILE.png, FILE.svg or FILE.pdf")
-    add_import(figure)
+    add_import_flag(figure)
     figure.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     figure.add_argument("-h", "--help", action="store_true", help="with NAME: all flags of the figure")
     figure.set_defaults(command=_figure, parser=figure)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from yamame.errors import UserError
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
     """Add `--json` and `--quiet`."""
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
     parser.add_argument("--quiet", action="store_true", help="hide progress on stderr")
 
 
-def add_import(parser: argparse.ArgumentParser) -> None:
+def add_import_flag(parser: argparse.ArgumentParser) -> None:
     """`--import MODULE`, for every command that reads a run."""
     parser.add_argument(
         "--import",
@@ -24,7 +24,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def refuse(rest: Sequence[str]) -> None:
+def reject_unknown(rest: Sequence[str]) -> None:
     """Raise `UserError` if there are arguments that the command does not take."""
     if rest:
         raise UserError(f"unknown argument {rest[0]!r}: --help lists the options of this command")

@@ -15,7 +15,7 @@ from yamame.errors import UserError
 from yamame.presets import VARIANTS
 from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
 from yamame.runs import read_config, read_metadata
-from yamame.tools.sweep.plan import series_of
+from yamame.tools.sweep.plan import strip_seed_suffix
 
 MAX_DIFFERENCES = 2
 """Differences named in a label; more are counted."""
@@ -147,7 +147,7 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
 
 
 def _folder_labels(groups: Sequence[Sequence[Path]]) -> list[str] | None:
-    names = [{series_of(run) for run in runs} for runs in groups]
+    names = [{strip_seed_suffix(run) for run in runs} for runs in groups]
     single = [next(iter(of_group)) for of_group in names if len(of_group) == 1]
     known = [name for name in single if name is not None]
     return known if len(set(known)) == len(groups) else None

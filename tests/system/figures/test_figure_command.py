@@ -18,7 +18,7 @@ ALL = (
     "attention",
     "exploration-schedule",
     "learning-curves",
-    "q-by-discount",
+    "q-by-gamma",
     "relabeling-priorities",
     "throughput",
 )

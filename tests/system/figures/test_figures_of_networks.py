@@ -12,7 +12,7 @@ from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
 from yamame.nets.introspection import PROBE_POINTS
 from yamame.runs import load_model, read_config, read_task_spec
-from yamame.tools.figures import activations, attention, q_by_discount
+from yamame.tools.figures import activations, attention, q_by_gamma
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints
 from yamame.tools.trial_recording import record_trial
 
@@ -82,15 +82,15 @@ def test_activations_of_a_single_checkpoint(tmaze: Path, tmp_path: Path) -> None
     for place, axes in enumerate(figure.axes):
         drawn = np.concatenate([line.get_ydata() for line in axes.lines])
         assert (drawn.min(), drawn.max()) == pytest.approx((numbers[0, place].min(), numbers[0, place].max()))
-    (axes,) = q_by_discount.draw([run], q_by_discount.Options()).axes
+    (axes,) = q_by_gamma.draw([run], q_by_gamma.Options()).axes
     assert axes.get_xlabel() == "step of the trial"
     with pytest.raises(UserError, match=r"train with --checkpoint.milestone-interval-env-steps"):
-        q_by_discount.draw([run], q_by_discount.Options(x_axis="training"))
+        q_by_gamma.draw([run], q_by_gamma.Options(x_axis="training"))
 
 
 def test_values_along_a_trial(tmaze: Path) -> None:
     run = tmaze / "full-seed-1"
-    (axes,) = q_by_discount.draw([run], q_by_discount.Options(x_axis="trial", seed=2)).axes
+    (axes,) = q_by_gamma.draw([run], q_by_gamma.Options(x_axis="trial", seed=2)).axes
     played = record_trial(run, seed=2)
     gammas = played.analysis.gammas_G
     assert len(axes.lines) == len(gammas)
@@ -103,7 +103,7 @@ def test_values_along_a_trial(tmaze: Path) -> None:
 
 def test_values_through_training(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
-    (axes,) = q_by_discount.draw([run], q_by_discount.Options(num_trajectories=3)).axes
+    (axes,) = q_by_gamma.draw([run], q_by_gamma.Options(num_trajectories=3)).axes
     checkpoints = list_kept_checkpoints(run)
     newest = list(iter_valid_trajectories(run / "replay", read_task_spec(run).schema))[-3:]
     scale = read_config(run).algorithm.learner.td.reward_scale

@@ -8,7 +8,7 @@ import pytest
 
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.errors import UserError
-from yamame.presets import apply_variants, replace_learner
+from yamame.presets import apply_variants, replace_learner_fields
 from yamame.recipes import load_recipe
 from yamame.tools.figure import save
 from yamame.tools.figures import ablation_bars, learning_curves
@@ -56,7 +56,7 @@ def test_labels_say_what_sets_experiments_apart() -> None:
     recipe = load_recipe("passive-tmaze")
     base = recipe.make_config(PassiveTMazeConfig(horizon=30))
     learner = base.algorithm.learner
-    steps = replace_learner(base, td=replace(learner.td, n_step=1), learning_rate=0.5)
+    steps = replace_learner_fields(base, td=replace(learner.td, n_step=1), learning_rate=0.5)
     many = replace(steps, num_envs=3, deterministic_actions=False)
     assert make_labels([("t", base)], ignored=IGNORED_FIELDS) == ["t"]
     experiments = [("t", many), ("t", base), ("t", apply_variants(base, ["gru"])), ("t", steps)]

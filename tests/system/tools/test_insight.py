@@ -10,7 +10,7 @@ from tiny_agents import TINY_AGENT, ActionSpace, every_action_space, random_traj
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.analysis import analyze_trajectory
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.data.actions import num_choices, zero_action
 from yamame.data.packing import Window, pack
 from yamame.data.step import PolicyInput
@@ -51,7 +51,7 @@ def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpa
     """Over a trial longer than the memory, so that the band is felt."""
     agent = shaken(action_space)
     trajectory = random_trajectory(np.random.default_rng(0), LENGTH, action_space)
-    policy = Policy(agent, num_envs=1, generator=torch.Generator())
+    policy = AMAGOPolicy(agent, num_envs=1, generator=torch.Generator())
     found = analyze_trajectory(agent, trajectory, reward_scale=1.0).action_distributions
     assert found.num_choices == num_choices(action_space)
     for time, now in enumerate(moments(trajectory, action_space)):

@@ -17,7 +17,7 @@ from yamame.errors import UserError
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
-from yamame.presets import SIZES, apply_size, replace_agent
+from yamame.presets import SIZES, apply_size, replace_agent_fields
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe
 
 TMAZE = load_recipe("passive-tmaze")
@@ -92,7 +92,7 @@ def test_flags_win_over_the_dial_and_variants_follow_it() -> None:
 
 def test_a_gru_is_sized_too() -> None:
     config = TMAZE.make_config(TMAZE.env)
-    recurrent = replace_agent(config, trajectory_encoder=GRUConfig())
+    recurrent = replace_agent_fields(config, trajectory_encoder=GRUConfig())
     assert apply_size(recurrent, "large").algorithm.agent.trajectory_encoder == GRUConfig(d_model=384, num_layers=6)
 
 

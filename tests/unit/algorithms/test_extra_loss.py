@@ -8,7 +8,7 @@ import pytest
 
 from yamame import runs
 from yamame.config_io import caller_modules, from_json, to_json
-from yamame.presets import replace_learner
+from yamame.presets import replace_learner_fields
 from yamame.recipes import config_from_flags, load_recipe
 
 LOSS_FILE = '''
@@ -57,7 +57,7 @@ def test_it_is_summed_logged_and_stored(entropy_loss: type, tmp_path: Path) -> N
         "0.1",
     ]
     config = config_from_flags(recipe, [], [*flags, "--eval.final-trials", "4", "--eval.num-envs", "4"], size="tiny")
-    config = replace_learner(replace(config, seed=1), extra_losses=(entropy_loss(),))
+    config = replace_learner_fields(replace(config, seed=1), extra_losses=(entropy_loss(),))
     result = runs.train(config, runs.RunMetadata(recipe="test"), run_dir=tmp_path / "run", quiet=True)
     assert result["updates"] > 0
     assert "loss/negative_entropy" in (tmp_path / "run" / "metrics.jsonl").read_text()

@@ -10,7 +10,7 @@ from tiny_agents import (
     tiny_agent,
 )
 
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.data.step import PolicyInput
 from yamame.nets.blocks import SigmaLinear
 
@@ -31,8 +31,8 @@ def step_at(time: int, action_space: ActionSpace = DISCRETE) -> PolicyInput:
     )
 
 
-def policy_of(agent: torch.nn.Module) -> Policy:
-    return Policy(agent, num_envs=ENVS, generator=torch.Generator().manual_seed(0))
+def policy_of(agent: torch.nn.Module) -> AMAGOPolicy:
+    return AMAGOPolicy(agent, num_envs=ENVS, generator=torch.Generator().manual_seed(0))
 
 
 @every_action_space

@@ -12,7 +12,14 @@ from yamame.config_io import first_difference
 from yamame.errors import UserError
 from yamame.experiments import Experiment, load_experiment
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.tools.sweep.plan import PlannedRun, choose_arms, choose_env_names, plan, require_same_config, series_of
+from yamame.tools.sweep.plan import (
+    PlannedRun,
+    choose_arms,
+    choose_env_names,
+    plan,
+    require_same_config,
+    strip_seed_suffix,
+)
 
 TMAZE = Experiment(recipe="passive-tmaze", title="T-Maze")
 BOTH = "no-popart+no-multi-gamma"
@@ -57,8 +64,8 @@ def test_every_arm_has_every_seed_and_a_directory_named_after_it() -> None:
     runs = plan(TMAZE, Path("here"), env_names=[""], arms=["full", BOTH], seeds=[2, 0])
     assert [run.title for run in runs] == ["full seed 2", f"{BOTH} seed 2", "full seed 0", f"{BOTH} seed 0"]
     assert [run.config.seed for run in runs] == [2, 2, 0, 0]
-    assert [series_of(run.directory) for run in runs] == [run.series for run in runs]
-    assert series_of(Path("here/results.csv")) is None and series_of(Path("-seed-0")) is None
+    assert [strip_seed_suffix(run.directory) for run in runs] == [run.series for run in runs]
+    assert strip_seed_suffix(Path("here/results.csv")) is None and strip_seed_suffix(Path("-seed-0")) is None
 
 
 def test_arms_differ_from_the_full_one_by_their_variants_alone() -> None:

@@ -9,7 +9,7 @@ from typing_extensions import override
 from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.analysis import AgentAnalysis
 from yamame.algorithms.base import AlgorithmConfig
 from yamame.data.actions import policy_action_space, strip_action_mask
@@ -45,9 +45,9 @@ class AMAGOConfig(AlgorithmConfig):
         )
 
     @override
-    def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> Policy:
+    def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
         assert isinstance(model, Agent)
-        return Policy(model, num_envs=num_envs, generator=generator)
+        return AMAGOPolicy(model, num_envs=num_envs, generator=generator)
 
     @override
     def build(

@@ -14,7 +14,7 @@ from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
-from yamame.algorithms.amago.policy import Policy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.amago.value_metrics import value_metrics_by_gamma
 from yamame.algorithms.base import Metrics, Replay
 from yamame.data.batch import Batch
@@ -133,9 +133,9 @@ class Learner:
         """Number of such updates since the last finite one."""
         return int(self._consecutive_nonfinite)
 
-    def policy(self, *, num_envs: int, generator: torch.Generator) -> Policy:
+    def policy(self, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
         """Return a policy with the present weights."""
-        return Policy(self.agent, num_envs=num_envs, generator=generator)
+        return AMAGOPolicy(self.agent, num_envs=num_envs, generator=generator)
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
         """Yield batches of uniformly sampled, relabeled windows."""

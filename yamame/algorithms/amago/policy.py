@@ -1,4 +1,4 @@
-"""`Policy`: a frozen copy of the agent's acting networks, with a memory."""
+"""`AMAGOPolicy`: a frozen copy of the agent's acting networks, with a memory."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from yamame.nets.ops import load_generator_state
 from yamame.types import State
 
 
-class Policy:
+class AMAGOPolicy:
     """Acts in E environments at different timesteps by one batched forward pass, on the device of the agent.
 
     `load_weights` copies the encoders, with sigma reparametrization folded into the weights, and the actor of the

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
-from yamame.algorithms.amago.policy import Policy as AmagoPolicy
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.collect.collector import Collector
 from yamame.collect.policy import Policy
 from yamame.components import TrainingComponents, build_components
@@ -80,7 +80,7 @@ class CollectorBench(SizedOptions):
             return self._measure(parts)
 
     def _measure(self, parts: TrainingComponents) -> BenchResult:
-        assert isinstance(parts.policy, AmagoPolicy)
+        assert isinstance(parts.policy, AMAGOPolicy)
         policy = _TimedPolicy(parts.policy)
         environments = parts.collector.environments = _TimedEnvironments(parts.collector.environments)
         device = parts.algorithm.compute.device

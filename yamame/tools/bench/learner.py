@@ -18,10 +18,10 @@ from yamame.tools.bench.measure import (
     BenchResult,
     PeakMemory,
     describe_machine,
+    flops_per_update,
     matmul_peak,
     seconds_per_call,
     synchronize,
-    update_flops,
 )
 from yamame.tools.bench.options import BatchOptions, describe_config, run_config
 
@@ -58,7 +58,7 @@ class LearnerBench(BatchOptions):
         with memory:
             seconds = seconds_per_call(lambda: learner.update(batch), repeats=self.repeats, device=device)
         learner.raise_if_diverged()
-        flops, transitions = update_flops(learner.agent, self.window_lengths), int(batch.loss_mask.sum())
+        flops, transitions = flops_per_update(learner.agent, self.window_lengths), int(batch.loss_mask.sum())
         return BenchResult(
             bench="learner",
             samples={

@@ -202,7 +202,7 @@ def _short(value: float | int) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def update_flops(agent: Agent, lengths: Sequence[int]) -> int:
+def flops_per_update(agent: Agent, lengths: Sequence[int]) -> int:
     """Return the FLOPs of the matrix products of one update on windows of these lengths, for discrete actions.
 
     Counted: every weight times every token, forward (2 FLOPs a weight) and backward (4, or 2 in the first layer,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.tools.options import add_import, add_output
+from yamame.tools.options import add_import_flag, add_output_flags
 
 DEFAULT_SWEEPS_DIR = Path("sweeps")
 """Parent of the directories of sweeps without `--output-dir`."""
@@ -38,8 +38,8 @@ def register(subparsers: Any) -> None:
     )
     sweep.add_argument("--report-only", action="store_true", help="rebuild the report without training")
     sweep.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base or large (default: recipe)")
-    add_import(sweep)
-    add_output(sweep)
+    add_import_flag(sweep)
+    add_output_flags(sweep)
     sweep.set_defaults(command=_sweep)
 
 

@@ -198,7 +198,7 @@ def find_runs(directory: Path, experiment: Experiment) -> list[FoundRun]:
     return sorted(runs, key=lambda run: (env_order.index(run.env_name), _arm_order(run.arm)))
 
 
-def series_of(run: Path) -> str | None:
+def strip_seed_suffix(run: Path) -> str | None:
     """Return what the name of a run directory says before `-seed-N`; None for another name."""
     match = _RUN_NAME.fullmatch(run.name)
     return match["series"] if match else None
@@ -240,7 +240,7 @@ def _series(env_name: str, arm: str) -> str:
 
 
 def _parse(run: Path, experiment: Experiment) -> FoundRun | None:
-    series = series_of(run)
+    series = strip_seed_suffix(run)
     for name in experiment.env_names or [""]:
         arm = (series or "").removeprefix(f"{name}-")
         if series == _series(name, arm) and all(variant in VARIANTS for variant in arm_variants(arm)):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.tools.options import add_import, refuse
+from yamame.tools.options import add_import_flag, reject_unknown
 
 DEFAULT_ROOTS = (Path("runs"), Path("sweeps"))
 """Default directories of `train` and `sweep`."""
@@ -34,12 +34,12 @@ def register(subparsers: Any) -> None:
     )
     view.add_argument("--port", type=int, default=0, metavar="N", help="port (default 0: any free port)")
     view.add_argument("--no-browser", action="store_true", help="print the URL only")
-    add_import(view)
+    add_import_flag(view)
     view.set_defaults(command=_view)
 
 
 def _view(options: argparse.Namespace, rest: list[str]) -> int:
-    refuse(rest)
+    reject_unknown(rest)
     roots = _roots(options.runs)
     if not 0 <= options.port <= 65535:
         raise UserError(f"--port {options.port} is not a port: give one from 1 to 65535, or 0 for any free port")

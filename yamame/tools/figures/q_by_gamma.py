@@ -24,7 +24,7 @@ from yamame.tools.trial_recording import record_trial
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NO_ANALYSIS = "{run} has no values by gamma: q-by-discount needs an algorithm with an analysis"
+NO_ANALYSIS = "{run} has no values by gamma: q-by-gamma needs an algorithm with an analysis"
 MAX_TRIAL_LENGTH = 1000
 """Transitions used of a stored trajectory."""
 
