@@ -35,11 +35,11 @@ FLAGS = [
 @contextmanager
 def chromium(profile: Path, downloads: Path | None = None) -> Iterator[webdriver.Chrome]:
     """A browser with a fresh profile, 1280 pixels wide. A test without one fails with a line that says what to do."""
-    assert DRIVER.exists(), "there is no Chromium to test pages with: make .venv/browser"
+    assert DRIVER.exists(), "there is no Chromium to test pages with: make .venv/chromium"
     options = webdriver.ChromeOptions()
     for flag in (*FLAGS, f"--user-data-dir={profile}", "--window-size=1280,900"):
         options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     several_at_once = {"profile.default_content_setting_values.automatic_downloads": 1}
     options.add_experimental_option("prefs", several_at_once)
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))

@@ -3,7 +3,6 @@
 import contextlib
 import http.server
 import re
-import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -124,33 +123,18 @@ def served(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.skipif(not shutil.which("chromium") or not shutil.which("chromedriver"), reason="no browser")
+@pytest.mark.browser
 @pytest.mark.parametrize("as_files", [False, True])
-def test_the_search_finds_in_a_browser_and_asks_nobody_else(site: Path, as_files: bool) -> None:
-    from selenium import webdriver
+def test_the_search_finds_in_a_browser_and_requests_nothing_else(site: Path, as_files: bool, tmp_path: Path) -> None:
+    pytest.importorskip("selenium")
+    from browser import chromium, texts, wait_for
     from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.wait import WebDriverWait
 
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--window-size=1280,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
-    with served(site) as address, contextlib.closing(_Browser(options, service)) as browser:
+    with served(site) as address, chromium(tmp_path) as driver:
         start = f"file://{site}" if as_files else address
-        browser.driver.get(f"{start}/index.html")
-        browser.driver.find_element(By.CSS_SELECTOR, "input.md-search__input").send_keys("PopArt")
-        WebDriverWait(browser.driver, 60).until(lambda it: it.find_elements(By.CSS_SELECTOR, ".md-search-result__item"))
-        log = str(browser.driver.get_log("performance"))
-        asked = set(re.findall(r'"method":"Network.requestWillBeSent".*?"url":"([^"]+)"', log.replace("\\", "")))
-        assert asked and all(url.startswith((start, "data:", "blob:", "about:", "chrome")) for url in asked)
-
-
-class _Browser:
-    def __init__(self, options: Any, service: Any) -> None:
-        from selenium import webdriver
-
-        self.driver = webdriver.Chrome(options=options, service=service)
-
-    def close(self) -> None:
-        self.driver.quit()
+        driver.get(f"{start}/index.html")
+        driver.find_element(By.CSS_SELECTOR, "input.md-search__input").send_keys("PopArt")
+        wait_for(lambda: texts(driver, ".md-search-result__item"), "a search result", seconds=60)
+        log = str(driver.get_log("performance")).replace("\\", "")
+        requested = set(re.findall(r'"method":"Network.requestWillBeSent".*?"url":"([^"]+)"', log))
+        assert requested and all(url.startswith((start, "data:", "blob:", "about:", "chrome")) for url in requested)
