@@ -89,9 +89,8 @@ def _matmul_kernel(query_BCHF: Tensor, key_BKHF: Tensor, value_BKHF: Tensor, vis
     query, key, value = (x.transpose(1, 2) for x in (query_BCHF, key_BKHF, value_BKHF))
     bias = query.new_zeros(visible_CK.shape).masked_fill_(~visible_CK, -math.inf)
     score_BHCK = (query * query.shape[3] ** -0.5) @ key.transpose(2, 3) + bias
-    return (score_BHCK.softmax(dim=3) @ value).transpose(
-        1, 2
-    )  # a half-precision softmax computes in float32 internally
+    # A half-precision softmax computes in float32 internally.
+    return (score_BHCK.softmax(dim=3) @ value).transpose(1, 2)
 
 
 AttentionBackend = Callable[[Tensor, Tensor, Tensor, Batch, int], Tensor]

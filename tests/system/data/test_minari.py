@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from replay_examples import assert_same
 
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.goals import Goals
@@ -84,20 +85,6 @@ def example(of: TaskSpec, seed: int) -> Trajectory:
         noise_scale=rng.random(),
         extras={"log_prob": rng.random(length), "of/values": rng.random((length, 2), np.float32)} if seed % 2 else {},
     )
-
-
-def assert_same(left: Any, right: Any) -> None:
-    assert type(left) is type(right)
-    if isinstance(left, np.ndarray):
-        assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
-    elif isinstance(left, dict):
-        assert list(left) == list(right)
-        for name in left:
-            assert_same(left[name], right[name])
-    elif isinstance(left, Trajectory | Goals):
-        assert_same(vars(left), vars(right))
-    else:
-        assert left == right
 
 
 @pytest.mark.parametrize("action_space", ACTIONS)

@@ -56,11 +56,11 @@ def fingerprints(trajectories: list[Trajectory]) -> list[tuple[bytes, bytes, int
 
 
 def work_through(collector: CollectorWorker, orders: list[int], by: PolicyWeights) -> list[CollectResult]:
-    harvests: list[CollectResult] = []
+    results: list[CollectResult] = []
     for vector_steps in orders:
-        done = sum(harvest.env_steps for harvest in harvests)
-        harvests.append(collector.collect(order(vector_steps, env_steps=done), by))
-    return harvests
+        done = sum(harvest.env_steps for harvest in results)
+        results.append(collector.collect(order(vector_steps, env_steps=done), by))
+    return results
 
 
 def test_it_makes_what_a_collector_of_this_process_makes(config: RunConfig) -> None:
@@ -74,8 +74,8 @@ def test_it_makes_what_a_collector_of_this_process_makes(config: RunConfig) -> N
     expected = list(Collector(trials, config.env.task_name, explorer).collect(policy, 4 * 42, False))
     assert len(expected) == 4 * 10
 
-    harvests = work_through(CollectorWorker(config, seed=SEED), [42], weights(agent, 5))
-    assert fingerprints(list(harvests[0].trajectories)) == fingerprints(expected)
+    results = work_through(CollectorWorker(config, seed=SEED), [42], weights(agent, 5))
+    assert fingerprints(list(results[0].trajectories)) == fingerprints(expected)
     assert {trajectory.policy_version for trajectory in expected} == {5}
 
 
@@ -96,8 +96,8 @@ def test_for_another_learner_new_trials_begin(config: RunConfig) -> None:
     actor.collect(order(3), by, "one")
     actor.setup("other")
     assert isinstance(actor.collect(order(2), by, "one"), CollectorFailure)  # it came late
-    harvests = [actor.collect(order(vector_steps), by, "other") for vector_steps in (1, 3)]
-    assert [len(harvest.trajectories) for harvest in harvests if isinstance(harvest, CollectResult)] == [0, 4]
+    results = [actor.collect(order(vector_steps), by, "other") for vector_steps in (1, 3)]
+    assert [len(harvest.trajectories) for harvest in results if isinstance(harvest, CollectResult)] == [0, 4]
 
 
 def test_another_seed_makes_other_trials(config: RunConfig) -> None:
