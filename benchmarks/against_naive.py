@@ -17,9 +17,9 @@ from naive_update import NaiveLearner, PaddedBatch
 from yamame.components import build_components
 from yamame.errors import UserError
 from yamame.flags import parse_flags
-from yamame.tools.bench.learner import LearnerBench, pack_windows
-from yamame.tools.bench.measure import BenchResult, describe_machine, seconds_per_call
-from yamame.tools.bench.options import describe_config, run_config, spell_out_switches
+from yamame.tools.bench.benchmarks import LearnerBench
+from yamame.tools.bench.measure import BenchResult, seconds_per_call
+from yamame.tools.bench.options import pack_windows, run_config, spell_out_switches
 
 
 def main() -> int:
@@ -51,17 +51,12 @@ def compare(options: LearnerBench) -> BenchResult:
             ours += seconds_per_call(lambda: learner.update(batch), repeats=1, device=device)
             theirs += seconds_per_call(lambda: naive.update(rows), repeats=1, device=device)
         learner.raise_if_diverged()
-        return BenchResult(
-            bench="against_naive",
-            samples={
-                "updates_per_second": [1.0 / each for each in ours],
-                "naive_updates_per_second": [1.0 / each for each in theirs],
-                "ratio": [plain / fast for plain, fast in zip(theirs, ours, strict=True)],
-            },
-            scalars={},
-            config=describe_config(options, learner.compute),
-            machine=describe_machine(device),
-        )
+        samples = {
+            "updates_per_second": [1.0 / each for each in ours],
+            "naive_updates_per_second": [1.0 / each for each in theirs],
+            "ratio": [plain / fast for plain, fast in zip(theirs, ours, strict=True)],
+        }
+        return options.result("against_naive", learner.compute, samples, scalars={})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 from yamame.cli import _parser, main
 from yamame.metrics import get_metric
 from yamame.recipes import load_recipe, recipe_names
-from yamame.tools.bench.command import BENCHES
+from yamame.tools.bench.benchmarks import BENCHES
 
 EXAMPLE = "passive-tmaze"
 """The recipe whose flags are listed."""

@@ -267,7 +267,7 @@ def _bench(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("expected a benchmark: pass learner, collector, replay or end-to-end")
-    from yamame.tools.bench.command import parse_benchmark
+    from yamame.tools.bench.benchmarks import parse_benchmark
 
     result = parse_benchmark(options.what, [*rest, "--help"] if options.help else rest)()
     print(json.dumps(result.to_json()) if options.json else result.to_text())

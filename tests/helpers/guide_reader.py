@@ -16,7 +16,7 @@ from yamame import api, cli, recipes
 from yamame import runs as session
 from yamame.config import RunConfig
 from yamame.config_io import apply_overrides
-from yamame.tools.bench import command as bench_command
+from yamame.tools.bench import benchmarks
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
@@ -72,7 +72,7 @@ def small_runs() -> Iterator[None]:
         patch.setattr(session, "train", _start_briefly(session.train))
         patch.setattr(session, "resume", _go_on_briefly(session.resume))
         patch.setattr(recipes, "config_from_flags", _shrink_settings(recipes.config_from_flags))
-        patch.setattr(bench_command, "parse_benchmark", _measure_briefly(bench_command.parse_benchmark))
+        patch.setattr(benchmarks, "parse_benchmark", _measure_briefly(benchmarks.parse_benchmark))
         patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         yield
 

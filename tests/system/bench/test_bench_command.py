@@ -11,11 +11,10 @@ from tiny_size import TINY
 
 from yamame.cli import main
 from yamame.data.sampler import ReplayConfig
-from yamame.tools.bench import measure, replay
+from yamame.tools.bench import benchmarks, measure
 from yamame.tools.bench import options as sizes
-from yamame.tools.bench.collector import CollectorBench
-from yamame.tools.bench.learner import LearnerBench, pack_windows
-from yamame.tools.bench.options import SIZES, spell_out_switches
+from yamame.tools.bench.benchmarks import CollectorBench, LearnerBench
+from yamame.tools.bench.options import SIZES, pack_windows, spell_out_switches
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +28,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sizes.SIZES, "tiny", TINY)  # type: ignore[arg-type]
     monkeypatch.setattr(measure, "MIN_REPEAT_SECONDS", 0.0)
     monkeypatch.setattr(measure, "PEAK_SECONDS", 0.0)
-    monkeypatch.setattr(replay, "LEARNING_SECONDS", 0.0)
+    monkeypatch.setattr(benchmarks, "LEARNING_SECONDS", 0.0)
 
 
 def bench(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:

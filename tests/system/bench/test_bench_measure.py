@@ -89,7 +89,7 @@ def test_a_result_gives_medians_and_the_spread() -> None:
     result = BenchResult(
         bench="some",
         samples={"speed": [1.0, 9.0, 2.0], "share": [0.5, 0.25, 0.75]},
-        scalars={"peak_memory_bytes": 123456, "peak_memory_is": "of something"},
+        scalars={"peak_memory_bytes": 123456},
         config={"a": 1},
         machine=machine,
     )
@@ -100,7 +100,7 @@ def test_a_result_gives_medians_and_the_spread() -> None:
     lines = result.to_text().splitlines()
     assert lines[0].split() == ["speed", "2", "1", "to", "9"]
     assert lines[1].split() == ["share", "0.5", "0.25", "to", "0.75"]
-    assert "123,456" in lines[2] and lines[3].endswith("of something")
+    assert "123,456" in lines[2]
     assert lines[-1] == format_machine(machine) and torch.__version__ in lines[-1]
 
 

@@ -13,11 +13,9 @@ import pytest
 
 from yamame.flags import parse_flags
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.tools.bench.collector import CollectorBench
-from yamame.tools.bench.learner import LearnerBench
+from yamame.tools.bench.benchmarks import CollectorBench, LearnerBench, ReplayBench
 from yamame.tools.bench.measure import format_machine
 from yamame.tools.bench.options import BenchOptions, spell_out_switches
-from yamame.tools.bench.replay import ReplayBench
 
 MACHINE = {
     "cpu": "Some CPU",

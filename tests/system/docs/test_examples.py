@@ -16,7 +16,7 @@ from yamame import api, cli
 from yamame.flags import parse_flags
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools import figure as figures
-from yamame.tools.bench.command import parse_benchmark
+from yamame.tools.bench.benchmarks import parse_benchmark
 from yamame.tools.figure import load_figure
 
 pytestmark = pytest.mark.slow

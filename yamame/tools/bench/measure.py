@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.envs.vector.autotune import available_cores
@@ -124,11 +124,13 @@ _ISA = ("avx2", "avx512_f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_fp16", "
 def describe_machine(device: torch.device) -> dict[str, Any]:
     """Return CPU, cores, instruction sets, memory, versions, PyTorch threads, and the GPU if it is used."""
     capabilities = torch.cpu.get_capabilities()
+    is_windows = not hasattr(os, "sysconf")
+    memory_bytes = 0 if is_windows else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu_model(),
         "cores": available_cores(),
         "isa": [name for name in _ISA if capabilities.get(name)],
-        "memory_gib": round(_memory_bytes() / 2**30, 1),
+        "memory_gib": round(memory_bytes / 2**30, 1),
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -144,12 +146,6 @@ def format_machine(machine: Mapping[str, Any]) -> str:
         f"{gpu}{machine['cpu']}, {machine['cores']} cores ({isa}), {machine['memory_gib']} GiB, "
         f"{machine['threads']} threads, PyTorch {machine['torch']}, Python {machine['python']}, {machine['system']}"
     )
-
-
-def _memory_bytes() -> int:
-    if not hasattr(os, "sysconf"):  # Windows
-        return 0
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cpu_model() -> str:
@@ -168,7 +164,7 @@ class BenchResult:
     bench: str
     samples: Mapping[str, Sequence[float]]
     """Values of the repeats by name."""
-    scalars: Mapping[str, float | int | str]
+    scalars: Mapping[str, float]
     """Values measured once."""
     config: Mapping[str, Any]
     machine: Mapping[str, Any]
@@ -191,14 +187,13 @@ class BenchResult:
             (name, _short(statistics.median(values)), f"{_short(min(values))} to {_short(max(values))}")
             for name, values in self.samples.items()
         ]
-        rows += [(name, _short(value), "") for name, value in self.scalars.items() if not isinstance(value, str)]
-        rows += [(name, "", value) for name, value in self.scalars.items() if isinstance(value, str)]
+        rows += [(name, _short(value), "") for name, value in self.scalars.items()]
         names, medians = (max(len(row[column]) for row in rows) for column in (0, 1))
         lines = [f"{name.replace('_', ' '):{names}}  {median:>{medians}}  {spread}" for name, median, spread in rows]
         return "\n".join([line.rstrip() for line in lines] + [format_machine(self.machine)])
 
 
-def _short(value: float | int) -> str:
+def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -223,8 +218,8 @@ def flops_per_update(agent: Agent, lengths: Sequence[int]) -> int:
 
 def _weights(module: nn.Module) -> int:
     """Return the number of weights in matrices that multiply tokens."""
-    return sum(weight.numel() for name, weight in module.named_parameters() if _is_matrix(name, weight))
-
-
-def _is_matrix(name: str, parameter: Tensor) -> bool:
-    return "weight" in name.rpartition(".")[2] and parameter.dim() > 1
+    return sum(
+        parameter.numel()
+        for name, parameter in module.named_parameters()
+        if "weight" in name.rpartition(".")[2] and parameter.dim() > 1
+    )

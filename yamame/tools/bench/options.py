@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,9 @@ from gymnasium import spaces
 from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.config import RunConfig
+from yamame.data.batch import Batch
+from yamame.data.packing import Window, pack
+from yamame.data.sampler import ReplayConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
 from yamame.envs.env_fn import EnvFnConfig
@@ -23,6 +26,7 @@ from yamame.nets.sequence.base import model_config
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.presets import SIZES as NETWORKS
 from yamame.presets import NetworkSize
+from yamame.tools.bench.measure import BenchResult, describe_machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +145,23 @@ class BenchOptions:
         if self.threads:
             torch.set_num_threads(self.threads)
 
+    def result(
+        self, bench: str, compute: Compute, samples: Mapping[str, Sequence[float]], scalars: Mapping[str, float]
+    ) -> BenchResult:
+        """Return a result with every option, the resolved compute options and the machine."""
+        resolved = {
+            **asdict(compute),
+            "device": str(compute.device),
+            "dtype": str(compute.dtype).removeprefix("torch."),
+        }
+        return BenchResult(
+            bench=bench,
+            samples=samples,
+            scalars=scalars,
+            config={**asdict(self), "compute": resolved},
+            machine=describe_machine(compute.device),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SizedOptions(BenchOptions):
@@ -219,7 +240,13 @@ def run_config(options: SizedOptions, env: EnvConfig, *, num_envs: int = 1) -> R
     )
 
 
-def describe_config(options: BenchOptions, compute: Compute) -> dict[str, Any]:
-    """Return every option, and under `compute` the resolved compute options."""
-    resolved = {**asdict(compute), "device": str(compute.device), "dtype": str(compute.dtype).removeprefix("torch.")}
-    return {**asdict(options), "compute": resolved}
+def pack_windows(options: BatchOptions, replay: ReplayConfig) -> Batch:
+    """Return a packed batch of noise with windows of `options.window_lengths`."""
+    rng = np.random.default_rng(options.seed)
+    trials = [options.network.random_trajectory(rng, length, options.context) for length in options.window_lengths]
+    windows = [Window(trajectory=trial, start=0, length=len(trial)) for trial in trials]
+    return pack(
+        windows,
+        pad_tokens_to_multiple_of=replay.pad_tokens_to_multiple_of,
+        pad_seqlen_to_multiple_of=replay.pad_seqlen_to_multiple_of,
+    )

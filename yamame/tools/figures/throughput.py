@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from yamame.errors import UserError, check_range
-from yamame.tools.bench.learner import LearnerBench
+from yamame.tools.bench.benchmarks import LearnerBench
 from yamame.tools.bench.measure import format_machine
 from yamame.tools.plots import (
     HEIGHT,
