@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from yamame.algorithms.amago.agent import SHORT_GAMMAS, AgentConfig
@@ -151,137 +152,6 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     )
 
 
-def no_multi_gamma(config: RunConfig) -> RunConfig:
-    """Train a single gamma, the acting one."""
-    return replace_agent_fields(config, multi_gamma=False)
-
-
-def no_popart(config: RunConfig) -> RunConfig:
-    """Train the critics without PopArt normalization."""
-    return replace_agent_fields(config, popart=False)
-
-
-def no_filtered_bc(config: RunConfig) -> RunConfig:
-    """Train the actor by policy gradient only."""
-    learner = amago_config(config).learner
-    return replace_learner_fields(config, filtered_bc=replace(learner.filtered_bc, weight=0.0))
-
-
-def no_memory(config: RunConfig) -> RunConfig:
-    """Replace the trajectory encoder by a feed-forward network of the same width and depth."""
-    return apply_model(config, "feedforward")
-
-
-def gru(config: RunConfig) -> RunConfig:
-    """Replace the trajectory encoder by a GRU of the same width and depth."""
-    return apply_model(config, "gru")
-
-
-def naive(config: RunConfig) -> RunConfig:
-    """Use the paper's naive agent: plain pre-LayerNorm Transformer (GELU), ReLU networks, 2 critics, gamma 0.99."""
-    agent = amago_config(config).agent
-    encoder = agent.trajectory_encoder
-    if isinstance(encoder, TransformerConfig):
-        encoder = replace(
-            encoder, sigma_reparam=False, normformer=False, head_scaling=False, token_shift=False, activation="gelu"
-        )
-    return replace_agent_fields(
-        config,
-        trajectory_encoder=encoder,
-        timestep_encoder=replace(agent.timestep_encoder, activation="relu"),
-        actor=replace(agent.actor, activation="relu"),
-        critic=replace(agent.critic, activation="relu", num_critics=2),
-        multi_gamma=False,
-        acting_gamma=0.99,
-    )
-
-
-def world_model(config: RunConfig) -> RunConfig:
-    """Add the auxiliary world model, with weight 1 if the recipe has none."""
-    return _set_world_model_weight(config, amago_config(config).learner.world_model.weight or 1.0)
-
-
-def no_world_model(config: RunConfig) -> RunConfig:
-    """Remove the auxiliary world model."""
-    return _set_world_model_weight(config, 0.0)
-
-
-def no_token_shift(config: RunConfig) -> RunConfig:
-    """Remove the token shift of the Transformer."""
-    encoder = amago_config(config).agent.trajectory_encoder
-    if not isinstance(encoder, TransformerConfig):
-        return config
-    return replace_agent_fields(config, trajectory_encoder=replace(encoder, token_shift=False))
-
-
-def no_relabeling(config: RunConfig) -> RunConfig:
-    """Train without hindsight instruction relabeling."""
-    return _replace_relabeling(config, mode="none")
-
-
-def relabel_all(config: RunConfig) -> RunConfig:
-    """Relabel all sub-goals that were not achieved, instead of a random number of them."""
-    return _replace_relabeling(config, mode="all")
-
-
-def no_goal_importance_sampling(config: RunConfig) -> RunConfig:
-    """Sample relabeled goals uniformly instead of by goal frequency."""
-    return _replace_relabeling(config, importance_sampling=False)
-
-
-def no_multi_goal(config: RunConfig) -> RunConfig:
-    """Train and evaluate on instructions of a single sub-goal."""
-    return _replace_goal_env(config, max_goals=1)
-
-
-def no_planning(config: RunConfig) -> RunConfig:
-    """Hide the sub-goals after the active one."""
-    return _replace_goal_env(config, hide_future_goals=True)
-
-
-VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
-    "no-multi-gamma": no_multi_gamma,
-    "no-popart": no_popart,
-    "no-filtered-bc": no_filtered_bc,
-    "no-memory": no_memory,
-    "gru": gru,
-    "naive": naive,
-    "world-model": world_model,
-    "no-world-model": no_world_model,
-    "no-token-shift": no_token_shift,
-    "no-relabeling": no_relabeling,
-    "relabel-all": relabel_all,
-    "no-goal-importance-sampling": no_goal_importance_sampling,
-    "no-multi-goal": no_multi_goal,
-    "no-planning": no_planning,
-}
-
-
-def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
-    """Return the config with all variants applied in order. `UserError` for an unknown name."""
-    for name in names:
-        if name not in VARIANTS:
-            raise UserError(f"unknown variant {name!r}: choose among {', '.join(VARIANTS)}")
-        config = VARIANTS[name](config)
-    return config
-
-
-def _replace_goal_env(config: RunConfig, **changes: Any) -> RunConfig:
-    if not isinstance(config.env, GoalEnvConfig):
-        raise UserError(f"{config.env.task_name} has no instructions, which this variant requires: leave it out")
-    return replace(config, env=replace(config.env, **changes))
-
-
-def _set_world_model_weight(config: RunConfig, weight: float) -> RunConfig:
-    learner = amago_config(config).learner
-    return replace_learner_fields(config, world_model=replace(learner.world_model, weight=weight))
-
-
-def _replace_relabeling(config: RunConfig, **changes: Any) -> RunConfig:
-    relabel = replace(_replace_goal_env(config).replay.relabel, **changes)
-    return replace(config, replay=replace(config.replay, relabel=relabel))
-
-
 def amago_config(config: RunConfig) -> AMAGOConfig:
     """Return the algorithm's config. Raises `UserError` if the algorithm is not AMAGO."""
     if not isinstance(config.algorithm, AMAGOConfig):
@@ -301,3 +171,76 @@ def replace_learner_fields(config: RunConfig, **changes: Any) -> RunConfig:
     """Return the config with changed fields of the learner."""
     amago = amago_config(config)
     return replace(config, algorithm=replace(amago, learner=replace(amago.learner, **changes)))
+
+
+def _replace_transformer_fields(config: RunConfig, **changes: Any) -> RunConfig:
+    """Return the config with changed fields of the Transformer; unchanged if it has another trajectory encoder."""
+    encoder = amago_config(config).agent.trajectory_encoder
+    if not isinstance(encoder, TransformerConfig):
+        return config
+    return replace_agent_fields(config, trajectory_encoder=replace(encoder, **changes))
+
+
+def _naive(config: RunConfig) -> RunConfig:
+    config = _replace_transformer_fields(
+        config, sigma_reparam=False, normformer=False, head_scaling=False, token_shift=False, activation="gelu"
+    )
+    agent = amago_config(config).agent
+    return replace_agent_fields(
+        config,
+        timestep_encoder=replace(agent.timestep_encoder, activation="relu"),
+        actor=replace(agent.actor, activation="relu"),
+        critic=replace(agent.critic, activation="relu", num_critics=2),
+        multi_gamma=False,
+        acting_gamma=0.99,
+    )
+
+
+def _set_loss_weight(config: RunConfig, loss: str, weight: float | None) -> RunConfig:
+    """Change the weight of a loss; None: unchanged, or 1 if it is 0."""
+    current = getattr(amago_config(config).learner, loss)
+    weight = current.weight or 1.0 if weight is None else weight
+    return replace_learner_fields(config, **{loss: replace(current, weight=weight)})
+
+
+def _replace_goal_env(config: RunConfig, **changes: Any) -> RunConfig:
+    if not isinstance(config.env, GoalEnvConfig):
+        raise UserError(f"{config.env.task_name} has no instructions, which this variant requires: leave it out")
+    return replace(config, env=replace(config.env, **changes))
+
+
+def _replace_relabeling(config: RunConfig, **changes: Any) -> RunConfig:
+    relabel = replace(_replace_goal_env(config).replay.relabel, **changes)
+    return replace(config, replay=replace(config.replay, relabel=relabel))
+
+
+VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
+    # a single gamma, the acting one
+    "no-multi-gamma": partial(replace_agent_fields, multi_gamma=False),
+    "no-popart": partial(replace_agent_fields, popart=False),
+    "no-filtered-bc": partial(_set_loss_weight, loss="filtered_bc", weight=0.0),
+    # another trajectory encoder of the same width and depth
+    "no-memory": partial(apply_model, name="feedforward"),
+    "gru": partial(apply_model, name="gru"),
+    # the paper's naive agent: plain pre-LayerNorm Transformer (GELU), ReLU networks, 2 critics, gamma 0.99
+    "naive": _naive,
+    "world-model": partial(_set_loss_weight, loss="world_model", weight=None),
+    "no-world-model": partial(_set_loss_weight, loss="world_model", weight=0.0),
+    "no-token-shift": partial(_replace_transformer_fields, token_shift=False),
+    # hindsight instruction relabeling: none, of all sub-goals that were not achieved, or without regard to frequencies
+    "no-relabeling": partial(_replace_relabeling, mode="none"),
+    "relabel-all": partial(_replace_relabeling, mode="all"),
+    "no-goal-importance-sampling": partial(_replace_relabeling, importance_sampling=False),
+    # instructions of a single sub-goal, or without the sub-goals after the active one
+    "no-multi-goal": partial(_replace_goal_env, max_goals=1),
+    "no-planning": partial(_replace_goal_env, hide_future_goals=True),
+}
+
+
+def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
+    """Return the config with all variants applied in order. `UserError` for an unknown name."""
+    for name in names:
+        if name not in VARIANTS:
+            raise UserError(f"unknown variant {name!r}: choose among {', '.join(VARIANTS)}")
+        config = VARIANTS[name](config)
+    return config

@@ -1,9 +1,11 @@
-"""Saving and restoring the state of all components."""
+"""State of a run in its checkpoints: counters, progress of the iteration, and all components."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from yamame.checkpoint import Checkpoint, flatten_tensors, unflatten_tensors
@@ -13,6 +15,54 @@ from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
 from yamame.nets.ops import load_generator_state
 from yamame.run_dir import CONFIG
+from yamame.types import State
+
+
+@dataclass
+class TrainState:
+    """Counters of a run that belong to no component, as JSON values."""
+
+    train_seconds: float = 0.0
+    """Seconds of collecting and updating, in all processes of the run."""
+    wall_seconds: float = 0.0
+    """Total seconds, including evaluations and checkpoints."""
+    restarts: int = 0
+    """Number of earlier processes of the run."""
+    random_baseline: dict[str, Any] | None = None
+    """Evaluation of uniformly random actions, as `EvalResult.to_json` returns it."""
+    next_eval_step: int = 0
+    """Environment steps at which the next evaluation is due."""
+    consecutive_solved: int = 0
+    """Consecutive evaluations that reached `eval.stop_return`."""
+    best_eval_return: float | None = None
+    """Highest mean return of an evaluation."""
+    next_milestone_step: int = 0
+    """Environment steps at which the next milestone checkpoint is due."""
+
+
+@dataclass
+class IterationState:
+    """Progress of an iteration."""
+
+    phase: Literal["start", "collect", "update", "done"] = "start"
+    vector_steps_left: int = 0
+    """Vector steps still to collect."""
+    update_metrics: dict[str, list[Tensor]] = field(default_factory=dict)
+    """Metrics of the updates so far, by key."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Everything else to log."""
+
+    def state_dict(self) -> State:
+        """Return the state with stacked metrics."""
+        stacked = {key: torch.stack(values).cpu() for key, values in self.update_metrics.items()}
+        return {**vars(self), "metrics": dict(self.metrics), "update_metrics": stacked}
+
+    @classmethod
+    def from_state_dict(cls, state: State) -> "IterationState":
+        """Return the state that `state_dict` was called on."""
+        return cls(
+            **{**state, "update_metrics": {key: list(values) for key, values in state["update_metrics"].items()}}
+        )
 
 
 def collect_state(
@@ -26,7 +76,17 @@ def collect_state(
         rank_state: Further state of this rank.
     """
     tensors, algorithm = flatten_tensors(components.algorithm.state_dict())
-    main_rank, *other_ranks = distributed.gather_object({**rank_state, **_rank_state(components, distributed)})
+    state = {
+        **rank_state,
+        "collector": components.collector.state_dict(),
+        "policy": components.policy.state_dict(),
+        "exploration_rng": components.rng.bit_generator.state,
+        "sampler": components.replay.sampler.state_dict(),
+        "statistics": components.statistics.state_dict(),
+        "num_appended": components.replay.store.total_appended,
+        **({} if distributed.is_main else {"learner_rng": components.algorithm.generator.get_state()}),
+    }
+    main_rank, *other_ranks = distributed.gather_object(state)
     ranks = {"run": main_rank, **({"other_ranks": other_ranks} if other_ranks else {})}
     rank_tensors, rank_json = flatten_tensors(ranks)
     return tensors | rank_tensors, {"algorithm": algorithm, "rank_state": rank_json}
@@ -44,15 +104,22 @@ def restore_state(
         RuntimeError: If the weights do not match the network.
         UserError: If the checkpoint was saved by another number of learners.
     """
-    state = _state_of_rank(checkpoint, distributed)
-    store, sampler = components.replay.store, components.replay.sampler
+    saved = _all_ranks(checkpoint)
+    ranks = [saved["run"], *saved.get("other_ranks", [])]
+    if len(ranks) != distributed.world_size:
+        raise UserError(
+            f"{checkpoint.path} was saved by {len(ranks)} learners, not {distributed.world_size}: "
+            f"pass --num-learners {len(ranks)}, since each continues with its own replay"
+        )
+    state: Mapping[str, Any] = ranks[distributed.rank]
+    store = components.replay.store
     components.algorithm.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["algorithm"]))
     if "learner_rng" in state:
         load_generator_state(components.algorithm.generator, state["learner_rng"])
     num_lost = state["num_appended"] - store.total_appended
     store.rollback(state["num_appended"] - 1)
     components.statistics.load_state_dict(state["statistics"])
-    sampler.load_state_dict(state["sampler"])
+    components.replay.sampler.load_state_dict(state["sampler"])
     components.rng.bit_generator.state = state["exploration_rng"]
     restored_trials = components.collector.load_state_dict(state["collector"])
     components.policy.load_state_dict(state["policy"])
@@ -70,30 +137,6 @@ def load_goal_statistics(checkpoint: Checkpoint) -> GoalStatistics:
 def checkpoint_mismatch_error(directory: Path) -> UserError:
     """Return the error for a config that does not match the checkpoint of its run."""
     return UserError(f"{directory / CONFIG} does not match the checkpoint (was it edited?); restore the original file")
-
-
-def _rank_state(components: TrainingComponents, distributed: DistributedContext) -> dict[str, Any]:
-    state = {
-        "collector": components.collector.state_dict(),
-        "policy": components.policy.state_dict(),
-        "exploration_rng": components.rng.bit_generator.state,
-        "sampler": components.replay.sampler.state_dict(),
-        "statistics": components.statistics.state_dict(),
-        "num_appended": components.replay.store.total_appended,
-    }
-    return state if distributed.is_main else state | {"learner_rng": components.algorithm.generator.get_state()}
-
-
-def _state_of_rank(checkpoint: Checkpoint, distributed: DistributedContext) -> Mapping[str, Any]:
-    saved = _all_ranks(checkpoint)
-    ranks = [saved["run"], *saved.get("other_ranks", [])]
-    if len(ranks) != distributed.world_size:
-        raise UserError(
-            f"{checkpoint.path} was saved by {len(ranks)} learners, not {distributed.world_size}: "
-            f"pass --num-learners {len(ranks)}, since each continues with its own replay"
-        )
-    state: Mapping[str, Any] = ranks[distributed.rank]
-    return state
 
 
 def _all_ranks(checkpoint: Checkpoint) -> Mapping[str, Any]:

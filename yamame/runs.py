@@ -270,7 +270,7 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool) -> RunResult:
         evaluation: RunResult | None = None
         if not stopped_by:
             with StopSignal() as stop:
-                report = trainer.evaluate_unless_stopped(stop, trials=config.eval.final_trials)
+                report = trainer.evaluate(stop, trials=config.eval.final_trials)
                 stop.sync(distributed)  # a signal to all ranks must find all inside
             evaluation = report.to_json() if report else None
             stopped_by = stop.requested

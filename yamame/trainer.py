@@ -10,12 +10,9 @@ One iteration collects one trial per environment (or `env_steps_per_iteration`),
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from yamame.checkpoint import Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
 from yamame.collect.background import BackgroundThread, ShouldStop
@@ -31,56 +28,8 @@ from yamame.evaluate import EvalReport, evaluate_model, evaluate_random_policy
 from yamame.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND, MetricLogger
 from yamame.progress import ProgressBar
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES, replay_dir
-from yamame.run_state import checkpoint_mismatch_error, collect_state, restore_state
+from yamame.run_state import IterationState, TrainState, checkpoint_mismatch_error, collect_state, restore_state
 from yamame.signals import StopSignal
-from yamame.types import State
-
-
-@dataclass
-class TrainState:
-    """Counters of a run that belong to no component, as JSON values."""
-
-    train_seconds: float = 0.0
-    """Seconds of collecting and updating, in all processes of the run."""
-    wall_seconds: float = 0.0
-    """Total seconds, including evaluations and checkpoints."""
-    restarts: int = 0
-    """Number of earlier processes of the run."""
-    random_baseline: dict[str, Any] | None = None
-    """Evaluation of uniformly random actions, as `EvalResult.to_json` returns it."""
-    next_eval_step: int = 0
-    """Environment steps at which the next evaluation is due."""
-    consecutive_solved: int = 0
-    """Consecutive evaluations that reached `eval.stop_return`."""
-    best_eval_return: float | None = None
-    """Highest mean return of an evaluation."""
-    next_milestone_step: int = 0
-    """Environment steps at which the next milestone checkpoint is due."""
-
-
-@dataclass
-class IterationState:
-    """Progress of an iteration."""
-
-    phase: Literal["start", "collect", "update", "done"] = "start"
-    vector_steps_left: int = 0
-    """Vector steps still to collect."""
-    update_metrics: dict[str, list[Tensor]] = field(default_factory=dict)
-    """Metrics of the updates so far, by key."""
-    metrics: dict[str, float] = field(default_factory=dict)
-    """Everything else to log."""
-
-    def state_dict(self) -> State:
-        """Return the state with stacked metrics."""
-        stacked = {key: torch.stack(values).cpu() for key, values in self.update_metrics.items()}
-        return {**vars(self), "metrics": dict(self.metrics), "update_metrics": stacked}
-
-    @classmethod
-    def from_state_dict(cls, state: State) -> "IterationState":
-        """Return the state that `state_dict` was called on."""
-        return cls(
-            **{**state, "update_metrics": {key: list(values) for key, values in state["update_metrics"].items()}}
-        )
 
 
 class Trainer:
@@ -280,16 +229,12 @@ class Trainer:
         self.env_steps = self.distributed.all_reduce_sum(collector.env_steps)
         collector.remote_env_steps = self.env_steps - collector.env_steps
 
-    def evaluate(self, *, trials: int) -> EvalReport:
-        """Evaluate the present weights, always on the same tasks (`EVALUATION_SEED`)."""
-        return evaluate_model(self.config, self.algorithm.model, trials=trials)
-
-    def evaluate_unless_stopped(self, stop: StopSignal, *, trials: int) -> EvalReport | None:
-        """Evaluate; return None if a signal arrives meanwhile, and on all but the main rank."""
+    def evaluate(self, stop: StopSignal, *, trials: int) -> EvalReport | None:
+        """Evaluate on the tasks of `EVALUATION_SEED`; return None if a signal arrives, and on all but the main rank."""
         report: EvalReport | None = None
         if self.distributed.is_main:
             with stop.interruptible():
-                report = self.evaluate(trials=trials)
+                report = evaluate_model(self.config, self.algorithm.model, trials=trials)
         return report
 
     def _evaluate_random_policy(self, stop: StopSignal) -> None:
@@ -306,7 +251,7 @@ class Trainer:
         """Return whether an evaluation was due and its return is the highest so far."""
         if not self.config.eval.interval_env_steps or self.env_steps < self.state.next_eval_step:
             return False
-        report = self.evaluate_unless_stopped(stop, trials=self.config.eval.trials)
+        report = self.evaluate(stop, trials=self.config.eval.trials)
         improved = report is not None and self._record_evaluation(report)
         improved, self.state = self.distributed.broadcast_object((improved, self.state))
         return improved
