@@ -20,7 +20,7 @@ from yamame.data.step import PolicyInput
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
-from yamame.presets import apply_model, apply_size, apply_variants, default_config
+from yamame.presets import apply_presets, default_config
 from yamame.recipes import config_from_overrides, load_recipe, make_metadata
 from yamame.runs import RunMetadata, RunResult
 from yamame.tools.report import write_report_if_finished
@@ -115,7 +115,7 @@ def train(
         env = _env_config(recipe_or_env_fn, horizon, attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}
         num_envs = {"num_envs": env.vector_size} if env.vector_size else {}
-        config = apply_variants(apply_size(apply_model(default_config(env, **env_steps), model), size), variants)
+        config = apply_presets(default_config(env, **env_steps), variants, size=size, model=model)
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)
     result = runs.train(config, metadata, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)

@@ -36,12 +36,9 @@ def main(args: Sequence[str] | None = None) -> int:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
         with caller_modules(getattr(options, "modules", ())):
             return options.command(options, rest)
-    except UserError as error:
+    except (UserError, RunFailedError) as error:
         print("yamame:", *str(error).split(), file=sys.stderr)
-        return 2
-    except RunFailedError as failure:
-        print("yamame:", *str(failure).split(), file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UserError) else 1
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not re.search("out of memory|can't allocate memory", str(error)):
             raise
@@ -216,28 +213,14 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
 def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.runs import evaluate
+    from yamame.tools.video import record_video
 
+    task = {"seed": options.seed, "instruction": options.instruction, "checkpoint": options.checkpoint}
     video = {}
     if options.video:
-        from yamame.tools.video import record_video
-
-        record_video(
-            options.run,
-            options.video,
-            instruction=options.instruction,
-            trials=options.video_trials,
-            seed=options.seed,
-            checkpoint=options.checkpoint,
-        )
+        record_video(options.run, options.video, trials=options.video_trials, **task)
         video = {"video": str(options.video)}
-    result = evaluate(
-        options.run,
-        trials=options.trials,
-        seed=options.seed,
-        instruction=options.instruction,
-        checkpoint=options.checkpoint,
-    )
-    _print_result(result | video, options.json)
+    _print_result(evaluate(options.run, trials=options.trials, **task) | video, options.json)
     return 0
 
 
@@ -245,14 +228,8 @@ def _play(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.tools.video import record_video
 
-    result = record_video(
-        options.run,
-        options.output,
-        instruction=options.instruction,
-        trials=options.trials,
-        seed=options.seed,
-        checkpoint=options.checkpoint,
-    )
+    task = {"seed": options.seed, "instruction": options.instruction, "checkpoint": options.checkpoint}
+    result = record_video(options.run, options.output, trials=options.trials, **task)
     if options.json:
         print(json.dumps({"video": str(options.output), "returns": result.returns.tolist()}))
     else:

@@ -24,7 +24,6 @@ from yamame.distributed.ray.connection import RayConnection
 from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.envs.base import TrialVectorEnv
 from yamame.nets.compute import Compute, resolve_compute
 from yamame.run_dir import OFFLINE, replay_dirs
 
@@ -95,7 +94,6 @@ def build_components(
     algorithm = config.algorithm.build(
         model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
     )
-    action_generator = _torch_generator(acting, compute.device)
     exploration_rng = np.random.default_rng(exploring)
     finish_interrupted_repair(replay_directory)
     store = LMDBReplayStore(
@@ -120,11 +118,17 @@ def build_components(
     policy: TrainedPolicy | WeightPublisher
     collector: Collector | OfflineCollector | RayCollector
     if connection:
-        collector = _ray_collector(config, envs, connection, rank=distributed.rank, restarts=restarts)
+        pool = CollectorPool(config, connection, rank=distributed.rank, restarts=restarts)
+        collector = RayCollector(pool, envs, config)
         policy = WeightPublisher(collector)
     else:
-        collector = _collector(config, envs, exploration_rng)
-        policy = algorithm.policy(num_envs=config.num_envs, generator=action_generator)
+        if config.offline.is_offline_only:
+            collector = OfflineCollector(envs, env_steps=config.env_steps, num_envs=config.num_envs)
+        else:
+            explorer = Explorer(config.exploration, envs.action_space, config.num_envs, exploration_rng)
+            collector = Collector(envs, config.env.task_name, explorer, config.fault_tolerance)
+        generator = _torch_generator(acting, compute.device)
+        policy = algorithm.policy(num_envs=config.num_envs, generator=generator)
     sampler = Sampler(
         store,
         config=config.replay,
@@ -152,21 +156,6 @@ def resolve_run_compute(config: RunConfig, distributed: DistributedContext = SIN
     if not distributed.is_single_process:
         compute = compute_for_rank(compute, distributed.local_rank, distributed.local_world_size)
     return resolve_compute(compute, width=config.algorithm.model_width, updates=config.total_updates)
-
-
-def _collector(
-    config: RunConfig, envs: TrialVectorEnv, exploration_rng: np.random.Generator
-) -> Collector | OfflineCollector:
-    if config.offline.is_offline_only:
-        return OfflineCollector(envs, env_steps=config.env_steps, num_envs=config.num_envs)
-    explorer = Explorer(config.exploration, envs.action_space, config.num_envs, exploration_rng)
-    return Collector(envs, config.env.task_name, explorer, config.fault_tolerance)
-
-
-def _ray_collector(
-    config: RunConfig, envs: TrialVectorEnv, connection: RayConnection, *, rank: int, restarts: int
-) -> RayCollector:
-    return RayCollector(CollectorPool(config, connection, rank=rank, restarts=restarts), envs, config)
 
 
 def _torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:

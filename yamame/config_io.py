@@ -48,7 +48,7 @@ class TypeMismatchError(Exception):
 class MissingFunction:
     """Placeholder for a function that a file names and that is not available. Calling it raises `UserError`.
 
-    A run can be read with it. Writing the config stores `described` again.
+    Writing the config stores `described` again.
     """
 
     def __init__(self, described: Mapping[str, Any], name: str, why: str) -> None:
@@ -94,8 +94,7 @@ def to_json(config: Any) -> dict[str, Any]:
     A function that cannot be imported by name (a lambda or a local function) is stored as null with an explanation.
     Raises `UserError` for a config class that cannot be imported by name, TypeError for values that JSON lacks.
     """
-    described: dict[str, Any] = _to_tree(config, type(config).__name__, as_json=True)
-    return described
+    return _to_tree(config, type(config).__name__, as_json=True)
 
 
 def from_json(config_class: type[C], described: Mapping[str, Any], path: str = "config") -> C:
@@ -152,7 +151,7 @@ def _load_function(described: Mapping[str, Any], path: str) -> Any:
     if name is None:
         return MissingFunction(described, str(described.get("name")), f"{path}: {described.get('why')}")
     try:
-        require_caller_module(str(name).partition(":")[0], path)
+        _require_caller_module(str(name).partition(":")[0], path)
         return _load(name, path)
     except UserError as problem:
         return MissingFunction(described, str(name).rpartition(":")[2], str(problem))
@@ -164,14 +163,14 @@ def _load(name: Any, path: str) -> Any:
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module) or not attribute:
         raise FieldPathError(path, f": expected module:Name, got {_shorten(name)}")
     if not re.fullmatch(r"yamame(\.[a-z]\w*)+", module):  # private modules such as __main__ are excluded
-        require_caller_module(module, path)
+        _require_caller_module(module, path)
     found = _nested_attribute(_caller_modules.get({}).get(module) or _import(module), attribute)
     if not callable(found) or (found.__module__, found.__qualname__) != (module, attribute):
         raise FieldPathError(path, f": module {module} defines no {attribute}: was it renamed?")
     return found
 
 
-def require_caller_module(module: str, path: str) -> None:
+def _require_caller_module(module: str, path: str) -> None:
     """Raise `UserError` for a module that the caller has not named."""
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise FieldPathError(path, f": module {module} is part of Python, which no config needs: the file was altered")
@@ -205,9 +204,8 @@ def coerce(value: Any, annotation: Any, path: str) -> Any:
         TypeMismatchError: The value does not fit. True, "3" and 3.5 are not ints.
         FieldPathError: A field of a config inside the value does not fit.
     """
-    options = union_options(annotation)
-    options = tuple(sorted(options, key=lambda option: option is not type(value)))  # an int stays one in float | int
-    for option in options:
+    # the value's own type first: an int stays one in float | int
+    for option in sorted(union_options(annotation), key=lambda option: option is not type(value)):
         try:
             return _coerce_to(value, option, path)
         except (TypeMismatchError, ValueError, OverflowError):
@@ -278,7 +276,7 @@ def _build(described: Mapping[str, Any], annotation: Any, path: str) -> Any:
         raise FieldPathError(path, f": {error}") from error
     if isinstance(described["type"], str):
         for module in getattr(config, "imported_modules", ()):
-            require_caller_module(module, path)
+            _require_caller_module(module, path)
     return config
 
 
@@ -306,7 +304,7 @@ def field_types(config_class: type[Any]) -> Mapping[str, Any]:
 
 
 def is_flattened(config_class: type[Any], name: str) -> bool:
-    """Whether a field has no part in the paths of the fields below it."""
+    """Whether the name of a field is left out of the paths of the fields below it."""
     return any(field.name == name and field.metadata.get("flatten") for field in dataclasses.fields(config_class))
 
 
@@ -350,15 +348,16 @@ class Field(NamedTuple):
 
 def iter_fields(config: Any, path: str = "") -> Iterator[Field]:
     """Iterate over the leaves of a nested config, in order of declaration."""
+    owner = type(config)
     if is_config(config):
-        parts = [(name, hint, getattr(config, name)) for name, hint in field_types(type(config)).items()]
+        parts = [(_join(path, name, owner), hint, getattr(config, name)) for name, hint in field_types(owner).items()]
     else:
-        parts = [(key, type(part), part) for key, part in _items(config)]
-    for name, annotation, value in parts:
-        joined = _join(path, name, type(config)) if is_config(config) else f"{path}.{name}".lstrip(".")
-        field = Field(joined, annotation, value, type(config))
-        has_parts = is_config(value) or any(_items(value))
-        yield from iter_fields(value, field.path) if has_parts else (field,)
+        parts = [(f"{path}.{key}", type(part), part) for key, part in _items(config)]
+    for joined, annotation, value in parts:
+        if is_config(value) or any(_items(value)):
+            yield from iter_fields(value, joined)
+        else:
+            yield Field(joined, annotation, value, owner)
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -451,21 +450,20 @@ def diff_configs(one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def flatten_config(config: Any) -> dict[str, Any]:
-    """Return path -> value in JSON form for all fields. The class of a nested config is a field called `type`."""
+def flatten_config(config: Any, path: str = "") -> dict[str, Any]:
+    """Return path -> value in JSON form for all fields. The class of a nested config is a field called `type`.
 
-    def flatten(value: object, path: str) -> Iterator[tuple[str, object]]:
+    That of a flattened config has the name of its field.
+    """
+    type_path = f"{path}.type".lstrip(".")
+    flat: dict[str, Any] = {type_path: _class_to_json(type(config), path)}
+    for name in field_types(type(config)):
+        value, joined = getattr(config, name), _join(path, name, type(config))
         if not is_config(value):
-            yield path, _to_tree(value, path, as_json=True)
-            return
-        yield f"{path}.type".lstrip("."), _class_to_json(type(value), path)
-        for name in field_types(type(value)):
-            part = getattr(value, name)
-            if is_flattened(type(value), name):
-                of_part = dict(flatten(part, path))
-                yield name, of_part.pop(f"{path}.type".lstrip("."))
-                yield from of_part.items()
-            else:
-                yield from flatten(part, f"{path}.{name}".lstrip("."))
-
-    return dict(flatten(config, ""))
+            flat[joined] = _to_tree(value, joined, as_json=True)
+            continue
+        part = flatten_config(value, joined)
+        if is_flattened(type(config), name):
+            flat[name] = part.pop(type_path)
+        flat |= part
+    return flat

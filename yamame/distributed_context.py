@@ -58,10 +58,11 @@ class DistributedContext:
         """Replace each tensor by its sum over all ranks, the same bits on every rank, in one operation."""
         if self.is_single_process:
             return
-        flat = _flatten(tensors)
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         with _wrap_errors():
             dist.all_reduce(flat, group=self._group)
-        _unflatten(flat, tensors)
+        for tensor, values in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(values.view_as(tensor))
 
     @torch.no_grad()
     def broadcast_(self, *tensors: Shaped[Tensor, "..."]) -> None:
@@ -168,12 +169,3 @@ def _wrap_errors() -> Iterator[None]:
     except RuntimeError as problem:
         reason = next(iter(str(problem).splitlines()), type(problem).__name__)
         raise PeerLostError(f"another learner cannot be reached ({reason})") from problem
-
-
-def _flatten(tensors: tuple[Tensor, ...]) -> Tensor:
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
-def _unflatten(flat: Tensor, tensors: tuple[Tensor, ...]) -> None:
-    for tensor, values in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(values.view_as(tensor))

@@ -1,5 +1,6 @@
 """Evaluation of a policy: returns and success rates with confidence intervals, determined by weights and seed."""
 
+import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -51,16 +52,9 @@ class EvalResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields but `returns` as JSON values: keys of `yamame eval --json`."""
-        return {
-            "return_mean": self.return_mean,
-            "return_ci95": list(self.return_ci95),
-            "return_per_attempt": self.return_per_attempt,
-            "return_per_attempt_ci95": _lists(self.return_per_attempt_ci95),
-            "success_rate": self.success_rate,
-            "success_per_attempt": self.success_per_attempt,
-            "success_per_attempt_ci95": _lists(self.success_per_attempt_ci95),
-            "trials": self.trials,
-        }
+        fields = {name: value for name, value in vars(self).items() if name != "returns"}
+        described: dict[str, Any] = json.loads(json.dumps(fields))
+        return described
 
 
 def evaluate(
@@ -149,10 +143,6 @@ def _pairs(low: Float64[np.ndarray, "n"], high: Float64[np.ndarray, "n"]) -> lis
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
-def _lists(pairs: list[tuple[float, float]] | None) -> list[list[float]] | None:
-    return None if pairs is None else [list(pair) for pair in pairs]
-
-
 EVALUATION_SEED = 1_000_000
 """Default seed of all evaluations: during training, after training and of `yamame eval`.
 
@@ -172,10 +162,7 @@ class EvalReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the keys of `yamame eval --json` that depend on trials."""
-        return {
-            **self.test.to_json(),
-            "train_tasks": self.train_tasks.to_json() if self.train_tasks else None,
-        }
+        return {**self.test.to_json(), "train_tasks": self.train_tasks and self.train_tasks.to_json()}
 
     def metrics(self) -> dict[str, float]:
         """Return `eval/...`, and `eval_train_tasks/...` if there are separate test tasks."""
@@ -212,13 +199,8 @@ def _evaluate_model(config: RunConfig, env: EnvConfig, model: nn.Module, *, tria
     with closing(env.build(num_envs, seed)) as envs:
         generator = torch.Generator(model_device(model)).manual_seed(seed)
         policy = config.algorithm.build_policy(model, num_envs=num_envs, generator=generator)
-        return evaluate(
-            policy,
-            envs,
-            trials=trials,
-            deterministic=config.deterministic_actions,
-            faults=config.fault_tolerance,
-        )
+        deterministic = config.deterministic_actions
+        return evaluate(policy, envs, trials=trials, deterministic=deterministic, faults=config.fault_tolerance)
 
 
 def _num_envs(config: RunConfig, env: EnvConfig, trials: int) -> int:

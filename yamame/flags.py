@@ -124,13 +124,11 @@ def _print_help(default: Any, prog: str) -> None:
     """Print all flags, grouped by config, with their docstrings and defaults, and exit with 0."""
     parser = argparse.ArgumentParser(prog=prog, add_help=False, usage=f"{prog} [--FLAG VALUE ...]")
     groups: dict[str, Any] = {}
-    for field in list_flags(default).values():
+    for field in {field.path: field for field in list_flags(default).values()}.values():  # a boolean has two flags
         section, _, name = field.path.rpartition(".")
         if section not in groups:
             about = inspect.getdoc(field.owner) or ""
             groups[section] = parser.add_argument_group(f"{section or 'run'} options", about.partition("\n\n")[0])
-        if to_flag(field.path) in parser._option_string_actions:
-            continue  # the second flag of a boolean
         flag, text = to_flag(field.path), " ".join(_field_docs(field.owner).get(name, "").split())
         text = f"{text} (default: {_shown(field.value)})".strip().replace("%", "%%")
         if field.annotation is bool:

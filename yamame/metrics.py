@@ -6,11 +6,10 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, SupportsFloat
 
 from tensorboardX import summary
@@ -303,9 +302,7 @@ class MetricLogger:
     def __enter__(self) -> "MetricLogger":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _append(self, line: bytes) -> None:
@@ -320,19 +317,14 @@ class MetricLogger:
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
     """Return the lines of a run's `metrics.jsonl`, oldest first; empty without a file. Skips a torn last line."""
-    return list(_lines(directory / METRICS_FILE))
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.exists():
-        return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
+    path = directory / METRICS_FILE
+    lines: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        with suppress(ValueError, RecursionError):
             parsed = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(parsed, dict) and "updates" in parsed:
-            yield parsed
+            if isinstance(parsed, dict) and "updates" in parsed:
+                lines.append(parsed)
+    return lines
 
 
 def _drop_torn_line(path: Path) -> None:

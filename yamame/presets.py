@@ -237,6 +237,13 @@ VARIANTS: Mapping[str, Callable[[RunConfig], RunConfig]] = {
 }
 
 
+def apply_presets(
+    config: RunConfig, variants: Sequence[str], *, size: str | None = None, model: str | None = None
+) -> RunConfig:
+    """Return the config with another model, then another size, then all variants. `UserError` for an unknown name."""
+    return apply_variants(apply_size(apply_model(config, model), size), variants)
+
+
 def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
     """Return the config with all variants applied in order. `UserError` for an unknown name."""
     for name in names:

@@ -5,7 +5,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, SupportsFloat
 
 from yamame.metrics import RETURN, SUCCESS
@@ -35,11 +34,9 @@ class ProgressBar:
         plain_every_seconds: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._total, self._unit = total_env_steps, unit
-        self._quiet = quiet
+        self._total, self._unit, self._quiet = total_env_steps, unit, quiet
+        self._plain_every_seconds, self._clock = plain_every_seconds, clock
         self._stream = sys.stderr
-        self._plain_every_seconds = plain_every_seconds
-        self._clock = clock
         self._history: deque[tuple[float, int, int]] = deque()
         self._shown: dict[str, float] = {}
         self._last_plain = -math.inf
@@ -48,13 +45,18 @@ class ProgressBar:
 
     def __enter__(self) -> "ProgressBar":
         if not self._quiet and self._stream.isatty():
-            self._bar = _live(self._bar_and_line)
+            from rich.console import Console
+            from rich.live import Live
+
+            # stdout belongs to --json
+            console = Console(stderr=True)
+            self._bar = Live(
+                get_renderable=self._bar_and_line, console=console, redirect_stdout=False, refresh_per_second=4
+            )
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
         elif self._history:
@@ -108,18 +110,6 @@ class ProgressBar:
             if steps_per_second > 0:
                 parts.append(f"{_duration(max(0, self._total - env_steps) / steps_per_second)} left")
         return "  ".join(parts)
-
-
-def _live(renderable: Callable[[], Any]) -> Any:
-    from rich.console import Console
-    from rich.live import Live
-
-    return Live(
-        get_renderable=renderable,
-        console=Console(stderr=True),
-        redirect_stdout=False,  # stdout belongs to --json
-        refresh_per_second=4,
-    )
 
 
 def _duration(seconds: float) -> str:

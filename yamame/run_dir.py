@@ -184,10 +184,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def write_status(directory: Path, status: ExitKind, reason: str) -> None:
     """Write `status.json`; ignore errors, which would hide the reason."""
-    partial = (directory / STATUS).with_suffix(".partial")
-    with contextlib.suppress(OSError):
-        partial.write_text(json.dumps({"status": status, "reason": " ".join(reason.split())}) + "\n", encoding="utf-8")
-        partial.replace(directory / STATUS)
+    with contextlib.suppress(UserError):
+        write_json(directory / STATUS, {"status": status, "reason": " ".join(reason.split())})
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from yamame.config_io import apply_overrides, diff_configs
 from yamame.envs.config import EnvConfig
 from yamame.errors import UserError
 from yamame.flags import group_by_flag, parse_flags
-from yamame.presets import apply_model, apply_size, apply_variants
+from yamame.presets import apply_presets
 from yamame.runs import RunMetadata
 
 
@@ -78,9 +78,10 @@ def config_from_flags(
     Raises `UserError` for flags that are unknown or do not fit.
     """
     prog = f"yamame train {recipe.name}"
-    groups = [[flag, *words] for flag, words in group_by_flag(flags) if flag.startswith("--env.")]
-    task = parse_flags(_Task(env=recipe.env), list(chain.from_iterable(groups)), prog)
-    return parse_flags(_base_config(recipe, task.env, variants, size, model), flags, prog)
+    of_task = [[flag, *words] for flag, words in group_by_flag(flags) if flag.startswith("--env.")]
+    task = parse_flags(_Task(env=recipe.env), list(chain.from_iterable(of_task)), prog)
+    config = apply_presets(recipe.make_config(task.env), variants, size=size, model=model)
+    return parse_flags(config, flags, prog)
 
 
 def config_from_overrides(
@@ -95,13 +96,8 @@ def config_from_overrides(
     of_task = {name: value for name, value in overrides.items() if name.partition(".")[0] == "env"}
     task = apply_overrides(_Task(env=recipe.env), of_task)
     others = {name: value for name, value in overrides.items() if name not in of_task}
-    return apply_overrides(_base_config(recipe, task.env, variants, size, model), others)
-
-
-def _base_config(
-    recipe: Recipe, env: EnvConfig, variants: Sequence[str], size: str | None, model: str | None
-) -> RunConfig:
-    return apply_variants(apply_size(apply_model(recipe.make_config(env), model), size), variants)
+    config = apply_presets(recipe.make_config(task.env), variants, size=size, model=model)
+    return apply_overrides(config, others)
 
 
 def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()) -> RunMetadata:
