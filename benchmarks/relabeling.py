@@ -12,9 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from yamame.collect.collector import Collector
+from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.collect.policy import RandomPolicy
 from yamame.data.goal_statistics import GoalStatistics
 from yamame.data.relabeling import RelabelConfig, Relabeler, RelabelMode
 from yamame.data.trajectory import Trajectory

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from relabeling import end_to_end
 
-from yamame.collect.collector import Collector
+from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.collect.policy import RandomPolicy
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
 from yamame.envs.crafter.config import CrafterConfig

@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from yamame.algorithms.base import Algorithm, Replay, TrainedPolicy, build_model
-from yamame.collect.collector import Collector
+from yamame.collect.collector import Collector, OfflineCollector
 from yamame.collect.exploration import Explorer
-from yamame.collect.offline import OfflineCollector
 from yamame.collect.statistics import TrialStats
 from yamame.config import RunConfig
 from yamame.data.batch import Batch

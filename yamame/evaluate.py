@@ -12,10 +12,9 @@ from jaxtyping import Float64
 from torch import nn
 
 from yamame.algorithms.base import model_device
-from yamame.collect.collector import Collector
+from yamame.collect.collector import Collector, Policy, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
-from yamame.collect.policy import Policy, RandomPolicy
 from yamame.collect.statistics import TrialSummary, success_rate, summarize_trial
 from yamame.confidence import bootstrap_ci95, wilson_ci95
 from yamame.config import RunConfig

@@ -10,10 +10,9 @@ import pytest
 from failing_environments import AlwaysFailing, FailingEnv, FailingVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from yamame.collect.collector import Collector
+from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
-from yamame.collect.policy import RandomPolicy
 from yamame.data.trajectory import Trajectory
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.env_fn import EnvFnConfig

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from yamame.collect.policy import Policy
+from yamame.collect.collector import Policy
 from yamame.data.step import PolicyInput, VectorStep
 from yamame.data.trajectory import Trajectory
 

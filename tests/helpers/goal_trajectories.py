@@ -4,9 +4,8 @@ from functools import cache
 
 import numpy as np
 
-from yamame.collect.collector import Collector
+from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.collect.policy import RandomPolicy
 from yamame.data.goals import INSTRUCTION_KEY, Goals, instruction_observations
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from yamame.algorithms.analysis import AgentAnalysis
-from yamame.collect.policy import Policy
+from yamame.collect.collector import Policy
 from yamame.data.batch import Batch
 from yamame.data.sampler import Sampler
 from yamame.data.schema import TaskSpec

@@ -1,20 +1,68 @@
-"""`Collector`: a policy acts in environments; completed trials become trajectories."""
+"""Collection: a policy acts in environments; completed trials become trajectories."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Int64, Shaped
+from typing_extensions import override
 
 from yamame.collect.exploration import Explorer
-from yamame.collect.faults import FaultMonitor, FaultToleranceConfig
-from yamame.collect.policy import Policy
-from yamame.collect.rollout_buffer import RolloutBuffer
-from yamame.data.actions import ACTION_MASK_KEY, zero_action
+from yamame.collect.faults import RESTARTS, FaultMonitor, FaultToleranceConfig
+from yamame.data.actions import (
+    ACTION_MASK_KEY,
+    PolicyActionSpace,
+    action_shape,
+    num_choices,
+    sample_uniform_actions,
+    zero_action,
+)
 from yamame.data.goals import Goals
 from yamame.data.step import GoalStep, PolicyInput, VectorStep
-from yamame.data.trajectory import Observation, Trajectory
+from yamame.data.trajectory import Trajectory
 from yamame.envs.base import TrialVectorEnv
 from yamame.types import State, Stateful, load_nested_state_dict, nested_state_dict
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Chooses actions for E environments, with a memory of each one's trial."""
+
+    version: int
+    """Number of gradient updates of the acting weights."""
+
+    @property
+    def extras(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """Quantities of the last act that learning needs (log-probability, value); stored in `Trajectory.extras`."""
+        return {}
+
+    def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:
+        """Return actions: integers `[E]` or `[E, C]`, or float32 `[E, A]` in [-1, 1].
+
+        Actions that the observation leaf `ACTION_MASK_KEY` forbids are never returned.
+        """
+        ...
+
+
+class RandomPolicy(Policy):
+    """Uniform over the allowed choices of every component, or over [-1, 1] in every dimension."""
+
+    version = 0
+
+    def __init__(self, action_space: PolicyActionSpace, rng: np.random.Generator) -> None:
+        self._shape = action_shape(action_space)
+        self._sizes = num_choices(action_space)
+        self._rng = rng
+
+    @override
+    def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:
+        num_envs = len(step.time)
+        if not self._sizes:
+            return self._rng.uniform(-1.0, 1.0, (num_envs, *self._shape)).astype(np.float32)
+        uniform_EC = self._rng.random((num_envs, len(self._sizes)))
+        mask_EA = step.observation.get(ACTION_MASK_KEY)
+        return sample_uniform_actions(uniform_EC, self._sizes, mask_EA).reshape(num_envs, *self._shape)
+
 
 _COUNTERS = ("_row", "_first_row_E", "_version_E", "_reports_success")
 _EXTRAS = "extras/"
@@ -122,22 +170,21 @@ class Collector:
         mask = now.observation.get(ACTION_MASK_KEY)
         total_env_steps = self.env_steps + self.remote_env_steps
         action = self.explorer.add_noise(action, now.time, self.environments.horizon, total_env_steps, mask)
-        is_first_E = now.time == 0
-        if is_first_E.any():
-            self._version_E[is_first_E] = policy.version
+        self._version_E[now.time == 0] = policy.version
         # before the environments step: they may reuse the arrays that they returned
-        self._observations.reserve(self._row, self._first_row_E)
-        self._observations.write(self._row, now.observation)
+        self._observations.write(self._row, now.observation, self._first_row_E)
         step = self.environments.step(action)
         self._write_transition(now, action, policy, step)
 
         self.env_steps += int(np.count_nonzero(step.is_transition))
         ended_E = (step.terminated | step.truncated) & step.is_transition
         self._row += 1
-        completed = [(int(env), self._completed_trial(int(env), step)) for env in np.flatnonzero(ended_E)]
+        completed = [(env, self._trajectory(env, step)) for env in np.flatnonzero(ended_E).tolist()]
         self.faults.record_step(step, finished=len(completed))
         if step.failed is not None:
-            completed += self._truncated_trials(step.failed)
+            if self.faults.config.on_fault != "drop":
+                interrupted = np.flatnonzero(step.failed & (now.time > 0)).tolist()
+                completed += [(env, self._trajectory(env, step, is_interrupted=True)) for env in interrupted]
             ended_E |= step.failed
         self._first_row_E[ended_E] = self._row
         self._last_goals = step.goals
@@ -170,80 +217,58 @@ class Collector:
             self._reports_success = True
         if step.goals is not None:
             row["achieved"] = step.goals.achieved
-        self._transitions.reserve(self._row, self._first_row_E)
-        self._transitions.write(self._row, row)
+        self._transitions.write(self._row, row, self._first_row_E)
 
-    def _completed_trial(self, env: int, step: VectorStep) -> Trajectory:
-        """Return the trial of environment `env`, which `step` ended."""
-        rows = self._rows(env)
+    def _trajectory(self, env: int, step: VectorStep, *, is_interrupted: bool = False) -> Trajectory:
+        """Return the trial of an environment that `step` ended.
+
+        If a fault interrupted it, it is truncated before the action that failed.
+        """
+        rows = env, int(self._first_row_E[env]), self._row
         is_transition = self._transitions.read("is_transition", *rows)
-        observation = {
-            name: np.concatenate([self._observations.read(name, *rows)[is_transition], final[env : env + 1]])
-            for name, final in step.final_observation.items()
-        }
-        # the last observation starts no attempt, though the next input of the policy does
-        episode_start = np.append(self._transitions.read("episode_start", *rows)[is_transition], False)
-        terminated, truncated = bool(step.terminated[env]), bool(step.truncated[env])
-        return self._trajectory(env, observation, episode_start, step.goals, terminated, truncated)
 
-    def _truncated_trials(self, failed_E: Bool[np.ndarray, "E"]) -> list[tuple[int, Trajectory]]:
-        """Return the trials that a fault interrupted in the last row, if they are to be kept."""
-        if self.faults.config.on_fault == "drop":
-            return []
-        return [(env, self._truncated_trial(env)) for env in np.flatnonzero(failed_E).tolist() if self._length(env)]
+        def read(column: str) -> Shaped[np.ndarray, "T ..."]:
+            return self._transitions.read(column, *rows)[is_transition]
 
-    def _truncated_trial(self, env: int) -> Trajectory:
-        """Return the trial of environment `env`, truncated before the action that failed."""
-        rows = self._rows(env)
-        observed = self._transitions.read("is_transition", *rows).copy()
-        observed[-1] = True
-        observation = {name: self._observations.read(name, *rows)[observed] for name in self._observations.columns}
-        episode_start = self._transitions.read("episode_start", *rows)[observed]
-        return self._trajectory(env, observation, episode_start, self._last_goals, False, True)
-
-    def _trajectory(
-        self,
-        env: int,
-        observation: Observation,
-        episode_start: Bool[np.ndarray, "_"],
-        goals: GoalStep | None,
-        terminated: bool,
-        truncated: bool,
-    ) -> Trajectory:
-        """Return the transitions in the buffer of environment `env` with the given observations and flags."""
-        rows, length = self._rows(env), self._length(env)
-        is_transition = self._transitions.read("is_transition", *rows)
-        is_last = np.arange(length) == length - 1
-        extras = [name for name in self._transitions.columns if name.startswith(_EXTRAS)]
+        if is_interrupted:
+            observed = is_transition.copy()
+            observed[-1] = True
+            observation = {name: self._observations.read(name, *rows)[observed] for name in self._observations.columns}
+            episode_start = self._transitions.read("episode_start", *rows)[observed]
+            goals, terminated, truncated = self._last_goals, False, True
+        else:
+            observation = {
+                name: np.concatenate([self._observations.read(name, *rows)[is_transition], final[env : env + 1]])
+                for name, final in step.final_observation.items()
+            }
+            # the last observation starts no attempt, though the next input of the policy does
+            episode_start = np.append(read("episode_start"), False)
+            goals, terminated, truncated = step.goals, bool(step.terminated[env]), bool(step.truncated[env])
+        reward = read("reward")
+        is_last = np.arange(len(reward)) == len(reward) - 1
         return Trajectory(
-            reward=self._transitions.read("reward", *rows)[is_transition],
-            action=self._transitions.read("action", *rows)[is_transition],
+            reward=reward,
+            action=read("action"),
             terminated=is_last & terminated,
             truncated=is_last & truncated,
             episode_start=episode_start,
             observation=observation,
-            success=self._transitions.read("success", *rows)[is_transition] if self._reports_success else None,
-            goals=None if goals is None else self._goals(env, goals, is_transition),
+            success=read("success") if self._reports_success else None,
+            goals=None
+            if goals is None
+            else Goals.from_steps(
+                goals.instruction[env],
+                read("achieved"),
+                tolerance=goals.tolerance,
+                hide_future_goals=goals.hide_future_goals,
+            ),
             task=self.task,
             horizon=self.environments.horizon,
             policy_version=int(self._version_E[env]),
             noise_scale=float(self.explorer.noise_scale_E[env]),
-            extras={name.removeprefix(_EXTRAS): self._transitions.read(name, *rows)[is_transition] for name in extras},
-        )
-
-    def _rows(self, env: int) -> tuple[int, int, int]:
-        """Return the arguments of `RolloutBuffer.read` for the active trial of environment `env`."""
-        return env, int(self._first_row_E[env]), self._row
-
-    def _length(self, env: int) -> int:
-        return int(np.count_nonzero(self._transitions.read("is_transition", *self._rows(env))))
-
-    def _goals(self, env: int, goals: GoalStep, is_transition: Bool[np.ndarray, "rows"]) -> Goals:
-        return Goals.from_steps(
-            goals.instruction[env],
-            self._transitions.read("achieved", *self._rows(env))[is_transition],
-            tolerance=goals.tolerance,
-            hide_future_goals=goals.hide_future_goals,
+            extras={
+                name.removeprefix(_EXTRAS): read(name) for name in self._transitions.columns if name.startswith(_EXTRAS)
+            },
         )
 
 
@@ -268,3 +293,104 @@ def _next_input(
         previous_reward=previous_reward,
         episode_start=step.episode_start | (time_E == 0),
     )
+
+
+class RolloutBuffer:
+    """Named columns `[capacity, E, ...]`, written one row per vector step and read per environment.
+
+    Rows are numbered from 0. Only rows of unfinished trials are kept; the capacity doubles when they exceed half of it,
+    so that the amortized cost of a row is one copy.
+    """
+
+    def __init__(self, capacity: int = 64) -> None:
+        self._capacity = capacity
+        self._first_row = 0
+        self._columns: dict[str, np.ndarray] = {}
+
+    @property
+    def columns(self) -> Iterable[str]:
+        """Names of the columns written so far."""
+        return self._columns.keys()
+
+    def write(
+        self, row: int, values: Mapping[str, Shaped[np.ndarray, "E ..."]], needed_from_E: Int64[np.ndarray, "E"]
+    ) -> None:
+        """Copy values to row `row`; a column has the dtype of its first value.
+
+        Rows before the minimum of `needed_from_E` may be dropped.
+        """
+        if row - self._first_row >= self._capacity:
+            self._make_room(row, int(needed_from_E.min()))
+        for name, value in values.items():
+            if name not in self._columns:
+                self._columns[name] = np.zeros((self._capacity, *value.shape), value.dtype)
+            self._columns[name][row - self._first_row] = value
+
+    def read(self, name: str, env: int, begin: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
+        """Return a view of rows `begin` to `end` (exclusive) of one environment, valid until the next `write`."""
+        return self._columns[name][begin - self._first_row : end - self._first_row, env]
+
+    def _make_room(self, row: int, oldest: int) -> None:
+        num_kept = row - oldest
+        grows = num_kept > self._capacity // 2
+        if grows:
+            self._capacity *= 2
+        for name, column in self._columns.items():
+            moved = np.zeros((self._capacity, *column.shape[1:]), column.dtype) if grows else column
+            moved[:num_kept] = column[oldest - self._first_row : row - self._first_row]
+            self._columns[name] = moved
+        self._first_row = oldest
+
+    def state_dict(self, row: int, needed_from_E: Int64[np.ndarray, "E"]) -> State:
+        """Return the rows before `row` that are still needed (see `write`)."""
+        oldest = int(needed_from_E.min())
+        kept = slice(oldest - self._first_row, row - self._first_row)
+        return {"first_row": oldest, "columns": {name: column[kept].copy() for name, column in self._columns.items()}}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore what `state_dict` returned."""
+        self._first_row = state["first_row"]
+        self._columns = {}
+        for name, rows in state["columns"].items():
+            while self._capacity <= len(rows):
+                self._capacity *= 2
+            self._columns[name] = np.zeros((self._capacity, *rows.shape[1:]), rows.dtype)
+            self._columns[name][: len(rows)] = rows
+
+
+class OfflineCollector:
+    """Counts environment steps, which schedule updates, without stepping any environment."""
+
+    def __init__(self, environments: TrialVectorEnv, *, env_steps: int, num_envs: int) -> None:
+        self.environments = environments
+        self.env_steps = 0
+        """Environment steps that a collector would have made by now."""
+        self.remote_env_steps = 0
+        """Always 0: a run on stored data is one process."""
+        self._max_env_steps, self._num_envs = env_steps, num_envs
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.environments.close()
+
+    def counts(self) -> dict[str, float]:
+        """Return the number of restarts, which is 0."""
+        return {RESTARTS: 0.0}
+
+    def metrics(self) -> dict[str, float]:
+        """Return no metrics."""
+        return {}
+
+    def step(self, policy: Any, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
+        """Count one vector step, up to the length of the run; no trial ever finishes."""
+        self.env_steps = min(self.env_steps + self._num_envs, self._max_env_steps)
+        return []
+
+    def state_dict(self) -> State:
+        """Return the step counter."""
+        return {"env_steps": self.env_steps}
+
+    def load_state_dict(self, state: State) -> bool:
+        """Restore the step counter; always True: no trial is lost."""
+        self.env_steps = state["env_steps"]
+        return True

@@ -16,11 +16,7 @@ class ExplorationConfig(ABC):
 
     @abstractmethod
     def epsilon(
-        self,
-        time_E: Int64[np.ndarray, "E"],
-        horizon: int,
-        env_steps: int,
-        noise_scale_E: Float64[np.ndarray, "E"],
+        self, time_E: Int64[np.ndarray, "E"], horizon: int, env_steps: int, noise_scale_E: Float64[np.ndarray, "E"]
     ) -> Float64[np.ndarray, "E"]:
         """Return the noise level of E environments.
 
@@ -43,11 +39,7 @@ class NoExploration(ExplorationConfig):
     """No noise."""
 
     def epsilon(
-        self,
-        time_E: Int64[np.ndarray, "E"],
-        horizon: int,
-        env_steps: int,
-        noise_scale_E: Float64[np.ndarray, "E"],
+        self, time_E: Int64[np.ndarray, "E"], horizon: int, env_steps: int, noise_scale_E: Float64[np.ndarray, "E"]
     ) -> Float64[np.ndarray, "E"]:
         """Return zeros."""
         return np.zeros(len(time_E))
@@ -73,11 +65,7 @@ class EpsilonGreedy(ExplorationConfig):
         check_range(self, "initial_eps", "final_eps", ge=0)
 
     def epsilon(
-        self,
-        time_E: Int64[np.ndarray, "E"],
-        horizon: int,
-        env_steps: int,
-        noise_scale_E: Float64[np.ndarray, "E"],
+        self, time_E: Int64[np.ndarray, "E"], horizon: int, env_steps: int, noise_scale_E: Float64[np.ndarray, "E"]
     ) -> Float64[np.ndarray, "E"]:
         """Return `noise_scale * (initial_eps + (final_eps - initial_eps) * min(env_steps / anneal_env_steps, 1))`."""
         return noise_scale_E * _anneal(self.initial_eps, self.final_eps, env_steps / self.anneal_env_steps)
@@ -109,30 +97,18 @@ class BilevelEpsilonGreedy(ExplorationConfig):
 
     def __post_init__(self) -> None:
         check_range(self, "anneal_env_steps", ge=1)
-        check_range(
-            self,
-            "trial_start_initial_eps",
-            "trial_start_final_eps",
-            "trial_end_initial_eps",
-            "trial_end_final_eps",
-            ge=0,
-        )
+        check_range(self, "trial_start_initial_eps", "trial_start_final_eps", ge=0)
+        check_range(self, "trial_end_initial_eps", "trial_end_final_eps", ge=0)
 
     def epsilon(
-        self,
-        time_E: Int64[np.ndarray, "E"],
-        horizon: int,
-        env_steps: int,
-        noise_scale_E: Float64[np.ndarray, "E"],
+        self, time_E: Int64[np.ndarray, "E"], horizon: int, env_steps: int, noise_scale_E: Float64[np.ndarray, "E"]
     ) -> Float64[np.ndarray, "E"]:
         """Return `u (start - (start - end) t / horizon)` with `start` and `end` annealed linearly over training."""
         progress = env_steps / self.anneal_env_steps
         start = _anneal(self.trial_start_initial_eps, self.trial_start_final_eps, progress)
         if self.match_official_code:
-            end = max(
-                self.trial_start_final_eps - (self.trial_start_initial_eps - self.trial_start_final_eps) * progress,
-                self.trial_end_final_eps,
-            )
+            slope = self.trial_start_initial_eps - self.trial_start_final_eps
+            end = max(self.trial_start_final_eps - slope * progress, self.trial_end_final_eps)
         else:
             end = _anneal(self.trial_end_initial_eps, self.trial_end_final_eps, progress)
         return noise_scale_E * (start - (start - end) / horizon * time_E)
@@ -165,11 +141,7 @@ class TMazeEpsilonGreedy(ExplorationConfig):
         check_range(self, "initial_eps", "final_eps", "corridor_random_moves", ge=0)
 
     def epsilon(
-        self,
-        time_E: Int64[np.ndarray, "E"],
-        horizon: int,
-        env_steps: int,
-        noise_scale_E: Float64[np.ndarray, "E"],
+        self, time_E: Int64[np.ndarray, "E"], horizon: int, env_steps: int, noise_scale_E: Float64[np.ndarray, "E"]
     ) -> Float64[np.ndarray, "E"]:
         """Return `corridor_random_moves / horizon` if 0 < t < horizon - num_junction_steps, else the annealed level."""
         annealed = _anneal(self.initial_eps, self.final_eps, env_steps / self.anneal_env_steps)
@@ -184,11 +156,7 @@ class Explorer:
     """
 
     def __init__(
-        self,
-        config: ExplorationConfig,
-        action_space: PolicyActionSpace,
-        num_envs: int,
-        rng: np.random.Generator,
+        self, config: ExplorationConfig, action_space: PolicyActionSpace, num_envs: int, rng: np.random.Generator
     ) -> None:
         self.config = config
         self._sizes = num_choices(action_space)
@@ -213,30 +181,16 @@ class Explorer:
         if starts_E.any():
             self.noise_scale_E[starts_E] = self.config.sample_noise_scale(self._rng, int(np.count_nonzero(starts_E)))
         epsilon_E = self.config.epsilon(time, horizon, env_steps, self.noise_scale_E)
-        if self._sizes:
-            return self._replace_discrete(action.astype(np.int64, copy=False), epsilon_E, mask)
-        return self._add_normal(action.astype(np.float32, copy=False), epsilon_E)
-
-    def _replace_discrete(
-        self,
-        action: Int64[np.ndarray, "E ..."],
-        epsilon_E: Float64[np.ndarray, "E"],
-        mask_EA: Bool[np.ndarray, "E A"] | None,
-    ) -> Int64[np.ndarray, "E ..."]:
+        action = action.astype(np.int64 if self._sizes else np.float32, copy=False)
         if not epsilon_E.any():
             return action
+        if not self._sizes:
+            noise_EA = self._rng.standard_normal(action.shape, dtype=np.float32)
+            return np.clip(action + epsilon_E.astype(np.float32)[:, None] * noise_EA, -1.0, 1.0)
         action_EC = action.reshape(len(action), -1)
         replace_EC, choice_EC = self._rng.random((2, *action_EC.shape))
-        uniform_EC = sample_uniform_actions(choice_EC, self._sizes, mask_EA)
+        uniform_EC = sample_uniform_actions(choice_EC, self._sizes, mask)
         return np.where(replace_EC < epsilon_E[:, None], uniform_EC, action_EC).reshape(action.shape)
-
-    def _add_normal(
-        self, action_EA: Shaped[np.ndarray, "E A"], epsilon_E: Float64[np.ndarray, "E"]
-    ) -> Shaped[np.ndarray, "E A"]:
-        if not epsilon_E.any():
-            return action_EA
-        noise_EA = self._rng.standard_normal(action_EA.shape, dtype=np.float32)
-        return np.clip(action_EA + epsilon_E.astype(np.float32)[:, None] * noise_EA, -1.0, 1.0)
 
 
 def _anneal(initial: float, final: float, progress: float) -> float:

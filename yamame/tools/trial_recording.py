@@ -18,10 +18,9 @@ from typing_extensions import override
 
 from yamame.algorithms.analysis import AgentAnalysis
 from yamame.algorithms.base import model_device
-from yamame.collect.collector import Collector
+from yamame.collect.collector import Collector, Policy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
-from yamame.collect.policy import Policy
 from yamame.config import RunConfig
 from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace, num_choices
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY

@@ -7,7 +7,7 @@ from choosing_environments import SPACES, Forbidding, forbidding
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from yamame.collect.policy import RandomPolicy
+from yamame.collect.collector import RandomPolicy
 from yamame.data.actions import ACTION_MASK_KEY, num_choices, strip_action_mask
 from yamame.data.step import PolicyInput
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv

@@ -12,7 +12,7 @@ from PIL import Image, ImageSequence
 from tiny_network import TINY_NETWORK
 
 from yamame.cli import main
-from yamame.collect.policy import RandomPolicy
+from yamame.collect.collector import RandomPolicy
 from yamame.envs.dark_key_to_door import DarkKeyToDoorVectorEnv
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, HINT

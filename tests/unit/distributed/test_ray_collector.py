@@ -13,8 +13,8 @@ from yamame.algorithms.base import build_model
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.collector import RayCollector
-from yamame.distributed.ray.messages import CollectRequest, CollectResult, PolicyWeights
 from yamame.distributed.ray.pool import Call, CollectorHandle, CollectorPool, Results
+from yamame.distributed.ray.worker import CollectRequest, CollectResult, PolicyWeights
 from yamame.errors import UserError
 from yamame.types import Fault
 

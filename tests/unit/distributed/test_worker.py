@@ -16,8 +16,16 @@ from yamame.collect.collector import Collector
 from yamame.collect.exploration import EpsilonGreedy, Explorer
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
-from yamame.distributed.ray.messages import CollectorFailure, CollectRequest, CollectResult, PolicyWeights
-from yamame.distributed.ray.worker import CollectorActor, CollectorWorker, actor_state, load_actor_state
+from yamame.distributed.ray.worker import (
+    CollectorActor,
+    CollectorFailure,
+    CollectorWorker,
+    CollectRequest,
+    CollectResult,
+    PolicyWeights,
+    actor_state,
+    load_actor_state,
+)
 from yamame.envs.env_fn import EnvFnConfig
 
 SEED = (0, 0, 1, 2)

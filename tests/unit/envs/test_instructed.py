@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.collect.collector import Collector
+from yamame.collect.collector import Collector, Policy
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.collect.policy import Policy
 from yamame.data.actions import zero_action
 from yamame.data.goals import ACHIEVED_KEY, COMPLETED, DESIRED_KEY, INSTRUCTION_KEY, NO_GOAL
 from yamame.envs.env_fn import EnvFnConfig

@@ -11,8 +11,7 @@ from torch import nn
 from yamame.collect.faults import FaultMonitor
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
-from yamame.distributed.ray.messages import CollectRequest, CollectResult, PolicyWeights
-from yamame.distributed.ray.worker import actor_state
+from yamame.distributed.ray.worker import CollectRequest, CollectResult, PolicyWeights, actor_state
 from yamame.envs.base import TrialVectorEnv
 from yamame.types import Fault, State
 

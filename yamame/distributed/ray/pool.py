@@ -13,14 +13,14 @@ from uuid import uuid4
 from yamame.collect.faults import RateLimitedPrinter
 from yamame.config import RunConfig
 from yamame.distributed.ray.connection import NAMESPACE, RayConnection
-from yamame.distributed.ray.messages import (
+from yamame.distributed.ray.worker import (
+    CollectorActor,
     CollectorFailure,
     CollectorInfo,
     CollectRequest,
     CollectResult,
     PolicyWeights,
 )
-from yamame.distributed.ray.worker import CollectorActor
 from yamame.errors import UserError
 from yamame.types import Fault
 
