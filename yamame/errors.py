@@ -36,6 +36,11 @@ class ConfigFieldError(UserError):
         """The message without the name."""
 
 
+def describe_error(error: Exception) -> str:
+    """Return type and message of an exception in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 @contextmanager
 def wrap_os_errors(path: Path) -> Iterator[None]:
     """Raise `UserError` for an `OSError` of writing to a path."""

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from yamame.distributed_context import (
     create_tcp_store,
     init_distributed,
 )
-from yamame.errors import RunFailedError, UserError
+from yamame.errors import RunFailedError, UserError, describe_error
 from yamame.run_dir import CONFIG, write_status
 from yamame.signals import StopSignal
 
@@ -82,7 +82,7 @@ def learner_main(
         code = 130
     except Exception as error:  # reported by the parent
         traceback.print_exc()
-        _send(messages, ("failed", " ".join(f"{type(error).__name__}: {error}".split())))
+        _send(messages, ("failed", describe_error(error)))
     sys.exit(code)
 
 
@@ -204,10 +204,9 @@ class _LearnerProcess:
         except RuntimeError as error:
             raise UserError(_NO_GUARD) from error
         except Exception as error:  # raised by pickle
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(
-                f"the config cannot be pickled for other processes ({reason}): define its classes and functions at the "
-                "top level of a module, use the command line, or start the script with torchrun"
+                f"the config cannot be pickled for other processes ({describe_error(error)}): define its classes and "
+                "functions at the top level of a module, use the command line, or start the script with torchrun"
             ) from error
         signals.close()
         messages.close()
@@ -284,13 +283,12 @@ def _under_torchrun() -> bool:
     return all(name in os.environ for name in _TORCHRUN_VARIABLES)
 
 
-def _sigint_ignored_in_children() -> Any:
-    """Start processes that ignore Ctrl-C, which their parent forwards."""
-    return _ignore_sigint() if threading.current_thread() is threading.main_thread() else nullcontext()
-
-
 @contextmanager
-def _ignore_sigint() -> Iterator[None]:
+def _sigint_ignored_in_children() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C, which their parent forwards."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

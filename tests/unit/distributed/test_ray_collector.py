@@ -63,7 +63,6 @@ class ScriptedFleet:
         made = order.vector_steps if vector_steps is None else vector_steps
         harvest = CollectResult(
             request_id=order.request_id,
-            version=self.handed_out[-1].version,
             vector_steps=made,
             env_steps=4 * made,
             trajectories=[trajectory(index) for _ in range(trials)],

@@ -3,7 +3,6 @@
 import itertools
 import time
 from collections import deque
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from torch import nn
@@ -11,56 +10,10 @@ from torch import nn
 from yamame.collect.faults import FaultMonitor
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
+from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.ray.worker import CollectRequest, CollectResult, PolicyWeights, actor_state
 from yamame.envs.base import TrialVectorEnv
 from yamame.types import Fault, State
-
-if TYPE_CHECKING:
-    from yamame.distributed.ray.pool import CollectorPool
-
-
-class PoolMetrics:
-    """Metrics of one iteration, and the number of dropped results in total."""
-
-    def __init__(self) -> None:
-        self.num_dropped = 0
-        """Results dropped because of their policy lag."""
-        self._weight_sync: dict[str, float] = {}
-        self._wait_seconds = self._seconds = self._idle_seconds = 0.0
-        self._policy_lags: list[int] = []
-
-    def record_weight_sync(self, num_bytes: int, seconds: float) -> None:
-        """Record the publication of new weights."""
-        self._weight_sync = {
-            "collectors/weight_sync_bytes": float(num_bytes),
-            "collectors/weight_sync_seconds": seconds,
-        }
-
-    def record_wait(self, seconds: float) -> None:
-        """Record time spent waiting for collectors."""
-        self._wait_seconds += seconds
-
-    def record_result(self, result: CollectResult, version: int) -> None:
-        """Record a result, taken after `version` updates."""
-        self._seconds += result.seconds
-        self._idle_seconds += result.idle_seconds
-        self._policy_lags += [version - trajectory.policy_version for trajectory in result.trajectories]
-
-    def pop(self) -> dict[str, float]:
-        """Return metrics by key, and reset them for the next iteration."""
-        metrics = {
-            "time/collector_wait_seconds": self._wait_seconds,
-            **self._weight_sync,
-        }
-        if self._seconds:
-            metrics["collectors/idle_fraction"] = self._idle_seconds / (self._seconds + self._idle_seconds)
-        if self._policy_lags:
-            metrics["collectors/policy_lag_updates_mean"] = sum(self._policy_lags) / len(self._policy_lags)
-            metrics["collectors/policy_lag_updates_max"] = float(max(self._policy_lags))
-        self._weight_sync, self._policy_lags = {}, []
-        self._wait_seconds = self._seconds = self._idle_seconds = 0.0
-        return metrics
-
 
 _REQUESTS_PER_COLLECTOR = 2
 """One in progress and one queued, so that no collector waits for the learner."""
@@ -81,7 +34,7 @@ class RayCollector:
         config: Of this learner.
     """
 
-    def __init__(self, pool: "CollectorPool", environments: TrialVectorEnv, config: RunConfig) -> None:
+    def __init__(self, pool: CollectorPool, environments: TrialVectorEnv, config: RunConfig) -> None:
         self.environments = environments
         self.env_steps = 0
         """Transitions of this learner's collectors, of all results taken so far."""
@@ -91,7 +44,12 @@ class RayCollector:
         self.pool, self.config = pool, config
         self.name = uuid4().hex[:12]
         """Name of the run, the same after a resume."""
-        self.pool_metrics = PoolMetrics()
+        self._num_envs_each = config.num_envs // config.ray.num_collectors
+        self._max_env_steps = -(-config.env_steps // config.num_learners)
+        """Env steps of this learner in the whole run."""
+        self._num_stale_dropped = 0
+        """Results dropped because of their policy lag."""
+        self._reset_metrics()
         self._num_weight_syncs = 0
         self._version = -1
         self._credit = 0
@@ -110,9 +68,10 @@ class RayCollector:
         tensors = actor_state(self.config.algorithm, model)
         self.pool.publish_weights(PolicyWeights(name=uuid4().hex, version=version, tensors=tensors))
         self._version = version
-        self.pool_metrics.record_weight_sync(
-            sum(array.nbytes for array in tensors.values()), time.monotonic() - started
-        )
+        self._weight_sync |= {
+            "collectors/weight_sync_bytes": float(sum(array.nbytes for array in tensors.values())),
+            "collectors/weight_sync_seconds": time.monotonic() - started,
+        }
 
     def step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
         """Return the trials that ended in a vector step of all environments, each with index 0.
@@ -124,9 +83,12 @@ class RayCollector:
             self._submit_requests(deterministic)
             started = time.monotonic()
             results = self.pool.poll(_POLL_SECONDS)
-            self.pool_metrics.record_wait(time.monotonic() - started)
+            self._wait_seconds += time.monotonic() - started
             for request, result in results:
-                self._record(request, result)
+                if isinstance(result, Fault):
+                    self.faults.record_faults([result], finished=0, worked=False)
+                else:
+                    self._results.append((request, result))
             self._submit_requests(deterministic)
         return self._take_step() if self._is_step_complete() else None
 
@@ -141,12 +103,20 @@ class RayCollector:
             **self.faults.metrics(),
             "collectors/num_ready": float(len(self.pool.ready)),
             "collectors/num_replaced": float(self.pool.num_replaced),
-            "collectors/num_stale_dropped": float(self.pool_metrics.num_dropped),
+            "collectors/num_stale_dropped": float(self._num_stale_dropped),
         }
 
     def metrics(self) -> dict[str, float]:
         """Return metrics since the last call."""
-        return self.pool_metrics.pop()
+        metrics = {"time/collector_wait_seconds": self._wait_seconds, **self._weight_sync}
+        if self._collect_seconds:
+            total_seconds = self._idle_seconds + self._collect_seconds
+            metrics["collectors/idle_fraction"] = self._idle_seconds / total_seconds
+        if self._policy_lags:
+            metrics["collectors/policy_lag_updates_mean"] = sum(self._policy_lags) / len(self._policy_lags)
+            metrics["collectors/policy_lag_updates_max"] = float(max(self._policy_lags))
+        self._reset_metrics()
+        return metrics
 
     def state_dict(self) -> State:
         """Return counters and name; unfinished trials stay with the collectors."""
@@ -160,66 +130,54 @@ class RayCollector:
         self.pool.num_replaced = state["replaced"]
         return True
 
+    def _reset_metrics(self) -> None:
+        self._weight_sync: dict[str, float] = {}
+        self._policy_lags: list[int] = []
+        self._wait_seconds = self._collect_seconds = self._idle_seconds = 0.0
+
     def _submit_requests(self, deterministic: bool) -> None:
-        num_envs_each = self.config.num_envs // self.config.ray.num_collectors
         iteration_steps = -(-self.config.resolved_env_steps_per_iteration // self.config.num_envs)
-        missing = self._env_steps_to_request(num_envs_each, iteration_steps)
+        requested = sum(request.vector_steps for request in self.pool.pending_requests)
+        requested += sum(result.vector_steps for _, result in self._results)
+        max_ahead = self.config.ray.max_policy_lag * iteration_steps * self.config.num_envs - self._credit
+        missing = min(max_ahead, self._max_env_steps - self.env_steps) - requested * self._num_envs_each
         available = deque(handle for handle in self.pool.ready if len(handle.calls) < _REQUESTS_PER_COLLECTOR)
         while available and missing > 0:
             handle = available.popleft()
             request = CollectRequest(
                 request_id=next(self._request_ids),
                 weight_sync=self._num_weight_syncs,
-                vector_steps=min(-(-missing // num_envs_each), -(-iteration_steps // _REQUESTS_PER_COLLECTOR)),
+                vector_steps=min(-(-missing // self._num_envs_each), -(-iteration_steps // _REQUESTS_PER_COLLECTOR)),
                 seconds=_REQUEST_SECONDS,
                 env_steps=self.env_steps + self.remote_env_steps,
                 deterministic=deterministic,
             )
             self.pool.submit(handle, request)
-            missing -= request.vector_steps * num_envs_each
+            missing -= request.vector_steps * self._num_envs_each
             if len(handle.calls) < _REQUESTS_PER_COLLECTOR:
                 available.append(handle)
 
-    def _env_steps_to_request(self, num_envs_each: int, iteration_steps: int) -> int:
-        requested = num_envs_each * (
-            sum(request.vector_steps for request in self.pool.pending_requests)
-            + sum(result.vector_steps for _, result in self._results)
-        )
-        max_ahead = self.config.ray.max_policy_lag * iteration_steps * self.config.num_envs
-        return min(max_ahead - self._credit, self._max_env_steps - self.env_steps) - requested
-
-    @property
-    def _max_env_steps(self) -> int:
-        """Env steps of this learner in the whole run."""
-        return -(-self.config.env_steps // self.config.num_learners)
-
-    def _record(self, request: CollectRequest, result: CollectResult | Fault) -> None:
-        if isinstance(result, Fault):
-            self.faults.record_faults([result], finished=0, worked=False)
-        else:
-            self._results.append((request, result))
-
     def _is_step_complete(self) -> bool:
-        num_envs_each = self.config.num_envs // self.config.ray.num_collectors
-        arrived = sum(result.vector_steps for _, result in self._results) * num_envs_each
+        arrived = sum(result.vector_steps for _, result in self._results) * self._num_envs_each
         transitions = sum(result.env_steps for _, result in self._results)
         return self._credit + arrived >= self.config.num_envs or self.env_steps + transitions >= self._max_env_steps
 
     def _take_step(self) -> list[tuple[int, Trajectory]]:
         """Take as many results as a vector step needs, in the order of their arrival."""
-        num_envs_each, num_envs = self.config.num_envs // self.config.ray.num_collectors, self.config.num_envs
         trajectories: list[tuple[int, Trajectory]] = []
-        while self._results and (self._credit < num_envs):
+        while self._results and self._credit < self.config.num_envs:
             request, result = self._results.popleft()
-            self._credit += result.vector_steps * num_envs_each
+            self._credit += result.vector_steps * self._num_envs_each
             self.env_steps += result.env_steps
             self.faults.record_faults(result.faults, finished=result.num_finished, worked=result.env_steps > 0)
             if self._num_weight_syncs - request.weight_sync > self.config.ray.max_policy_lag:
-                self.pool_metrics.num_dropped += 1
+                self._num_stale_dropped += 1
                 continue
-            self.pool_metrics.record_result(result, self._version)
+            self._collect_seconds += result.seconds
+            self._idle_seconds += result.idle_seconds
+            self._policy_lags += [self._version - trajectory.policy_version for trajectory in result.trajectories]
             trajectories += [(0, trajectory) for trajectory in result.trajectories]
-        self._credit = max(0, self._credit - num_envs)
+        self._credit = max(0, self._credit - self.config.num_envs)
         return trajectories
 
 

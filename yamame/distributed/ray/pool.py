@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -50,8 +50,9 @@ class CollectorHandle:
         self.calls: deque[Call] = deque()
         self.waiting_since = time.monotonic()
         """Earliest time at which the first of the calls could have been replied to."""
-        self._consecutive_failures = 0
-        self._absent_until = 0.0
+        self.consecutive_failures = 0
+        """Failures since the last result; the restart delay doubles with each."""
+        self.absent_until = 0.0
 
     @property
     def name(self) -> str:
@@ -62,11 +63,6 @@ class CollectorHandle:
     def pending_requests(self) -> list[CollectRequest]:
         """Requests without a reply."""
         return [call.request for call in self.calls if call.request]
-
-    @property
-    def should_start(self) -> bool:
-        """Whether to start an actor now."""
-        return self.phase == "absent" and time.monotonic() >= self._absent_until
 
     @property
     def waiting_seconds(self) -> float:
@@ -89,17 +85,6 @@ class CollectorHandle:
         self.waiting_since = time.monotonic()
         return self.calls.popleft()
 
-    def mark_healthy(self) -> None:
-        """Reset the restart delay."""
-        self._consecutive_failures = 0
-
-    def fail(self, ray: Any) -> None:
-        """Kill the actor and drop its calls. The restart delay doubles with each failure without a result between."""
-        self.kill(ray)
-        delay = 2.0**self._consecutive_failures - 1.0
-        self._consecutive_failures = min(self._consecutive_failures + 1, 10)
-        self._absent_until = time.monotonic() + min(delay, _MAX_RESTART_DELAY_SECONDS)
-
     def kill(self, ray: Any) -> None:
         """Kill the actor, if there is one, and drop its calls."""
         if self.actor is not None:
@@ -113,22 +98,14 @@ _PINGS_PER_TIMEOUT = 4
 
 
 class Heartbeat:
-    """A thread that pings actors several times per orphan timeout."""
+    """A thread that pings the actors of collectors several times per orphan timeout."""
 
-    def __init__(self, orphan_timeout_seconds: float) -> None:
-        self._actors: list[Any] = []
+    def __init__(self, handles: Sequence[CollectorHandle], orphan_timeout_seconds: float) -> None:
+        self._handles = handles
         self._closed = threading.Event()
         interval = orphan_timeout_seconds / _PINGS_PER_TIMEOUT
         self._thread = threading.Thread(target=self._ping_all, args=(interval,), daemon=True)
         self._thread.start()
-
-    def add(self, actor: Any) -> None:
-        """Ping an actor from now on."""
-        self._actors = [*self._actors, actor]
-
-    def remove(self, actor: Any) -> None:
-        """Stop pinging an actor."""
-        self._actors = [other for other in self._actors if other is not actor]
 
     def close(self) -> None:
         """Stop the thread."""
@@ -137,9 +114,10 @@ class Heartbeat:
 
     def _ping_all(self, interval: float) -> None:
         while not self._closed.wait(interval):
-            for actor in self._actors:
+            for actor in [handle.actor for handle in self._handles]:
                 with suppress(Exception):  # it may be gone, which the pool will notice
-                    actor.ping.remote()
+                    if actor is not None:
+                        actor.ping.remote()
 
 
 NO_RESPONSE_TIMEOUT_SECONDS = 600.0
@@ -174,7 +152,9 @@ class CollectorPool:
         self._weights_ref: Any = None
         self._seconds_without_reply = 0.0
         self._failure_printer, self._room_printer = RateLimitedPrinter(), RateLimitedPrinter(burst=1)
-        self._heartbeat = Heartbeat(config.ray.orphan_timeout_seconds) if connection.is_persistent else None
+        self._heartbeat: Heartbeat | None = None
+        if connection.is_persistent:
+            self._heartbeat = Heartbeat(self.handles, config.ray.orphan_timeout_seconds)
         self._actor_class = self._ray.remote(CollectorActor)
         self._config_ref: Any = None
 
@@ -222,7 +202,11 @@ class CollectorPool:
         self._start_missing()
         self._seconds_without_reply = 0.0 if any_reply else self._seconds_without_reply + time.monotonic() - started
         if self._seconds_without_reply > NO_RESPONSE_TIMEOUT_SECONDS:
-            raise self._no_response_error()
+            minutes = NO_RESPONSE_TIMEOUT_SECONDS / 60
+            raise UserError(
+                f"no collector has replied for {minutes:.0f} minutes: check with `ray status` whether the cluster has "
+                f"room for them ({self._format_resources()} each), and whether yamame is installed on its nodes"
+            )
         return results
 
     def close(self) -> None:
@@ -263,22 +247,18 @@ class CollectorPool:
             case CollectorFailure(traceback=""):
                 raise UserError(f"{handle.name}: {reply.message}")
             case CollectorFailure():
-                return self._process_failure(handle, call, reply)
+                message = f"{handle.name}: {reply.message}"
+                self._replace(handle, reply.message)
+                if call.request is None:
+                    print(reply.traceback, file=sys.stderr)
+                    raise UserError(f"{message} (its environments cannot be built: fix them)")
+                return [(call.request, Fault(kind="exception", message=message, traceback=reply.traceback))]
             case CollectResult() if call.request and reply.request_id == call.request.request_id:
-                handle.mark_healthy()
+                handle.consecutive_failures = 0
                 return [(call.request, reply)]
             case _:
                 self._replace(handle, "its reply does not match the request")
         return []
-
-    def _process_failure(self, handle: CollectorHandle, call: Call, failure: CollectorFailure) -> Results:
-        """Replace a collector whose environments or policy have failed."""
-        message = f"{handle.name}: {failure.message}"
-        self._replace(handle, failure.message)
-        if call.request is None:
-            print(failure.traceback, file=sys.stderr)
-            raise UserError(f"{message} (its environments cannot be built: fix them)")
-        return [(call.request, Fault(kind="exception", message=message, traceback=failure.traceback))]
 
     def _check_timeouts(self, handle: CollectorHandle) -> None:
         ray_config, waited = self.config.ray, handle.waiting_seconds
@@ -296,19 +276,15 @@ class CollectorPool:
     def _replace(self, handle: CollectorHandle, reason: str) -> None:
         self._failure_printer.print(f"{handle.name} failed and was replaced: {reason}")
         self.num_replaced += 1
-        if self._heartbeat:
-            self._heartbeat.remove(handle.actor)
-        handle.fail(self._ray)
+        handle.kill(self._ray)
+        delay = min(2.0**handle.consecutive_failures - 1.0, _MAX_RESTART_DELAY_SECONDS)
+        handle.consecutive_failures = min(handle.consecutive_failures + 1, 10)
+        handle.absent_until = time.monotonic() + delay
 
     def _start_missing(self) -> None:
         for handle in self.handles:
-            if handle.should_start:
-                self._attach(handle, self._new_actor(handle.index))
-
-    def _attach(self, handle: CollectorHandle, actor: Any) -> None:
-        handle.attach(actor)
-        if self._heartbeat:
-            self._heartbeat.add(actor)
+            if handle.phase == "absent" and time.monotonic() >= handle.absent_until:
+                handle.attach(self._new_actor(handle.index))
 
     def _new_actor(self, index: int) -> Any:
         number, self._num_started = self._num_started, self._num_started + 1
@@ -338,7 +314,7 @@ class CollectorPool:
             except ValueError:  # it has just ended
                 continue
             if index < len(self.handles) and self.handles[index].phase == "absent":
-                self._attach(self.handles[index], actor)
+                self.handles[index].attach(actor)
             else:
                 self._ray.kill(actor)
 
@@ -369,13 +345,6 @@ class CollectorPool:
         ray_config = self.config.ray
         gpus = f" and {ray_config.num_gpus_per_collector:g} GPUs" if ray_config.num_gpus_per_collector else ""
         return f"{ray_config.num_cpus_per_collector:g} cores{gpus}"
-
-    def _no_response_error(self) -> UserError:
-        minutes = NO_RESPONSE_TIMEOUT_SECONDS / 60
-        return UserError(
-            f"no collector has replied for {minutes:.0f} minutes: check with `ray status` whether the cluster has room "
-            f"for them ({self._format_resources()} each), and whether yamame is installed on its nodes"
-        )
 
 
 def _first_line(problem: Exception) -> str:

@@ -21,7 +21,7 @@ from yamame.collect.faults import FaultMonitor
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig, SingleEnvConfig
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 from yamame.types import Fault
 
 
@@ -59,8 +59,6 @@ class CollectResult:
 
     request_id: int
     """Of the request."""
-    version: int
-    """Of the weights used."""
     vector_steps: int
     env_steps: int
     """Number of transitions."""
@@ -135,17 +133,20 @@ class CollectorWorker:
         generator = torch.Generator(device).manual_seed(int(acting.generate_state(1)[0]))
         self._policy = config.algorithm.build_policy(self._model, num_envs=num_envs, generator=generator)
         explorer = Explorer(config.exploration, trials.action_space, num_envs, np.random.default_rng(exploring))
-        self._collector = Collector(trials, config.env.task_name, explorer, config.fault_tolerance)
+        self.collector = Collector(trials, config.env.task_name, explorer, config.fault_tolerance)
         self._faults: list[Fault] = []
-        self._collector.faults = FaultMonitor(config.fault_tolerance, forward_to=self._faults.append)
+        self.collector.faults = FaultMonitor(config.fault_tolerance, forward_to=self._faults.append)
         self._weights_name = ""
         self._idle_since = time.monotonic()
 
     def collect(self, request: CollectRequest, weights: PolicyWeights) -> CollectResult:
         """Act as requested. Raises exceptions of environments that cannot be restarted."""
         started = time.monotonic()
-        self._load_weights(weights)
-        collector = self._collector
+        if weights.name != self._weights_name:
+            load_actor_state(self._algorithm, self._model, weights.tensors)
+            self._policy.load_weights(self._model, version=weights.version)
+            self._weights_name = weights.name
+        collector = self.collector
         collector.env_steps, finished = request.env_steps, collector.faults.finished
         trajectories: list[Trajectory] = []
         vector_steps = 0
@@ -159,7 +160,6 @@ class CollectorWorker:
         idle_seconds, self._idle_since = started - self._idle_since, time.monotonic()
         return CollectResult(
             request_id=request.request_id,
-            version=weights.version,
             vector_steps=vector_steps,
             env_steps=collector.env_steps - request.env_steps,
             trajectories=trajectories,
@@ -168,20 +168,6 @@ class CollectorWorker:
             seconds=self._idle_since - started,
             idle_seconds=idle_seconds,
         )
-
-    def reset_trials(self) -> None:
-        """Drop unfinished trials."""
-        self._collector.reset_trials()
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._collector.close()
-
-    def _load_weights(self, weights: PolicyWeights) -> None:
-        if weights.name != self._weights_name:
-            load_actor_state(self._algorithm, self._model, weights.tensors)
-            self._policy.load_weights(self._model, version=weights.version)
-            self._weights_name = weights.name
 
 
 def _adapt_num_workers(env: EnvConfig, cpus: float) -> EnvConfig:
@@ -221,7 +207,7 @@ class CollectorActor:
         self._last_request = time.monotonic()
         return CollectorInfo(host=socket.gethostname(), pid=os.getpid())
 
-    def setup(self, learner: str = "") -> CollectorInfo | CollectorFailure:
+    def setup(self, learner: str) -> CollectorInfo | CollectorFailure:
         """Build environments and network, or start new trials for another learner.
 
         Another learner cannot count the first steps of unfinished trials. Pending requests of earlier learners fail
@@ -234,7 +220,7 @@ class CollectorActor:
         return self._reply(self._setup)
 
     def collect(
-        self, request: CollectRequest, weights: PolicyWeights, learner: str = ""
+        self, request: CollectRequest, weights: PolicyWeights, learner: str
     ) -> CollectResult | CollectorFailure:
         """Call `CollectorWorker.collect`; fails if `learner` is not the one of the last `setup`."""
         if learner != self._learner:
@@ -245,7 +231,7 @@ class CollectorActor:
         if self._worker is None:
             self._get_worker()
         else:
-            self._worker.reset_trials()
+            self._worker.collector.reset_trials()
         return self.ping()
 
     def _get_worker(self) -> CollectorWorker:
@@ -261,8 +247,7 @@ class CollectorActor:
         except UserError as problem:
             return CollectorFailure(message=str(problem))
         except Exception as problem:
-            message = " ".join(f"{type(problem).__name__}: {problem}".split())
-            return CollectorFailure(message=message, traceback=traceback.format_exc())
+            return CollectorFailure(message=describe_error(problem), traceback=traceback.format_exc())
         finally:
             self._last_request, self._busy = time.monotonic(), False
 
