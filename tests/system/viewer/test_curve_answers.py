@@ -88,7 +88,7 @@ def test_seeds_are_one_line_with_a_band(tmp_path: Path) -> None:
     assert (together["series_id"], together["kind"], alone["kind"]) == (lines[0]["series_id"], "seeds", "range")
     assert (together["seeds"][0], together["seeds"][-1]) == (3, 2)
     assert together["line"][0] == 3.0 and together["line"][-1] == 4.0
-    half = 4.303 * np.std([1, 2, 6], ddof=1) / math.sqrt(3)  # Student's, two degrees of freedom
+    half = 4.30265 * np.std([1, 2, 6], ddof=1) / math.sqrt(3)  # Student's, two degrees of freedom
     assert together["high"][0] == pytest.approx(3 + half, rel=1e-4)
     assert together["low"][0] == pytest.approx(3 - half, rel=1e-4)
 

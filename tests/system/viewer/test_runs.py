@@ -91,13 +91,13 @@ def test_a_run_that_vanishes_while_it_is_looked_at(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs" / "one")
     catalogue = RunIndex([tmp_path / "runs"], clock=lambda: 0.0)  # never looks again
     (run_id,) = catalogue.found().entries
-    assert catalogue.path(run_id) == run.resolve()
+    assert catalogue.entry(run_id).path == run.resolve()
     run.rename(tmp_path / "away")
     with pytest.raises(UnknownRunError, match="one does not exist any more"):
-        catalogue.path(run_id)
+        catalogue.entry(run_id)
     run.symlink_to(tmp_path / "away")
     with pytest.raises(UnknownRunError, match="one does not exist any more"):
-        catalogue.path(run_id)
+        catalogue.entry(run_id)
 
 
 def test_names_are_only_ever_text(tmp_path: Path) -> None:

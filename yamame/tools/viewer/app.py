@@ -10,17 +10,16 @@ import secrets
 import socket
 import threading
 import webbrowser
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.cookies import SimpleCookie
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -84,37 +83,27 @@ class AccessMiddleware:
         await (self._refuse(scope) or self._app)(scope, receive, send_with_headers)
 
     def _refuse(self, scope: Scope) -> ASGIApp | None:
-        headers = Headers(scope=scope)
+        request = HTTPConnection(scope)
+        headers, query = request.headers, request.query_params
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             return _refusal("cross-site requests are not allowed")
         if not self._access.token:
             if _host_of(headers.get("host", "")) in LOOPBACK:
                 return None
             return _refusal("open this page as 127.0.0.1 or localhost")
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if self._is_token(value for name, value in query if name == TOKEN):
-            rest = urlencode([(name, value) for name, value in query if name != TOKEN])
+        if any(map(self._is_token, query.getlist(TOKEN))):
+            rest = urlencode([(name, value) for name, value in query.multi_items() if name != TOKEN])
             response = RedirectResponse(
                 "/" + scope["path"].lstrip("/\\") + (f"?{rest}" if rest else ""), status_code=303
             )
             response.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="lax")
             return response
-        if self._is_token(_cookies(headers, self._access.cookie)):
+        if self._is_token(request.cookies.get(self._access.cookie, "")):
             return None
         return _refusal("a token is required: open the address that `yamame view` printed")
 
-    def _is_token(self, given: Iterable[str]) -> bool:
-        expected = self._access.token.encode()
-        return any(hmac.compare_digest(value.encode(errors="replace"), expected) for value in given)
-
-
-def _cookies(headers: Headers, name: str) -> list[str]:
-    found = []
-    for part in headers.getlist("cookie"):
-        cookie: SimpleCookie = SimpleCookie()
-        cookie.load(part)
-        found += [morsel.value for key, morsel in cookie.items() if key == name]
-    return found
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(errors="replace"), self._access.token.encode())
 
 
 def _host_of(header: str) -> str:
@@ -134,7 +123,7 @@ def build_app(index: RunIndex, access: Access) -> Starlette:
     return Starlette(
         routes=[Route("/", _page), *api, Mount("/static", StaticFiles(directory=STATIC))],
         middleware=[Middleware(AccessMiddleware, access=access)],
-        exception_handlers={UserError: _unprocessable, UnreadableError: _unprocessable, UnknownRunError: _not_found},
+        exception_handlers=dict.fromkeys((UserError, UnreadableError, UnknownRunError), _error),
     )
 
 
@@ -142,12 +131,9 @@ async def _page(request: Request) -> Response:
     return FileResponse(STATIC / "index.html")
 
 
-async def _unprocessable(request: Request, problem: Exception) -> Response:
-    return JSONResponse({"error": " ".join(str(problem).split())}, status_code=422)
-
-
-async def _not_found(request: Request, problem: Exception) -> Response:
-    return JSONResponse({"error": str(problem)}, status_code=404)
+async def _error(request: Request, problem: Exception) -> Response:
+    status_code = 404 if isinstance(problem, UnknownRunError) else 422
+    return JSONResponse({"error": " ".join(str(problem).split())}, status_code=status_code)
 
 
 def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool) -> None:

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from yamame.metrics import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, 
 from yamame.run_dir import METRICS as METRICS_FILE
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTable, MetricTableCache
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnknownRunError, UnreadableError
-from yamame.tools.viewer.runs import RunSummary, SummaryCache
+from yamame.tools.viewer.runs import RunSummary, SummaryCache, run_ids
 
 MAX_RUNS = 500
 _SEPARATORS = " -_/.="
@@ -101,56 +101,34 @@ def _label(runs: Sequence[SelectedRun]) -> str:
     """Return the common start of the names of a group, or its recipe, and the number of seeds."""
     if len(runs) == 1:
         return runs[0].entry.name
-    common = _common_prefix([run.entry.name for run in runs]).rstrip(_SEPARATORS + "0123456789")
+    letters = itertools.takewhile(
+        lambda equal: len(set(equal)) == 1, zip(*(run.entry.name for run in runs), strict=False)
+    )
+    common = "".join(letter for letter, *_ in letters).rstrip(_SEPARATORS + "0123456789")
     common = common.removesuffix("seed").rstrip(_SEPARATORS)
     return f"{common if len(common) > 2 else runs[0].summary.recipe or 'runs'} ({len(runs)} seeds)"
 
 
-def _common_prefix(names: Sequence[str]) -> str:
-    first, last = min(names), max(names)
-    equal = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    return "".join(char for char, _ in equal)
+def sections(keys: Iterable[str]) -> list[dict[str, Any]]:
+    """Return panels of the metrics, grouped and ordered as in the registry; ends of intervals have none.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """A chart: one metric of all series, or a family of metrics of one series in shades."""
-
-    title: str
-    keys: list[str]
-    """Several for a family, ordered by their number."""
-    description: str
-    unit: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """Panels under a heading."""
-
-    title: str
-    panels: list[Panel]
-
-
-def sections(keys: Iterable[str]) -> list[Section]:
-    """Return panels of the metrics, grouped and ordered as in the registry; ends of intervals have none."""
+    A panel shows one metric of all series, or a family of metrics of one series, whose `keys` are ordered by number.
+    """
     logged = [key for key in dict.fromkeys(keys) if not is_ci95_end(key)]
     members: dict[str, list[str]] = {metric.key: [] for metric in METRICS}
     for key in logged:
         members.setdefault(get_metric(key).key, []).append(key)
-    panels: dict[str, list[Panel]] = {group: [] for group in (*GROUPS.values(), OTHER_GROUP)}
-    for of_metric in members.values():
-        if of_metric:
-            metric = get_metric(of_metric[0])
-            ordered = sorted(of_metric, key=lambda key: get_metric(key).index(key) or 0.0)
-            panel = Panel(title=metric.label, keys=ordered, description=metric.help, unit=metric.unit)
-            panels[metric.group].append(panel)
-    return [Section(title=group, panels=of_group) for group, of_group in panels.items() if of_group]
+    panels: dict[str, list[dict[str, Any]]] = {group: [] for group in (*GROUPS.values(), OTHER_GROUP)}
+    for of_metric in filter(None, members.values()):
+        metric = get_metric(of_metric[0])
+        ordered = sorted(of_metric, key=lambda key: get_metric(key).index(key) or 0.0)
+        panels[metric.group].append(
+            {"title": metric.label, "keys": ordered, "description": metric.help, "unit": metric.unit}
+        )
+    return [{"title": group, "panels": of_group} for group, of_group in panels.items() if of_group]
 
 
 Numbers = Float[np.ndarray, "n"]
-
-STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""97.5 % quantiles of Student's t distribution with 1, 2, ... degrees of freedom; beyond, 1.96 + 2.4 / degrees."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,13 +167,15 @@ def mean_band(curves: Sequence[Curve], points: int) -> tuple[Curve, Numbers]:
 
     A curve counts between its first and last point. Intervals are Student's t, of zero width for a single curve.
     """
+    from scipy.special import stdtrit
+
     x = np.linspace(min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves), points)
     lines = np.stack([np.interp(x, curve.x, curve.line, left=np.nan, right=np.nan) for curve in curves])
     count = np.sum(~np.isnan(lines), axis=0)
     x, lines, count = x[count > 0], lines[:, count > 0], count[count > 0]
     mean = np.nanmean(lines, axis=0)
     squares = np.nansum((lines - mean) ** 2, axis=0)
-    half = _student(count) * np.sqrt(squares / np.maximum(count - 1, 1) / count)
+    half = stdtrit(np.maximum(count - 1, 1), 0.975) * np.sqrt(squares / np.maximum(count - 1, 1) / count)
     return Curve(x=x, line=mean, low=mean - half, high=mean + half), count.astype(np.float64)
 
 
@@ -216,18 +196,15 @@ def _window_mean(x: Numbers, y: Numbers, places: Float[np.ndarray, "m"], width: 
     return (sums[end] - sums[start]) / (end - start)
 
 
-def _student(count: np.ndarray) -> Numbers:
-    degrees = np.maximum(count - 1, 1)
-    table = np.array(STUDENT_T)
-    return np.where(degrees <= len(table), table[np.minimum(degrees, len(table)) - 1], 1.96 + 2.4 / degrees)
-
-
 def routes(index: RunIndex) -> list[Route]:
     """Return `/api/curves/panels?runs=ID,ID`, and `/api/curves` and `/api/curves.csv` with `key=METRIC` besides."""
     cache, summaries = MetricTableCache(), SummaryCache(index)
 
     def read(request: Request) -> Selection:
-        return select(index, summaries, cache, _list(request, "runs"))
+        return select(index, summaries, cache, run_ids(request))
+
+    def series_of(selection: Selection, request: Request) -> list[Series]:
+        return selection.series(grouped=request.query_params.get("grouped") == "1")
 
     def panels(request: Request) -> Response:
         selection = read(request)
@@ -238,8 +215,8 @@ def routes(index: RunIndex) -> list[Route]:
             {
                 "version": selection.version,
                 "warnings": selection.warnings,
-                "lines": [_series_to_json(series) for series in selection.series(grouped=_flag(request, "grouped"))],
-                "sections": [asdict(section) for section in sections(keys)],
+                "lines": [_series_to_json(series) for series in series_of(selection, request)],
+                "sections": sections(keys),
             }
         )
 
@@ -247,7 +224,7 @@ def routes(index: RunIndex) -> list[Route]:
         selection = read(request)
         axis, smoothing = _axis(request), _number(request, "smoothing", 0.0, 0.0, MAX_SMOOTHING)
         points = int(_number(request, "points", DEFAULT_POINTS, MIN_POINTS, MAX_POINTS))
-        all_series = selection.series(grouped=_flag(request, "grouped"))
+        all_series = series_of(selection, request)
         with np.errstate(all="ignore"):  # files may contain any numbers
             found = {
                 key: [
@@ -336,17 +313,9 @@ def _csv_cell(text: str) -> str:
     return '"' + escaped.replace('"', '""') + '"' if any(char in escaped for char in '",\r\n') else escaped
 
 
-def _list(request: Request, name: str) -> list[str]:
-    return [value for value in request.query_params.get(name, "").split(",") if value]
-
-
 def _keys(request: Request) -> list[str]:
     """Return the repeated `key` parameters; keys of metrics may contain commas."""
     return request.query_params.getlist("key")[:MAX_KEYS]
-
-
-def _flag(request: Request, name: str) -> bool:
-    return request.query_params.get(name, "") == "1"
 
 
 def _axis(request: Request) -> str:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Float
@@ -47,7 +47,7 @@ def parse_line(line: bytes) -> dict[str, float] | None:
         if type(value) is float:
             numbers[key] = value if value - value == 0.0 else math.nan
         elif type(value) is int or value is None:
-            numbers[key] = _number(value)
+            numbers[key] = to_float(value)
     return numbers if all(math.isfinite(numbers.get(axis, math.nan)) for axis in AXES) else None
 
 
@@ -68,9 +68,12 @@ def read_tail(path: Path) -> list[dict[str, float]]:
     return [parsed for line in lines if (parsed := parse_line(line)) is not None]
 
 
-def _number(value: int | None) -> float:
+def to_float(value: Any) -> float:
+    """Return a JSON value as a number; NaN for anything but a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
     try:
-        return math.nan if value is None else float(value)
+        return float(value) if math.isfinite(value) else math.nan
     except OverflowError:
         return math.nan
 
@@ -251,8 +254,7 @@ class MetricTableCache:
     @property
     def num_bytes(self) -> int:
         """Size in memory."""
-        with self._lock:
-            return sum(table.num_bytes for table in self._tables.values())
+        return sum(table.num_bytes for table in list(self._tables.values()))
 
     def get(self, path: Path) -> MetricTable:
         """Return the up-to-date table of a metrics file. Raises `UnreadableError`."""
@@ -261,11 +263,6 @@ class MetricTableCache:
             self._tables.move_to_end(path)
         table.refresh()
         with self._lock:
-            sizes = {path: table.num_bytes for path, table in self._tables.items()}
-            total = sum(sizes.values())
-            for old in list(self._tables)[:-1]:
-                if total <= self.max_bytes:
-                    break
-                total -= sizes[old]
-                del self._tables[old]
+            while len(self._tables) > 1 and self.num_bytes > self.max_bytes:
+                self._tables.popitem(last=False)
         return table

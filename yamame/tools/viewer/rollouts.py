@@ -16,13 +16,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis
-from yamame.envs.config import EnvConfig, GoalEnvConfig
+from yamame.algorithms.analysis import AgentAnalysis
+from yamame.checkpoint import list_checkpoints
+from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
 from yamame.nets.introspection import AttentionWeights
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
 from yamame.runs import LATEST, evaluate, read_config, read_result
+from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import TrialRecording, record_trial
 from yamame.tools.viewer.run_index import RunIndex
 
@@ -97,7 +99,7 @@ def routes(index: RunIndex) -> list[Route]:
     player = TrialPlayer()
 
     def run_dir(request: Request) -> Path:
-        return index.path(request.path_params["run_id"])
+        return index.entry(request.path_params["run_id"]).path
 
     def choices(request: Request) -> Response:
         return JSONResponse(_choices(run_dir(request)))
@@ -170,44 +172,36 @@ class _Query:
 
 def _checkpoints(directory: Path) -> dict[str, Path]:
     """Return the checkpoints by their names in the form: latest, best, then milestones, newest first."""
-    latest, best = _complete(directory / CHECKPOINTS), _complete(directory / BEST)
-    named = {LATEST: latest[:1], "best": best[:1]}
-    milestones = _complete(directory / MILESTONES)
-    named |= {f"milestone-{path.name.removeprefix('update-')}": [path] for path in milestones}
-    return {name: paths[0] for name, paths in named.items() if paths}
+    latest, best, milestones = (_complete(directory / folder) for folder in (CHECKPOINTS, BEST, MILESTONES))
+    named = {LATEST: latest[0]} if latest else {}
+    named |= {"best": best[0]} if best else {}
+    return named | {f"milestone-{path.name.removeprefix('update-')}": path for path in milestones}
 
 
 def _complete(folder: Path) -> list[Path]:
     """Return the complete checkpoints in a folder, newest first."""
     try:
-        names = [entry.name for entry in folder.iterdir() if entry.is_dir()]
+        return [path for path in list_checkpoints(folder) if path.is_dir() and not path.name.endswith(".replaced")]
     except OSError:
         return []
-    complete = [name for name in names if name.startswith("update-") and name.removeprefix("update-").isdigit()]
-    return [
-        folder / name for name in sorted(complete, key=lambda name: int(name.removeprefix("update-")), reverse=True)
-    ]
 
 
 def _choices(directory: Path) -> dict[str, Any]:
-    config = read_config(directory)
-    adaptation = load_final_adaptation(directory)
+    config, adaptation = read_config(directory), load_final_adaptation(directory)
+    env = config.env
+    takes_instruction = (
+        isinstance(env, GoalEnvConfig) and type(env).with_instruction is not GoalEnvConfig.with_instruction
+    )
     return {
-        "task": config.env.eval_config().task_name,
+        "task": env.eval_config().task_name,
         "checkpoints": [
-            {"name": name, "updates": int(path.name.removeprefix("update-"))}
-            for name, path in _checkpoints(directory).items()
+            {"name": name, "updates": checkpoint_updates(path)} for name, path in _checkpoints(directory).items()
         ],
         "seed": EVALUATION_SEED,
         "deterministic": config.deterministic_actions,
-        "takes_instruction": _takes_instruction(config.env),
+        "takes_instruction": takes_instruction,
         "adaptation": None if adaptation is None else asdict(adaptation),
     }
-
-
-def _takes_instruction(env: EnvConfig) -> bool:
-    """Return whether users can give the task an instruction."""
-    return isinstance(env, GoalEnvConfig) and type(env).with_instruction is not GoalEnvConfig.with_instruction
 
 
 def _record(query: _Query, key: str) -> CachedReply:
@@ -225,11 +219,7 @@ def _record(query: _Query, key: str) -> CachedReply:
 
 def _measure(query: _Query) -> CachedReply:
     curve = measure_adaptation(
-        query.directory,
-        checkpoint=query.checkpoint,
-        trials=ADAPTATION_TRIALS,
-        seed=query.seed,
-        instruction=query.instruction,
+        query.directory, checkpoint=query.checkpoint, seed=query.seed, instruction=query.instruction
     )
     return CachedReply(bytes(JSONResponse(asdict(curve)).body))
 
@@ -272,11 +262,7 @@ def recording_to_json(recording: TrialRecording, frames: UniqueFrames) -> dict[s
         "deterministic": recording.deterministic,
         "truncated": recording.truncated,
         "steps": len(recording),
-        "frames": {
-            "sizes": frames.sizes,
-            "of_timestep": frames.of_timestep,
-            "of_attempt_end": frames.of_attempt_end,
-        },
+        "frames": {key: value for key, value in vars(frames).items() if key != "content"},
         "observations": recording.observation_texts,
         "attempt": recording.attempt.tolist(),
         "reward": to_numbers(trajectory.reward),
@@ -309,23 +295,21 @@ def _actions_taken(recording: TrialRecording) -> list[list[int]] | list[list[flo
 
 
 def _analysis_to_json(analysis: AgentAnalysis) -> dict[str, Any]:
+    """Return the analysis; `mean`, `low`, `high`: mode of a continuous action in [-1, 1] and one standard deviation."""
+    distributions = analysis.action_distributions
+    mean, std = distributions.mean_TA, distributions.std_TA
+    ends = (None, None, None) if mean is None or std is None else (mean, mean - std, mean + std)
+    mode, low, high = (to_numbers(None if end is None else np.tanh(end)) for end in ends)
     return {
-        "probability": to_numbers(analysis.action_distributions.probability_TA),
-        **_action_range(analysis.action_distributions),
+        "probability": to_numbers(distributions.probability_TA),
+        "mean": mode,
+        "low": low,
+        "high": high,
         "gammas": to_numbers(analysis.gammas_G),
         "q": to_numbers(analysis.q_TG),
         "value": to_numbers(analysis.value_TG),
         "attention": None if analysis.attention is None else _attention_to_json(analysis.attention),
     }
-
-
-def _action_range(distributions: ActionDistributions) -> dict[str, Any]:
-    """Return mode and mode ± one standard deviation of a continuous action in [-1, 1]."""
-    mean, std = distributions.mean_TA, distributions.std_TA
-    if mean is None or std is None:
-        return {"mean": None, "low": None, "high": None}
-    low, high = np.tanh(mean - std), np.tanh(mean + std)
-    return {"mean": to_numbers(np.tanh(mean)), "low": to_numbers(low), "high": to_numbers(high)}
 
 
 def _attention_to_json(attention: AttentionWeights) -> dict[str, Any]:

@@ -21,8 +21,6 @@ MAX_FOLDERS = 20_000
 """Folders scanned per root; the page says so if there are more."""
 CACHE_SECONDS = 2.5
 """Lifetime of a scan."""
-
-
 _READ_ONLY = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 """Flags that do not follow links and do not block on pipes, as far as the system has them."""
 
@@ -94,16 +92,12 @@ class RunIndex:
             raise UnknownRunError(f"{entry.name} does not exist any more: its folder may have been moved or removed")
         return entry
 
-    def path(self, run_id: str) -> Path:
-        """Return the directory of a run. Raises `UnknownRunError`."""
-        return self.entry(run_id).path
-
     def _scan(self) -> IndexSnapshot:
         entries: dict[str, RunEntry] = {}
         warnings: list[str] = []
         for root in self.roots:
             for path in _runs_below(root, warnings):
-                run_id = _id_of(path)
+                run_id = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
                 name = root.name if path == root else path.relative_to(root).as_posix()
                 entries.setdefault(run_id, RunEntry(run_id=run_id, path=path, name=printable(name)))
         return IndexSnapshot(entries=entries, warnings=warnings)
@@ -144,10 +138,6 @@ def _runs_below(root: Path, warnings: list[str]) -> Iterator[Path]:
             elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
                 folders.append((Path(entry.path), depth + 1))
         pending += reversed(folders)
-
-
-def _id_of(path: Path) -> str:
-    return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
 
 
 def open_regular_file(path: Path) -> BinaryIO:

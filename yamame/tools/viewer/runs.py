@@ -5,7 +5,7 @@ import json
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from starlette.routing import Route
 from yamame.errors import UserError
 from yamame.metrics import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDATES_PER_SECOND
 from yamame.run_dir import CONFIG, LOCK, METADATA, METRICS, RESULT, STATUS, is_locked
-from yamame.tools.viewer.metric_table import read_tail
+from yamame.tools.viewer.metric_table import read_tail, to_float
 from yamame.tools.viewer.run_index import (
     RunEntry,
     RunIndex,
@@ -82,7 +82,9 @@ class _Read:
 
     signatures: tuple[Signature | None, ...]
     found: dict[str, dict[str, Any] | None]
-    tail: list[dict[str, float]]
+    first: dict[str, float]
+    """First line of the tail of the metrics; empty without any."""
+    last: dict[str, float]
     warnings: list[str]
 
 
@@ -123,7 +125,8 @@ class SummaryCache:
             warnings.append(str(problem))
         if signatures[0] is None:
             warnings.append(f"no {CONFIG}")
-        return _Read(signatures, found, _ends(tail), warnings)
+        first, last = (tail[0], tail[-1]) if tail else ({}, {})
+        return _Read(signatures, found, first, last, warnings)
 
 
 def _shorten_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,29 +138,20 @@ def _shorten_config(config: Mapping[str, Any]) -> dict[str, Any]:
     except RecursionError as problem:
         raise UnreadableError(f"{CONFIG} is nested too deeply and was not read") from problem
     return {
-        "task": _task(env.get("type")) if isinstance(env, dict) else "",
+        "task": _text(env.get("type")).rpartition(":")[2].removesuffix("Config") if isinstance(env, dict) else "",
         "seed": config.get("seed"),
         "env_steps": config.get("env_steps"),
         "settings": hashlib.sha256(described.encode()).hexdigest(),
     }
 
 
-def _task(config_class: Any) -> str:
-    return _text(config_class).rpartition(":")[2].removesuffix("Config")
-
-
-def _ends(tail: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [tail[0], tail[-1]] if tail else []
-
-
 def _summary(entry: RunEntry, read: _Read) -> RunSummary:
     config = read.found[CONFIG] or {}
-    result, status = read.found[RESULT], read.found[STATUS]
-    first, last = (read.tail[0], read.tail[-1]) if read.tail else ({}, {})
+    result, status, last = read.found[RESULT], read.found[STATUS], read.last
     state, reason = _state(entry, result, status, corrupted=read.found[CONFIG] is None)
     recipe = _text((read.found[METADATA] or {}).get("recipe"))
-    env_steps_per_second, updates_per_second = _speeds(first, last)
-    planned = _number(config.get("env_steps"))
+    env_steps_per_second, updates_per_second = _speeds(read.first, last)
+    planned = to_float(config.get("env_steps"))
     shown = result if state == "finished" and result is not None else {}
     left = (planned - last.get("env_steps", math.nan)) / env_steps_per_second if env_steps_per_second else math.nan
     seed = config.get("seed")
@@ -211,43 +205,20 @@ def _speeds(first: Mapping[str, float], last: Mapping[str, float]) -> tuple[floa
 
 def _first_known(*values: Any) -> float:
     """Return the first known value."""
-    return next((number for value in values if not math.isnan(number := _number(value))), math.nan)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    try:
-        return float(value) if math.isfinite(value) else math.nan
-    except OverflowError:
-        return math.nan
+    return next((number for value in values if not math.isnan(number := to_float(value))), math.nan)
 
 
 def _text(value: Any) -> str:
     return printable(value[:_MAX_TEXT]) if isinstance(value, str) else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """A field that is not equal in all configs."""
-
-    field: str
-    values: list[str]
-    """JSON of each config; a dash if it has no such field."""
-
-
-def diff_configs(configs: Sequence[Mapping[str, Any]]) -> tuple[list[Difference], int]:
-    """Return the fields that differ and the number of equal ones. Raises `UserError` beyond `MAX_FIELDS`."""
-    leaves = [_flatten(config) for config in configs]
-    fields = list(dict.fromkeys(field for of_config in leaves for field in of_config))
-    if len(fields) > MAX_FIELDS:
-        raise UserError(f"these configs have {len(fields):,} fields: at most {MAX_FIELDS:,} can be compared")
-    rows = [Difference(field=field, values=[found.get(field, _MISSING) for found in leaves]) for field in fields]
-    differing = [row for row in rows if len(set(row.values)) > 1]
-    return differing, len(rows) - len(differing)
+def run_ids(request: Request) -> list[str]:
+    """Return the ids in the parameter `runs`."""
+    return [run_id for run_id in request.query_params.get("runs", "").split(",") if run_id]
 
 
 def _flatten(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the JSON of every leaf by its path."""
     found: dict[str, str] = {}
     pending: list[tuple[str, Any]] = [("", config)]
     while pending:
@@ -273,22 +244,26 @@ def routes(index: RunIndex) -> list[Route]:
         return JSONResponse({"runs": rows, "warnings": found.warnings})
 
     def difference(request: Request) -> Response:
-        run_ids = [run_id for run_id in request.query_params.get("runs", "").split(",") if run_id]
-        if not 2 <= len(run_ids) <= MAX_COMPARED:
+        chosen = run_ids(request)
+        if not 2 <= len(chosen) <= MAX_COMPARED:
             raise UserError(f"choose from 2 to {MAX_COMPARED} runs to compare")
-        entries = [index.entry(run_id) for run_id in run_ids]
+        entries = [index.entry(run_id) for run_id in chosen]
         configs = []
         for entry in entries:
             config = read_json(entry.path / CONFIG)
             if config is None:
                 raise UserError(f"{entry.name} has no {CONFIG}")
-            configs.append(config)
-        rows, same = diff_configs(configs)
+            configs.append(_flatten(config))
+        fields = list(dict.fromkeys(field for config in configs for field in config))
+        if len(fields) > MAX_FIELDS:
+            raise UserError(f"these configs have {len(fields):,} fields: at most {MAX_FIELDS:,} can be compared")
+        rows = [{"field": field, "values": [config.get(field, _MISSING) for config in configs]} for field in fields]
+        differing = [row for row in rows if len(set(row["values"])) > 1]
         return JSONResponse(
             {
                 "runs": [{"id": entry.run_id, "name": entry.name} for entry in entries],
-                "differences": [asdict(row) for row in rows],
-                "same": same,
+                "differences": differing,
+                "same": len(rows) - len(differing),
             }
         )
 
