@@ -12,7 +12,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,23 +67,20 @@ def save_checkpoint(
     """
     if keep < 1 or step < 0:
         raise ValueError(f"keep must be at least 1 and step at least 0, not {keep} and {step}")
-    contents = {TENSORS: safetensors.torch.save(_detached(tensors)), STATE: _json_bytes(state)}
+    tensor_bytes = safetensors.torch.save(
+        {
+            name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+            for name, tensor in tensors.items()
+        }
+    )  # copies, since safetensors rejects tensors that share memory or are not contiguous
+    contents = {TENSORS: tensor_bytes, STATE: _json_bytes(state)}
     checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     contents[MANIFEST] = _json_bytes({"schema": SCHEMA_VERSION, "step": step, "sha256": checksums})
 
-    temporary, final = directory / f"{_TEMPORARY_PREFIX}{step:09d}", directory / f"update-{step:09d}"
-    with wrap_os_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        _delete_temporary(directory)
-        try:
-            temporary.mkdir()
-            for name, content in contents.items():
-                _write_durably(temporary / name, content)
-            _flush_folder(temporary)
-            _rename(temporary, final)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+    final = directory / f"update-{step:09d}"
+    with _created_atomically(final) as temporary:
+        for name, content in contents.items():
+            _write_durably(temporary / name, content)
     _delete_old(directory, step, keep)
     return final
 
@@ -98,14 +96,10 @@ def copy_checkpoint(path: Path, directory: Path, *, keep: int = 0) -> Path:
     Returns:
         The folder of the copy.
     """
-    with wrap_os_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        _delete_temporary(directory)
-        temporary, final = directory / f"{_TEMPORARY_PREFIX}{path.name}", directory / path.name
-        shutil.copytree(path, temporary, copy_function=_link_or_copy)
-        _flush_folder(temporary)
-        _rename(temporary, final)
-        _delete_old(directory, _sort_key(final)[0], keep)
+    final = directory / path.name
+    with _created_atomically(final) as temporary:
+        shutil.copytree(path, temporary, copy_function=_link_or_copy, dirs_exist_ok=True)
+    _delete_old(directory, _sort_key(final)[0], keep)
     return final
 
 
@@ -157,28 +151,34 @@ def flatten_tensors(nested: Any) -> tuple[dict[str, Tensor], Any]:
 
 def unflatten_tensors(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
     """Return the structure that `flatten_tensors` split. Mappings of any class become dicts."""
-    if isinstance(skeleton, list):
-        return [unflatten_tensors(tensors, part) for part in skeleton]
-    if not isinstance(skeleton, dict):
-        return skeleton
-    ((kind, content),) = skeleton.items()
-    match kind:
-        case "tensor":
-            return tensors[content]
-        case "array":
-            return tensors[content].numpy()
-        case "dict":
-            return {key: unflatten_tensors(tensors, part) for key, part in content}
-        case "tuple":
-            return tuple(unflatten_tensors(tensors, part) for part in content)
-        case "float":
-            return float(content)
-    raise ValueError(f"unknown kind {kind!r} in the JSON of a checkpoint")
+    match skeleton:
+        case list():
+            return [unflatten_tensors(tensors, part) for part in skeleton]
+        case {"tensor": name}:
+            return tensors[name]
+        case {"array": name}:
+            return tensors[name].numpy()
+        case {"dict": items}:
+            return {key: unflatten_tensors(tensors, part) for key, part in items}
+        case {"tuple": parts}:
+            return tuple(unflatten_tensors(tensors, part) for part in parts)
+        case {"float": number}:
+            return float(number)
+        case dict():
+            raise ValueError(f"unknown kind {', '.join(skeleton)!r} in the JSON of a checkpoint")
+    return skeleton
 
 
 def _skeleton(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     def children(items: list[tuple[Any, Any]]) -> list[Any]:
         return [_skeleton(part, f"{path}/{key}" if path else str(key), tensors) for key, part in items]
+
+    def store(tensor: Tensor) -> str:
+        name = path or "tensor"
+        while name in tensors:  # the keys 1 and "1", or one with a slash in it
+            name += "'"
+        tensors[name] = tensor
+        return name
 
     match value:
         case None | bool() | int() | str():
@@ -186,9 +186,9 @@ def _skeleton(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         case float():
             return float(value) if np.isfinite(value) else {"float": repr(float(value))}
         case Tensor():
-            return {"tensor": _add(tensors, path, value)}
+            return {"tensor": store(value)}
         case np.ndarray():
-            return {"array": _add(tensors, path, torch.from_numpy(value.copy()))}
+            return {"array": store(torch.from_numpy(value.copy()))}
         case list():
             return children(list(enumerate(value)))
         case tuple():
@@ -198,22 +198,6 @@ def _skeleton(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
                 raise TypeError(f"keys at {path or 'the top'} must be str or int")
             return {"dict": [list(pair) for pair in zip(value, children(list(value.items())), strict=True)]}
     raise TypeError(f"{type(value).__name__} at {path or 'the top'} cannot be stored in a checkpoint")
-
-
-def _add(tensors: dict[str, Tensor], path: str, value: Tensor) -> str:
-    name = path or "tensor"
-    while name in tensors:  # the keys 1 and "1", or one with a slash in it
-        name += "'"
-    tensors[name] = value
-    return name
-
-
-def _detached(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies on the CPU: safetensors rejects tensors that share memory or are not contiguous."""
-    return {
-        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-        for name, tensor in tensors.items()
-    }
 
 
 def _json_bytes(value: dict[str, Any]) -> bytes:
@@ -230,6 +214,24 @@ def _require_string_keys(value: Any) -> None:
     if isinstance(value, list | tuple):
         for part in value:
             _require_string_keys(part)
+
+
+@contextmanager
+def _created_atomically(final: Path) -> Iterator[Path]:
+    """Yield a temporary folder that is renamed to `final`, or deleted if the body raises."""
+    directory, temporary = final.parent, final.with_name(f"{_TEMPORARY_PREFIX}{final.name}")
+    with wrap_os_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        for leftover in directory.glob(f"{_TEMPORARY_PREFIX}*"):
+            shutil.rmtree(leftover)
+        try:
+            temporary.mkdir()
+            yield temporary
+            _flush_folder(temporary)
+            _rename(temporary, final)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
 
 def _write_durably(path: Path, content: bytes) -> None:
@@ -264,11 +266,6 @@ def _rename(temporary: Path, final: Path) -> None:
         final.rename(replaced)
     temporary.rename(final)
     _flush_folder(final.parent)
-
-
-def _delete_temporary(directory: Path) -> None:
-    for leftover in directory.glob(f"{_TEMPORARY_PREFIX}*"):
-        shutil.rmtree(leftover)
 
 
 def _delete_old(directory: Path, step: int, keep: int) -> None:

@@ -187,15 +187,12 @@ def read_task_spec(directory: Path, config: RunConfig | None = None) -> TaskSpec
     """Read the spaces and the horizon of a run's task. `config` is as in `evaluate`."""
     mask_key = (config or read_config(directory)).env.action_mask_key
     with _readable_json(resolve_run_dir(directory) / SPACES) as content:
-        observation_space, action_space = (
-            space_from_json(content[key]) for key in ("observation_space", "action_space")
-        )
         horizon = content["horizon"]
         if type(horizon) is not int or horizon < 1:
             raise ValueError(f"horizon is {horizon!r}")
         return TaskSpec(
-            observation_space=observation_space,
-            action_space=action_space,  # type: ignore[arg-type]
+            observation_space=space_from_json(content["observation_space"]),
+            action_space=space_from_json(content["action_space"]),  # type: ignore[arg-type]
             horizon=horizon,
             action_mask_key=mask_key,
         )
@@ -239,10 +236,10 @@ def _train_new(
             _write_run_files(trainer, metadata)
             return _train_and_evaluate(trainer, quiet=quiet)
         except BaseException as error:
-            made_steps = trainer is not None and trainer.env_steps > 0
-            started = (directory / CONFIG).exists() if distributed.is_main else True
-            if distributed.is_main and (not started or (isinstance(error, UserError) and not made_steps)):
-                shutil.rmtree(directory)
+            if distributed.is_main:
+                cannot_run = isinstance(error, UserError) and not (trainer and trainer.env_steps)
+                if cannot_run or not (directory / CONFIG).exists():
+                    shutil.rmtree(directory)
             raise
 
 
@@ -276,13 +273,11 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool) -> RunResult:
             stopped_by = stop.requested
         result = _write_result(trainer, evaluation, stopped_by) if distributed.is_main else {}
         result = distributed.broadcast_object(result)
-    except UserError as error:
+    except BaseException as error:
         trainer.close()
-        if trainer.env_steps == 0:
-            raise
-        raise UserError(f"{error} (yamame resume {trainer.directory} continues from the last checkpoint)") from error
-    except BaseException:
-        trainer.close()
+        if isinstance(error, UserError) and trainer.env_steps:
+            how_to_resume = f"yamame resume {trainer.directory} continues from the last checkpoint"
+            raise UserError(f"{error} ({how_to_resume})") from error
         raise
     trainer.shutdown()
     return result
@@ -345,12 +340,6 @@ def _load_checkpoint(directory: Path, which: str) -> Checkpoint:
     return load_latest_checkpoint(directory / BEST)
 
 
-_UNREADABLE = (
-    *(OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError),
-    *(RecursionError, MemoryError),
-)
-
-
 @contextmanager
 def _readable_json(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the JSON object in a file. Raises `UserError` if the file or the body fails."""
@@ -359,5 +348,7 @@ def _readable_json(path: Path) -> Iterator[dict[str, Any]]:
         if not isinstance(content, dict):
             raise TypeError("it is not a JSON object")
         yield content
-    except _UNREADABLE as problem:
+    except UserError:
+        raise
+    except Exception as problem:  # a corrupted file can make parsers raise anything
         raise UserError(f"{path} cannot be read ({problem}): the run directory is corrupted") from problem

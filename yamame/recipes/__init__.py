@@ -37,11 +37,6 @@ class Recipe:
     """`summary`, `command`, `cost` and `expected`, from the docstring of the module."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Task:
-    env: EnvConfig
-
-
 def recipe_names() -> tuple[str, ...]:
     """Return the names of all recipes, sorted."""
     return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
@@ -79,8 +74,8 @@ def config_from_flags(
     """
     prog = f"yamame train {recipe.name}"
     of_task = [[flag, *words] for flag, words in group_by_flag(flags) if flag.startswith("--env.")]
-    task = parse_flags(_Task(env=recipe.env), list(chain.from_iterable(of_task)), prog)
-    config = apply_presets(recipe.make_config(task.env), variants, size=size, model=model)
+    env = parse_flags(recipe.make_config(recipe.env), list(chain.from_iterable(of_task)), prog).env
+    config = apply_presets(recipe.make_config(env), variants, size=size, model=model)
     return parse_flags(config, flags, prog)
 
 
@@ -94,9 +89,9 @@ def config_from_overrides(
 ) -> RunConfig:
     """Return the config for `{"env.horizon": 60, "agent": {...}}`, applied in the same order as flags."""
     of_task = {name: value for name, value in overrides.items() if name.partition(".")[0] == "env"}
-    task = apply_overrides(_Task(env=recipe.env), of_task)
+    env = apply_overrides(recipe.make_config(recipe.env), of_task).env
     others = {name: value for name, value in overrides.items() if name not in of_task}
-    config = apply_presets(recipe.make_config(task.env), variants, size=size, model=model)
+    config = apply_presets(recipe.make_config(env), variants, size=size, model=model)
     return apply_overrides(config, others)
 
 
