@@ -13,6 +13,6 @@ from yamame.envs.tmaze import ActiveTMazeConfig
 from yamame.recipes.passive_tmaze import tmaze
 
 
-def config(env: ActiveTMazeConfig = ActiveTMazeConfig(horizon=10)) -> RunConfig:  # noqa: B008
+def config(env: ActiveTMazeConfig = ActiveTMazeConfig(horizon=10)) -> RunConfig:
     """The run for a corridor."""
     return tmaze(env)

@@ -30,12 +30,11 @@ from yamame.data.sampler import ReplayConfig
 from yamame.envs.crafter.config import CrafterConfig
 from yamame.presets import small_agent
 
-TASK = CrafterConfig(horizon=500)
 ENV_STEPS = 400_000
 """Length of a run."""
 
 
-def config(env: CrafterConfig = TASK) -> RunConfig:
+def config(env: CrafterConfig = CrafterConfig(horizon=500)) -> RunConfig:
     """The run for a view of the world and a kind of instructions."""
     return RunConfig(
         env=env,

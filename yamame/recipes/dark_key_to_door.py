@@ -22,12 +22,11 @@ from yamame.data.sampler import ReplayConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.presets import small_agent
 
-TASK = DarkKeyToDoorConfig(size=5, horizon=100, attempt_length=25)
 TRIALS, UPDATES_PER_TRIAL = 7200, 0.5
 """Length and pace of a run."""
 
 
-def config(env: DarkKeyToDoorConfig = TASK) -> RunConfig:
+def config(env: DarkKeyToDoorConfig = DarkKeyToDoorConfig(size=5, horizon=100, attempt_length=25)) -> RunConfig:
     """The run for a room."""
     steps = env.max_trial_steps
     return RunConfig(

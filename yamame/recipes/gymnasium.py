@@ -10,6 +10,6 @@ from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.presets import default_config
 
 
-def config(env: GymnasiumConfig = GymnasiumConfig(id="CartPole-v1", horizon=500)) -> RunConfig:  # noqa: B008
+def config(env: GymnasiumConfig = GymnasiumConfig(id="CartPole-v1", horizon=500)) -> RunConfig:
     """The run for an environment."""
     return default_config(env)

@@ -12,6 +12,6 @@ from yamame.envs.gymnax import GymnaxConfig
 from yamame.presets import default_config
 
 
-def config(env: GymnaxConfig = GymnaxConfig(name="MemoryChain-bsuite", horizon=8)) -> RunConfig:  # noqa: B008
+def config(env: GymnaxConfig = GymnaxConfig(name="MemoryChain-bsuite", horizon=8)) -> RunConfig:
     """The run for an environment."""
     return default_config(env, env_steps=10_000)

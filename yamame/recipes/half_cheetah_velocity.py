@@ -24,7 +24,7 @@ from yamame.envs.half_cheetah_velocity import HalfCheetahVelocityConfig
 from yamame.presets import small_agent
 
 
-def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunConfig:  # noqa: B008
+def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunConfig:
     """The run for a number of attempts."""
     num_envs = 96
     return RunConfig(

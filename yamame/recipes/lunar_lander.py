@@ -22,7 +22,7 @@ CONTEXT_LENGTH = 128
 """Transitions, of the paper's figure."""
 
 
-def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:  # noqa: B008
+def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:
     """The run for the lander."""
     base = replace_learner_fields(default_config(env), td=TDLoss(reward_scale=1.0))
     context = min(env.horizon, CONTEXT_LENGTH)

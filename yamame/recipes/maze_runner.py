@@ -40,7 +40,7 @@ REWIRED_TRIALS, REWIRED_UPDATES_PER_TRIAL = 10_000, 3.0
 MAX_CONTEXT = 128
 
 
-def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:  # noqa: B008
+def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:
     """The run for a kind of maze."""
     steps = env.max_trial_steps
     trials, updates_per_trial = (

@@ -19,10 +19,8 @@ from yamame.config import EvalConfig, RunConfig
 from yamame.envs.metaworld import MetaworldConfig
 from yamame.presets import MAX_CONTEXT, small_agent
 
-TASK = MetaworldConfig(name="reach-v3", attempts=3, attempt_length=100)
 
-
-def config(env: MetaworldConfig = TASK) -> RunConfig:
+def config(env: MetaworldConfig = MetaworldConfig(name="reach-v3", attempts=3, attempt_length=100)) -> RunConfig:
     """The run for a task or a benchmark."""
     steps = env.max_trial_steps
     return RunConfig(

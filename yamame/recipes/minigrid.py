@@ -12,6 +12,6 @@ from yamame.envs.minigrid import MinigridConfig
 from yamame.presets import default_config
 
 
-def config(env: MinigridConfig = MinigridConfig()) -> RunConfig:  # noqa: B008
+def config(env: MinigridConfig = MinigridConfig()) -> RunConfig:
     """The run for an environment."""
     return default_config(env)

@@ -29,7 +29,7 @@ TRIALS, UPDATES_PER_TRIAL = 12_000, 1.0
 """Length and pace of a run."""
 
 
-def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:  # noqa: B008
+def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:
     """The run for a road."""
     steps = env.max_trial_steps
     return RunConfig(

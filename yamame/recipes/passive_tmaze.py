@@ -22,7 +22,7 @@ from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
 from yamame.presets import small_agent
 
 
-def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:  # noqa: B008
+def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:
     """The run for a corridor."""
     return tmaze(env)
 

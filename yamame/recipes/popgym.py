@@ -25,7 +25,7 @@ from yamame.envs.popgym import PopgymConfig
 from yamame.presets import replace_agent_fields, replace_learner_fields, small_agent
 
 
-def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:  # noqa: B008
+def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:
     """The run for an environment."""
     if "Pendulum" in env.name:
         return _control(env)

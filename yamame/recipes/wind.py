@@ -27,7 +27,7 @@ UPDATES, ENV_STEPS_PER_UPDATE = 10_000, 200
 """Length and pace of what comes then."""
 
 
-def config(env: WindConfig = WindConfig()) -> RunConfig:  # noqa: B008
+def config(env: WindConfig = WindConfig()) -> RunConfig:
     """The run for the benchmark's winds."""
     return RunConfig(
         env=env,

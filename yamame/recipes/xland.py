@@ -13,6 +13,6 @@ from yamame.envs.xland import XLandConfig
 from yamame.presets import default_config
 
 
-def config(env: XLandConfig = XLandConfig()) -> RunConfig:  # noqa: B008
+def config(env: XLandConfig = XLandConfig()) -> RunConfig:
     """The run for a distribution of rulesets."""
     return default_config(env, env_steps=1_000_000)
