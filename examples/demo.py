@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import gymnasium
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
@@ -43,6 +44,7 @@ def main() -> None:
     erased, _ = play(run, erase_memory=True)
     print(f"\nAttempts that open the door, in {ROOMS} new rooms:\n")
     print_bars(remembered, erased)
+    plot_attempts(folder / "attempts.png", remembered, erased)
     times = remembered[-1] / max(remembered[0], 1 / ROOMS)
     print(f"\nAttempt {len(remembered)} opens the door {times:.1f} times as often as attempt 1.")
     print("\nOne of these rooms, attempt by attempt:\n")
@@ -50,7 +52,8 @@ def main() -> None:
     for number, steps in enumerate(room, start=1):
         print(f"{number:7d}  {steps}")
     run.record_video(folder / "trial.gif")
-    print(f"\nThe agent at work: {folder / 'trial.gif'}; the whole run: {folder / 'report.html'}")
+    print(f"\nThe bars as a picture: {folder / 'attempts.png'}; the agent at work: {folder / 'trial.gif'}")
+    print(f"The whole run: {folder / 'report.html'}")
 
 
 def play(run: yamame.Run, *, erase_memory: bool) -> tuple[list[float], list[list[str]]]:
@@ -84,6 +87,19 @@ def print_bars(remembered: list[float], erased: list[float], width: int = 30) ->
     for number, (rate, without) in enumerate(zip(remembered, erased, strict=False), start=1):
         bars = [f"{each:4.0%} {'█' * round(width * each)}" for each in (rate, without)]
         print(f"{number:7d}  {bars[0]:{width + 6}}  {bars[1]}")
+
+
+def plot_attempts(path: Path, remembered: list[float], erased: list[float]) -> None:
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for rates, label, color in (
+        (remembered, "with its memory", "C0"),
+        (erased, "memory erased before each attempt", "0.6"),
+    ):
+        axes.plot(range(1, len(rates) + 1), [100 * rate for rate in rates], "o-", color=color, linewidth=2, label=label)
+    axes.set(xlabel="attempt in the same room", ylabel="attempts that open the door [%]", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left", frameon=False)
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":
