@@ -3,18 +3,22 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv, VectorWrapper
 from jaxtyping import Float32
 from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.schema import TaskSpec
+from yamame.data.spaces import leaf_names, select_leaves
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.vector.autotune import make_vector_env
 from yamame.envs.vector.subproc import STEP_TIMEOUT_SECONDS
-from yamame.envs.wrappers.obs_filter import filter_env_fn
 from yamame.errors import UserError, check_range
 
 
@@ -28,9 +32,9 @@ class EnvConfig(ABC):
         """Name of the task, valid in file names and metrics, such as `passive-tmaze-30`."""
 
     @property
-    @abstractmethod
     def max_trial_steps(self) -> int:
-        """Maximum number of transitions of a trial: the horizon of the result of `build`."""
+        """Maximum number of transitions of a trial, the horizon of the result of `build`; here the field `horizon`."""
+        return self.horizon  # type: ignore[attr-defined]  # configs without it override this
 
     @property
     def required_num_envs(self) -> int | None:
@@ -100,13 +104,39 @@ class SingleEnvConfig(EnvConfig):
     def make_vector_env(self, env_fn: Callable[[], Any], num_envs: int, seed: int) -> EpisodeVectorEnv:
         """Make `num_envs` environments with `env_fn`, configured by these fields. Raises `UserError` as `build`."""
         return make_vector_env(
-            filter_env_fn(env_fn, self.obs_keys, self.drop_obs_keys, self.action_mask_key),
+            partial(self._make_filtered, env_fn),
             num_envs,
             seed,
             self.num_workers,
             action_mask_key=self.action_mask_key,
             step_timeout_seconds=self.step_timeout_seconds,
         )
+
+    def filter_observations(self, env: Any) -> Any:
+        """Return a Gymnasium environment, single or vector, whose observation space has only the selected leaves.
+
+        Observations pass unchanged: leaves outside the space are never read. Raises `UserError` for unknown names.
+        """
+        if not self.obs_keys and not self.drop_obs_keys:
+            return env
+        if isinstance(env, VectorEnv):
+            vector_wrapper = VectorWrapper(env)
+            vector_wrapper.single_observation_space = self._filter(env.single_observation_space)
+            return vector_wrapper
+        if isinstance(env, gymnasium.Env):
+            wrapper: gymnasium.Wrapper[Any, Any, Any, Any] = gymnasium.Wrapper(env)
+            wrapper.observation_space = self._filter(env.observation_space)
+            return wrapper
+        return env
+
+    def _make_filtered(self, env_fn: Callable[[], Any]) -> Any:
+        return self.filter_observations(env_fn())
+
+    def _filter(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
+        keys = self.obs_keys
+        if keys and self.action_mask_key in leaf_names(space):
+            keys = (*keys, self.action_mask_key)
+        return select_leaves(space, keys, self.drop_obs_keys)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float32, Float64, Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
 from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.rendering import AGENT, GOAL, HINT, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
-from yamame.envs.vector.numpy_env import NumpyVectorEnv, SingleEnvAdapter, parse_reset_options
+from yamame.envs.vector.numpy_env import NumpyVectorEnv, SingleEnvAdapter, StepResult, parse_reset_options
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range
 
@@ -35,11 +34,9 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
     door was opened at this step.
 
     Args:
-        num_envs: E.
         size: Cells along one side of the room.
         attempt_length: Steps after which an episode is truncated.
         fixed_start: Always start in the middle of the room.
-        render_mode: See `NumpyVectorEnv`.
     """
 
     def __init__(
@@ -53,12 +50,8 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
     ) -> None:
         if size < 1 or attempt_length < 1:
             raise UserError(f"size is {size} and attempt_length {attempt_length}: give at least 1")
-        super().__init__(render_mode)
-        self.num_envs = num_envs
-        self.single_observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
-        self.single_action_space = spaces.Discrete(len(_MOVES))
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        space = spaces.Box(0.0, 1.0, (4,), np.float32)
+        super().__init__(num_envs, space, spaces.Discrete(len(_MOVES)), render_mode)
         self.attempt_length = attempt_length
         self.size = size
         self.start, self.key, self.door = np.full((3, num_envs), -1, np.int64)
@@ -87,15 +80,7 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         return self._observe(), {}
 
     @override
-    def step(
-        self, actions: Int64[np.ndarray, "E"]
-    ) -> tuple[
-        Float32[np.ndarray, "E 4"],
-        Float64[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        dict[str, Any],
-    ]:
+    def step(self, actions: Int64[np.ndarray, "E"]) -> StepResult[Float32[np.ndarray, "E 4"]]:
         self._cell = self._next_cell[self._cell, actions]
         self._time += 1
         opened = self._has_key & (self._cell == self.door)
@@ -135,6 +120,8 @@ class DarkKeyToDoorEnv(SingleEnvAdapter):
 class DarkKeyToDoorConfig(EnvConfig):
     """As many attempts in one room as fit into the horizon: exploit in later attempts what earlier ones found."""
 
+    action_names = ("down", "left", "up", "right", "stay")
+
     size: int = 9
     """Cells along one side of the room."""
     horizon: int = 500
@@ -152,16 +139,6 @@ class DarkKeyToDoorConfig(EnvConfig):
     def task_name(self) -> str:
         """Such as `dark-key-to-door-9x9`, or `dark-key-to-door-8x8-fixed-start`."""
         return f"dark-key-to-door-{self.size}x{self.size}" + ("-fixed-start" if self.fixed_start else "")
-
-    @property
-    @override
-    def max_trial_steps(self) -> int:
-        return self.horizon
-
-    @property
-    @override
-    def action_names(self) -> tuple[str, ...]:
-        return ("down", "left", "up", "right", "stay")
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:

@@ -14,7 +14,6 @@ from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.wrappers.instruction import make_trials
-from yamame.envs.wrappers.obs_filter import filter_observations
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.errors import ConfigFieldError, UserError, check_range
 
@@ -50,11 +49,6 @@ class EnvFnConfig(SingleEnvConfig):
 
     @property
     @override
-    def max_trial_steps(self) -> int:
-        return self.horizon
-
-    @property
-    @override
     def required_num_envs(self) -> int | None:
         return self.vector_size
 
@@ -76,5 +70,4 @@ class EnvFnConfig(SingleEnvConfig):
                 f"env_fn makes a vector environment of {env.num_envs}, expected {num_envs}: "
                 f"set num_envs to {env.num_envs}"
             )
-        filtered = filter_observations(env, self.obs_keys, self.drop_obs_keys, self.action_mask_key)
-        return make_episode_vector_env(filtered, seed, action_mask_key=self.action_mask_key)
+        return make_episode_vector_env(self.filter_observations(env), seed, action_mask_key=self.action_mask_key)

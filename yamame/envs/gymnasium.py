@@ -41,11 +41,6 @@ class GymnasiumConfig(SingleEnvConfig):
         """The module that making the environment imports, if any."""
         return (self.id.partition(":")[0],) if ":" in self.id else ()
 
-    @property
-    @override
-    def max_trial_steps(self) -> int:
-        return self.horizon
-
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
         return self._make_trials(self.make_vector_env(partial(make_env, self.id), num_envs, seed))

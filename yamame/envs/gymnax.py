@@ -90,11 +90,6 @@ class GymnaxConfig(EnvConfig):
         """Such as `gymnax-CartPole-v1`."""
         return f"gymnax-{self.name}"
 
-    @property
-    @override
-    def max_trial_steps(self) -> int:
-        return self.horizon
-
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
         try:

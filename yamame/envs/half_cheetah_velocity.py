@@ -71,6 +71,8 @@ class HalfCheetahVelocityConfig(SingleEnvConfig):
     Every trial samples its own. The paper does not say whether its tasks are a fixed set.
     """
 
+    task_name = "half-cheetah-velocity"
+
     attempts: int = 3
     """Episodes of a trial, all with one target velocity; memory is kept between them."""
     attempt_length: int = 200
@@ -79,11 +81,6 @@ class HalfCheetahVelocityConfig(SingleEnvConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "attempts", "attempt_length", ge=1)
-
-    @property
-    @override
-    def task_name(self) -> str:
-        return "half-cheetah-velocity"
 
     @property
     @override

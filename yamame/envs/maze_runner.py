@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float32, Float64, Int16, Int64, Shaped, UInt8
+from jaxtyping import Bool, Float32, Int16, Int64, Shaped, UInt8
 from typing_extensions import override
 
 from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, NO_GOAL
@@ -16,7 +15,7 @@ from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import GoalEnvConfig
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
-from yamame.envs.vector.numpy_env import NumpyVectorEnv, parse_reset_options
+from yamame.envs.vector.numpy_env import NumpyVectorEnv, StepResult, parse_reset_options
 from yamame.envs.wrappers.instruction import make_instruction_trials
 from yamame.errors import UserError, check_range
 
@@ -148,13 +147,11 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
     Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is False.
 
     Args:
-        num_envs: E.
         size: Cells along one side; an even number means one more.
         actions: Kind of actions.
         rewired: Sample with every task which action moves in which direction.
         position: Whether the agent observes its position.
         max_goals: Maximum number of sub-goals of an instruction.
-        render_mode: See `NumpyVectorEnv`.
     """
 
     def __init__(
@@ -173,19 +170,17 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         self.side = side = side_length(size)
         if not 1 <= max_goals <= max_safe_goals(side):
             raise UserError(f"max_goals is {max_goals}: give 1 to {max_safe_goals(side)} in a maze of size {size}")
-        super().__init__(render_mode)
-        self.num_envs, self.max_goals, self.rewired = num_envs, max_goals, rewired
-        self._observes_position, self._continuous = position, actions == "continuous"
-        self.single_observation_space = spaces.Dict(
+        space = spaces.Dict(
             {
                 "observation": spaces.Box(0.0, 1.0, (6 if position else 4,), np.float32),
                 ACHIEVED_KEY: spaces.Box(NO_GOAL, side - 1, (1, 2), np.float32),
                 DESIRED_KEY: spaces.Box(NO_GOAL, side - 1, (max_goals, 2), np.float32),
             }
         )
-        self.single_action_space = spaces.Box(-1.0, 1.0, (2,), np.float32) if self._continuous else spaces.Discrete(5)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.max_goals, self.rewired = max_goals, rewired
+        self._observes_position, self._continuous = position, actions == "continuous"
+        action_space = spaces.Box(-1.0, 1.0, (2,), np.float32) if self._continuous else spaces.Discrete(5)
+        super().__init__(num_envs, space, action_space, render_mode)
         self.wall = np.ones((num_envs, side, side), np.bool_)
         self.goal = np.full((num_envs, max_goals), -1)
         """Cells of the instruction, in order; -1 after the last, and before the first reset."""
@@ -211,15 +206,7 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         return self._observe(), {}
 
     @override
-    def step(
-        self, actions: Shaped[np.ndarray, "E ..."]
-    ) -> tuple[
-        dict[str, Float32[np.ndarray, "E ..."]],
-        Float64[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        dict[str, Any],
-    ]:
+    def step(self, actions: Shaped[np.ndarray, "E ..."]) -> StepResult[dict[str, Float32[np.ndarray, "E ..."]]]:
         """Step every maze. Rewards are 0 and nothing ends: `InstructionWrapper` adds both."""
         chosen = _direction(actions) if self._continuous else actions
         ahead = self.cell + self._offset[self.wiring[self._rows, chosen]]

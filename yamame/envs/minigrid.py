@@ -106,6 +106,8 @@ def encode_mission(mission: str, count: int) -> np.ndarray:
 class MinigridConfig(SingleEnvConfig):
     """A MiniGrid or BabyAI environment by its Gymnasium id."""
 
+    action_names = ("left", "right", "forward", "pick up", "drop", "toggle", "done")
+
     name: str = "MiniGrid-MemoryS7-v0"
     """Gymnasium id, such as `MiniGrid-MemoryS13-v0` or `BabyAI-GoToLocal-v0`."""
     horizon: int = 245
@@ -126,16 +128,6 @@ class MinigridConfig(SingleEnvConfig):
     @override
     def task_name(self) -> str:
         return self.name
-
-    @property
-    @override
-    def max_trial_steps(self) -> int:
-        return self.horizon
-
-    @property
-    @override
-    def action_names(self) -> tuple[str, ...]:
-        return ("left", "right", "forward", "pick up", "drop", "toggle", "done")
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:

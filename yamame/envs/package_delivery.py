@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float32, Float64, Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
 from typing_extensions import override
 
 from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, NO_GOAL
@@ -14,7 +13,7 @@ from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import GoalEnvConfig
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, HINT, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
-from yamame.envs.vector.numpy_env import NumpyVectorEnv, parse_reset_options
+from yamame.envs.vector.numpy_env import NumpyVectorEnv, StepResult, parse_reset_options
 from yamame.envs.wrappers.instruction import make_instruction_trials
 from yamame.errors import ConfigFieldError, check_range
 
@@ -38,12 +37,10 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
     Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is False.
 
     Args:
-        num_envs: E.
         road_length: Positions of the road.
         min_goals: Minimum number of destinations.
         max_goals: Maximum number of destinations.
         min_destination: First position that can be a destination.
-        render_mode: See `NumpyVectorEnv`.
     """
 
     def __init__(
@@ -56,20 +53,17 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
         min_destination: int = 1,
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(render_mode)
-        self.num_envs, self.road_length = num_envs, road_length
-        self.min_goals, self.max_goals, self.min_destination = min_goals, max_goals, min_destination
         max_value = float(max(road_length, PACKAGES_PER_DESTINATION * max_goals))
-        self.single_observation_space = spaces.Dict(
+        space = spaces.Dict(
             {
                 "observation": spaces.Box(0.0, max_value, (3,), np.float32),
                 ACHIEVED_KEY: spaces.Box(NO_GOAL, road_length - 1, (1, 1), np.float32),
                 DESIRED_KEY: spaces.Box(NO_GOAL, road_length - 1, (max_goals, 1), np.float32),
             }
         )
-        self.single_action_space = spaces.Discrete(NO_PACKAGE + 1)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        super().__init__(num_envs, space, spaces.Discrete(NO_PACKAGE + 1), render_mode)
+        self.road_length, self.min_destination = road_length, min_destination
+        self.min_goals, self.max_goals = min_goals, max_goals
         self.correct_side = np.full((num_envs, road_length), -1)
         """LEFT or RIGHT at forks, -1 elsewhere."""
         self.valid_drop = np.full(num_envs, -1)
@@ -94,15 +88,7 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
         return self._observe(), {}
 
     @override
-    def step(
-        self, actions: Int64[np.ndarray, "E"]
-    ) -> tuple[
-        dict[str, Float32[np.ndarray, "E ..."]],
-        Float64[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        dict[str, Any],
-    ]:
+    def step(self, actions: Int64[np.ndarray, "E"]) -> StepResult[dict[str, Float32[np.ndarray, "E ..."]]]:
         """Step every road. Rewards are 0 and nothing ends: `InstructionWrapper` adds both."""
         position = self._position
         correct_side = self.correct_side[self._rows, position]
@@ -170,6 +156,8 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
 class PackageDeliveryConfig(GoalEnvConfig):
     """Find out where to turn and how to drop, and deliver to 2 to `max_goals` destinations."""
 
+    action_names = ("forward", "left", "right", *(f"drop {number}" for number in range(1, DROPS + 1)), "nothing")
+
     max_goals: int = 4
     """Maximum number of destinations; 1: the ablation "w/o multi-goal"."""
     road_length: int = 30
@@ -199,16 +187,6 @@ class PackageDeliveryConfig(GoalEnvConfig):
         """Such as `package-delivery-30` or `package-delivery-30-from-10`."""
         suffix = f"-from-{self.min_destination}" if self.min_destination > 1 else ""
         return f"package-delivery-{self.road_length}{suffix}"
-
-    @property
-    @override
-    def max_trial_steps(self) -> int:
-        return self.horizon
-
-    @property
-    @override
-    def action_names(self) -> tuple[str, ...]:
-        return ("forward", "left", "right", *(f"drop {number}" for number in range(1, DROPS + 1)), "nothing")
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:

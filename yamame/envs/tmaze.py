@@ -5,15 +5,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float32, Float64, Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
 from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, HINT, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
-from yamame.envs.vector.numpy_env import NumpyVectorEnv, SingleEnvAdapter, parse_reset_options
+from yamame.envs.vector.numpy_env import NumpyVectorEnv, SingleEnvAdapter, StepResult, parse_reset_options
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range
 
@@ -37,11 +36,9 @@ class TMazeVectorEnv(NumpyVectorEnv):
     episode ended at the goal.
 
     Args:
-        num_envs: E.
         horizon: Length of the corridor in steps.
         passive: Whether the agent starts at the oracle.
         penalty: Penalty of a step that is not to the right; None: `1 / horizon`.
-        render_mode: See `NumpyVectorEnv`.
     """
 
     def __init__(
@@ -55,12 +52,7 @@ class TMazeVectorEnv(NumpyVectorEnv):
     ) -> None:
         if horizon < 1:
             raise UserError(f"the corridor has length {horizon}: give a horizon of at least 1")
-        super().__init__(render_mode)
-        self.num_envs = num_envs
-        self.single_observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.single_action_space = spaces.Discrete(4)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        super().__init__(num_envs, spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(4), render_mode)
         self.episode_length = tmaze_episode_length(horizon, passive=passive)
         self.goal = np.zeros(num_envs, np.int64)
         """Side of the goal, -1 (down) or 1 (up); 0 before the first reset."""
@@ -85,15 +77,7 @@ class TMazeVectorEnv(NumpyVectorEnv):
         return self._observe(), {}
 
     @override
-    def step(
-        self, actions: Int64[np.ndarray, "E"]
-    ) -> tuple[
-        Float32[np.ndarray, "E 2"],
-        Float64[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        dict[str, Any],
-    ]:
+    def step(self, actions: Int64[np.ndarray, "E"]) -> StepResult[Float32[np.ndarray, "E 2"]]:
         """Step every maze. A move into a wall has no effect. At the end both flags are set."""
         x, y = self._x + _MOVE_X[actions], self._y + _MOVE_Y[actions]
         is_cell = (x >= 0) & (x <= self._junction) & ((y == 0) | ((x == self._junction) & (np.abs(y) == 1)))
@@ -140,6 +124,7 @@ def tmaze_episode_length(horizon: int, *, passive: bool) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _TMazeConfig(EnvConfig):
+    action_names = ("right", "up", "left", "down")
     horizon: int = 30
     """Length of the corridor in steps."""
     _PASSIVE: ClassVar[bool]
@@ -151,11 +136,6 @@ class _TMazeConfig(EnvConfig):
     @override
     def max_trial_steps(self) -> int:
         return tmaze_episode_length(self.horizon, passive=self._PASSIVE)
-
-    @property
-    @override
-    def action_names(self) -> tuple[str, ...]:
-        return ("right", "up", "left", "down")
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:

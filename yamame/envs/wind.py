@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
-from jaxtyping import Bool, Float32, Float64, UInt8
+from jaxtyping import Float32, Float64, UInt8
 from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
@@ -14,7 +13,7 @@ from yamame.envs.config import EnvConfig
 from yamame.envs.rendering import AGENT, FLOOR, GREY, WALL, PlaneCanvas
 from yamame.envs.rendering import GOAL as GREEN
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
-from yamame.envs.vector.numpy_env import NumpyVectorEnv, SingleEnvAdapter, parse_reset_options
+from yamame.envs.vector.numpy_env import NumpyVectorEnv, SingleEnvAdapter, StepResult, parse_reset_options
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range
 
@@ -49,13 +48,9 @@ class WindVectorEnv(NumpyVectorEnv):
     ) -> None:
         if horizon < 1:
             raise UserError(f"horizon is {horizon}: give at least 1")
-        super().__init__(render_mode)
-        self.num_envs = num_envs
         max_distance = horizon * (MAX_MOVE + MAX_WIND)
-        self.single_observation_space = spaces.Box(-max_distance, max_distance, (2,), np.float32)
-        self.single_action_space = spaces.Box(-MAX_MOVE, MAX_MOVE, (2,), np.float32)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        positions, moves = (spaces.Box(-limit, limit, (2,), np.float32) for limit in (max_distance, MAX_MOVE))
+        super().__init__(num_envs, positions, moves, render_mode)
         self.wind = np.full((num_envs, 2), np.nan)
         """Wind of the task per step; NaN before the first reset."""
         self._tasks = wind_tasks()[NUM_TRAIN_TASKS:] if held_out else wind_tasks()[:NUM_TRAIN_TASKS]
@@ -76,15 +71,7 @@ class WindVectorEnv(NumpyVectorEnv):
         return self._position.astype(np.float32), {}
 
     @override
-    def step(
-        self, actions: Float32[np.ndarray, "E 2"]
-    ) -> tuple[
-        Float32[np.ndarray, "E 2"],
-        Float64[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        Bool[np.ndarray, "E"],
-        dict[str, Any],
-    ]:
+    def step(self, actions: Float32[np.ndarray, "E 2"]) -> StepResult[Float32[np.ndarray, "E 2"]]:
         """Step every point. Actions are clipped to their range."""
         self._position += np.clip(actions, -MAX_MOVE, MAX_MOVE) + self.wind
         self._time += 1
@@ -128,6 +115,8 @@ class WindEnv(SingleEnvAdapter):
 class WindConfig(EnvConfig):
     """One episode in an unknown wind, with evaluation in winds that are not trained on."""
 
+    action_names = ("x", "y")
+
     horizon: int = 75
     """Steps of the episode."""
     held_out: bool = False
@@ -142,19 +131,9 @@ class WindConfig(EnvConfig):
         """`wind`, or `wind-held-out`."""
         return "wind-held-out" if self.held_out else "wind"
 
-    @property
-    @override
-    def max_trial_steps(self) -> int:
-        return self.horizon
-
     @override
     def eval_config(self) -> EnvConfig:
         return replace(self, held_out=True)
-
-    @property
-    @override
-    def action_names(self) -> tuple[str, ...]:
-        return ("x", "y")
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:

@@ -150,11 +150,6 @@ class XLandConfig(EnvConfig):
         """Such as `xland-7x7-4-objects-1-rules`."""
         return f"xland-{self.size}x{self.size}-{self.objects}-objects-{self.rules}-rules"
 
-    @property
-    @override
-    def max_trial_steps(self) -> int:
-        return self.horizon
-
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
         try:

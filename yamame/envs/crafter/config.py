@@ -81,11 +81,6 @@ class CrafterConfig(GoalEnvConfig, SingleEnvConfig):
         }
         return "-".join([*words, *(name for name, is_set in flags.items() if is_set)])
 
-    @property
-    @override
-    def max_trial_steps(self) -> int:
-        return self.horizon
-
     @override
     def eval_config(self) -> "CrafterConfig":
         """Return the task with random instructions, so that evaluation does not depend on progress in the tech tree."""

@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from jaxtyping import Bool, Shaped, UInt8
+from gymnasium.vector.utils import batch_space
+from jaxtyping import Bool, Float64, Shaped, UInt8
 from typing_extensions import override
 
 from yamame.envs.rendering import Window
@@ -17,6 +19,10 @@ from yamame.types import State, set_attributes
 RENDER_MODES = ("rgb_array", "human")
 RENDER_FPS = 10.0
 
+_Observation = TypeVar("_Observation")
+StepResult = tuple[_Observation, Float64[np.ndarray, "E"], Bool[np.ndarray, "E"], Bool[np.ndarray, "E"], dict[str, Any]]
+"""Observation, reward, terminated, truncated, info."""
+
 
 class NumpyVectorEnv(VectorEnv, ABC):
     """Vector environment whose state is its NumPy array attributes and `np_random`.
@@ -25,9 +31,20 @@ class NumpyVectorEnv(VectorEnv, ABC):
     returns frames of all environments.
     """
 
-    def __init__(self, render_mode: str | None) -> None:
+    def __init__(
+        self,
+        num_envs: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        render_mode: str | None,
+    ) -> None:
         if render_mode not in (None, *RENDER_MODES):
             raise UserError(f"render_mode is {render_mode!r}: give one of {', '.join(RENDER_MODES)}")
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.observation_space, self.action_space = (
+            batch_space(space, num_envs) for space in (observation_space, action_space)
+        )
         self.metadata = {
             "autoreset_mode": AutoresetMode.DISABLED,
             "render_modes": list(RENDER_MODES),
