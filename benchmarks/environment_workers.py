@@ -18,8 +18,8 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
 from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.gymnasium import make_env
 from yamame.envs.popgym import make_popgym
-from yamame.envs.registration import make_env
 from yamame.envs.vector.autotune import available_cores, best_num_workers, measure_step_seconds
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.vector.serial import SerialVectorEnv, make_envs

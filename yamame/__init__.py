@@ -12,7 +12,7 @@ for _option, _module, _command in zip(sys.orig_argv, sys.orig_argv[1:], [*sys.or
 
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
-from yamame.envs.registration import register_environments  # noqa: E402
+from yamame.envs import register_environments  # noqa: E402
 
 if TYPE_CHECKING:
     from yamame.api import LoadedPolicy, Run, load, resume, train

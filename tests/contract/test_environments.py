@@ -15,9 +15,9 @@ from yamame.data.actions import strip_action_mask
 from yamame.data.schema import TrajectorySchema
 from yamame.data.trajectory import Trajectory
 from yamame.discovery import classes_in, module_names
+from yamame.envs import register_environments
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
-from yamame.envs.registration import register_environments
 from yamame.errors import UserError
 from yamame.recipes import load_recipe, recipe_names
 

@@ -1,16 +1,20 @@
 """Any environment registered with Gymnasium."""
 
+import difflib
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+import gymnasium
 from typing_extensions import override
 
 from yamame.data.goals import TOLERANCE
-from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
+from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
-from yamame.envs.registration import make_env
 from yamame.envs.wrappers.instruction import make_trials
-from yamame.errors import check_range
+from yamame.errors import UserError, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +47,35 @@ class GymnasiumConfig(SingleEnvConfig):
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        return self._make_trials(self.make_vector_env(partial(make_env, self.id), num_envs, seed))
+        return self._build(partial(make_env, self.id), num_envs, seed)
 
     @override
     def build_for_rendering(self, seed: int) -> TrialVectorEnv:
         env_fn = partial(make_env, self.id, render_mode="rgb_array")
-        return self._make_trials(replace(self, num_workers=0).make_vector_env(env_fn, 1, seed))
+        return replace(self, num_workers=0)._build(env_fn, 1, seed)
 
-    def _make_trials(self, envs: EpisodeVectorEnv) -> TrialVectorEnv:
+    def _build(self, env_fn: Callable[[], Any], num_envs: int, seed: int) -> TrialVectorEnv:
+        envs = self.make_vector_env(env_fn, num_envs, seed)
         return make_trials(envs, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
+
+
+def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """Return `gymnasium.make(env_id)` without the environment checker. Raises `UserError` if it fails."""
+    rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*render_mode")  # an error if frames are needed
+            return gymnasium.make(env_id, disable_env_checker=True, **rendering)
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
+        nearest = difflib.get_close_matches(env_id, list(gymnasium.registry), n=1)
+        otherwise = "import the package that registers it (id 'package:Name-v0')"
+        hint = f"did you mean {nearest[0]!r}?" if nearest else otherwise
+        raise UserError(f"Gymnasium has no environment {env_id!r}: {hint}") from error
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise UserError(f"environment {env_id!r} needs a package that is not installed: {error}") from error
+    except TypeError as error:
+        if render_mode is None:
+            raise
+        raise UserError(f"environment {env_id!r} cannot render: its constructor has no argument render_mode") from error
+    except gymnasium.error.Error as error:
+        raise UserError(f"Gymnasium cannot make environment {env_id!r}: {error}") from error

@@ -16,7 +16,7 @@ from yamame.envs.config import GoalEnvConfig
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.vector.numpy_env import NumpyVectorEnv, StepResult, parse_reset_options
-from yamame.envs.wrappers.instruction import make_instruction_trials
+from yamame.envs.wrappers.instruction import make_trials
 from yamame.errors import UserError, check_range
 
 WEST, NORTH, EAST, SOUTH, STAY = range(5)
@@ -334,6 +334,6 @@ class MazeRunnerConfig(GoalEnvConfig):
             position=self.position,
             max_goals=self.max_goals,
         )
-        return make_instruction_trials(
+        return make_trials(
             GymnasiumVectorAdapter(mazes, seed), horizon=self.max_trial_steps, hide_future_goals=self.hide_future_goals
         )

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
-from yamame.envs.registration import make_env
+from yamame.envs.gymnasium import make_env
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import ConfigFieldError, UserError, check_range
 

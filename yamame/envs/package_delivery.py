@@ -14,7 +14,7 @@ from yamame.envs.config import GoalEnvConfig
 from yamame.envs.rendering import AGENT, FLOOR, GOAL, HINT, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.vector.numpy_env import NumpyVectorEnv, StepResult, parse_reset_options
-from yamame.envs.wrappers.instruction import make_instruction_trials
+from yamame.envs.wrappers.instruction import make_trials
 from yamame.errors import ConfigFieldError, check_range
 
 FORWARD, LEFT, RIGHT = 0, 1, 2
@@ -197,6 +197,6 @@ class PackageDeliveryConfig(GoalEnvConfig):
             max_goals=self.max_goals,
             min_destination=self.min_destination,
         )
-        return make_instruction_trials(
+        return make_trials(
             GymnasiumVectorAdapter(roads, seed), horizon=self.horizon, hide_future_goals=self.hide_future_goals
         )

@@ -5,9 +5,9 @@ from counting_environment import CountingEnv
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from yamame.envs import register_environments
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.gymnasium import GymnasiumConfig
-from yamame.envs.registration import register_environments
 from yamame.errors import UserError
 
 IDS = ["yamame/PassiveTMaze-v0", "yamame/ActiveTMaze-v0", "yamame/DarkKeyToDoor-v0", "yamame/Wind-v0"]

@@ -11,7 +11,7 @@ from yamame.data.actions import zero_action
 from yamame.data.goals import ACHIEVED_KEY, COMPLETED, DESIRED_KEY, INSTRUCTION_KEY, NO_GOAL
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
-from yamame.envs.wrappers.instruction import InstructionWrapper, is_goal_env, make_instruction_trials
+from yamame.envs.wrappers.instruction import InstructionWrapper, is_goal_env, make_trials
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 
@@ -49,7 +49,7 @@ class Caller(gymnasium.Env[dict[str, np.ndarray], int]):
 
 def trials(*instructions: tuple[int, ...], horizon: int = 9, **settings: Any) -> TrialWrapper:
     environments = make_episode_vector_env([Caller(instruction) for instruction in instructions], seed=0)
-    return make_instruction_trials(environments, horizon=horizon, **settings)
+    return make_trials(environments, horizon=horizon, **settings)
 
 
 def shown(leaves: Any, env: int = 0) -> list[float]:
@@ -169,7 +169,7 @@ class Fetch(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
 
 def test_environments_of_one_goal_that_is_achieved_at_every_step() -> None:
-    one = make_instruction_trials(make_episode_vector_env(Fetch(), seed=0), horizon=5, tolerance=0.05)
+    one = make_trials(make_episode_vector_env(Fetch(), seed=0), horizon=5, goal_tolerance=0.05)
     assert one.reset()[INSTRUCTION_KEY].tolist() == [[[-1.0, -0.5]]]
     assert one.step(np.array([[-0.9, -0.5]], np.float32)).reward[0] == 0.0
     assert one.step(np.array([[-0.96, -0.46]], np.float32)).terminated[0]

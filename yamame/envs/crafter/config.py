@@ -20,8 +20,7 @@ from yamame.envs.crafter.instructions import (
     RandomInstructionSampler,
     TechTreeInstructionSampler,
 )
-from yamame.envs.wrappers.instruction import make_instruction_trials
-from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.envs.wrappers.instruction import make_trials
 from yamame.errors import ConfigFieldError, UserError, check_range
 
 InstructionSource = Literal["random", "tech-tree"]
@@ -104,13 +103,10 @@ class CrafterConfig(GoalEnvConfig, SingleEnvConfig):
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        if self.undirected:
-            return TrialWrapper(
-                self.make_vector_env(partial(make_crafter, self), num_envs, seed), horizon=self.horizon, attempts=1
-            )
-        with_goals = replace(self, obs_keys=(*self.obs_keys, ACHIEVED_KEY, DESIRED_KEY)) if self.obs_keys else self
-        envs = with_goals.make_vector_env(partial(make_crafter, self), num_envs, seed)
-        return make_instruction_trials(envs, horizon=self.horizon, hide_future_goals=self.hide_future_goals)
+        keeps_goals = self.obs_keys and not self.undirected
+        kept = replace(self, obs_keys=(*self.obs_keys, ACHIEVED_KEY, DESIRED_KEY)) if keeps_goals else self
+        envs = kept.make_vector_env(partial(make_crafter, self), num_envs, seed)
+        return make_trials(envs, horizon=self.horizon, hide_future_goals=self.hide_future_goals)
 
     def make_instruction_sampler(self) -> InstructionSampler | None:
         """Return the sampler of one environment's instructions; None if it has none."""

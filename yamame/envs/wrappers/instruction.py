@@ -50,12 +50,14 @@ class InstructionWrapper(VectorEnvWrapper):
         super().__init__(env)
         self.hide_future_goals = hide_future_goals
         self.tolerance = tolerance
-        desired = _desired_space(env.observation_space)
-        self.slots, goal = desired.shape
+        instruction = _instruction_space(env.observation_space)
+        assert isinstance(env.observation_space, spaces.Dict)
+        others = _without_goals(env.observation_space.spaces)
+        self.observation_space = spaces.Dict({**others, INSTRUCTION_KEY: instruction})
+        self.slots, goal = instruction.shape
         """Maximum number of sub-goals of an instruction."""
-        self.observation_space = _policy_space(env.observation_space, desired)
         self._rows = np.arange(self.num_envs)
-        self._desired = np.zeros((self.num_envs, *desired.shape), np.float32)
+        self._desired = np.zeros((self.num_envs, self.slots, goal), np.float32)
         self._shown_goals = np.zeros((self.num_envs, self.slots + 1, self.slots, goal), np.float32)
         self._count = np.zeros(self.num_envs, np.int64)
         self._completed = np.zeros(self.num_envs, np.int64)
@@ -110,22 +112,20 @@ class InstructionWrapper(VectorEnvWrapper):
             )
 
     def _policy_observation(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> dict[str, np.ndarray]:
-        others = {name: leaf for name, leaf in observation.items() if name not in (ACHIEVED_KEY, DESIRED_KEY)}
-        return {**others, INSTRUCTION_KEY: self._shown_goals[self._rows, self._completed]}
+        return {**_without_goals(observation), INSTRUCTION_KEY: self._shown_goals[self._rows, self._completed]}
 
 
-def make_instruction_trials(
-    env: EpisodeVectorEnv, *, horizon: int, hide_future_goals: bool = False, tolerance: float = TOLERANCE
+def make_trials(
+    env: EpisodeVectorEnv,
+    *,
+    horizon: int,
+    attempts: int | None = 1,
+    hide_future_goals: bool = False,
+    goal_tolerance: float = TOLERANCE,
 ) -> TrialWrapper:
-    """Return trials of one episode each, of at most `horizon` transitions, that reward following an instruction."""
-    followed = InstructionWrapper(env, hide_future_goals=hide_future_goals, tolerance=tolerance)
-    return TrialWrapper(followed, horizon=horizon, attempts=1)
-
-
-def make_trials(env: EpisodeVectorEnv, *, horizon: int, attempts: int | None, goal_tolerance: float) -> TrialWrapper:
-    """Return trials of a user's environments; they reward following an instruction if the environments have goals."""
+    """Return trials of environments; they reward following an instruction if the environments have goals."""
     if is_goal_env(env.observation_space):
-        env = InstructionWrapper(env, tolerance=goal_tolerance)
+        env = InstructionWrapper(env, hide_future_goals=hide_future_goals, tolerance=goal_tolerance)
     return TrialWrapper(env, horizon=horizon, attempts=attempts)
 
 
@@ -139,8 +139,8 @@ def _goal_rows(leaf: Float32[np.ndarray, "E ..."]) -> Float32[np.ndarray, "E row
     return leaf[:, None] if leaf.ndim == 2 else leaf
 
 
-def _desired_space(space: spaces.Space[Any]) -> spaces.Box:
-    """Return the space of instructions as rows of goals. Raises `UserError` unless both leaves are boxes of goals."""
+def _instruction_space(space: spaces.Space[Any]) -> spaces.Box:
+    """Return the space of what the agent observes. Raises `UserError` unless the two leaves are boxes of goals."""
     if not isinstance(space, spaces.Dict) or not is_goal_env(space):
         raise UserError(
             f"the environment has no goals: its observation must be a Dict with {ACHIEVED_KEY!r} and {DESIRED_KEY!r}"
@@ -148,13 +148,15 @@ def _desired_space(space: spaces.Space[Any]) -> spaces.Box:
     if INSTRUCTION_KEY in space.spaces:
         raise UserError(f"the observation has a leaf {INSTRUCTION_KEY!r} of its own: rename it")
     achieved, desired = (_goal_box(name, space.spaces[name]) for name in (ACHIEVED_KEY, DESIRED_KEY))
-    if achieved.shape[-1] != desired.shape[-1]:
+    size = desired.shape[-1]
+    if achieved.shape[-1] != size:
         raise UserError(
-            f"goals have {achieved.shape[-1]} numbers in {ACHIEVED_KEY!r} and {desired.shape[-1]} in "
-            f"{DESIRED_KEY!r}: make them equal"
+            f"goals have {achieved.shape[-1]} numbers in {ACHIEVED_KEY!r} and {size} in {DESIRED_KEY!r}: "
+            "make them equal"
         )
-    low, high = desired.low, desired.high
-    return _box(low, high, desired) if low.ndim == 2 else _box(low[None], high[None], desired)
+    dtype: Any = desired.dtype
+    low = np.minimum(desired.low, COMPLETED).astype(dtype).reshape(-1, size)
+    return spaces.Box(low, desired.high.reshape(-1, size), low.shape, dtype.type)
 
 
 def _goal_box(name: str, leaf: spaces.Space[Any]) -> spaces.Box:
@@ -163,12 +165,5 @@ def _goal_box(name: str, leaf: spaces.Space[Any]) -> spaces.Box:
     return leaf
 
 
-def _policy_space(space: spaces.Space[Any], desired: spaces.Box) -> spaces.Space[Any]:
-    assert isinstance(space, spaces.Dict)
-    others = {name: leaf for name, leaf in space.spaces.items() if name not in (ACHIEVED_KEY, DESIRED_KEY)}
-    return spaces.Dict({**others, INSTRUCTION_KEY: _box(np.minimum(desired.low, COMPLETED), desired.high, desired)})
-
-
-def _box(low: Shaped[np.ndarray, "..."], high: Shaped[np.ndarray, "..."], like: spaces.Box) -> spaces.Box:
-    dtype: Any = like.dtype
-    return spaces.Box(low.astype(dtype), high.astype(dtype), low.shape, dtype.type)
+def _without_goals(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: leaf for name, leaf in leaves.items() if name not in (ACHIEVED_KEY, DESIRED_KEY)}

@@ -1,6 +1,7 @@
 """Trials of k attempts at one task, through which the policy keeps its memory."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Shaped
@@ -62,16 +63,10 @@ class TrialWrapper(VectorEnvWrapper):
         over = trial_ends if step.failed is None else trial_ends | step.failed
         self._time[over] = 0
         self._attempts_done[over] = 0
-        return VectorStep(
-            reward=step.reward,
+        return replace(
+            step,
             terminated=terminated,
             truncated=truncated,
-            is_transition=step.is_transition,
-            final_observation=step.final_observation,
             observation=observation,
             episode_start=resets | step.episode_start,
-            success=step.success,
-            goals=step.goals,
-            failed=step.failed,
-            faults=step.faults,
         )
