@@ -9,9 +9,8 @@ from typing import Any
 from gymnasium import spaces
 from typing_extensions import override
 
-from yamame.envs.base import TrialVectorEnv
+from yamame.envs.base import Array, JaxEnv, JaxStep, TrialVectorEnv
 from yamame.envs.config import EnvConfig
-from yamame.envs.vector.jax_env import Array, JaxEnv, JaxStep
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range

@@ -11,9 +11,6 @@ from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, has_allowed_
 from yamame.data.spaces import flatten_space, stored_shape
 from yamame.errors import UserError
 
-InfoMasks = Sequence[Any]
-"""The action mask in each environment's info; None if it has none."""
-
 
 class ActionMaskExtractor:
     """Adds the action masks of E environments to their observations, as the leaf `ACTION_MASK_KEY`: bool `[E, A]`.
@@ -49,10 +46,21 @@ class ActionMaskExtractor:
         if self._in_observation:
             self._check_size(int(np.prod(stored_shape(leaves[key]))), f"observation {key!r}")
 
+    def from_infos(self, infos: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Return the masks in the infos of single environments; None where there is none."""
+        return [info.get(self._key) if self._key else None for info in infos]
+
+    def from_vector_info(self, info: Mapping[str, Any], num_envs: int) -> list[Any]:
+        """Return the masks in the info of a Gymnasium vector environment; None where there is none."""
+        if not self._key or self._key not in info:
+            return [None] * num_envs
+        is_present = np.broadcast_to(info.get(f"_{self._key}", True), num_envs)
+        return [mask if present else None for mask, present in zip(info[self._key], is_present, strict=True)]
+
     def add_to(
         self,
         observation: Mapping[str, Shaped[np.ndarray, "E ..."]],
-        info_masks: InfoMasks,
+        info_masks: Sequence[Any],
         step: Int64[np.ndarray, "E"],
         ended: Bool[np.ndarray, "E"],
     ) -> dict[str, Shaped[np.ndarray, "E ..."]]:
@@ -60,7 +68,7 @@ class ActionMaskExtractor:
 
         Args:
             observation: Leaves of the observation.
-            info_masks: Masks of the infos.
+            info_masks: Mask in the info of each environment; None: it has none.
             step: Step of each environment's episode, for messages.
             ended: Where the episode has ended.
 
@@ -91,10 +99,9 @@ class ActionMaskExtractor:
         return {**leaves, ACTION_MASK_KEY: mask_EA}
 
     def _stack_info_masks(
-        self, info_masks: InfoMasks, step: Int64[np.ndarray, "E"], ended: Bool[np.ndarray, "E"]
+        self, info_masks: Sequence[Any], step: Int64[np.ndarray, "E"], ended: Bool[np.ndarray, "E"]
     ) -> Bool[np.ndarray, "E A"]:
-        if self._in_info is None:
-            self._in_info = True
+        self._in_info = self._in_info is not False
         mask_EA = np.zeros((len(info_masks), sum(self._sizes)), np.bool_)
         for row, mask in enumerate(info_masks):
             if (mask is None and not ended[row]) or not self._in_info:
@@ -120,19 +127,6 @@ def missing_mask_error(key: str, row: int, step: int) -> UserError:
         f"info[{key!r}] is not given by every environment at every reset and step (missing in environment {row} at "
         f"step {step} of its episode): always give it, or set env.action_mask_key to '' to ignore masks"
     )
-
-
-def masks_from_infos(infos: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
-    """Return the masks in the infos of single environments."""
-    return [info.get(key) if key else None for info in infos]
-
-
-def masks_from_vector_info(info: Mapping[str, Any], key: str, num_envs: int) -> list[Any]:
-    """Return the masks in the info of a Gymnasium vector environment."""
-    if not key or key not in info:
-        return [None] * num_envs
-    is_present = np.broadcast_to(info.get(f"_{key}", True), num_envs)
-    return [mask if present else None for mask, present in zip(info[key], is_present, strict=True)]
 
 
 def _flatten(mask: Any) -> Bool[np.ndarray, "A"]:

@@ -1,17 +1,23 @@
-"""Faults of environments: exceptions, records and restarts."""
+"""Faults of environments: invalid output, exceptions and restarts."""
 
 import time
 import traceback
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from jaxtyping import Bool, Float32, Int64, Shaped
+from typing_extensions import override
 
+from yamame.data.spaces import Leaf, flatten_observation, stored_shape
 from yamame.errors import UserError
 from yamame.types import Fault, FaultKind
 
 RETRY_DELAYS_SECONDS = (0.0, 1.0, 5.0)
 """Pause before each attempt to restart: a port, a file or a license may take a moment to become free."""
+_REMEDY = "fix the environment or clean its output with a wrapper"
 
 _T = TypeVar("_T")
 
@@ -28,8 +34,12 @@ class WorkerError(RuntimeError):
     """A worker process died or failed."""
 
     def __init__(self, fault: Fault) -> None:
-        super().__init__("\n\n".join(filter(None, (fault.message, fault.traceback))))
+        super().__init__(fault)
         self.fault = fault
+
+    @override
+    def __str__(self) -> str:
+        return "\n\n".join(filter(None, (self.fault.message, self.fault.traceback)))
 
 
 def is_recoverable(error: Exception) -> bool:
@@ -78,3 +88,79 @@ def restart_with_retries(restart: Callable[[], _T], name: str, faults: list[Faul
 def restart_seed(seed: int, row: int, restarts: int) -> int:
     """Return the seed of the replacement of environment `row` after `restarts` restarts. `seed`: of all of them."""
     return int(np.random.SeedSequence(seed, spawn_key=(row, restarts)).generate_state(1)[0])
+
+
+def stack_observations(space: spaces.Space[Any], observations: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Return leaves `[len(observations), ...]` in new memory.
+
+    Raises:
+        InvalidEnvOutputError: If an observation does not match the space.
+    """
+    batch = create_empty_array(space, len(observations), np.zeros)
+    try:
+        batch = concatenate(space, observations, batch)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        message = f"an observation does not match the environment's space {space}: {error}"
+        raise InvalidEnvOutputError("shape_mismatch", message) from error
+    return flatten_observation(space, batch)
+
+
+def stack_rewards(rewards: Sequence[Any]) -> Float32[np.ndarray, "E"]:
+    """Return the rewards as an array. Raises `InvalidEnvOutputError` if one of them is not a number."""
+    try:
+        reward = np.array(rewards, np.float32)
+    except (ValueError, TypeError) as error:
+        raise InvalidEnvOutputError("shape_mismatch", f"a reward is not a number: {error}") from error
+    if reward.ndim != 1:
+        raise InvalidEnvOutputError("shape_mismatch", f"a reward has shape {reward.shape[1:]}: make it one number")
+    return reward
+
+
+def validate_finite(
+    observation: Mapping[str, Shaped[np.ndarray, "E ..."]],
+    reward: Float32[np.ndarray, "E"] | None,
+    step: Int64[np.ndarray, "E"],
+    first_row: int = 0,
+) -> None:
+    """Raise if an observation or reward is not finite.
+
+    Args:
+        observation: Leaves of the observation.
+        reward: Rewards; None: not checked.
+        step: Step of each environment's episode, for the message.
+        first_row: Index of the first of these environments, for the message.
+
+    Raises:
+        InvalidEnvOutputError: Names the first such environment, the leaf and the step of its episode.
+    """
+    arrays = {f"in observation '{name}'": leaf for name, leaf in observation.items() if leaf.dtype == np.float32}
+    if reward is not None:
+        arrays["as reward"] = reward
+    for where, array in arrays.items():
+        if not np.isfinite(array).all():
+            row = int(np.argmin(_finite_rows(array)))
+            what = "NaN" if np.isnan(array[row]).any() else "infinity"
+            name = f"environment {first_row + row}"
+            message = f"{name} returned {what} {where} at step {step[row]} of its episode: {_REMEDY}"
+            raise InvalidEnvOutputError("nonfinite", message)
+
+
+def nonfinite_rows(
+    observation: Mapping[str, Shaped[np.ndarray, "E ..."]], reward: Float32[np.ndarray, "E"]
+) -> Bool[np.ndarray, "E"]:
+    """Return the environments for which `validate_finite` raises."""
+    arrays = [reward, *(leaf for leaf in observation.values() if leaf.dtype == np.float32)]
+    return ~np.logical_and.reduce([_finite_rows(array) for array in arrays])
+
+
+def validate_shapes(observation: Mapping[str, Shaped[np.ndarray, "E ..."]], leaves: Mapping[str, Leaf]) -> None:
+    """Raise `InvalidEnvOutputError` if a leaf does not have the shape that its space declares."""
+    for name, leaf in leaves.items():
+        found, declared = observation[name].shape[1:], stored_shape(leaf)
+        if found != declared:
+            message = f"observation '{name}' has shape {found}, expected {declared} by its space: {_REMEDY}"
+            raise InvalidEnvOutputError("shape_mismatch", message)
+
+
+def _finite_rows(array: Shaped[np.ndarray, "E ..."]) -> Bool[np.ndarray, "E"]:
+    return np.isfinite(array).reshape(len(array), -1).all(axis=1)

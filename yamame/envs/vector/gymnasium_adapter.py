@@ -13,10 +13,16 @@ from yamame.data.spaces import flatten_observation, flatten_space
 from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
-from yamame.envs.vector.action_masks import ActionMaskExtractor, masks_from_vector_info
-from yamame.envs.vector.faults import InvalidEnvOutputError, fault_from_exception
+from yamame.envs.vector.action_masks import ActionMaskExtractor
+from yamame.envs.vector.faults import (
+    InvalidEnvOutputError,
+    fault_from_exception,
+    nonfinite_rows,
+    stack_observations,
+    validate_finite,
+    validate_shapes,
+)
 from yamame.envs.vector.serial import SerialVectorEnv, validate_env
-from yamame.envs.vector.validation import nonfinite_rows, stack_observations, validate_finite, validate_shapes
 from yamame.errors import UserError
 from yamame.types import Fault, State, load_nested_state_dict, nested_state_dict
 
@@ -53,7 +59,6 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self.action_space = policy_action_space(self.env_action_space)
         self._leaves = flatten_space(self.observation_space)
         self._masks = ActionMaskExtractor(action_mask_key, self.observation_space, self.env_action_space)
-        self._mask_key = action_mask_key
         self._info_masks: list[Any] = [None] * self.num_envs
         self._env = env
         # Gymnasium seeds row i with seed + i: halved, so that the sum fits into 32 bits.
@@ -210,7 +215,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         return np.asarray(reward)
 
     def _extract_masks(self, info: Mapping[str, Any]) -> list[Any]:
-        return masks_from_vector_info(info, self._mask_key, self.num_envs)
+        return self._masks.from_vector_info(info, self.num_envs)
 
     def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
         """Return leaves that share no memory with the environment, which may reuse its buffers."""

@@ -14,9 +14,8 @@ from typing_extensions import override
 from yamame.data.actions import check_action_space, policy_action_space, to_env_action
 from yamame.data.spaces import flatten_observation, flatten_space
 from yamame.data.step import VectorStep
-from yamame.envs.base import EpisodeVectorEnv
-from yamame.envs.vector.jax_env import JaxEnv, JaxStep
-from yamame.envs.vector.validation import validate_finite, validate_shapes
+from yamame.envs.base import EpisodeVectorEnv, JaxEnv, JaxStep
+from yamame.envs.vector.faults import validate_finite, validate_shapes
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of a GPU's memory from PyTorch
 

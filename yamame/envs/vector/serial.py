@@ -9,22 +9,24 @@ from typing import Any, NoReturn
 import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
-from jaxtyping import Bool, Float32, Int64, Shaped, UInt8
+from jaxtyping import Bool, Float32, Shaped, UInt8
 from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, check_action_space, policy_action_space, to_env_action
 from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
-from yamame.envs.vector.action_masks import ActionMaskExtractor, masks_from_infos
+from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.envs.vector.faults import (
     InvalidEnvOutputError,
     fault_from_exception,
     is_recoverable,
     restart_seed,
     restart_with_retries,
+    stack_observations,
+    stack_rewards,
+    validate_finite,
 )
-from yamame.envs.vector.validation import stack_observations, stack_rewards, validate_finite
 from yamame.errors import UserError
 from yamame.types import Fault
 
@@ -108,7 +110,6 @@ class SerialVectorEnv(RenderableVectorEnv):
         self._masks = ActionMaskExtractor(
             action_mask_key, self.observation_space, self.env_action_space, first_row=first_row
         )
-        self._mask_key = action_mask_key
         self._envs = list(envs)
         self._env_fn = env_fn
         self._seed = seed
@@ -138,15 +139,15 @@ class SerialVectorEnv(RenderableVectorEnv):
                 self._mark_failed(row, error)
         self._step[reset_mask] = 0
         try:
-            observation = self._stack_last(slice(0, self.num_envs))
+            observation, _ = self._stack(self._observations)
         except InvalidEnvOutputError:
             for row in rows:
                 try:
-                    self._stack_last(slice(row, row + 1))
+                    self._stack([self._observations[row]], first_row=row)
                 except InvalidEnvOutputError as error:
                     self._mark_failed(row, error)
                     self._observations[row], self._infos[row] = last_observations[row], last_infos[row]
-            observation = self._stack_last(slice(0, self.num_envs))
+            observation, _ = self._stack(self._observations)
         self._started = True
         return self._with_masks(observation)
 
@@ -202,7 +203,7 @@ class SerialVectorEnv(RenderableVectorEnv):
                 "the environment's step does not return (observation, reward, terminated, truncated, info): "
                 "is it made for old Gym?"
             ) from None
-        observation, reward = self._stack(observations, rewards, self._step, 0)
+        observation, reward = self._stack(observations, rewards)
         self._observations, self._infos = list(observations), list(infos)
         self._ended = np.logical_or(terminated, truncated)
         observation = self._with_masks(observation)
@@ -230,24 +231,20 @@ class SerialVectorEnv(RenderableVectorEnv):
         replaced = list(results)
         for row, (observation, reward, *_) in enumerate(results):
             try:
-                self._stack([observation], [reward], self._step[row : row + 1], row)
+                self._stack([observation], [reward], first_row=row)
             except InvalidEnvOutputError as error:
                 replaced[row] = self._restart(row, error)
         return replaced
 
     def _stack(
-        self, observations: Sequence[Any], rewards: Sequence[Any], step: Int64[np.ndarray, "rows"], first_row: int
+        self, observations: Sequence[Any], rewards: Sequence[Any] | None = None, *, first_row: int = 0
     ) -> tuple[dict[str, np.ndarray], Float32[np.ndarray, "rows"]]:
-        """Return observation and reward of some rows. Raises `InvalidEnvOutputError` for invalid values."""
-        observation, reward = stack_observations(self.observation_space, observations), stack_rewards(rewards)
+        """Return observation and reward of rows from `first_row` on. Raises `InvalidEnvOutputError`."""
+        observation = stack_observations(self.observation_space, observations)
+        reward = stack_rewards([0.0] * len(observations) if rewards is None else rewards)
+        step = self._step[first_row : first_row + len(observations)]
         validate_finite(observation, reward, step, self._first_row + first_row)
         return observation, reward
-
-    def _stack_last(self, rows: slice) -> dict[str, np.ndarray]:
-        """Return the last observation of some rows. Raises `InvalidEnvOutputError` for invalid values."""
-        observation = stack_observations(self.observation_space, self._observations[rows])
-        validate_finite(observation, None, self._step[rows], self._first_row + rows.start)
-        return observation
 
     def _mark_failed(self, row: int, error: Exception) -> None:
         """Let an environment that failed in a reset fail at the next step, or raise the error."""
@@ -277,7 +274,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         self._envs[row] = env
         self._seeds[row] = restart_seed(self._seed, self._first_row + row, self._restarts[row])
         observation, info = self._reset_env(row, new_task=True)
-        self._stack([observation], [0.0], self._step[row : row + 1], row)
+        self._stack([observation], first_row=row)
         return observation, info
 
     def _check_spaces(self, row: int, env: gymnasium.Env[Any, Any], other: gymnasium.Env[Any, Any]) -> None:
@@ -286,7 +283,7 @@ class SerialVectorEnv(RenderableVectorEnv):
             raise UserError(f"environment {number} has other spaces than environment {first}: make them all alike")
 
     def _with_masks(self, observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> dict[str, np.ndarray]:
-        return self._masks.add_to(observation, masks_from_infos(self._infos, self._mask_key), self._step, self._ended)
+        return self._masks.add_to(observation, self._masks.from_infos(self._infos), self._step, self._ended)
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
         values = [info.get("success") for info in infos]

@@ -32,7 +32,6 @@ from yamame.envs.vector.worker import (
     RESTARTING,
     STEP,
     Channel,
-    RemoteError,
     WorkerSpec,
     create_memfd,
     map_buffers,
@@ -62,11 +61,12 @@ class WorkerHandle:
 
     Args:
         rows: Indices of the environments.
+        spec: Serialized `WorkerSpec`, by which the process makes its environments.
         memory_file: Descriptor of the file with the shared buffers.
         step_timeout_seconds: Timeout of a step; 0: none.
     """
 
-    def __init__(self, rows: slice, memory_file: int, step_timeout_seconds: float) -> None:
+    def __init__(self, rows: slice, spec: bytes, memory_file: int, step_timeout_seconds: float) -> None:
         self.rows = rows
         self.exit_fault: Fault | None = None
         """How the process ended; None while it runs."""
@@ -75,7 +75,7 @@ class WorkerHandle:
         self._is_busy = False
         self._faults: list[Fault] = []
         ours, theirs = socket.socketpair()
-        self._channel = Channel(ours)
+        self.channel = Channel(ours)
         files = theirs.fileno(), memory_file
         with theirs:
             self._process = subprocess.Popen(
@@ -86,17 +86,14 @@ class WorkerHandle:
                 pass_fds=files,
                 process_group=0,  # Ctrl-C in the terminal interrupts the parent only
             )
+        self._start_timer(STARTUP_FACTOR * self._step_timeout)
+        with suppress(ConnectionError):  # reported by `wait_reply`
+            self.channel.send(spec)
 
     @property
     def name(self) -> str:
         """Name of the process in messages."""
         return f"the worker process of environments {self.rows.start} to {self.rows.stop - 1}"
-
-    def start(self, spec: bytes) -> None:
-        """Send the serialized `WorkerSpec`, by which the process makes its environments."""
-        self._start_timer(STARTUP_FACTOR * self._step_timeout)
-        with suppress(ConnectionError):  # reported by `wait_reply`
-            self._channel.send(spec)
 
     def request(self, command: bytes) -> None:
         """Send a command whose arguments are in the shared buffers."""
@@ -104,17 +101,17 @@ class WorkerHandle:
             self.wait_reply()
         self._start_timer(self._step_timeout if command == STEP else STARTUP_FACTOR * self._step_timeout)
         with suppress(ConnectionError):
-            self._channel.send_byte(command)
+            self.channel.send_byte(command)
 
-    def wait_reply(self) -> RemoteError | None:
+    def wait_reply(self) -> UserError | WorkerError | None:
         """Return the error of the last command; None if it succeeded or the process ended (see `exit_fault`)."""
-        error: RemoteError | None = None
+        error: UserError | WorkerError | None = None
         try:
             reply = b"" if self.exit_fault else self._receive_reply()
             if reply == RECOVERED:
-                self._faults += self._channel.receive()
+                self._faults += self.channel.receive()
             elif reply == ERROR:
-                error = self._channel.receive()
+                error = self.channel.receive()
         except ConnectionError:
             self.exit_fault = Fault(kind="worker_died", message=self._describe_exit())
         except TimeoutError:
@@ -126,25 +123,20 @@ class WorkerHandle:
 
     def wait_ready(self) -> None:
         """Wait for the last command. Raises `UserError` or `WorkerError` if it failed or the process ended."""
-        error = self.wait_reply()
-        if error and error.is_user_error:
-            raise UserError(error.fault.message)
-        if fault := error.fault if error else self.exit_fault:
-            raise WorkerError(fault)
+        if error := self.wait_reply():
+            raise error
+        if self.exit_fault:
+            raise WorkerError(self.exit_fault)
 
     def receive_spaces(self) -> _Spaces:
         """Return the spaces of the environments, which the process sends when they are made."""
         self.wait_ready()
-        return self._channel.receive()
+        return self.channel.receive()
 
     def pop_faults(self) -> list[Fault]:
         """Return the faults that the process recovered from since the last call."""
         faults, self._faults = self._faults, []
         return faults
-
-    def request_shutdown(self) -> None:
-        """Close the channel, which ends the process."""
-        self._channel.close()
 
     def join(self, deadline: float) -> int:
         """Return the exit code of the process, which is killed if it still runs at the deadline."""
@@ -155,16 +147,16 @@ class WorkerHandle:
 
     def kill(self) -> int:
         """Kill the process and return its exit code."""
-        self._channel.close()
+        self.channel.close()
         self._process.kill()
         return self._process.wait()
 
     def _receive_reply(self) -> bytes:
         """Return the next reply but RESTARTING, which extends the timeout."""
         remaining = max(_MIN_TIMEOUT_SECONDS, self._deadline - time.monotonic())
-        self._channel.set_timeout(remaining if self._step_timeout else None)
-        while (reply := self._channel.receive_byte()) == RESTARTING:
-            self._channel.set_timeout(STARTUP_FACTOR * self._step_timeout or None)
+        self.channel.set_timeout(remaining if self._step_timeout else None)
+        while (reply := self.channel.receive_byte()) == RESTARTING:
+            self.channel.set_timeout(STARTUP_FACTOR * self._step_timeout or None)
         return reply
 
     def _start_timer(self, seconds: float) -> None:
@@ -220,10 +212,12 @@ class SubprocVectorEnv(EpisodeVectorEnv):
         self._workers: list[WorkerHandle] = []
         self._stop = weakref.finalize(self, _stop, self._workers, self._file)
         try:
-            row_slices = _split_rows(num_envs, min(num_workers, num_envs))
+            num_workers = min(num_workers, num_envs)
+            bounds = [num_envs * worker // num_workers for worker in range(num_workers + 1)]
+            row_slices = [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
             specs = [self._serialize_spec(rows, seed) for rows in row_slices]  # before any process starts
             for rows, spec in zip(row_slices, specs, strict=True):
-                self._workers.append(self._start_worker(rows, spec))
+                self._workers.append(WorkerHandle(rows, spec, self._file, step_timeout_seconds))
             found = [worker.receive_spaces() for worker in self._workers]
             for worker, worker_spaces in zip(self._workers, found, strict=True):
                 _check_spaces(worker, worker_spaces, found[0])
@@ -284,11 +278,6 @@ class SubprocVectorEnv(EpisodeVectorEnv):
                 "set env.num_workers to 0, or let env_fn hold nothing but plain values"
             ) from error
 
-    def _start_worker(self, rows: slice, spec: bytes) -> WorkerHandle:
-        worker = WorkerHandle(rows, self._file, self._step_timeout)
-        worker.start(spec)
-        return worker
-
     def _replace(self, index: int, exit_fault: Fault) -> list[Fault]:
         """Replace a worker that ended; return the faults."""
         worker, faults = self._workers[index], [exit_fault]
@@ -304,7 +293,8 @@ class SubprocVectorEnv(EpisodeVectorEnv):
         self._workers[index].kill()
         self._restarts += 1
         seed = restart_seed(self._seed, rows.start, self._restarts)
-        worker = self._workers[index] = self._start_worker(rows, self._serialize_spec(rows, seed))
+        spec = self._serialize_spec(rows, seed)
+        worker = self._workers[index] = WorkerHandle(rows, spec, self._file, self._step_timeout)
         _check_spaces(worker, worker.receive_spaces(), (self.observation_space, self.env_action_space))
         self._buffers.reset_mask[rows] = self._buffers.new_task[rows] = True
         worker.request(RESET)
@@ -316,7 +306,7 @@ class SubprocVectorEnv(EpisodeVectorEnv):
             worker.request(command)
         errors = [error for worker in workers if (error := worker.wait_reply())]
         if errors:
-            raise UserError(errors[0].fault.message) if errors[0].is_user_error else WorkerError(errors[0].fault)
+            raise errors[0]
         if not self._started and (exited := [worker.exit_fault for worker in workers if worker.exit_fault]):
             raise WorkerError(exited[0])
 
@@ -337,12 +327,7 @@ def _stop(workers: Sequence[WorkerHandle], file: int) -> None:
     """Close every environment and end the processes; kill those that do not end in time."""
     os.close(file)
     for worker in workers:
-        worker.request_shutdown()
+        worker.channel.close()  # ends the process
     deadline = time.monotonic() + CLOSE_TIMEOUT_SECONDS
     for worker in workers:
         worker.join(deadline)
-
-
-def _split_rows(num_envs: int, num_workers: int) -> list[slice]:
-    bounds = [num_envs * worker // num_workers for worker in range(num_workers + 1)]
-    return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]

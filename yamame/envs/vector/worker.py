@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, action_shape, num_choices, policy_action_space
 from yamame.data.spaces import flatten_space, stored_dtype, stored_shape
-from yamame.envs.vector.faults import fault_from_exception
+from yamame.envs.vector.faults import WorkerError, fault_from_exception
 from yamame.envs.vector.serial import SerialVectorEnv, make_envs
 from yamame.errors import UserError
 from yamame.types import Fault
@@ -28,8 +28,8 @@ from yamame.types import Fault
 RESET, STEP = b"r", b"s"
 """Commands to a worker, whose arguments are in the shared buffers."""
 OK, RECOVERED, ERROR, RESTARTING = b".", b"?", b"!", b"~"
-"""Replies of a worker. RECOVERED is followed by a list of `Fault`, ERROR by a `RemoteError`. RESTARTING is not the last
-reply: an environment is being replaced, so the command takes longer."""
+"""Replies of a worker. RECOVERED is followed by a list of `Fault`, ERROR by a `UserError` or `WorkerError`. RESTARTING
+is not the last reply: an environment is being replaced, so the command takes longer."""
 _LENGTH = struct.Struct("!Q")
 _ALIGNMENT = 64
 
@@ -164,15 +164,6 @@ class WorkerSpec:
     action_mask_key: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class RemoteError:
-    """An exception sent to another process."""
-
-    fault: Fault
-    is_user_error: bool = False
-    """Whether the exception was a `UserError`."""
-
-
 def worker_main(socket_file: int, memory_file: int) -> None:
     """Step the environments of a worker on command until the parent closes the channel."""
     channel = Channel(socket.socket(fileno=socket_file))
@@ -244,10 +235,6 @@ class _WorkerEnvs:
 
 
 def _send_error(error: Exception, channel: Channel) -> None:
-    remote = (
-        RemoteError(fault=Fault(kind="exception", message=str(error)), is_user_error=True)
-        if isinstance(error, UserError)
-        else RemoteError(fault=fault_from_exception(error, "a worker process"))
-    )
+    sent = UserError(str(error)) if isinstance(error, UserError) else None
     channel.send_byte(ERROR)
-    channel.send(serialize(remote))
+    channel.send(serialize(sent or WorkerError(fault_from_exception(error, "a worker process"))))
