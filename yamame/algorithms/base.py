@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
-from yamame.algorithms.analysis import AgentAnalysis
 from yamame.collect.collector import Policy
 from yamame.data.batch import Batch
 from yamame.data.sampler import Sampler
@@ -18,6 +18,7 @@ from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
+from yamame.nets.introspection import AttentionWeights
 from yamame.types import State
 
 Metrics = dict[str, Float[Tensor, ""]]
@@ -96,6 +97,40 @@ class Algorithm(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the result of `state_dict`."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionDistributions:
+    """The policy of the acting gamma at every timestep."""
+
+    num_choices: tuple[int, ...] = ()
+    """Number of choices of each component of a discrete action, side by side in A; empty if continuous."""
+    probability_TA: Float32[np.ndarray, "timesteps A"] | None = None
+    """Probability of each choice, clipped as for acting, 0 where masked. None for continuous actions."""
+    mean_TA: Float32[np.ndarray, "timesteps A"] | None = None
+    """Mean of the Gaussian whose tanh is a continuous action. None for discrete actions."""
+    std_TA: Float32[np.ndarray, "timesteps A"] | None = None
+    """Its standard deviation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentAnalysis:
+    """Action distributions, values and attention of one forward pass over a trajectory.
+
+    T transitions, T + 1 timesteps: action t is chosen at timestep t, the last timestep is where the last action led.
+    G gammas (the acting one last), A actions, L layers.
+    """
+
+    gammas_G: Float32[np.ndarray, "G"]
+    q_TG: Float32[np.ndarray, "T G"]
+    """Value of the action taken, mean over the critics, in units of the task's reward."""
+    value_TG: Float32[np.ndarray, "timesteps G"]
+    """Value of the policy of each gamma: the expectation over a discrete action, or the value of the mode."""
+    action_distributions: ActionDistributions
+    attention: AttentionWeights | None
+    """Its tokens are timesteps. None if the trajectory encoder has no attention."""
+    max_abs_LPT: Float32[np.ndarray, "L P timesteps"] | None
+    """Largest absolute activation at each of `PROBE_POINTS` of each layer (paper, figure 14); None like `attention`."""
 
 
 @dataclass(frozen=True, kw_only=True)

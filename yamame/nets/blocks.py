@@ -181,29 +181,29 @@ def freeze_for_inference(module: nn.Module) -> Any:
     Sigma and other parametrizations are folded into the weights. Linear layers, LayerNorms and dropout become
     subclasses without the overhead of `nn.Module.__call__`, which runs no hooks.
     """
-    return _fast_layer(copy.deepcopy(module).eval().requires_grad_(False))
-
-
-def _fast_layer(module: nn.Module) -> nn.Module:
-    if parametrize.is_parametrized(module):
-        _fold_parametrizations(module)
-    if isinstance(module, SigmaLinear):
-        return _FastLinear(module.effective_weight(), module.bias)
-    if type(module) is nn.Linear:
-        return _FastLinear(module.weight, module.bias)
-    if type(module) is nn.LayerNorm:
-        return _FastLayerNorm(module)
-    if type(module) in (nn.Dropout, nn.Identity):
-        return _FastIdentity()
-    for name, child in list(module._modules.items()):
-        if child is None:
-            continue
-        fast = _fast_layer(child)
-        setattr(module, name, fast)
+    # layers with an entry are replaced by it instead of being copied
+    fast_layers: dict[int, Any] = {id(layer): _fast_layer(layer) for layer in module.modules()}
+    frozen = copy.deepcopy(module, {key: layer for key, layer in fast_layers.items() if layer is not None})
+    frozen.eval().requires_grad_(False)
+    for part in frozen.modules():
+        if parametrize.is_parametrized(part):
+            _fold_parametrizations(part)
         # attributes of the instance are found without `nn.Module.__getattr__`
-        module.__dict__[name] = fast
-    module.__dict__.update(module.named_parameters(recurse=False))
-    return module
+        part.__dict__.update(part._modules | part._parameters)
+    return frozen
+
+
+def _fast_layer(layer: nn.Module) -> nn.Module | None:
+    if isinstance(layer, SigmaLinear):
+        return _FastLinear(layer.effective_weight(), layer.bias)
+    if parametrize.type_before_parametrizations(layer) is nn.Linear:
+        assert isinstance(layer, nn.Linear)
+        return _FastLinear(layer.weight, layer.bias)
+    if type(layer) is nn.LayerNorm:
+        fast = copy.deepcopy(layer)
+        fast.__class__ = _FastLayerNorm
+        return fast
+    return _FastIdentity() if type(layer) in (nn.Dropout, nn.Identity) else None
 
 
 def _fold_parametrizations(module: nn.Module) -> None:
@@ -225,24 +225,16 @@ class _FastLinear(nn.Linear):
         self._transposed = weight.t().clone(memory_format=torch.contiguous_format)
         self.weight = nn.Parameter(self._transposed.t(), requires_grad=False)
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias.clone(), requires_grad=False))
-        self._offset: Tensor | None
-        self.__dict__["_offset"] = self.bias
 
     def __call__(self, x: Float[Tensor, "... in"]) -> Float[Tensor, "... out"]:
         if x.dim() != 2:
             return functional.linear(x, self.weight, self.bias)
-        if self._offset is None:
+        if self.bias is None:
             return torch.mm(x, self._transposed)
-        return torch.addmm(self._offset, x, self._transposed)
+        return torch.addmm(self.bias, x, self._transposed)
 
 
 class _FastLayerNorm(nn.LayerNorm):
-    def __init__(self, layer: nn.LayerNorm) -> None:
-        nn.Module.__init__(self)
-        self.__dict__.update({name: value for name, value in vars(layer).items() if not name.startswith("_")})
-        self._parameters = layer._parameters
-        self.__dict__.update(layer._parameters)
-
     def __call__(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return torch.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 

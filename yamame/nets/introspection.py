@@ -35,7 +35,11 @@ class AttentionWeights:
 
     def for_query(self, token: int) -> Float32[np.ndarray, "L H keys"]:
         """Return the weights of one token on each token up to itself; 0 for weights that were not kept."""
-        return _scatter(self.weight_LHTS[:, :, token], self.key_LHTS[:, :, token], token + 1)
+        weight_LHS, key_LHS = self.weight_LHTS[:, :, token], self.key_LHTS[:, :, token]
+        dense = np.zeros((*weight_LHS.shape[:2], token + 1), np.float32)
+        layer, head, _ = np.nonzero(weight_LHS)
+        dense[layer, head, key_LHS[weight_LHS > 0]] = weight_LHS[weight_LHS > 0]
+        return dense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +67,6 @@ class SupportsExplain(Protocol):
         ...
 
 
-def max_kept_weights(tokens: int, *, heads: int) -> int:
-    """Return the number of weights per token that `MAX_WEIGHTS` allows, for a total number of heads."""
-    return max(16, MAX_WEIGHTS // (tokens * heads))
-
-
 def attend_with_weights(
     query_THF: Float[Tensor, "T H F"],
     key_THF: Float[Tensor, "T H F"],
@@ -93,17 +92,3 @@ def attend_with_weights(
         weights[:, start:end, : largest.values.shape[2]] = largest.values
         keys[:, start:end, : largest.values.shape[2]] = largest.indices + first
     return out, weights.numpy(), keys.numpy()
-
-
-def max_abs(x: Float[Tensor, "T ..."]) -> Float[Tensor, "T"]:
-    """Return the largest absolute value of each token."""
-    return x.flatten(1).abs().amax(dim=1).float().cpu()
-
-
-def _scatter(
-    weight: Float32[np.ndarray, "*some kept"], key: Int32[np.ndarray, "*some kept"], tokens: int
-) -> Float32[np.ndarray, "*some tokens"]:
-    dense = np.zeros((*weight.shape[:-1], tokens), np.float32)
-    *some, _ = np.nonzero(weight)
-    dense[(*some, key[weight > 0])] = weight[weight > 0]
-    return dense

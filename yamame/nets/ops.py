@@ -107,8 +107,11 @@ class PaddedLayout:
     num_tokens: int
     num_rows: int
     length: int
-    index: "SlotIndex | None"
-    """None if every row is full: then the first tokens are the slots in order, and the rest is padding."""
+    index: tuple[Int64[Tensor, "N"], Int64[Tensor, "slots"]] | None
+    """Flat slot index of each token (the number of slots for padding) and token of each slot (N for padding).
+
+    None if every row is full: then the first tokens are the slots in order, and the rest is padding.
+    """
 
     @staticmethod
     def from_segments(
@@ -123,8 +126,14 @@ class PaddedLayout:
             length: Slots of a row.
             all_full: Whether every row has `length` tokens, which are sorted by row and slot.
         """
-        index = None if all_full else SlotIndex.from_segments(segment_N, position_N, num_rows, length)
-        return PaddedLayout(num_tokens=segment_N.shape[0], num_rows=num_rows, length=length, index=index)
+        num_tokens, num_slots = segment_N.shape[0], num_rows * length
+        index = None
+        if not all_full:
+            token_N = torch.arange(num_tokens, device=segment_N.device)
+            slot_N = torch.where(segment_N < num_rows, segment_N * length + position_N, num_slots)
+            token_of_slot = segment_N.new_full((num_slots + 1,), num_tokens).scatter(0, slot_N, token_N)[:-1]
+            index = (slot_N, token_of_slot)
+        return PaddedLayout(num_tokens=num_tokens, num_rows=num_rows, length=length, index=index)
 
     @staticmethod
     def from_batch(batch: Batch) -> "PaddedLayout":
@@ -138,7 +147,8 @@ class PaddedLayout:
         if self.index is None:
             flat = x_ND[: self.num_rows * self.length]
         else:
-            flat = _gather(x_ND, self.index.token_of_slot, self.index.slot_of_token)
+            slot_of_token, token_of_slot = self.index
+            flat = _gather(x_ND, token_of_slot, slot_of_token)
         return flat.view(self.num_rows, self.length, -1)
 
     def unpad(self, rows_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "N D"]:
@@ -147,28 +157,8 @@ class PaddedLayout:
         if self.index is None:
             padding = self.num_tokens - flat.shape[0]
             return functional.pad(flat, (0, 0, 0, padding)) if padding else flat
-        return _gather(flat, self.index.slot_of_token, self.index.token_of_slot)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlotIndex:
-    """Slots of tokens and tokens of slots."""
-
-    slot_of_token: Int64[Tensor, "N"]
-    """Flat slot index of each token; the number of slots for padding."""
-    token_of_slot: Int64[Tensor, "slots"]
-    """Token of each slot; N for padding."""
-
-    @staticmethod
-    def from_segments(
-        segment_N: Int64[Tensor, "N"], position_N: Int64[Tensor, "N"], num_rows: int, length: int
-    ) -> "SlotIndex":
-        """Return the index of `PaddedLayout.from_segments`."""
-        num_tokens, num_slots = segment_N.shape[0], num_rows * length
-        token_N = torch.arange(num_tokens, device=segment_N.device)
-        slot_N = torch.where(segment_N < num_rows, segment_N * length + position_N, num_slots)
-        token_of_slot = segment_N.new_full((num_slots + 1,), num_tokens).scatter(0, slot_N, token_N)
-        return SlotIndex(slot_of_token=slot_N, token_of_slot=token_of_slot[:-1])
+        slot_of_token, token_of_slot = self.index
+        return _gather(flat, slot_of_token, token_of_slot)
 
 
 def _gather(x: Tensor, index: Tensor, inverse: Tensor) -> Tensor:

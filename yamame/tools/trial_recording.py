@@ -16,8 +16,7 @@ from jaxtyping import Bool, Int64, Shaped, UInt8
 from PIL import Image
 from typing_extensions import override
 
-from yamame.algorithms.analysis import AgentAnalysis
-from yamame.algorithms.base import model_device
+from yamame.algorithms.base import AgentAnalysis, model_device
 from yamame.collect.collector import Collector, Policy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig

@@ -22,7 +22,6 @@ from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
-from yamame.algorithms.amago.value_metrics import value_metrics_by_gamma
 from yamame.data.batch import Batch
 from yamame.errors import UserError
 from yamame.nets.heads.actor import ActorConfig
@@ -262,9 +261,9 @@ def test_values_by_discount_are_popart_s_in_units_of_reward() -> None:
     for seed in range(3):
         learner.update(batch_of(seed=seed))
     popart, all_gammas = learner.agent.value_code, learner.agent.gammas_G.tolist()
-    values = value_metrics_by_gamma(learner.agent, reward_scale=4.0)
+    values = learner.metrics()
     shown = [float(key.rpartition("_")[2]) for key in values if key.startswith("critic/td_target_mean_gamma_")]
-    assert len(shown) == 6 and len(values) == 12
+    assert len(shown) == 6 and len(values) == 13
     assert shown[0] == 0.5 and shown[-1] == pytest.approx(all_gammas[-1], rel=1e-5)
     for discount in shown:
         at = min(range(len(all_gammas)), key=lambda index: abs(all_gammas[index] - discount))
@@ -272,7 +271,7 @@ def test_values_by_discount_are_popart_s_in_units_of_reward() -> None:
         assert values[f"critic/td_target_mean_gamma_{discount:g}"] == pytest.approx(mean) and mean
         assert values[f"critic/popart_std_gamma_{discount:g}"] == pytest.approx(deviation)
     without = learner_of(agent_config=replace(TINY_AGENT, popart=False))
-    assert value_metrics_by_gamma(without.agent, reward_scale=4.0) == {}
+    assert without.metrics() == {"optim/nonfinite_updates": 0.0}
 
 
 def test_learning_rate_warms_up_and_decays() -> None:

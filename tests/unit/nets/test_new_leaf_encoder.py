@@ -57,7 +57,7 @@ def test_it_encodes_the_leaves_that_it_matches() -> None:
     config = TimestepEncoderConfig(hidden_sizes=(4,), output_size=3)
     encoder = config.build(flatten_space(SPACE), spaces.Discrete(2))
     assert encoder.encoded == ("sound",) and isinstance(encoder.leaf_encoders[0], torch.nn.Linear)
-    features = torch.zeros(7, encoder.vector.size)
+    features = torch.zeros(7, encoder.num_features)
     assert encoder(features, {"sound": torch.zeros(7, 5), "state": torch.zeros(7, 2)}).shape == (7, 3)
 
 

@@ -80,7 +80,7 @@ def test_each_kind_gets_its_encoder_and_the_rest_is_flat() -> None:
         "level": TokenEncoder,
         "say": TextEncoder,
     }
-    assert set(encoder.vector.leaves) == {"vector.0", "suit", "view"}, "no mask, and nothing that is empty"
+    assert set(encoder.one_hot_sizes) == {"vector.0", "suit", "view"}, "no mask, and nothing that is empty"
     assert encoder.normalizer.mean.shape == (NUM_FLAT,)
     assert encoder.mlp.hidden[0].in_features == NUM_FLAT + 4 + 3 + 4
 
@@ -170,5 +170,5 @@ def test_vectors_alone_have_the_parameters_that_they_always_had() -> None:
 
 
 def test_an_observation_of_nothing_leaves_what_led_to_it() -> None:
-    assert encoder_of(space=spaces.Dict({})).vector.size == 6
-    assert encoder_of(space=spaces.Box(0.0, 1.0, (0,))).vector.size == 6
+    assert encoder_of(space=spaces.Dict({})).num_features == 6
+    assert encoder_of(space=spaces.Box(0.0, 1.0, (0,))).num_features == 6

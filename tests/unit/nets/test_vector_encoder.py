@@ -42,7 +42,8 @@ def features(encoder: TimestepEncoder, action: Tensor, time: list[int]) -> Tenso
 
 def columns(row: Tensor, encoder: TimestepEncoder) -> dict[str, list[float]]:
     """The parts of a feature vector by name."""
-    sizes = {name: spaces.flatdim(leaf) for name, leaf in encoder.vector.leaves.items()}
+    leaves = flatten_space(SPACE)
+    sizes = {name: spaces.flatdim(leaves[name]) for name in encoder.one_hot_sizes}
     sizes |= {"start": 1, "reward": 1, "time": 1, "action": len(row) - sum(sizes.values()) - 3}
     return {name: part.tolist() for name, part in zip(sizes, row.split(list(sizes.values())), strict=True)}
 

@@ -8,6 +8,7 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from yamame.algorithms.amago.losses.world_model import WorldModel
 from yamame.data.actions import PolicyActionSpace
 from yamame.data.batch import Batch, Predictions
 from yamame.data.spaces import flatten_space
@@ -15,7 +16,6 @@ from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
 from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
-from yamame.nets.heads.world_model import WorldModel
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
@@ -113,7 +113,17 @@ class Agent(nn.Module):
         )
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
-        self.world_model = self._build_world_model(action_space) if world_model else None
+        self.world_model: WorldModel | None = None
+        if world_model:
+            output_size = self.timestep_encoder.observation_size
+            if not output_size:
+                raise UserError(
+                    "the observation has no numeric leaves for a world model to predict: "
+                    "set --learner.world-model.weight 0"
+                )
+            self.world_model = WorldModel(
+                config.critic, input_size=state_size, output_size=output_size, action_space=action_space
+            )
 
     def features(self, batch: Batch) -> Float[Tensor, "N F"]:
         """Return the vector part of the timestep encoder's input, before normalization."""
@@ -219,12 +229,3 @@ class Agent(nn.Module):
     def _deltas(self, features_NF: Float[Tensor, "N F"], output_size: int) -> Float[Tensor, "N O"]:
         observation_NO = self.timestep_encoder.normalizer(features_NF)[:, :output_size]
         return observation_NO.roll(-1, dims=0) - observation_NO
-
-    def _build_world_model(self, action_space: PolicyActionSpace) -> WorldModel:
-        output_size = self.timestep_encoder.vector.observation_size
-        if not output_size:
-            raise UserError(
-                "the observation has no numeric leaves for a world model to predict: set --learner.world-model.weight 0"
-            )
-        input_size = self.config.trajectory_encoder.state_size
-        return WorldModel(self.config.critic, input_size=input_size, output_size=output_size, action_space=action_space)

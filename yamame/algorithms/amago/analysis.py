@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis
+from yamame.algorithms.base import ActionDistributions, AgentAnalysis
 from yamame.data.packing import Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import PolicyDistribution

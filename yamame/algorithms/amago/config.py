@@ -10,8 +10,7 @@ from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.algorithms.analysis import AgentAnalysis
-from yamame.algorithms.base import AlgorithmConfig
+from yamame.algorithms.base import AgentAnalysis, AlgorithmConfig
 from yamame.data.actions import policy_action_space, strip_action_mask
 from yamame.data.schema import TaskSpec
 from yamame.data.trajectory import Trajectory

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import Agent
@@ -15,7 +16,6 @@ from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.algorithms.amago.value_metrics import value_metrics_by_gamma
 from yamame.algorithms.base import Metrics, Replay
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -24,7 +24,9 @@ from yamame.nets.blocks import power_iteration
 from yamame.nets.compute import CPU_FLOAT32, Compute
 from yamame.nets.cuda_graph import CudaGraphUpdate
 from yamame.nets.ops import load_generator_state, masked_mean
-from yamame.nets.optimizer import ClippedAdamW
+
+_MAX_GAMMAS = 6
+"""Maximum number of gammas with metrics of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,7 @@ class Learner:
         self._losses = config.losses
         self._num_nonfinite = torch.zeros((), dtype=torch.int64, device=compute.device)
         self._consecutive_nonfinite = torch.zeros_like(self._num_nonfinite)
-        compiled = torch.compile if compute.compile else _identity
+        compiled: Callable[[Any], Any] = torch.compile if compute.compile else lambda function: function
         self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
         self._losses_of_tokens = compiled(self._sum_losses)
         self._update: Callable[[Batch], Metrics] = self._update_eagerly
@@ -154,8 +156,14 @@ class Learner:
         return self._update(batch)
 
     def metrics(self) -> dict[str, float]:
-        """Return the number of non-finite updates and PopArt statistics of single gammas."""
-        values = value_metrics_by_gamma(self.agent, self.config.td.reward_scale)
+        """Return the number of non-finite updates, and the value code's metrics of some gammas in units of reward.
+
+        With PopArt: `critic/td_target_mean_gamma_<gamma>` and `critic/popart_std_gamma_<gamma>`.
+        """
+        gammas, scale = self.agent.gammas_G.tolist(), self.config.td.reward_scale
+        shown = np.linspace(0, len(gammas) - 1, min(len(gammas), _MAX_GAMMAS)).round().astype(int)
+        rows = {name: (row_G / scale).tolist() for name, row_G in self.agent.value_code.metrics_by_gamma().items()}
+        values = {f"{name}_gamma_{gammas[index]:.6g}": row[index] for index in shown for name, row in rows.items()}
         return {"optim/nonfinite_updates": float(self.num_nonfinite), **values}
 
     def raise_if_diverged(self) -> None:
@@ -180,7 +188,9 @@ class Learner:
         chunks = _chunks(len(batch.reward), self.compute.chunk_tokens)
         td_target_NG = self._td_target(batch, state_ND.detach(), chunks)
         agent.value_code.update(td_target_NG, batch.loss_mask, self.distributed)
-        num_transitions = self._num_transitions(batch, state_ND.dtype)
+        num_transitions = batch.loss_mask.sum().to(state_ND.dtype)
+        self.distributed.all_reduce_sum_(num_transitions)
+        num_transitions = num_transitions.clamp(min=1)
         self.optimizer.zero_grad()
         total, state_gradient_ND, metrics = self._backward_heads(
             batch,
@@ -206,12 +216,6 @@ class Learner:
             "critic/td_target_mean": target_mean / scale,
             **{name: value / scale for name, value in agent.value_code.metrics().items()},
         }
-
-    def _num_transitions(self, batch: Batch, dtype: torch.dtype) -> Float[Tensor, ""]:
-        """Return the number of tokens with a transition on all ranks, at least 1."""
-        count = batch.loss_mask.sum().to(dtype)
-        self.distributed.all_reduce_sum_(count)
-        return count.clamp(min=1)
 
     def _td_target(self, batch: Batch, state_ND: Float[Tensor, "N D"], chunks: Sequence[slice]) -> Float[Tensor, "N G"]:
         """Return the TD targets of all tokens, in units of scaled reward."""
@@ -268,10 +272,7 @@ class Learner:
             output = loss(batch, predictions)
             mean = masked_mean(output.per_token, batch.loss_mask)
             total = total + loss.weight * mean
-            metrics |= {
-                f"loss/{loss.name}": mean.detach(),
-                **output.metrics,
-            }
+            metrics |= {f"loss/{loss.name}": mean.detach(), **output.metrics}
         return total, metrics
 
     def broadcast_parameters(self) -> None:
@@ -311,5 +312,47 @@ def _slice(whole: Shaped[Tensor, "N ..."] | None, chunk: slice) -> Shaped[Tensor
     return None if whole is None else whole[chunk]
 
 
-def _identity(function: Any) -> Any:
-    return function
+class ClippedAdamW:
+    """Fused AdamW with gradients clipped to a global norm.
+
+    A step with a non-finite loss or gradient changes nothing. The check runs on the device without host
+    synchronization, so that the step can be captured in a CUDA graph.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, weight_decay: float, max_grad_norm: float) -> None:
+        self.parameters = list(parameters)
+        self.max_grad_norm = max_grad_norm
+        self.lr = torch.zeros((), device=self.parameters[0].device)
+        """Learning rate of the next step; a tensor, so that a captured step reads its current value."""
+        self._adamw = torch.optim.AdamW(
+            self.parameters, lr=self.lr, weight_decay=weight_decay, fused=True, capturable=self.lr.is_cuda
+        )
+
+    def zero_grad(self) -> None:
+        """Clear all gradients."""
+        self._adamw.zero_grad()
+
+    @property
+    def grads(self) -> list[Tensor]:
+        """Gradients of the parameters that have one."""
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def step(self, loss: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Bool[Tensor, ""]]:
+        """Take a step if loss and gradients are finite. Return the norm before clipping and whether they are."""
+        norm = nn.utils.get_total_norm(self.grads, foreach=True)
+        finite = torch.isfinite(loss + norm)
+        # fused optimizers divide gradients by `grad_scale` and skip the step if `found_inf` is set
+        self._adamw.grad_scale = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).float()  # type: ignore[attr-defined]
+        self._adamw.found_inf = (~finite).float()  # type: ignore[attr-defined]
+        self._adamw.step()
+        return norm, finite
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the moments and step counts of all parameters."""
+        return {"state": self._adamw.state_dict()["state"]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the moments and step counts of `state_dict`."""
+        self._adamw.load_state_dict({**self._adamw.state_dict(), "state": state["state"]})
+        for group in self._adamw.param_groups:
+            group["lr"] = self.lr

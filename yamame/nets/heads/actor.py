@@ -81,11 +81,10 @@ class Actor(nn.Module):
     @torch.no_grad()
     def for_gamma(self, gamma_index: int) -> "Actor":
         """Return a copy with the policy of a single discount, for acting."""
-        single = copy.deepcopy(self)
-        output = self.mlp.output
-        weight = output.weight.unflatten(0, (self.num_gammas, -1))[gamma_index]
-        single.mlp.output = nn.Linear(output.in_features, weight.shape[0], dtype=weight.dtype, device=weight.device)
-        single.mlp.output.weight.copy_(weight)
-        single.mlp.output.bias.copy_(output.bias.unflatten(0, (self.num_gammas, -1))[gamma_index])
+        weight, bias = (x.unflatten(0, (self.num_gammas, -1))[gamma_index] for x in self.mlp.output.parameters())
+        output = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype, device=weight.device)
+        output.weight.copy_(weight)
+        output.bias.copy_(bias)
+        single = copy.deepcopy(self, {id(self.mlp.output): output})  # the output layer is replaced, not copied
         single.num_gammas = 1
         return single

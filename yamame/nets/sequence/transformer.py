@@ -12,15 +12,10 @@ from torch import Tensor, nn
 
 from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
+from yamame.nets import introspection
 from yamame.nets.attention import KVCache, attend
 from yamame.nets.blocks import Activation, SigmaLinear, at_least_float32, get_activation
-from yamame.nets.introspection import (
-    AttentionWeights,
-    EncoderTrace,
-    attend_with_weights,
-    max_abs,
-    max_kept_weights,
-)
+from yamame.nets.introspection import AttentionWeights, EncoderTrace, attend_with_weights
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
 from yamame.types import State
 
@@ -106,13 +101,15 @@ class Transformer(nn.Module):
         x_ND = self.dropout(self._embed(timestep_ND, batch))
         for block in self.blocks:
             query, key, value = block.project_qkv(x_ND, batch.time)
-            x_ND = block.forward_post_attention(x_ND, attend(query, key, value, batch, self.attention_window))
+            attended = attend(query, key, value, batch, self.attention_window)
+            x_ND = block.feed_forward(block.add_attention_residual(x_ND, attended))
         return self.norm(x_ND)
 
     @torch.no_grad()
     def explain(self, timestep_TD: Float[Tensor, "T D"], batch: Batch, *, keep: int | None) -> EncoderTrace:
         """Run `forward` on one window with attention as matrix products, and return the weights (`SupportsExplain`)."""
-        keep = keep or max_kept_weights(len(timestep_TD), heads=len(self.blocks) * self.config.num_heads)
+        num_heads = len(self.blocks) * self.config.num_heads
+        keep = keep or max(16, introspection.MAX_WEIGHTS // (len(timestep_TD) * num_heads))
         x_TD = self._embed(timestep_TD, batch)
         weights, keys, max_abs_values = [], [], []
         for block in self.blocks:
@@ -124,7 +121,8 @@ class Transformer(nn.Module):
             x_TD = block.feed_forward(residual_TD)
             weights.append(weight_HTS)
             keys.append(key_HTS)
-            max_abs_values.append(torch.stack([max_abs(x) for x in (query, key, value, residual_TD, x_TD)]))
+            probed = (query, key, value, residual_TD, x_TD)
+            max_abs_values.append(torch.stack([x.flatten(1).abs().amax(dim=1).float().cpu() for x in probed]))
         return EncoderTrace(
             state_TD=self.norm(x_TD),
             attention=AttentionWeights(
@@ -158,7 +156,8 @@ class Transformer(nn.Module):
             x_ED = x_ED + self.token_shift.step(timestep_ED, time_E, state.shift)
         for layer, block in enumerate(self.blocks):
             query, key, value = block.project_qkv(x_ED, time)
-            x_ED = block.forward_post_attention(x_ED, state.cache.attend(layer, query, key, value))
+            attended = state.cache.attend(layer, query, key, value)
+            x_ED = block.feed_forward(block.add_attention_residual(x_ED, attended))
         return self.norm(x_ED)
 
     def _embed(self, timestep_ND: Float[Tensor, "N D"], batch: Batch) -> Float[Tensor, "N S"]:
@@ -186,12 +185,12 @@ class TransformerState:
 
 
 class TransformerBlock(nn.Module):
-    """Pre-LayerNorm block, split at attention into `project_qkv` and `forward_post_attention`."""
+    """Pre-LayerNorm block: `project_qkv`, attention by the caller, `add_attention_residual` and `feed_forward`."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         width, linear = config.d_model, SigmaLinear if config.sigma_reparam else nn.Linear
-        norm = nn.LayerNorm if config.normformer else _no_norm
+        norm = nn.LayerNorm if config.normformer else nn.Identity
         self.heads, self.rotary = config.num_heads, config.position_embedding == "rotary"
         self.norm_in = nn.LayerNorm(width)
         self.query_key_value = linear(width, 3 * width, bias=False)
@@ -213,12 +212,6 @@ class TransformerBlock(nn.Module):
             query, key = apply_rotary(query, time_N), apply_rotary(key, time_N)
         return query, key, value
 
-    def forward_post_attention(
-        self, x_ND: Float[Tensor, "N D"], attended_NHF: Float[Tensor, "N H F"]
-    ) -> Float[Tensor, "N D"]:
-        """Return the block's output for the result of attention."""
-        return self.feed_forward(self.add_attention_residual(x_ND, attended_NHF))
-
     def add_attention_residual(
         self, x_ND: Float[Tensor, "N D"], attended_NHF: Float[Tensor, "N H F"]
     ) -> Float[Tensor, "N D"]:
@@ -231,10 +224,6 @@ class TransformerBlock(nn.Module):
         """Add the output of the feed-forward network to the residual stream."""
         hidden = self.norm_hidden(self.activation(self.feedforward_in(self.norm_feedforward(x_ND))))
         return x_ND + self.dropout(self.feedforward_out(hidden))
-
-
-def _no_norm(width: int) -> nn.Identity:
-    return nn.Identity(width)
 
 
 class PositionEmbedding(nn.Module):

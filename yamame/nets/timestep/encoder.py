@@ -10,18 +10,17 @@ from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace
+from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace, action_size, num_choices
 from yamame.data.spaces import Leaf, stored_shape
 from yamame.discovery import classes_in, module_names
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets import timestep
-from yamame.nets.blocks import MLP, Activation, InputNormalizer
+from yamame.nets.blocks import MLP, Activation, InputNormalizer, concat_one_hot
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionCoordinatesConfig, InstructionTokensConfig
 from yamame.nets.timestep.text import TextEncoderConfig
 from yamame.nets.timestep.tokens import TokenEncoderConfig
-from yamame.nets.timestep.vector import VectorFeatures
 
 VECTOR_KIND = "vector"
 """Kind of a leaf that is passed on as plain numbers."""
@@ -103,9 +102,10 @@ class TimestepEncoderConfig:
                 raise ConfigFieldError(
                     self, "encoder_overrides", f"names {name!r}, but the observation has {', '.join(leaves)}"
                 )
-            reason = (
-                encoders[kind].unsupported_reason(leaves[name]) if kind in encoders else _not_a_vector(leaves[name])
-            )
+            if kind in encoders:
+                reason = encoders[kind].unsupported_reason(leaves[name])
+            else:
+                reason = "is a text" if isinstance(leaves[name], spaces.Text) else ""
             if reason:
                 raise ConfigFieldError(self, "encoder_overrides", f"says {entry!r}, but {name!r} {reason}")
             overrides[name] = kind
@@ -134,11 +134,19 @@ class TimestepEncoder(nn.Module):
         encoders = config.leaf_encoders()
         kind_of = config.resolve_encoders(used)
         encoder_of = {name: encoders[kind] for name, kind in kind_of.items() if kind != VECTOR_KIND}
-        self.vector = VectorFeatures(
-            {name: leaf for name, leaf in used.items() if name not in encoder_of}, action_space
-        )
-        inputs = self.vector.size + sum(encoder.output_size for encoder in encoder_of.values())
-        self.normalizer = InputNormalizer(self.vector.size)
+        vector_leaves = {name: leaf for name, leaf in used.items() if name not in encoder_of}
+        self.one_hot_sizes = {
+            name: num_choices(leaf) if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete) else ()
+            for name, leaf in vector_leaves.items()
+        }
+        """Number of choices of each component of the leaves without an encoder; empty: the leaf is flattened."""
+        self.num_action_choices = num_choices(action_space)
+        self.observation_size = sum(spaces.flatdim(leaf) for leaf in vector_leaves.values())
+        """Number of vector features of the observation, which come first."""
+        self.num_features = self.observation_size + 3 + action_size(action_space)
+        """F."""
+        inputs = self.num_features + sum(encoder.output_size for encoder in encoder_of.values())
+        self.normalizer = InputNormalizer(self.num_features)
         self.mlp = MLP(inputs, config.hidden_sizes, config.output_size, config.activation)
         self.norm = nn.LayerNorm(config.output_size)
         self.encoded = tuple(encoder_of)
@@ -158,16 +166,20 @@ class TimestepEncoder(nn.Module):
         time: Int64[Tensor, "N"],
         horizon: Float[Tensor, "#N"],
     ) -> Float[Tensor, "N F"]:
-        """Return the vector features of each timestep before normalization."""
-        return self.vector(
-            observation=observation,
-            previous_action=previous_action,
-            previous_reward=previous_reward,
-            episode_start=episode_start,
-            time=time,
-            horizon=horizon,
-            dtype=self.normalizer.mean.dtype,
-        )
+        """Return the vector features of each timestep: [leaves, reset flag, previous reward, time, previous action].
+
+        Discrete leaves and actions are one-hot vectors, other leaves are flattened, and time is a fraction of the
+        horizon. Previous action and reward are zero at time 0. Paper: appendix A; the order is that of the authors'
+        code. Differs from their 2023 code in the previous action of a trial's first step: zeros instead of ones or -2.
+        """
+        dtype = self.normalizer.mean.dtype
+        features = [_flat(observation[name], sizes).to(dtype) for name, sizes in self.one_hot_sizes.items()]
+        fraction = time.to(dtype) / horizon.clamp(min=1.0)  # padding has no horizon
+        has_previous = time > 0
+        reward = torch.where(has_previous, previous_reward.to(dtype), 0.0)
+        side = torch.stack([episode_start.to(dtype), reward, fraction], dim=1)
+        action = _flat(previous_action, self.num_action_choices).to(dtype)
+        return torch.cat([*features, side, torch.where(has_previous[:, None], action, 0.0)], dim=1)
 
     def forward(
         self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]
@@ -183,12 +195,12 @@ class TimestepEncoder(nn.Module):
         return encoder(leaf) if len(leaf) <= timesteps else _in_chunks(encoder, leaf, timesteps)
 
 
+def _flat(value: Shaped[Tensor, "N ..."], one_hot_sizes: tuple[int, ...]) -> Shaped[Tensor, "N f"]:
+    return concat_one_hot(value, one_hot_sizes) if one_hot_sizes else value.reshape(value.shape[0], -1)
+
+
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # recompiles for each number of chunks
 def _in_chunks(encoder: nn.Module, leaf: Shaped[Tensor, "N ..."], timesteps: int) -> Float[Tensor, "N d"]:
     """Apply an encoder chunk by chunk with activation checkpointing. Leaf encoders use no random numbers."""
     chunks = leaf.split(timesteps)
     return torch.cat([checkpoint(encoder, chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks])
-
-
-def _not_a_vector(leaf: Leaf) -> str:
-    return "is a text" if isinstance(leaf, spaces.Text) else ""

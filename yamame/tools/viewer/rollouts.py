@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from yamame.algorithms.analysis import AgentAnalysis
+from yamame.algorithms.base import AgentAnalysis
 from yamame.checkpoint import list_checkpoints
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
