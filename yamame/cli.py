@@ -14,7 +14,7 @@ from yamame.config_io import caller_modules
 from yamame.errors import RunFailedError, UserError
 from yamame.tools.data import register as register_data
 from yamame.tools.figure import register as register_figure
-from yamame.tools.options import add_import_flag, add_output_flags, reject_unknown
+from yamame.tools.options import add_command, add_flags, reject_unknown
 from yamame.tools.sweep.command import register as register_sweep
 from yamame.tools.viewer.command import register as register_view
 
@@ -62,8 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"yamame {version('yamame')}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
-    recipes = subparsers.add_parser("recipes", help="list recipes, with training cost and expected score")
-    recipes.set_defaults(command=_recipes)
+    add_command(subparsers, "recipes", _recipes, help="list recipes, with training cost and expected score")
     _register_train(subparsers)
     _register_resume(subparsers)
     _register_eval(subparsers)
@@ -77,12 +76,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _register_train(subparsers: Any) -> None:
-    train = subparsers.add_parser(
+    train = add_command(
+        subparsers,
         "train",
+        _train,
         help="train a new run; `yamame train RECIPE --help` lists every field as a flag",
         usage="yamame train RECIPE [--run-dir DIR] [--size SIZE] [--model NAME] [--variant NAME] [--json] [--quiet] "
         "[--FIELD VALUE]",
-        allow_abbrev=False,
         add_help=False,
     )
     train.add_argument("recipe", metavar="RECIPE", nargs="?", help="recipe; `yamame recipes` lists them")
@@ -95,21 +95,18 @@ def _register_train(subparsers: Any) -> None:
     )
     train.add_argument("--variant", action="append", default=[], metavar="NAME", help="apply an ablation; repeatable")
     train.add_argument("-h", "--help", action="store_true", help="with RECIPE: all fields of its config")
-    add_output_flags(train)
-    train.set_defaults(command=_train, parser=train)
+    add_flags(train, "--json", "--quiet")
 
 
 def _register_resume(subparsers: Any) -> None:
-    resume = subparsers.add_parser("resume", help="resume training from the latest checkpoint", allow_abbrev=False)
+    resume = add_command(subparsers, "resume", _resume, help="resume training from the latest checkpoint")
     resume.add_argument("run", type=Path, metavar="RUN", help="run directory")
     resume.add_argument("--env-steps", type=int, metavar="N", help="new total number of environment steps")
-    add_import_flag(resume)
-    add_output_flags(resume)
-    resume.set_defaults(command=_resume)
+    add_flags(resume, "--import", "--json", "--quiet")
 
 
 def _register_eval(subparsers: Any) -> None:
-    evaluate = subparsers.add_parser("eval", help="evaluate a checkpoint without exploration noise", allow_abbrev=False)
+    evaluate = add_command(subparsers, "eval", _evaluate, help="evaluate a checkpoint without exploration noise")
     evaluate.add_argument("run", type=Path, metavar="RUN", help="run directory")
     evaluate.add_argument("--trials", type=int, metavar="N", help="number of trials (default: eval.final_trials)")
     _add_task_options(evaluate)
@@ -119,20 +116,16 @@ def _register_eval(subparsers: Any) -> None:
     evaluate.add_argument(
         "--video-trials", type=int, metavar="N", default=1, help="number of trials in the video (default: 1)"
     )
-    add_import_flag(evaluate)
-    evaluate.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
-    evaluate.set_defaults(command=_evaluate)
+    add_flags(evaluate, "--import", "--json")
 
 
 def _register_play(subparsers: Any) -> None:
-    play = subparsers.add_parser("play", help="record a video of the deterministic policy", allow_abbrev=False)
+    play = add_command(subparsers, "play", _play, help="record a video of the deterministic policy")
     play.add_argument("run", type=Path, metavar="RUN", help="run directory")
     play.add_argument("--output", type=Path, metavar="FILE", required=True, help="output file, .gif or .mp4")
     play.add_argument("--trials", type=int, metavar="N", default=1, help="number of trials (default: 1)")
     _add_task_options(play)
-    add_import_flag(play)
-    play.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
-    play.set_defaults(command=_play)
+    add_flags(play, "--import", "--json")
 
 
 def _add_task_options(parser: argparse.ArgumentParser) -> None:
@@ -148,17 +141,17 @@ def _add_task_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _register_bench(subparsers: Any) -> None:
-    bench = subparsers.add_parser(
+    bench = add_command(
+        subparsers,
         "bench",
+        _bench,
         help="measure throughput of the learner, collector, replay or a whole run",
         usage="yamame bench learner|collector|replay|end-to-end [--json] [--FLAG VALUE ...]",
-        allow_abbrev=False,
         add_help=False,
     )
     bench.add_argument("what", metavar="WHAT", nargs="?", help="benchmark: learner, collector, replay or end-to-end")
-    bench.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
+    add_flags(bench, "--json")
     bench.add_argument("-h", "--help", action="store_true", help="with WHAT: all flags of the benchmark")
-    bench.set_defaults(command=_bench, parser=bench)
 
 
 def _recipes(options: argparse.Namespace, rest: list[str]) -> int:

@@ -174,6 +174,17 @@ def _list_runs(folder: Path) -> list[Path]:
 ExitKind = Literal["stopped", "failed"]
 
 
+@contextlib.contextmanager
+def replace_atomically(path: Path) -> Iterator[Path]:
+    """Yield a file to write beside `path`, which it replaces at the end of the block. Removed if the block raises."""
+    partial = path.with_name(f".partial-{path.name}")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file atomically. Raises `UserError` if it cannot be written."""
     partial = path.with_suffix(".partial")

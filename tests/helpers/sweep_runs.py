@@ -9,7 +9,7 @@ from yamame.config_io import to_json
 from yamame.metrics import EVAL_RETURN
 from yamame.recipes import load_recipe, make_metadata
 from yamame.run_dir import CONFIG, METADATA, RESULT
-from yamame.tools.sweep.plan import PlannedRun
+from yamame.tools.sweep.runs import PlannedRun
 
 
 class FakeTrain:

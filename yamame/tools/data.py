@@ -2,12 +2,13 @@
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from yamame.tools.options import add_import_flag, reject_unknown
+from yamame.tools.options import add_command, add_flags, reject_unknown
 
 if TYPE_CHECKING:
     from yamame.data.verify import CorruptedRecord
@@ -36,11 +37,9 @@ def register(subparsers: Any) -> None:
 
 
 def _add(verbs: Any, verb: str, act: Callable[[argparse.Namespace], _Output], about: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=about, description=about, allow_abbrev=False)
+    parser = add_command(verbs, verb, partial(_run, act), help=about, description=about)
     parser.add_argument("path", type=Path, metavar="RUN", help="a run directory, or a store such as RUN/replay")
-    add_import_flag(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
-    parser.set_defaults(command=lambda options, rest: _run(act, options, rest))
+    add_flags(parser, "--import", "--json")
     return parser
 
 
@@ -65,13 +64,14 @@ def _verify(options: argparse.Namespace) -> _Output:
     source = DataSource.from_path(options.path)
     found = verify_store(source.store, source.schema)
 
-    def listed(records: "list[CorruptedRecord]") -> list[dict[str, str]]:
-        return [{"id": record.record_id, "reason": record.reason} for record in records]
-
     lines = [f"{found.num_valid:,} valid trajectories"]
     lines += [f"corrupted: {record}" for record in found.corrupted]
     lines += [f"quarantined: {record}" for record in found.quarantined]
-    report = {"valid": found.num_valid, "corrupted": listed(found.corrupted), "quarantined": listed(found.quarantined)}
+    report = {
+        "valid": found.num_valid,
+        "corrupted": _listed(found.corrupted),
+        "quarantined": _listed(found.quarantined),
+    }
     return report, "\n".join(lines), int(bool(found.corrupted or found.quarantined))
 
 
@@ -88,12 +88,16 @@ def _repair(options: argparse.Namespace) -> _Output:
         f"backup of the old store: {result.backup_path}",
     ]
     lines += [f"lost: {record}" for record in result.lost]
-    lost = [{"id": record.record_id, "reason": record.reason} for record in result.lost]
-    return (
-        {"recovered": result.num_recovered, "lost": lost, "backup_path": str(result.backup_path)},
-        "\n".join(lines),
-        0,
-    )
+    report = {
+        "recovered": result.num_recovered,
+        "lost": _listed(result.lost),
+        "backup_path": str(result.backup_path),
+    }
+    return report, "\n".join(lines), 0
+
+
+def _listed(records: "Sequence[CorruptedRecord]") -> list[dict[str, str]]:
+    return [{"id": record.record_id, "reason": record.reason} for record in records]
 
 
 def _export(options: argparse.Namespace) -> _Output:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yamame.tools.figures
 from yamame.errors import UserError
-from yamame.tools.options import add_import_flag
+from yamame.tools.options import add_command, add_flags
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,19 +23,18 @@ FORMATS = (".png", ".svg", ".pdf")
 
 def register(subparsers: Any) -> None:
     """Add `yamame figure`."""
-    figure = subparsers.add_parser(
+    figure = add_command(
+        subparsers,
         "figure",
+        _figure,
         help="plot a figure of the paper from runs; lists figures if NAME is omitted",
         usage="yamame figure NAME RUN... --output FILE.png|svg|pdf [--json] [--FLAG VALUE ...]",
-        allow_abbrev=False,
         add_help=False,
     )
     figure.add_argument("name", metavar="NAME", nargs="?", help="figure; omitted: list all")
     figure.add_argument("--output", type=Path, metavar="FILE", help="FILE.png, FILE.svg or FILE.pdf")
-    add_import_flag(figure)
-    figure.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
+    add_flags(figure, "--import", "--json")
     figure.add_argument("-h", "--help", action="store_true", help="with NAME: all flags of the figure")
-    figure.set_defaults(command=_figure, parser=figure)
 
 
 def _figure(options: argparse.Namespace, rest: list[str]) -> int:
@@ -47,7 +46,9 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
         if options.help:
             options.parser.print_help()
             print()
-        print(_listed())
+        longest = max(map(len, figure_names()))
+        for name in figure_names():
+            print(f"{name:{longest}}  {load_figure(name).about}")
         return 0
     spec = load_figure(options.name)
     paths, flags = _split(rest, spec.options)
@@ -68,25 +69,20 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
 
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure in the format of the file name, whole or not at all, without time stamps. Raises `UserError`."""
+    from yamame.run_dir import replace_atomically
+
     kind = path.suffix.lower().removeprefix(".")
     options: dict[str, Any] = {
         "png": {"pil_kwargs": {"optimize": True}},
         "svg": {"metadata": {"Date": None}},
         "pdf": {"metadata": {"CreationDate": None}},
     }
-    partial = path.with_name(f".partial-{path.name}")
+    dpi = 150 if figure.get_figwidth() < 9 else 120
     try:
-        figure.savefig(partial, dpi=150 if figure.get_figwidth() < 9 else 120, format=kind, **options[kind])
-        partial.replace(path)
+        with replace_atomically(path) as partial:
+            figure.savefig(partial, dpi=dpi, format=kind, **options[kind])
     except OSError as problem:
-        partial.unlink(missing_ok=True)
         raise UserError(f"cannot write {path} ({problem.strerror}): choose another --output") from problem
-
-
-def _listed() -> str:
-    names = figure_names()
-    longest = max(map(len, names))
-    return "\n".join(f"{name:{longest}}  {load_figure(name).about}" for name in names)
 
 
 def _split(arguments: Sequence[str], options: Any) -> tuple[list[Path], list[str]]:

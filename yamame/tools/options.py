@@ -1,27 +1,44 @@
-"""Options that commands share."""
+"""What the commands of `yamame` share."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from yamame.errors import UserError
 
+_FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "--import": {
+        "dest": "modules",
+        "action": "append",
+        "default": [],
+        "metavar": "MODULE",
+        "help": "import your MODULE, whose classes and functions the run's config names; may be repeated",
+    },
+    "--json": {"action": "store_true", "help": "one JSON object as the last line of stdout"},
+    "--quiet": {"action": "store_true", "help": "hide progress on stderr"},
+}
 
-def add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """Add `--json` and `--quiet`."""
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line of stdout")
-    parser.add_argument("--quiet", action="store_true", help="hide progress on stderr")
+
+def add_command(
+    subparsers: Any, name: str, command: Callable[[argparse.Namespace, list[str]], int], **options: Any
+) -> argparse.ArgumentParser:
+    """Add a command and return its parser.
+
+    Args:
+        subparsers: Result of `ArgumentParser.add_subparsers`.
+        name: Name of the command.
+        command: Called with the parsed arguments and the unknown ones; returns the exit code.
+        options: Further arguments of `ArgumentParser`.
+    """
+    parser: argparse.ArgumentParser = subparsers.add_parser(name, allow_abbrev=False, **options)
+    parser.set_defaults(command=command, parser=parser)
+    return parser
 
 
-def add_import_flag(parser: argparse.ArgumentParser) -> None:
-    """`--import MODULE`, for every command that reads a run."""
-    parser.add_argument(
-        "--import",
-        dest="modules",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import your MODULE, whose classes and functions the run's config names; may be repeated",
-    )
+def add_flags(parser: argparse.ArgumentParser, *names: Literal["--import", "--json", "--quiet"]) -> None:
+    """Add flags that several commands have. `--import` is for every command that reads a run."""
+    for name in names:
+        parser.add_argument(name, **_FLAGS[name])
 
 
 def reject_unknown(rest: Sequence[str]) -> None:

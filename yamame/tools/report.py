@@ -16,7 +16,7 @@ from yamame.checkpoint import load_latest_checkpoint
 from yamame.distributed.learners import is_output_process
 from yamame.errors import UserError
 from yamame.metrics import METRICS, get_metric, read_metrics
-from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
+from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, REPORT, REPORT_HTML, RESULT, replace_atomically
 from yamame.tools.plots import plot_attempts, plot_learning_curve
 
 PLOTS = {"learning_curve.png": "Return against environment steps", "return_per_attempt.png": "Return of each attempt"}
@@ -72,12 +72,8 @@ def write_report(run_dir: Path) -> None:
         plot_attempts(attempts, result, baseline)
         data = collect_report(run_dir, result, baseline)
         for name, text in ((REPORT, render_markdown(data)), (REPORT_HTML, render_html(data, run_dir))):
-            partial = run_dir / f".partial-{name}"
-            try:
+            with replace_atomically(run_dir / name) as partial:
                 partial.write_text(text, encoding="utf-8")
-                partial.replace(run_dir / name)
-            finally:
-                partial.unlink(missing_ok=True)
     except Exception as problem:  # a full disk, a file that was edited, or whatever plotting may raise
         reason = " ".join(f"{type(problem).__name__}: {problem}".split())
         print(f"cannot write the report ({reason}); yamame resume {run_dir} writes it again", file=sys.stderr)

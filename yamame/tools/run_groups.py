@@ -15,36 +15,40 @@ from yamame.errors import UserError
 from yamame.presets import VARIANTS
 from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
 from yamame.runs import read_config, read_metadata
-from yamame.tools.sweep.plan import strip_seed_suffix
+from yamame.tools.sweep.runs import strip_seed_suffix
 
 MAX_DIFFERENCES = 2
 """Differences named in a label; more are counted."""
+IGNORED_FIELDS = re.compile(
+    r"seed|env_steps|async_collection|eval\..*|compute\..*|checkpoint\..*"
+    r"|replay\.(cache_bytes|max_disk_bytes|compression_level|prefetch_batches)"
+)
+"""Fields in which runs of one experiment may differ."""
 Settings = dict[str, Any]
 """Path of a field -> its value, without ignored fields."""
 
 
-def make_labels(experiments: Sequence[tuple[str, RunConfig]], *, ignored: re.Pattern[str]) -> list[str]:
+def make_labels(experiments: Sequence[tuple[str, RunConfig]]) -> list[str]:
     """Return a label for each (recipe, config): the recipe, or the difference from the base of the recipe.
 
     The base is the experiment from which most others are one variant away, the first of them if there are several.
-    `ignored` matches paths of fields that make no difference.
     """
     recipes = list(dict.fromkeys(recipe for recipe, _ in experiments))
     labels: dict[int, str] = {}
     for recipe in recipes:
         numbers = [number for number, (of, _) in enumerate(experiments) if of == recipe]
-        texts = _differences_from_base([experiments[number][1] for number in numbers], ignored)
+        texts = _differences_from_base([experiments[number][1] for number in numbers])
         prefix = f"{recipe}: " if len(recipes) > 1 else ""
         labels |= {number: f"{prefix}{text}" if text else recipe for number, text in zip(numbers, texts, strict=True)}
     return [labels[number] for number in range(len(experiments))]
 
 
-def _differences_from_base(configs: Sequence[RunConfig], ignored: re.Pattern[str]) -> list[str]:
+def _differences_from_base(configs: Sequence[RunConfig]) -> list[str]:
     """Return the difference of each config from the base; empty for the base."""
     if len(configs) == 1:
         return [""]
-    settings = [_settings(config, ignored) for config in configs]
-    variants = [_variants(config, ignored) for config in configs]
+    settings = [_settings(config) for config in configs]
+    variants = [_variants(config) for config in configs]
     num_explained = [
         sum(each != own and each in made.values() for each in settings)
         for own, made in zip(settings, variants, strict=True)
@@ -57,16 +61,16 @@ def _differences_from_base(configs: Sequence[RunConfig], ignored: re.Pattern[str
     ]
 
 
-def _settings(config: RunConfig, ignored: re.Pattern[str]) -> Settings:
-    return {path: value for path, value in flatten_config(config).items() if not ignored.fullmatch(path)}
+def _settings(config: RunConfig) -> Settings:
+    return {path: value for path, value in flatten_config(config).items() if not IGNORED_FIELDS.fullmatch(path)}
 
 
-def _variants(base: RunConfig, ignored: re.Pattern[str]) -> dict[str, Settings]:
+def _variants(base: RunConfig) -> dict[str, Settings]:
     """Return the settings after each variant that applies to the task."""
     made = {}
     for name, apply in VARIANTS.items():
         with contextlib.suppress(UserError):
-            made[name] = _settings(apply(base), ignored)
+            made[name] = _settings(apply(base))
     return made
 
 
@@ -90,13 +94,6 @@ def _short(path: str, paths: Sequence[str]) -> str:
 def _value(value: object) -> str:
     text = json.dumps(value) if not isinstance(value, str) else value.rpartition(":")[2]
     return text if len(text) <= 24 else f"{text[:23]}…"
-
-
-IGNORED_FIELDS = re.compile(
-    r"seed|env_steps|async_collection|eval\..*|compute\..*|checkpoint\..*"
-    r"|replay\.(cache_bytes|max_disk_bytes|compression_level|prefetch_batches)"
-)
-"""Fields in which runs of one experiment may differ."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +134,10 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
     configs: dict[tuple, tuple[str, RunConfig]] = {}
     for run in resolve_runs(paths):
         config, recipe = read_config(run), read_metadata(run).recipe
-        settings = tuple(
-            (path, repr(value)) for path, value in flatten_config(config).items() if not IGNORED_FIELDS.fullmatch(path)
-        )
-        members.setdefault((recipe, settings), []).append(run)
-        configs.setdefault((recipe, settings), (recipe, config))
-    labels = _folder_labels(list(members.values())) or make_labels(list(configs.values()), ignored=IGNORED_FIELDS)
+        experiment = (recipe, *((path, repr(value)) for path, value in _settings(config).items()))
+        members.setdefault(experiment, []).append(run)
+        configs.setdefault(experiment, (recipe, config))
+    labels = _folder_labels(list(members.values())) or make_labels(list(configs.values()))
     return _make_unique(dict(zip(members, labels, strict=True)), members)
 
 

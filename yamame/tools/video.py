@@ -23,6 +23,7 @@ from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, EvalResult, evaluate
+from yamame.run_dir import replace_atomically
 from yamame.runs import LATEST, load_model, read_config
 
 Frame = UInt8[np.ndarray, "height width 3"]
@@ -112,14 +113,10 @@ def validate_video_path(path: Path) -> None:
 def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
     """Yield a writer; the file appears at the end of the block, complete."""
     validate_video_path(path)
-    partial_path = path.with_name(f".{path.stem}.partial{path.suffix}")
-    video = (GifWriter if path.suffix == ".gif" else Mp4Writer)(partial_path, frames_per_second)
-    try:
+    with replace_atomically(path) as partial_path:
+        video = (GifWriter if path.suffix == ".gif" else Mp4Writer)(partial_path, frames_per_second)
         yield video
         video.close()
-        partial_path.replace(path)
-    finally:
-        partial_path.unlink(missing_ok=True)
 
 
 def record_video(

@@ -12,7 +12,7 @@ from yamame.presets import apply_variants, replace_learner_fields
 from yamame.recipes import load_recipe
 from yamame.tools.figure import save
 from yamame.tools.figures import ablation_bars, learning_curves
-from yamame.tools.run_groups import IGNORED_FIELDS, group_by_seed, make_labels, resolve_runs
+from yamame.tools.run_groups import group_by_seed, make_labels, resolve_runs
 
 pytestmark = pytest.mark.slow
 
@@ -58,13 +58,13 @@ def test_labels_say_what_sets_experiments_apart() -> None:
     learner = base.algorithm.learner
     steps = replace_learner_fields(base, td=replace(learner.td, n_step=1), learning_rate=0.5)
     many = replace(steps, num_envs=3, deterministic_actions=False)
-    assert make_labels([("t", base)], ignored=IGNORED_FIELDS) == ["t"]
+    assert make_labels([("t", base)]) == ["t"]
     experiments = [("t", many), ("t", base), ("t", apply_variants(base, ["gru"])), ("t", steps)]
-    assert make_labels(experiments, ignored=IGNORED_FIELDS) == [
+    assert make_labels(experiments) == [
         "num_envs 3, deterministic_actions false and 2 more",
         "t",
         "gru",
         "n_step 1, learning_rate 0.5",
     ]
     other = [("t", base), ("u", base), ("t", replace(base, num_envs=5, seed=3))]
-    assert make_labels(other, ignored=IGNORED_FIELDS) == ["t", "u", "t: num_envs 5"]
+    assert make_labels(other) == ["t", "u", "t: num_envs 5"]

@@ -9,7 +9,7 @@ from yamame.envs.popgym import POPGYM_NAMES
 from yamame.experiments import Reference, experiment_names, load_experiment
 from yamame.experiments.popgym import published_means, references
 from yamame.recipes import recipe_names
-from yamame.tools.sweep.plan import find_experiment
+from yamame.tools.sweep.runs import find_experiment
 
 GRU_STANDARDIZED = {"AutoencodeEasy": 0.1395, "RepeatPreviousMedium": 0.1179, "RepeatPreviousHard": 0.0418}
 """The GRU's standardized scores in figure 3, where the published bounds are exact."""

@@ -12,7 +12,7 @@ from yamame.config_io import first_difference
 from yamame.errors import UserError
 from yamame.experiments import Experiment, load_experiment
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.tools.sweep.plan import (
+from yamame.tools.sweep.runs import (
     PlannedRun,
     choose_arms,
     choose_env_names,

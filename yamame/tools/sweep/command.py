@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.tools.options import add_import_flag, add_output_flags
+from yamame.tools.options import add_command, add_flags
 
 DEFAULT_SWEEPS_DIR = Path("sweeps")
 """Parent of the directories of sweeps without `--output-dir`."""
@@ -16,21 +16,22 @@ DEFAULT_SWEEPS_DIR = Path("sweeps")
 
 def register(subparsers: Any) -> None:
     """Add the command to a parser."""
-    sweep = subparsers.add_parser(
+    sweep = add_command(
+        subparsers,
         "sweep",
+        _sweep,
         help="train a recipe's variants, environments and seeds; plot curves and a table; resumes",
         usage="yamame sweep RECIPE [--variants A,B,A+B] [--no-full] [--seeds 0,1,2] "
         "[--envs ENV,ENV | --difficulty LEVEL | --all] [--output-dir DIR] [--report-only] [--size SIZE] [--json] "
         "[--quiet] [--FIELD VALUE]",
         description="All other flags are those of the recipe (yamame train RECIPE --help lists them). They make the "
         "arm full; every other arm differs from it by its variants only. Run the same command again to resume.",
-        allow_abbrev=False,
     )
     sweep.add_argument("recipe", metavar="RECIPE", help="a recipe (yamame recipes lists them), or a benchmark: popgym")
     sweep.add_argument("--variants", metavar="A,B,A+B", help="arms to compare; + combines variants in one arm")
     sweep.add_argument("--no-full", action="store_true", help="skip the unmodified recipe")
     sweep.add_argument("--seeds", metavar="0,1,2", default="0", help="seeds of each arm (default: 0)")
-    sweep.add_argument("--envs", "--names", metavar="ENV,ENV", help="environments of a benchmark")
+    sweep.add_argument("--envs", metavar="ENV,ENV", help="environments of a benchmark")
     sweep.add_argument("--difficulty", metavar="LEVEL", help="environments of a benchmark: easy, medium or hard")
     sweep.add_argument("--all", action="store_true", dest="all_envs", help="all environments of a benchmark")
     sweep.add_argument(
@@ -38,9 +39,7 @@ def register(subparsers: Any) -> None:
     )
     sweep.add_argument("--report-only", action="store_true", help="rebuild the report without training")
     sweep.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base or large (default: recipe)")
-    add_import_flag(sweep)
-    add_output_flags(sweep)
-    sweep.set_defaults(command=_sweep)
+    add_flags(sweep, "--import", "--json", "--quiet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,31 +74,30 @@ def run_sweep(
     `train` trains one planned run (default: `train_or_resume`). Raises `UserError` for an unknown name, bad flags, or a
     directory that holds something else.
     """
-    from yamame.tools.sweep.execute import Outcome, execute, train_or_resume
-    from yamame.tools.sweep.plan import choose_arms, choose_env_names, choose_seeds, find_experiment, plan
+    from yamame.tools.sweep import runs
     from yamame.tools.sweep.report import markdown, write_report
     from yamame.tools.sweep.results import collect_results
 
-    experiment = find_experiment(recipe)
+    experiment = runs.find_experiment(recipe)
     directory = DEFAULT_SWEEPS_DIR / recipe if output_dir is None else output_dir
     if report_only:
         if flags:
             raise UserError(f"{flags[0]} has no effect with --report-only: leave it out")
         if not directory.is_dir():
             raise UserError(f"{directory} does not exist: yamame sweep {recipe} makes it, or name another --output-dir")
-        outcome = Outcome()
+        outcome = runs.Outcome()
     else:
-        runs = plan(
+        planned = runs.plan(
             experiment,
             directory,
-            env_names=choose_env_names(experiment, envs, difficulty, all_envs),
-            arms=choose_arms(variants, experiment.variants, no_full=no_full),
-            seeds=choose_seeds(seeds),
+            env_names=runs.choose_env_names(experiment, envs, difficulty, all_envs),
+            arms=runs.choose_arms(variants, experiment.variants, no_full=no_full),
+            seeds=runs.choose_seeds(seeds),
             flags=flags,
             size=size,
         )
         _make_directory(directory)
-        outcome = execute(runs, quiet=quiet, train=train or train_or_resume)
+        outcome = runs.execute(planned, quiet=quiet, train=train or runs.train_or_resume)
     results = collect_results(directory, experiment)
     figures = write_report(directory, results)
     lines = [markdown(results), *(f"Figure: {path}" for path in figures)]
@@ -122,7 +120,8 @@ def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.recipes import check_argument_order
 
     check_argument_order(options.recipe, rest, "sweep")
-    arguments = {name: value for name, value in vars(options).items() if name not in ("command", "json", "modules")}
+    of_commands = ("command", "parser", "json", "modules")
+    arguments = {name: value for name, value in vars(options).items() if name not in of_commands}
     report = run_sweep(flags=rest, **arguments)
     print(json.dumps(report.results) if options.json else report.text)
     return report.exit_code

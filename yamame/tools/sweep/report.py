@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yamame.confidence import Aggregate, Mean, mean_of
+from yamame.run_dir import replace_atomically
 from yamame.tools.figure import save
 from yamame.tools.plots import (
     COLORS,
@@ -22,8 +23,8 @@ from yamame.tools.plots import (
     plot_band,
     plot_random_baseline,
 )
-from yamame.tools.sweep.plan import CSV, CURVES, JSON, MARKDOWN, SCORES
 from yamame.tools.sweep.results import ArmResult, SweepResults
+from yamame.tools.sweep.runs import CSV, CURVES, JSON, MARKDOWN, SCORES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,9 +42,14 @@ def write_report(directory: Path, results: SweepResults) -> list[Path]:
     if results.experiment.scores:
         figures[SCORES] = plot_scores(results)
     images = "\n".join(f"![{name}]({name})" for name in figures)
-    _write(directory / CSV, _csv(rows))
-    _write(directory / JSON, json.dumps(results.to_json(), indent=1) + "\n")
-    _write(directory / MARKDOWN, f"# {results.experiment.title}\n\n{markdown(results)}\n\n{images}\n")
+    texts = {
+        CSV: _csv(rows),
+        JSON: json.dumps(results.to_json(), indent=1) + "\n",
+        MARKDOWN: f"# {results.experiment.title}\n\n{markdown(results)}\n\n{images}\n",
+    }
+    for name, text in texts.items():
+        with replace_atomically(directory / name) as partial:
+            partial.write_text(text, encoding="utf-8")
     for name, figure in figures.items():
         save(figure, directory / name)
     return [directory / name for name in figures]
@@ -186,20 +192,15 @@ def _number(value: float | None) -> str:
 
 def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table padded to the width of its columns: text columns to the left, numbers to the right."""
-    every = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
-    is_text = [name in ("environment", "arm") for name in header]
-    lines = [
-        "| "
-        + " | ".join(
-            cell.ljust(width) if left else cell.rjust(width)
-            for cell, width, left in zip(row, widths, is_text, strict=True)
-        )
-        + " |"
-        for row in every
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines)
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    alignments = ["<" if name in ("environment", "arm") else ">" for name in header]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [f"{cell:{side}{width}}" for cell, side, width in zip(cells, alignments, widths, strict=True)]
+        return f"| {' | '.join(padded)} |"
+
+    rule = "|".join("-" * (width + 2) for width in widths)
+    return "\n".join([line(header), f"|{rule}|", *map(line, rows)])
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
@@ -211,9 +212,3 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
         lists = {key: " ".join(map(str, value)) for key, value in row.items() if isinstance(value, list)}
         writer.writerow({**row, **lists})
     return text.getvalue()
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".partial-{path.name}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

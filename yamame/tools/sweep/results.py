@@ -13,7 +13,7 @@ from yamame.experiments import Experiment, Reference
 from yamame.metrics import EVAL_RETURN, read_metrics
 from yamame.runs import RunResult, random_baseline_return, read_config, read_result
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
-from yamame.tools.sweep.plan import FoundRun, find_runs
+from yamame.tools.sweep.runs import FoundRun, find_runs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.tools.options import add_import_flag, reject_unknown
+from yamame.tools.options import add_command, add_flags, reject_unknown
 
 DEFAULT_ROOTS = (Path("runs"), Path("sweeps"))
 """Default directories of `train` and `sweep`."""
@@ -13,11 +13,12 @@ DEFAULT_ROOTS = (Path("runs"), Path("sweeps"))
 
 def register(subparsers: Any) -> None:
     """Add `yamame view`."""
-    view = subparsers.add_parser(
+    view = add_command(
+        subparsers,
         "view",
+        _view,
         help="open a local, read-only dashboard of runs",
         description="A local web page of runs: states, curves, rollouts. Read-only; shows running runs live.",
-        allow_abbrev=False,
     )
     view.add_argument(
         "runs",
@@ -34,8 +35,7 @@ def register(subparsers: Any) -> None:
     )
     view.add_argument("--port", type=int, default=0, metavar="N", help="port (default 0: any free port)")
     view.add_argument("--no-browser", action="store_true", help="print the URL only")
-    add_import_flag(view)
-    view.set_defaults(command=_view)
+    add_flags(view, "--import")
 
 
 def _view(options: argparse.Namespace, rest: list[str]) -> int:

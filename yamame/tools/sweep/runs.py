@@ -1,4 +1,4 @@
-"""Which runs a sweep consists of, and which of them its directory holds.
+"""The runs of a sweep: which ones it consists of, which of them its directory holds, and their training.
 
 A run is named `ARM-seed-N`, or `ENV-ARM-seed-N` where an experiment has several environments. An arm is `full`, the
 unmodified recipe, or variants joined by +.
@@ -6,20 +6,26 @@ unmodified recipe, or variants joined by +.
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from yamame import recipes
+from yamame import runs as run_api
 from yamame.config import RunConfig
 from yamame.config_io import first_difference
 from yamame.errors import UserError
 from yamame.experiments import Experiment, experiment_names, load_experiment
 from yamame.presets import VARIANTS, apply_variants
-from yamame.run_dir import CONFIG
+from yamame.run_dir import CHECKPOINTS, CONFIG, LOCK, METADATA, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
 from yamame.runs import read_config, read_metadata, read_result
+from yamame.tools.report import write_report_if_finished
 
 FULL = "full"
 CSV, MARKDOWN, JSON, CURVES, SCORES = "results.csv", "results.md", "results.json", "curves.png", "scores.png"
@@ -28,6 +34,8 @@ RESULT_FILES = (CSV, MARKDOWN, JSON, CURVES, SCORES)
 _RUN_NAME = re.compile(r"(?P<series>.+)-seed-\d+")
 _OWN_FLAGS = {"--seed": "--seeds", "--variant": "--variants", "--run-dir": "--output-dir"}
 """Flag of `yamame train` -> the flag of the sweep that replaces it."""
+_BEFORE_CONFIG = {LOCK, REPLAY, OFFLINE, CHECKPOINTS, SPACES, METADATA}
+"""Entries that a run directory can hold before its config is written."""
 
 
 class RunStatus(Enum):
@@ -147,7 +155,10 @@ def plan(
     and cannot undo the variant. Raises `UserError` for bad flags, for arms that do not differ, and if the directory
     holds something else, such as other runs of these environments with another config.
     """
-    _refuse_own_flags(flags, {**_OWN_FLAGS, **({"--env.name": "--envs"} if experiment.env_names else {})})
+    instead = {**_OWN_FLAGS, **({"--env.name": "--envs"} if experiment.env_names else {})}
+    for flag in (flag.partition("=")[0] for flag in flags):
+        if flag in instead:
+            raise UserError(f"{flag} is set by the sweep: use {instead[flag]}")
     full = {name: _full_config(experiment.recipe, name, flags, size) for name in env_names}
     configs = {(name, arm): apply_variants(config, arm_variants(arm)) for name, config in full.items() for arm in arms}
     for name, config in full.items():
@@ -229,12 +240,6 @@ def _require_different(configs: Mapping[str, RunConfig]) -> None:
             raise UserError(f"--variants: {other} {what}: leave it out")
 
 
-def _refuse_own_flags(flags: Sequence[str], instead: Mapping[str, str]) -> None:
-    for flag in (flag.partition("=")[0] for flag in flags):
-        if flag in instead:
-            raise UserError(f"{flag} is set by the sweep: use {instead[flag]}")
-
-
 def _series(env_name: str, arm: str) -> str:
     return f"{env_name}-{arm}" if env_name else arm
 
@@ -260,3 +265,76 @@ def _holds_other(directory: Path, what: str) -> UserError:
 
 def _split(names: str | None) -> list[str]:
     return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+@dataclass
+class Outcome:
+    """Runs of this call that are not finished."""
+
+    failed: dict[str, str] = field(default_factory=dict)
+    """Title -> error, in one line."""
+    in_progress: list[str] = field(default_factory=list)
+    """Titles of the runs that another process trains."""
+    stopped_by: str = ""
+    """Name of the signal that stopped the sweep."""
+
+
+def train_or_resume(run: PlannedRun, quiet: bool) -> Mapping[str, Any]:
+    """Train a run, or resume it from its latest checkpoint."""
+    if run.status() is RunStatus.STARTED:
+        result = run_api.resume(run.directory, env_steps=run.config.env_steps, quiet=quiet)
+    else:
+        metadata = recipes.make_metadata(recipes.load_recipe(run.recipe), run.config)
+        result = run_api.train(run.config, metadata, run_dir=run.directory, quiet=quiet)
+    write_report_if_finished(result)
+    return result
+
+
+def execute(
+    runs: Sequence[PlannedRun], *, quiet: bool, train: Callable[[PlannedRun, bool], Mapping[str, Any]]
+) -> Outcome:
+    """Train or resume the runs that are not finished, one after the other until a signal; report those that fail.
+
+    `train` is a function like `train_or_resume`. Raises `UserError`, before any training, if a directory holds a run
+    with another config.
+    """
+    remaining = [run for run in runs if run.status() is not RunStatus.FINISHED]
+    outcome = Outcome()
+    for number, run in enumerate(remaining, start=len(runs) - len(remaining) + 1):
+        _log(f"[{number}/{len(runs)}] {run.title}")
+        try:
+            status = run.status()
+            if status is RunStatus.FINISHED:  # by another process, since the sweep began
+                continue
+            if status is RunStatus.PENDING:
+                _remove_unstarted(run.directory)
+            outcome.stopped_by = train(run, quiet).get("stopped_by", "")
+        except RunLockedError:
+            outcome.in_progress.append(run.title)
+            _log(f"{run.title} is in progress in another process")
+        except UserError as error:
+            outcome.failed[run.title] = " ".join(str(error).split())
+            _log(f"{run.title} failed: {outcome.failed[run.title]}")
+        except Exception as error:  # an environment can raise anything; the other runs continue
+            outcome.failed[run.title] = " ".join(f"{type(error).__name__}: {error}".split())
+            traceback.print_exc()
+        if outcome.stopped_by:
+            break
+    return outcome
+
+
+def _remove_unstarted(directory: Path) -> None:
+    """Remove the remains of a process that was killed before its run had a config."""
+    if directory.is_dir() and any(directory.iterdir()):
+        with lock_run_dir(directory):
+            if not all(_precedes_config(entry) for entry in directory.iterdir()):
+                raise UserError(f"{directory} holds something else: remove it or choose another --output-dir")
+            shutil.rmtree(directory)
+
+
+def _precedes_config(entry: Path) -> bool:
+    return entry.name in _BEFORE_CONFIG or entry.name.startswith(f"{REPLAY}-") or entry.suffix == ".partial"
+
+
+def _log(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
