@@ -65,8 +65,6 @@ def save_checkpoint(
         UserError: If it cannot be written. Earlier checkpoints are unchanged then.
         ValueError: If a key of `state` is not a string.
     """
-    if keep < 1 or step < 0:
-        raise ValueError(f"keep must be at least 1 and step at least 0, not {keep} and {step}")
     tensor_bytes = safetensors.torch.save(
         {
             name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

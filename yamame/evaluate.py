@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,12 @@ class EvalResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields but `returns` as JSON values: keys of `yamame eval --json`."""
-        fields = {name: value for name, value in vars(self).items() if name != "returns"}
-        described: dict[str, Any] = json.loads(json.dumps(fields))
+        described: dict[str, Any] = json.loads(json.dumps({key: getattr(self, key) for key in EVAL_KEYS}))
         return described
+
+
+EVAL_KEYS = tuple(field.name for field in fields(EvalResult) if field.name != "returns")
+"""Keys of `EvalResult.to_json`."""
 
 
 def evaluate(

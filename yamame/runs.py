@@ -21,7 +21,7 @@ from yamame.distributed.sharding import resolve_parallelism
 from yamame.distributed_context import DistributedContext
 from yamame.envs.config import apply_instruction
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED, evaluate_model
+from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, evaluate_model
 from yamame.progress import ProgressBar
 from yamame.run_dir import (
     BEST,
@@ -46,19 +46,6 @@ LATEST, BEST_CHECKPOINT = "latest", "best"
 
 RunResult = dict[str, Any]
 """The keys of `yamame train --json`."""
-
-EMPTY_RESULT: RunResult = {
-    "return_mean": None,
-    "return_ci95": None,
-    "return_per_attempt": None,
-    "return_per_attempt_ci95": None,
-    "success_rate": None,
-    "success_per_attempt": None,
-    "success_per_attempt_ci95": None,
-    "trials": 0,
-    "train_tasks": None,
-}
-"""Result of a run that was stopped before its final evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +287,8 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
     if evaluation is None:
         write_status(trainer.directory, "stopped", stopped_by)
         print(f"stopped by {stopped_by}; yamame resume {trainer.directory} continues", file=sys.stderr)
-        return {**EMPTY_RESULT, **counters, "stopped_by": stopped_by}
+        no_evaluation = {**dict.fromkeys(EVAL_KEYS), "trials": 0, "train_tasks": None}
+        return {**no_evaluation, **counters, "stopped_by": stopped_by}
     result = {**evaluation, **counters}
     write_json(trainer.directory / RESULT, result)
     return result
