@@ -141,9 +141,8 @@ def _class_to_json(config_class: type[Any], path: str) -> str:
 
 def _import_name(value: Any) -> str | None:
     """Return `module:qualname` if an import finds exactly this class or function there."""
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    found = _nested_attribute(sys.modules.get(module), name) if module and name else None
-    return f"{module}:{name}" if found is not None and found is value else None
+    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+    return f"{module}:{name}" if value is _nested_attribute(sys.modules.get(module), name) else None
 
 
 def _load_function(described: Mapping[str, Any], path: str) -> Any:
