@@ -13,7 +13,6 @@ from yamame.envs.maze_runner import (
     MazeRunnerConfig,
     MazeRunnerVectorEnv,
     free_distances,
-    shortest_paths,
     start_cell,
 )
 
@@ -101,3 +100,21 @@ def _walls_seen(wall: Bool[np.ndarray, "side side"]) -> Int64[np.ndarray, "cells
     way = np.array([-1, -side, 1, side])
     ahead = free_distances(wall[None])[0].reshape(-1, 4).astype(np.int64) + 1
     return np.arange(side * side)[:, None] + way[[WEST, NORTH, EAST, SOUTH]] * ahead
+
+
+def shortest_paths(wall: Bool[np.ndarray, "side side"], cell: int) -> Int64[np.ndarray, "cells"]:
+    """Return the minimum number of steps from one free cell to every cell; -1 where there is no path."""
+    side = len(wall)
+    blocked = wall.ravel().tolist()
+    steps = [-1] * side**2
+    steps[cell] = 0
+    frontier = [cell]
+    while frontier:
+        reached = []
+        for here in frontier:
+            for there in (here - 1, here - side, here + 1, here + side):
+                if steps[there] < 0 and not blocked[there]:
+                    steps[there] = steps[here] + 1
+                    reached.append(there)
+        frontier = reached
+    return np.array(steps)

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
-from yamame.envs.rendering import AGENT, GOAL, HINT, GridCanvas
+from yamame.envs.rendering import AGENT, FLOOR, GOAL, HINT, WALL, GridCanvas
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.vector.numpy_env import NumpyVectorEnv, SingleEnvAdapter, StepResult, parse_reset_options
 from yamame.envs.wrappers.trials import TrialWrapper
@@ -94,7 +94,9 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
     @override
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
         """Return a frame: the door green, the key (until it is found) yellow, the agent red."""
-        canvas = GridCanvas.filled_floor(self.size, self.size)
+        canvas = GridCanvas(self.size, self.size, WALL)
+        for x, y in np.ndindex(self.size, self.size):
+            canvas.fill(x, y, FLOOR)
         canvas.fill(*divmod(int(self.door[index]), self.size), GOAL)
         if not self._has_key[index]:
             canvas.square(*divmod(int(self.key[index]), self.size), HINT, fraction=0.7)

@@ -35,7 +35,11 @@ class HalfCheetahVelocity(gymnasium.Wrapper[_Observation, _Action, _Observation,
     """
 
     def __init__(self, *, attempt_length: int = 200) -> None:
-        super().__init__(_half_cheetah())
+        try:
+            from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
+        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+            raise UserError("half-cheetah-velocity needs the package mujoco: pip install 'yamame[mujoco]'") from error
+        super().__init__(HalfCheetahEnv())
         if attempt_length < 1:
             raise UserError(f"attempt_length is {attempt_length}: give at least 1")
         self.target_velocity = math.nan
@@ -93,11 +97,3 @@ class HalfCheetahVelocityConfig(SingleEnvConfig):
         return TrialWrapper(
             self.make_vector_env(env_fn, num_envs, seed), horizon=self.max_trial_steps, attempts=self.attempts
         )
-
-
-def _half_cheetah() -> gymnasium.Env[_Observation, _Action]:
-    try:
-        from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
-    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-        raise UserError("half-cheetah-velocity needs the package mujoco: pip install 'yamame[mujoco]'") from error
-    return HalfCheetahEnv()

@@ -70,7 +70,11 @@ def sample_maze(rng: np.random.Generator, side: int) -> Bool[np.ndarray, "side s
                 post = ahead
             elif all(map(wall.__getitem__, neighbors)):
                 break
-    return _with_spawn_rows(np.frombuffer(wall, np.bool_).reshape(side, side))
+    maze = np.frombuffer(wall, np.bool_).reshape(side, side)
+    top, bottom, middle = side - 1 - SPAWN_ROWS, side - 1, side // 2
+    maze[top:bottom, 1:-1] = False
+    maze[top + 1 : bottom, [middle - 1, middle + 1]] = True
+    return maze
 
 
 def free_distances(wall: Bool[np.ndarray, "mazes side side"]) -> Int16[np.ndarray, "mazes side side 4"]:
@@ -83,24 +87,6 @@ def free_distances(wall: Bool[np.ndarray, "mazes side side"]) -> Int16[np.ndarra
     east = np.minimum.accumulate(np.where(wall, column, side)[:, :, ::-1], axis=2)[:, :, ::-1]
     south = np.minimum.accumulate(np.where(wall, row, side)[:, ::-1], axis=1)[:, ::-1]
     return np.stack([column - west, row - north, east - column, south - row], axis=3).astype(np.int16) - np.int16(1)
-
-
-def shortest_paths(wall: Bool[np.ndarray, "side side"], cell: int) -> Int64[np.ndarray, "cells"]:
-    """Return the minimum number of steps from one free cell to every cell; -1 where there is no path."""
-    side = len(wall)
-    blocked = wall.ravel().tolist()
-    steps = [-1] * side**2
-    steps[cell] = 0
-    frontier = [cell]
-    while frontier:
-        reached = []
-        for here in frontier:
-            for there in (here - 1, here - side, here + 1, here + side):
-                if steps[there] < 0 and not blocked[there]:
-                    steps[there] = steps[here] + 1
-                    reached.append(there)
-        frontier = reached
-    return np.array(steps)
 
 
 @cache
@@ -116,14 +102,6 @@ def _neighboring_posts(side: int) -> dict[int, tuple[int, ...]]:
         for row in even
         for column in even
     }
-
-
-def _with_spawn_rows(wall: Bool[np.ndarray, "side side"]) -> Bool[np.ndarray, "side side"]:
-    side = len(wall)
-    top, bottom, middle = side - 1 - SPAWN_ROWS, side - 1, side // 2
-    wall[top:bottom, 1:-1] = False
-    wall[top + 1 : bottom, [middle - 1, middle + 1]] = True
-    return wall
 
 
 Actions = Literal["discrete", "continuous"]

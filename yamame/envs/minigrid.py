@@ -142,9 +142,5 @@ def make_minigrid(name: str, *, mission_words: int) -> MinigridEnv:
         levels: Any = importlib.import_module("minigrid.envs.babyai.core.roomgrid_level")
     except ImportError as error:
         raise UserError(f"environment {name!r} needs the package minigrid: pip install 'yamame[minigrid]'") from error
-    levels.print = _print_nothing  # BabyAI prints every room that it rejects on stdout, which is for results
+    levels.print = lambda *_: None  # BabyAI prints every room that it rejects on stdout, which is for results
     return MinigridEnv(make_env(name), mission_words=mission_words)
-
-
-def _print_nothing(*_: Any) -> None:
-    pass

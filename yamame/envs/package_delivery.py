@@ -170,8 +170,7 @@ class PackageDeliveryConfig(GoalEnvConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "road_length", ge=10)
-        check_range(self, "horizon", ge=1)
-        check_range(self, "min_destination", ge=1)
+        check_range(self, "horizon", "min_destination", ge=1)
         max_goals = self.road_length - self.min_destination - self.road_length // 5
         if max_goals < 1:
             last = self.road_length - 1 - self.road_length // 5

@@ -14,21 +14,13 @@ from yamame.envs.config import SingleEnvConfig
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 
+# fmt: off
 POPGYM_FAMILIES = (
-    "Autoencode",
-    "Battleship",
-    "Concentration",
-    "CountRecall",
-    "HigherLower",
-    "MineSweeper",
-    "MultiarmedBandit",
-    "NoisyPositionOnlyCartPole",
-    "NoisyPositionOnlyPendulum",
-    "PositionOnlyCartPole",
-    "PositionOnlyPendulum",
-    "RepeatFirst",
-    "RepeatPrevious",
+    "Autoencode", "Battleship", "Concentration", "CountRecall", "HigherLower", "MineSweeper", "MultiarmedBandit",
+    "NoisyPositionOnlyCartPole", "NoisyPositionOnlyPendulum", "PositionOnlyCartPole", "PositionOnlyPendulum",
+    "RepeatFirst", "RepeatPrevious",
 )
+# fmt: on
 POPGYM_NAMES = tuple(family + level for family in POPGYM_FAMILIES for level in ("Easy", "Medium", "Hard"))
 """The 39 environments of the figure in the paper."""
 
@@ -67,7 +59,9 @@ def make_popgym(name: str) -> gymnasium.Env[Any, Any]:
     Raises:
         UserError: If the name is unknown or POPGym is not installed.
     """
-    validate_name(name)
+    if name not in POPGYM_NAMES:
+        nearest = difflib.get_close_matches(name, POPGYM_NAMES, n=1, cutoff=0.0)[0]
+        raise UserError(f"POPGym has no environment {name!r}: did you mean {nearest!r}?")
     try:
         from popgym import envs
         from popgym.wrappers import DiscreteAction
@@ -75,10 +69,3 @@ def make_popgym(name: str) -> gymnasium.Env[Any, Any]:
         raise UserError(f"environment {name!r} needs the package popgym: pip install 'yamame[popgym]'") from error
     env: gymnasium.Env[Any, Any] = getattr(envs, name)()
     return DiscreteAction(env) if isinstance(env.action_space, spaces.MultiDiscrete) else env
-
-
-def validate_name(name: str) -> None:
-    """Raise `UserError`, with the closest match, if there is no environment of this name."""
-    if name not in POPGYM_NAMES:
-        nearest = difflib.get_close_matches(name, POPGYM_NAMES, n=1, cutoff=0.0)[0]
-        raise UserError(f"POPGym has no environment {name!r}: did you mean {nearest!r}?")

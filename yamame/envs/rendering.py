@@ -35,15 +35,6 @@ class GridCanvas:
         self.image[:] = color
         self._height = height
 
-    @staticmethod
-    def filled_floor(width: int, height: int) -> "GridCanvas":
-        """Return a canvas filled with floor cells."""
-        canvas = GridCanvas(width, height, FLOOR)
-        if canvas.pixels >= MIN_LINED_PIXELS:
-            canvas.image[canvas.pixels - 1 :: canvas.pixels] = LINE
-            canvas.image[:, canvas.pixels - 1 :: canvas.pixels] = LINE
-        return canvas
-
     def fill(self, x: int, y: int, color: Color) -> None:
         """Fill one cell."""
         cell = self._cell(x, y)
@@ -151,9 +142,9 @@ def render_frame(env: gymnasium.Env[Any, Any] | VectorEnv) -> UInt8[np.ndarray, 
     return first
 
 
-def render_fps(env: gymnasium.Env[Any, Any] | VectorEnv, default: float = 10.0) -> float:
-    """Return the frames per second that an environment declares."""
-    return float(env.metadata.get("render_fps") or default)
+def render_fps(env: gymnasium.Env[Any, Any] | VectorEnv) -> float:
+    """Return the frames per second that an environment declares, by default 10."""
+    return float(env.metadata.get("render_fps") or 10.0)
 
 
 class Window:

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from maze_difficulty import shortest_paths
 from plain_maze import PlainMazeRunner, plain_maze, read_maze
 
-from yamame.envs.maze_runner import free_distances, max_safe_goals, sample_maze, shortest_paths, side_length, start_cell
+from yamame.envs.maze_runner import free_distances, max_safe_goals, sample_maze, side_length, start_cell
 
 SIDES = st.sampled_from([7, 9, 11, 15, 31])
 

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from maze_difficulty import oracle_steps
+from maze_difficulty import oracle_steps, shortest_paths
 from plain_maze import PlainMazeRunner, random_return, read_maze
 
 from yamame.config import RunConfig
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
-from yamame.envs.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv, shortest_paths
+from yamame.envs.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv
 from yamame.envs.rendering import AGENT, GOAL, WALL
 from yamame.envs.wrappers.instruction import InstructionWrapper
 from yamame.errors import UserError

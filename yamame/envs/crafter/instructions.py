@@ -1,7 +1,7 @@
 """Samplers of Crafter's instructions: random, along the tech tree, or fixed."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from typing_extensions import override
@@ -11,15 +11,7 @@ from yamame.envs.crafter.goals import COORDINATES, Goal, achievement_goal, place
 CATEGORIES = {"collect": 0.30, "defeat": 0.10, "eat": 0.10, "make": 0.15, "place": 0.15, "travel": 0.20}
 """Probability of each kind of sub-goal. Source of all weights: the authors' code."""
 CHOICES: Mapping[str, Mapping[str, float]] = {
-    "collect": {
-        "sapling": 0.20,
-        "wood": 0.20,
-        "stone": 0.18,
-        "drink": 0.17,
-        "coal": 0.10,
-        "iron": 0.10,
-        "diamond": 0.05,
-    },
+    "collect": {"sapling": 0.2, "wood": 0.2, "stone": 0.18, "drink": 0.17, "coal": 0.1, "iron": 0.1, "diamond": 0.05},
     "defeat": {"zombie": 0.6, "skeleton": 0.4},
     "eat": {"cow": 0.7, "plant": 0.3},
     "place": {"table": 0.4, "stone": 0.3, "plant": 0.2, "furnace": 0.1},
@@ -34,37 +26,27 @@ PLACED_PROB = 0.5
 MAX_DISTANCE = 44
 """Maximum distance of travel targets, in cells."""
 
+# fmt: off
 TECH_TREE = (
-    "collect_wood",
-    "place_table",
-    "make_wood_pickaxe",
-    "collect_coal",
-    "make_wood_sword",
-    "collect_stone",
-    "make_stone_pickaxe",
-    "make_stone_sword",
-    "collect_iron",
-    "place_furnace",
-    "make_iron_pickaxe",
-    "make_iron_sword",
+    "collect_wood", "place_table", "make_wood_pickaxe", "collect_coal", "make_wood_sword", "collect_stone",
+    "make_stone_pickaxe", "make_stone_sword", "collect_iron", "place_furnace", "make_iron_pickaxe", "make_iron_sword",
     "collect_diamond",
 )
+# fmt: on
 """Achievements in the order of the tech tree. Source: the authors' code."""
 TECH_TREE_PROB = 1 / 3
 """Probability of an instruction along the tech tree. Source: the authors' code; the paper says half."""
 
 
-@runtime_checkable
-class InstructionSampler(Protocol):
+class InstructionSampler(ABC):
     """Samples the instructions of one environment."""
 
+    @abstractmethod
     def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
         """Return the sub-goals of the next episode, in order."""
-        ...
 
-    def update(self, achieved: Iterable[Goal]) -> None:
-        """Record the goals that a step achieved. Called after every step."""
-        ...
+    def update(self, achieved: Iterable[Goal]) -> None:  # noqa: B027
+        """Record the goals that a step achieved, called after every step; by default nothing."""
 
 
 class FixedInstructionSampler(InstructionSampler):
@@ -76,10 +58,6 @@ class FixedInstructionSampler(InstructionSampler):
     @override
     def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
         return self.instruction
-
-    @override
-    def update(self, achieved: Iterable[Goal]) -> None:
-        pass
 
 
 class RandomInstructionSampler(InstructionSampler):
@@ -96,10 +74,6 @@ class RandomInstructionSampler(InstructionSampler):
     @override
     def sample(self, rng: np.random.Generator) -> tuple[Goal, ...]:
         return tuple(self._sample_goal(rng) for _ in range(rng.integers(1, self.max_goals + 1)))
-
-    @override
-    def update(self, achieved: Iterable[Goal]) -> None:
-        pass
 
     def _sample_goal(self, rng: np.random.Generator) -> Goal:
         category = _choice(rng, CATEGORIES)

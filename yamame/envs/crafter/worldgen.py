@@ -6,7 +6,6 @@ traced once at every point, recording its summands. A world is then one pass of 
 order of operations.
 """
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +13,14 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+import opensimplex
+from crafter import constants, objects, worldgen
 from jaxtyping import Float64, Int64
+
+try:
+    from opensimplex import internals
+except ImportError:  # an older version, which cannot be traced
+    internals = None
 
 _Field = tuple[str, Callable[[int, int], tuple[float, float]], float, float]
 _FIELDS: tuple[_Field, ...] = (
@@ -54,25 +60,16 @@ def generate_world(world: Any, player: Any) -> None:
     The first world of a process takes half as long as with the package. Calls Crafter's own function if the installed
     version of opensimplex cannot be traced.
     """
-    if not _can_trace_noise():
-        importlib.import_module("crafter.worldgen").generate_world(world, player)
+    if not (hasattr(internals, "_noise3") and hasattr(internals, "_extrapolate3")):
+        worldgen.generate_world(world, player)
         return
-    noise = _noise(world.area, importlib.import_module("opensimplex").OpenSimplex(world.random.randint(0, 2**31 - 1)))
+    noise = _noise(world.area, opensimplex.OpenSimplex(world.random.randint(0, 2**31 - 1)))
     tunnels = _set_materials(world, player, noise)
     _set_creatures(world, player, tunnels)
 
 
-def _can_trace_noise() -> bool:
-    try:
-        internals = importlib.import_module("opensimplex.internals")
-    except ImportError:
-        return False
-    return hasattr(internals, "_noise3") and hasattr(internals, "_extrapolate3")
-
-
 def _noise(area: tuple[int, int], simplex: Any) -> dict[str, Float64[np.ndarray, "x y"]]:
     """Return all fields of `_FIELDS` at all cells."""
-    internals = importlib.import_module("opensimplex.internals")
     record = _record(area)
     x, y, z = record.lattice
     permutation, gradient_index = simplex._perm, simplex._perm_grad_index3
@@ -88,7 +85,6 @@ def _noise(area: tuple[int, int], simplex: Any) -> dict[str, Float64[np.ndarray,
 @cache
 def _record(area: tuple[int, int]) -> _Record:
     """Trace the package's noise function at every cell of every field."""
-    internals = importlib.import_module("opensimplex.internals")
     summands: Any = []
     function = getattr(internals._noise3, "py_func", internals._noise3)  # numba, if installed, wraps it
     recorder = {"_extrapolate3": lambda *contribution: summands.append(contribution) or 0.0}
@@ -130,32 +126,22 @@ def _set_materials(world: Any, player: Any, noise: dict[str, Float64[np.ndarray,
     names = ("path", "lava", "stone", "sand", "water")
     materials = np.select(kinds, [id_of[name] for name in names], id_of["grass"])
     meadow = shore & ~sand & ~wet
-    sparse = (
-        ("tree", meadow & (noise["tree"] > 0), 0.8),
-        ("coal", ore & (noise["coal"] > 0), 0.85),
-        ("iron", ore & (noise["iron"] > 0.4), 0.75),
-        ("diamond", ore & (mountain > 0.18), 0.994),
-    )
-    world._mat_map[:] = _add_sparse(
-        world, materials, [(id_of[name], where, threshold) for name, where, threshold in sparse]
-    )
-    return tunnels
-
-
-def _add_sparse(world: Any, materials: np.ndarray, sparse: list[tuple[int, np.ndarray, float]]) -> np.ndarray:
-    """Add, cell by cell, the first sparse material whose random number exceeds its threshold."""
+    # Cell by cell, the first sparse material whose random number exceeds its threshold.
+    sparse = {"tree": 0.8, "coal": 0.85, "iron": 0.75, "diamond": 0.994}
+    trees = meadow & (noise["tree"] > 0)
+    places = [trees, ore & (noise["coal"] > 0), ore & (noise["iron"] > 0.4), ore & (mountain > 0.18)]
     uniform = world.random.random_sample
-    for x, y, *possible in _cells([where for _, where, _ in sparse]):
-        for (material, _, threshold), is_possible in zip(sparse, possible, strict=True):
+    for x, y, *possible in _cells(places):
+        for (name, threshold), is_possible in zip(sparse.items(), possible, strict=True):
             if is_possible and uniform() > threshold:
-                materials[x, y] = material
+                materials[x, y] = id_of[name]
                 break
-    return materials
+    world._mat_map[:] = materials
+    return tunnels
 
 
 def _set_creatures(world: Any, player: Any, tunnels: np.ndarray) -> None:
     """Add cows on grass, zombies anywhere and skeletons in tunnels, none of them near the player."""
-    objects, constants = (importlib.import_module(f"crafter.{name}") for name in ("objects", "constants"))
     uniform = world.random.random_sample
     names = np.array(["", *constants.materials])[world._mat_map]
     distance = _distance(world.area, player)
