@@ -31,12 +31,7 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
     truncated after exactly `attempt_length` steps, as in the paper.
 
     Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is False. `info["success"]`: the
-    door was opened at this step.
-
-    Args:
-        size: Cells along one side of the room.
-        attempt_length: Steps after which an episode is truncated.
-        fixed_start: Always start in the middle of the room.
+    door was opened at this step. The arguments are fields of `DarkKeyToDoorConfig`.
     """
 
     def __init__(

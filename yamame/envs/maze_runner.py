@@ -122,14 +122,8 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
     Paper: appendix C.4.1. Differs from the paper: discrete actions have a fifth, stay, as in the authors' code. The
     authors' mapping of continuous actions is not published; that of `Actions` is our own.
 
-    Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is False.
-
-    Args:
-        size: Cells along one side; an even number means one more.
-        actions: Kind of actions.
-        rewired: Sample with every task which action moves in which direction.
-        position: Whether the agent observes its position.
-        max_goals: Maximum number of sub-goals of an instruction.
+    Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is False. The arguments are fields of
+    `MazeRunnerConfig`.
     """
 
     def __init__(

@@ -34,13 +34,8 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
     package dropped by the valid action makes the position an achieved goal; a drop by another action, at 0 or without
     packages leads back to 0; at a fork a drop has no effect. Observation `[E, 3]`: position, packages left, at a fork.
 
-    Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is False.
-
-    Args:
-        road_length: Positions of the road.
-        min_goals: Minimum number of destinations.
-        max_goals: Maximum number of destinations.
-        min_destination: First position that can be a destination.
+    Reset by `options["reset_mask"]`, on the same task where `options["new_task"]` is False. The arguments are fields of
+    `PackageDeliveryConfig`, and the minimum number of destinations.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64
 from typing_extensions import override
 
 from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, NO_GOAL
@@ -45,9 +45,7 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
     of each of the 22 achievements in this episode. `reset(options={"new_task": False})` repeats the task.
 
     Args:
-        instruction_sampler: Samples the instructions; None: no instructions.
         slots: Maximum number of sub-goals of an instruction.
-        observation_mode: How the world is observed.
         expanded: Whether the goals of expanded worlds exist.
     """
 
@@ -73,7 +71,8 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         self.action_space = spaces.Discrete(len(ACTIONS))
         leaves = observation_spaces(observation_mode)
         if instruction_sampler is not None:
-            leaves |= {ACHIEVED_KEY: _goal_space(self._max_achieved), DESIRED_KEY: _goal_space(slots)}
+            for name, rows in ((ACHIEVED_KEY, self._max_achieved), (DESIRED_KEY, slots)):
+                leaves[name] = spaces.Box(int(NO_GOAL), len(WORDS) - 1, (rows, 3), np.int64)
         self.observation_space = spaces.Dict(leaves)
 
     @override
@@ -123,10 +122,6 @@ class CrafterEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         return {**leaves, **goals}
 
 
-def _goal_space(rows: int) -> spaces.Box:
-    return spaces.Box(int(NO_GOAL), len(WORDS) - 1, (rows, 3), np.int64)
-
-
 def _goal_rows(goals: Sequence[Goal], rows: int) -> Int64[np.ndarray, "{rows} 3"]:
     padded = np.full((rows, 3), int(NO_GOAL), np.int64)
     padded[: len(goals)] = np.array(goals, np.int64).reshape(-1, 3)
@@ -152,14 +147,11 @@ def observe(mode: ObservationMode, game: CrafterGame) -> dict[str, np.ndarray]:
     Differs from the paper's runs, where textures at the border of the world were scrambled: outside it they are 0.
     """
     if mode == "textures":
-        return {"textures": game.textures(), "info": _info(game)}
+        x, y = game.position
+        inventory = [count / 10 for count in game.inventory]
+        info = [*game.facing, *inventory, (x - 30) / 60, (y - 30) / 60, game.daylight]
+        return {"textures": game.textures(), "info": np.array(info, np.float32)}
     assert game.image is not None, "make the game with draws_images=True"
     if mode == "pixels":
         return {"image": game.image}
     return {"image": game.image[:CROP_ROWS], "inventory": np.array(game.inventory, np.float32) / 10}
-
-
-def _info(game: CrafterGame) -> Float32[np.ndarray, "21"]:
-    x, y = game.position
-    inventory = [count / 10 for count in game.inventory]
-    return np.array([*game.facing, *inventory, (x - 30) / 60, (y - 30) / 60, game.daylight], np.float32)

@@ -80,13 +80,10 @@ class CrafterGame(crafter.Env):
             for area, chunk in world.chunks.items():
                 self._balance_chunk(area, chunk)
         self._update_image()
-        return self._compute_reward()
-
-    def _compute_reward(self) -> float:
-        new = {name for name, count in self._player.achievements.items() if count} - self._unlocked
-        reward = (self._player.health - self._last_health) / 10 + float(bool(new))
+        new = {name for name, count in player.achievements.items() if count} - self._unlocked
+        reward = (player.health - self._last_health) / 10 + float(bool(new))
         self._unlocked |= new
-        self._last_health = self._player.health
+        self._last_health = player.health
         return reward
 
     @property
@@ -167,14 +164,7 @@ class _OrderedSet(dict[Any, None]):
 def visible_region(
     world: Any, left: int, top: int, columns: int, rows: int
 ) -> tuple[UInt8[np.ndarray, "{columns} {rows}"], list[tuple[int, int, Any]]]:
-    """Return a region of the map and the objects in it.
-
-    Args:
-        world: World of the package.
-        left: First column.
-        top: First row.
-        columns: Number of columns.
-        rows: Number of rows.
+    """Return a region of the package's map, whose first column is `left` and first row `top`.
 
     Returns:
         Texture of the material of each cell, 0 outside the world, x first as in the package; and column, row and object

@@ -129,12 +129,7 @@ def achieved_goals(before: Mapping[str, int], after: Mapping[str, int], position
     """Return the goals that a step achieved: achievements whose count it raised, and the travel target near its end.
 
     Repetitions count: collecting a second sapling achieves the goal again. At most three goals, since waking up may
-    coincide with the next action.
-
-    Args:
-        before: Counts of achievements before the step.
-        after: Counts after the step.
-        position: Position of the player after the step.
+    coincide with the next action. `position` is that of the player after the step.
     """
     goals = [achievement_goal(name) for name, count in after.items() if count > before[name]]
     target = nearest_grid_point(*position)

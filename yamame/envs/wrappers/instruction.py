@@ -36,7 +36,6 @@ class InstructionWrapper(VectorEnvWrapper):
     Paper: section 3 and appendix B.
 
     Args:
-        env: The environments.
         hide_future_goals: Show no sub-goal after the active one.
         tolerance: Maximum difference, in each number of a goal, at which it counts as reached.
 

@@ -30,8 +30,6 @@ class VideoRecorder(VectorEnvWrapper):
     `TrialWrapper`.
 
     Args:
-        env: The environments.
-        add_frame: Called with every frame.
         trials: Number of trials to record; frames of later trials are not rendered.
         describe: Returns a text about the first environment's observation, which becomes part of the caption.
     """
