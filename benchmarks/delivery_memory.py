@@ -20,7 +20,7 @@ from jaxtyping import Float32
 from played_trials import open_run, play, report_command
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.envs.package_delivery import DROPS, FIRST_DROP, LEFT, RIGHT, PackageDeliveryConfig
 from yamame.errors import UserError

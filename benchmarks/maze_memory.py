@@ -18,7 +18,7 @@ from played_trials import open_run, play, report_command
 from torch import Tensor
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.envs.maze_runner import MazeRunnerConfig
 from yamame.errors import UserError

@@ -14,8 +14,7 @@ import numpy as np
 
 from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.data.goal_statistics import GoalStatistics
-from yamame.data.relabeling import RelabelConfig, Relabeler, RelabelMode
+from yamame.data.relabeling import GoalStatistics, RelabelConfig, Relabeler, RelabelMode
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
 from yamame.envs.crafter.config import CrafterConfig

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from yamame.checkpoint import Checkpoint, flatten_tensors, unflatten_tensors
 from yamame.components import TrainingComponents
-from yamame.data.goal_statistics import GoalStatistics
+from yamame.data.relabeling import GoalStatistics
 from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
 from yamame.nets.ops import load_generator_state

@@ -16,7 +16,7 @@ from tiny_agents import in_double
 import yamame
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Window, pack
 from yamame.data.spaces import (
     flatten_observation,
     flatten_space,

@@ -25,8 +25,7 @@ from tiny_agents import (
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.data.batch import Batch
-from yamame.data.packing import Window
+from yamame.data.batch import Batch, Window
 from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.nets import sequence as trajectory_encoders

@@ -9,9 +9,8 @@ from gymnasium import spaces
 from tiny_agents import HORIZON, TINY_AGENT
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.data.batch import Batch
+from yamame.data.batch import Batch, Window, pack
 from yamame.data.goals import INSTRUCTION_KEY, instruction_observations
-from yamame.data.packing import Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.nets.timestep.instruction import InstructionCoordinatesConfig, InstructionTokensConfig

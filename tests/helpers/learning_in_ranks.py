@@ -12,8 +12,7 @@ from torch import Tensor
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
-from yamame.data.batch import Batch
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Batch, Window, pack
 from yamame.distributed_context import (
     SINGLE_PROCESS,
     DistributedContext,

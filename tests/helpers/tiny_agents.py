@@ -10,8 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import Agent, AgentConfig
-from yamame.data.batch import Batch
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.heads.critic import CriticConfig

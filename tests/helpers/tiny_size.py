@@ -7,8 +7,7 @@ import torch
 from gymnasium import spaces
 
 from yamame.algorithms.amago.agent import Agent
-from yamame.data.batch import Batch
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Batch, Window, pack
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.tools.bench.options import BenchNetwork
 

@@ -1,14 +1,26 @@
-"""`Batch`: windows of trajectories, packed end to end as flat tokens; `Predictions`; `LossOutput`."""
+"""`Batch`: windows of trajectories, packed end to end as flat tokens; `Predictions`; `LossOutput`.
 
-from collections.abc import Callable, Mapping
+Window b has tokens `bounds[b] : bounds[b + 1]`, one more than it has transitions (here three and two):
+
+    observation   o0 o1 o2 o3 | o0 o1 o2 | padding
+    leaving       r0 r1 r2  0 | r0 r1  0 |  0  0      reward, action, terminated, truncated, extras
+    led to it     p  r0 r1 r2 | p  r0 r1 |  0  0      the same shifted by one; p precedes the window
+
+B windows, N tokens, L transitions of a window.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.trajectory import Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +144,135 @@ class LossOutput:
 
     per_token: Float[Tensor, "N"]
     metrics: Mapping[str, Float[Tensor, ""]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Transitions `start : start + length` of a trajectory; `ValueError` if it does not have them all."""
+
+    trajectory: Trajectory
+    start: int
+    length: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end <= len(self.trajectory):
+            raise ValueError(f"no window [{self.start}, {self.end}) in {len(self.trajectory)} transitions")
+
+    @property
+    def end(self) -> int:
+        """End of the transitions, and index of the last observation."""
+        return self.start + self.length
+
+    @property
+    def has_reward(self) -> bool:
+        """Whether any of its transitions has a reward other than 0."""
+        return bool(self.trajectory.reward[self.start : self.end].any())
+
+
+def pack(
+    windows: Sequence[Window], *, pad_tokens_to_multiple_of: int = 64, pad_seqlen_to_multiple_of: int = 1
+) -> Batch:
+    """Concatenate windows into a batch, padded with zeros in every field.
+
+    Discrete actions become int64, continuous ones float32; other fields keep their dtype. Differs from the paper: the
+    authors' code pads every window to the longest of the batch.
+
+    Args:
+        windows: Of trajectories with the same leaves and the same kind of action. Extras that only some of the
+            trajectories have are left out.
+        pad_tokens_to_multiple_of: The number of tokens is padded to a multiple of this.
+        pad_seqlen_to_multiple_of: `Batch.max_seqlen` is rounded up to a multiple of this.
+    """
+    if not windows:
+        raise ValueError("a batch needs at least one window")
+    layout = _Layout(windows, pad_tokens_to_multiple_of)
+    trajectories = [window.trajectory for window in windows]
+    first = trajectories[0]
+    actions = [trajectory.action for trajectory in trajectories]
+    rewards = [trajectory.reward for trajectory in trajectories]
+    action_N = layout.leaving(actions, np.int64 if np.issubdtype(first.action.dtype, np.integer) else np.float32)
+    reward_N = layout.leaving(rewards, np.float32)
+    position_N = layout.concatenated([np.arange(window.length + 1) for window in windows])
+    episode_starts = [window.trajectory.episode_start[window.start : window.end + 1] for window in windows]
+    fields = {
+        "reward": reward_N,
+        "action": action_N,
+        "terminated": layout.leaving([trajectory.terminated for trajectory in trajectories], np.bool_),
+        "truncated": layout.leaving([trajectory.truncated for trajectory in trajectories], np.bool_),
+        "loss_mask": layout.loss_mask_N,
+        "previous_action": layout.led_to(action_N, actions),
+        "previous_reward": layout.led_to(reward_N, rewards),
+        "episode_start": layout.concatenated(episode_starts),
+        "time": layout.repeated([window.start for window in windows], np.int64) + position_N,
+        "horizon": layout.repeated([trajectory.horizon for trajectory in trajectories], np.float32),
+        "position_ids": position_N,
+        "segment_ids": layout.repeated(range(len(windows)), np.int64, padding=len(windows)),
+        "cu_seqlens": layout.bounds,
+    }
+    observation = {}
+    for name in (*first.observation, *first.lazy_observation):
+        leaves = [window.trajectory.read_observation(name, window.start, window.end + 1) for window in windows]
+        observation[name] = torch.from_numpy(layout.concatenated(leaves))
+    extras = {}
+    for name, extra in first.extras.items():
+        if all(name in trajectory.extras for trajectory in trajectories):
+            arrays = [trajectory.extras[name] for trajectory in trajectories]
+            extras[name] = torch.from_numpy(layout.leaving(arrays, extra.dtype))
+    max_seqlen = _round_up(int(layout.num_tokens_B.max()), pad_seqlen_to_multiple_of)
+    return Batch(
+        **{name: torch.from_numpy(array) for name, array in fields.items()},
+        observation=observation,
+        extras=extras,
+        max_seqlen=max_seqlen,
+        equal_lengths=bool((layout.num_tokens_B == max_seqlen).all()),
+        max_padding=pad_tokens_to_multiple_of - 1,
+    )
+
+
+_PerWindow = Sequence[Shaped[np.ndarray, "_ ..."]]
+
+
+class _Layout:
+    """Positions of the windows among N tokens."""
+
+    def __init__(self, windows: Sequence[Window], pad_tokens_to_multiple_of: int) -> None:
+        self.windows = windows
+        self.num_tokens_B = np.array([window.length + 1 for window in windows])
+        self.bounds = np.concatenate([[0], np.cumsum(self.num_tokens_B)])
+        self.used = int(self.bounds[-1])
+        self.loss_mask_N = np.zeros(_round_up(self.used, pad_tokens_to_multiple_of), np.bool_)
+        self.loss_mask_N[: self.used] = True
+        self.loss_mask_N[self.bounds[1:] - 1] = False
+
+    def concatenated(self, arrays: _PerWindow) -> Shaped[np.ndarray, "N ..."]:
+        """Concatenate arrays of the tokens of each window."""
+        flat = np.empty((len(self.loss_mask_N), *arrays[0].shape[1:]), arrays[0].dtype)
+        np.concatenate(arrays, out=flat[: self.used])
+        flat[self.used :] = 0
+        return flat
+
+    def repeated(self, per_window: Sequence[int], dtype: DTypeLike, padding: int = 0) -> Shaped[np.ndarray, "N"]:
+        """Repeat a number of each window at its tokens."""
+        flat = np.full(len(self.loss_mask_N), padding, dtype)
+        flat[: self.used] = np.repeat(np.asarray(per_window, dtype), self.num_tokens_B)
+        return flat
+
+    def leaving(self, arrays: _PerWindow, dtype: DTypeLike) -> Shaped[np.ndarray, "N ..."]:
+        """Place a field of whole trajectories at the tokens that its transitions leave; zero at the last token."""
+        flat = np.zeros((len(self.loss_mask_N), *arrays[0].shape[1:]), dtype)
+        inside = [array[window.start : window.end] for array, window in zip(arrays, self.windows, strict=True)]
+        flat[self.loss_mask_N] = np.concatenate(inside)
+        return flat
+
+    def led_to(self, leaving: Shaped[np.ndarray, "N ..."], arrays: _PerWindow) -> Shaped[np.ndarray, "N ..."]:
+        """Place the same field at the tokens that its transitions led to; zero at the start of a trial."""
+        flat = np.zeros_like(leaving)
+        flat[1:] = leaving[:-1]  # the last token of each window is zero, and so is what moves into the next window
+        for token, window, array in zip(self.bounds[:-1], self.windows, arrays, strict=True):
+            if window.start > 0:
+                flat[token] = array[window.start - 1]
+        return flat
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

@@ -1,21 +1,19 @@
 """`Sampler`: batches of uniformly random windows of stored trajectories, prepared while the learner computes."""
 
 import copy
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from yamame.data.batch import Batch
+from yamame.data.batch import Batch, Window, pack
 from yamame.data.codec import CorruptedRecordError
-from yamame.data.goal_statistics import GoalStatistics
-from yamame.data.packing import Window, pack
-from yamame.data.relabeling import RelabelConfig
+from yamame.data.relabeling import GoalStatistics, RelabelConfig
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError, check_range
@@ -24,46 +22,19 @@ _Item = TypeVar("_Item")
 
 
 def prefetch(source: Iterator[_Item], *, depth: int) -> Generator[_Item, None, None]:
-    """Yield the items of `source` in order, up to `depth` of them prepared ahead by a thread.
+    """Yield the items of `source`, none of which is None, in order, up to `depth` of them prepared ahead by a thread.
 
     The thread starts when the first item is requested. An exception of `source` is raised after the items before it.
     Closing or dropping the generator stops the thread before its next item and joins it.
     """
-    ready: SimpleQueue[_Prepared[_Item] | _End] = SimpleQueue()
-    capacity = threading.Semaphore(depth)
-    stopping = threading.Event()
-
-    def produce() -> None:
-        try:
-            while capacity.acquire() and not stopping.is_set():
-                ready.put(_Prepared(next(source)))
-        except StopIteration:
-            ready.put(_End(None))
-        except BaseException as error:
-            ready.put(_End(error))
-
-    thread = threading.Thread(target=produce, name="prefetch", daemon=True)
-    thread.start()
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch")
     try:
-        while isinstance(prepared := ready.get(), _Prepared):
-            capacity.release()
-            yield prepared.item
-        if prepared.error is not None:
-            raise prepared.error
+        ahead = deque(thread.submit(next, source, None) for _ in range(depth))
+        while (item := ahead.popleft().result()) is not None:
+            ahead.append(thread.submit(next, source, None))
+            yield item
     finally:
-        stopping.set()
-        capacity.release()
-        thread.join()
-
-
-@dataclass(frozen=True)
-class _Prepared(Generic[_Item]):
-    item: _Item
-
-
-@dataclass(frozen=True)
-class _End:
-    error: BaseException | None
+        thread.shutdown(cancel_futures=True)
 
 
 RelabelFn = Callable[[Trajectory, GoalStatistics, np.random.Generator], tuple[Trajectory, GoalStatistics]]
@@ -227,20 +198,15 @@ class Sampler:
         self, source: _Source, statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Window, GoalStatistics]:
         keep_prob = self.config.unrewarded_keep_prob
-        window, statistics = self._sample_any_window(source, statistics, rng)
-        while keep_prob < 1.0 and not window.has_reward and rng.random() >= keep_prob:
-            window, statistics = self._sample_any_window(source, statistics, rng)
-        return window, statistics
-
-    def _sample_any_window(
-        self, source: _Source, statistics: GoalStatistics, rng: np.random.Generator
-    ) -> tuple[Window, GoalStatistics]:
-        trajectory = self._sample_trajectory(source, rng)
-        if self.relabel is not None:
-            trajectory, statistics = self.relabel(trajectory, statistics, rng)
-        length = min(self.context_length, len(trajectory))
-        start = _sample_index(len(trajectory) - length + 1, rng)
-        return Window(trajectory=trajectory, start=start, length=length), statistics
+        while True:
+            trajectory = self._sample_trajectory(source, rng)
+            if self.relabel is not None:
+                trajectory, statistics = self.relabel(trajectory, statistics, rng)
+            length = min(self.context_length, len(trajectory))
+            start = _sample_index(len(trajectory) - length + 1, rng)
+            window = Window(trajectory=trajectory, start=start, length=length)
+            if keep_prob == 1.0 or window.has_reward or rng.random() < keep_prob:
+                return window, statistics
 
     def _sample_trajectory(self, source: _Source, rng: np.random.Generator) -> Trajectory:
         if not source.ids:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,12 @@ def encode_text(space: spaces.Text, texts: Any) -> Tokens:
     """
     array = np.asarray(texts)
     rows = [_tokens(space, str(text)) for text in array.flatten()]
-    return np.array(rows, text_dtype(space)).reshape(*array.shape, space.max_length)
+    return np.array(rows, stored_dtype(space)).reshape(*array.shape, space.max_length)
 
 
 def vocabulary_size(space: spaces.Text) -> int:
     """Number of different tokens, including 0 for padding."""
     return len(space.character_set) + 1
-
-
-def text_dtype(space: spaces.Text) -> DTypeLike:
-    """Data type of tokens: uint8 if they fit, else int32."""
-    return np.uint8 if vocabulary_size(space) <= 256 else np.int32
 
 
 def _tokens(space: spaces.Text, text: str) -> list[int]:
@@ -71,8 +67,8 @@ def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
     Raises `UserError` for any other space, or if two leaves have the same name.
     """
     leaves: dict[str, Leaf] = {}
-    for path, leaf in _walk(space):
-        name = "/".join(path) or DEFAULT_KEY
+    for keys, leaf in _walk(space):
+        name = _leaf_name(keys)
         if not isinstance(leaf, Leaf):
             raise UserError(
                 f"observation {name!r} is a {type(leaf).__name__}, which is not supported: leave it out with "
@@ -94,7 +90,7 @@ def stored_dtype(leaf: Leaf) -> DTypeLike:
     """Data type of a leaf: Text uint8 or int32, categories int64, Boxes of uint8 or bool unchanged, else float32."""
     match leaf:
         case spaces.Text():
-            return text_dtype(leaf)
+            return np.uint8 if vocabulary_size(leaf) <= 256 else np.int32
         case spaces.Discrete() | spaces.MultiDiscrete():
             return np.int64
         case spaces.Box() if leaf.dtype in (np.uint8, np.bool_):
@@ -104,7 +100,7 @@ def stored_dtype(leaf: Leaf) -> DTypeLike:
 
 def leaf_names(space: spaces.Space[Any]) -> list[str]:
     """Names of all leaves, including those of unsupported spaces."""
-    return ["/".join(path) or DEFAULT_KEY for path, _ in _walk(space)]
+    return [_leaf_name(keys) for keys, _ in _walk(space)]
 
 
 def select_leaves(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequence[str]) -> spaces.Space[Any]:
@@ -128,9 +124,7 @@ def flatten_observation(space: spaces.Space[Any], observation: Any) -> dict[str,
 
     Categories become zero-based int64, texts become tokens, Boxes of uint8 or bool stay, all else becomes float32.
     """
-    return {
-        "/".join(path) or DEFAULT_KEY: _canonical(leaf, value) for path, leaf, value in _walk_with(space, observation)
-    }
+    return {_leaf_name(keys): _canonical(leaf, reduce(getitem, keys, observation)) for keys, leaf in _walk(space)}
 
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
@@ -188,48 +182,41 @@ def _bound_to_json(bound: Shaped[np.ndarray, "..."]) -> Any:
     return bound.tolist() if len(values) > 1 else next(iter(values), 0)
 
 
-def _children(space: spaces.Space[Any]) -> list[tuple[str, Any, spaces.Space[Any]]] | None:
+_Keys = tuple[str | int, ...]
+"""Keys of nested Dicts and indices of nested Tuples that lead to a leaf."""
+
+
+def _walk(space: spaces.Space[Any], keys: _Keys = ()) -> list[tuple[_Keys, spaces.Space[Any]]]:
+    """Return all leaves of a space, which is itself found at `keys`."""
+    parts: list[tuple[str | int, spaces.Space[Any]]]
     if isinstance(space, spaces.Dict):
-        return [(str(key), key, part) for key, part in space.spaces.items()]
-    if isinstance(space, spaces.Tuple):
-        return [(str(index), index, part) for index, part in enumerate(space.spaces)]
-    return None
+        parts = [*space.spaces.items()]
+    elif isinstance(space, spaces.Tuple):
+        parts = [*enumerate(space.spaces)]
+    else:
+        return [(keys, space)]
+    return [leaf for key, part in parts for leaf in _walk(part, (*keys, key))]
 
 
-def _walk(space: spaces.Space[Any], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], spaces.Space[Any]]]:
-    children = _children(space)
-    if children is None:
-        return [(path, space)]
-    return [found for name, _, part in children for found in _walk(part, (*path, name))]
-
-
-def _walk_with(
-    space: spaces.Space[Any], value: Any, path: tuple[str, ...] = ()
-) -> list[tuple[tuple[str, ...], spaces.Space[Any], Any]]:
-    children = _children(space)
-    if children is None:
-        return [(path, space, value)]
-    return [found for name, key, part in children for found in _walk_with(part, value[key], (*path, name))]
+def _leaf_name(keys: _Keys) -> str:
+    return "/".join(map(str, keys)) or DEFAULT_KEY
 
 
 def _is_in(name: str, keys: Sequence[str]) -> bool:
     return any(name == key or name.startswith(f"{key}/") for key in keys)
 
 
-def _prune(space: spaces.Space[Any], kept: set[str], path: tuple[str, ...] = ()) -> spaces.Space[Any]:
-    inside = {"/".join(whole) or DEFAULT_KEY for whole, _ in _walk(space, path)}
+def _prune(space: spaces.Space[Any], kept: set[str], keys: _Keys = ()) -> spaces.Space[Any]:
+    inside = {_leaf_name(leaf_keys) for leaf_keys, _ in _walk(space, keys)}
     if inside <= kept:
         return space
     if not isinstance(space, spaces.Dict):
-        raise UserError(f"a part of the tuple {'/'.join(path)!r} cannot be left out: choose it whole")
-    parts = {key: (part, (*path, name)) for name, key, part in _children(space) or []}
-    return spaces.Dict(
-        {key: _prune(part, kept, deeper) for key, (part, deeper) in parts.items() if _holds(part, kept, deeper)}
-    )
-
-
-def _holds(space: spaces.Space[Any], kept: set[str], path: tuple[str, ...]) -> bool:
-    return any("/".join(whole) in kept for whole, _ in _walk(space, path))
+        raise UserError(f"a part of the tuple {_leaf_name(keys)!r} cannot be left out: choose it whole")
+    parts = {}
+    for key, part in space.spaces.items():
+        if any(_leaf_name(leaf_keys) in kept for leaf_keys, _ in _walk(part, (*keys, key))):
+            parts[key] = _prune(part, kept, (*keys, key))
+    return spaces.Dict(parts)
 
 
 def _canonical(leaf: Any, value: Any) -> np.ndarray:

@@ -24,8 +24,7 @@ from torch import Tensor
 from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
-from yamame.data.batch import Batch
-from yamame.data.packing import pack
+from yamame.data.batch import Batch, pack
 from yamame.nets.compute import CPU_FLOAT32, Compute
 from yamame.nets.cuda_graph import WARMUP_CALLS, shape_key
 from yamame.nets.sequence.feedforward import FeedForwardConfig

@@ -10,8 +10,7 @@ import torch
 from showing_environments import LENGTH, MIXED, agent_for, collected
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
-from yamame.data.batch import Batch
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Batch, Window, pack
 from yamame.nets.compute import CPU_FLOAT32, Compute
 from yamame.nets.cuda_graph import WARMUP_CALLS
 

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
-from yamame.data.batch import Batch
-from yamame.data.packing import Window
+from yamame.data.batch import Batch, Window
 from yamame.nets.blocks import power_iteration
 from yamame.nets.heads.actor import Actor
 

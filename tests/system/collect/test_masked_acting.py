@@ -11,9 +11,8 @@ from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import EpsilonGreedy, ExplorationConfig, Explorer, NoExploration
 from yamame.data.actions import ACTION_MASK_KEY, num_choices, sample_uniform_actions, split_mask, strip_action_mask
-from yamame.data.batch import Batch
+from yamame.data.batch import Batch, Window, pack
 from yamame.data.codec import decode, encode
-from yamame.data.packing import Window, pack
 from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.envs.base import TrialVectorEnv

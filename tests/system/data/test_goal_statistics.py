@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from yamame.data.goal_statistics import PER_STEP, PER_TRAJECTORY, GoalStatistics
-from yamame.data.relabeling import NORMALIZER_PROBS, Normalizer, goal_probs, sample_goal, sample_normalizer
+from yamame.data.relabeling import (
+    NORMALIZER_PROBS,
+    PER_STEP,
+    PER_TRAJECTORY,
+    GoalStatistics,
+    Normalizer,
+    goal_probs,
+    sample_goal,
+    sample_normalizer,
+)
 
 
 def array(*goals: tuple[float, ...]) -> np.ndarray:

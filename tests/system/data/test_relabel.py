@@ -11,9 +11,8 @@ from replay_examples import assert_same, numbered
 from scipy import stats
 
 from yamame.data.codec import decode, encode, frozen_copy
-from yamame.data.goal_statistics import GoalStatistics
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY, NO_GOAL
-from yamame.data.relabeling import RelabelConfig, Relabeler, relabel_trajectory
+from yamame.data.relabeling import GoalStatistics, RelabelConfig, Relabeler, relabel_trajectory
 from yamame.data.trajectory import Trajectory
 from yamame.envs.crafter.config import CrafterConfig
 from yamame.envs.maze_runner import MazeRunnerConfig

@@ -12,7 +12,7 @@ from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.data.actions import num_choices, zero_action
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Window, pack
 from yamame.data.step import PolicyInput
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.distributions import CategoricalPolicy, TanhGaussianPolicy

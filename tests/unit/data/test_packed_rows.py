@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from replay_examples import assert_same, numbered
 from store_examples import opened
 
+from yamame.data.batch import Window, pack
 from yamame.data.codec import (
     CHUNK_FRAMES,
     CompressedFrames,
@@ -21,7 +22,6 @@ from yamame.data.codec import (
     encode,
     should_compress,
 )
-from yamame.data.packing import Window, pack
 from yamame.data.sampler import ReplayConfig, Sampler
 from yamame.data.schema import TrajectorySchema
 from yamame.data.trajectory import Trajectory

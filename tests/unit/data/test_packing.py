@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_examples import numbered, trajectories
 
-from yamame.data.batch import Batch
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Batch, Window, pack
 
 
 @st.composite

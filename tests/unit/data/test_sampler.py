@@ -14,7 +14,7 @@ from replay_examples import numbered
 
 from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
-from yamame.data.goal_statistics import GoalStatistics
+from yamame.data.relabeling import GoalStatistics
 from yamame.data.sampler import ReplayConfig, Sampler
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
@@ -66,7 +66,7 @@ def assert_same_batch(left: Batch, right: Batch) -> None:
 
 
 def prefetching() -> bool:
-    return any(thread.name == "prefetch" for thread in threading.enumerate())
+    return any(thread.name.startswith("prefetch") for thread in threading.enumerate())
 
 
 @pytest.fixture(autouse=True)
@@ -245,7 +245,7 @@ def test_batches_are_prepared_where_they_are_made(prefetch_batches: int) -> None
     ahead.prepare = prepare
     for batch in ahead.iter_batches(5):
         assert_same_batch(batch, replace(expected := plain.sample(), reward=expected.reward + 0.5))
-    assert set(threads) == {"prefetch" if prefetch_batches else threading.current_thread().name}
+    assert set(threads) == {"prefetch_0" if prefetch_batches else threading.current_thread().name}
     assert_same_batch(ahead.sample(), replace(expected := plain.sample(), reward=expected.reward + 0.5))
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tiny_agents import random_windows
 from torch import Tensor
 
-from yamame.data.batch import Batch
-from yamame.data.packing import pack
+from yamame.data.batch import Batch, pack
 from yamame.nets.attention import (
     AttentionBackend,
     attend,

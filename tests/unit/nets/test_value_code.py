@@ -12,7 +12,7 @@ from torch import Tensor
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.config_io import caller_modules, from_json, to_json
-from yamame.data.packing import pack
+from yamame.data.batch import pack
 from yamame.flags import parse_flags
 from yamame.nets.heads.critic import CriticConfig
 from yamame.nets.heads.popart import PopArt

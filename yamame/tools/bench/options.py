@@ -14,8 +14,7 @@ from gymnasium import spaces
 from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.config import RunConfig
-from yamame.data.batch import Batch
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Batch, Window, pack
 from yamame.data.sampler import ReplayConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig

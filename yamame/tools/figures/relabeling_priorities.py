@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from yamame.checkpoint import load_latest_checkpoint
-from yamame.data.goal_statistics import GoalStatistics
-from yamame.data.relabeling import Relabeler
+from yamame.data.relabeling import GoalStatistics, Relabeler
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError, check_range
