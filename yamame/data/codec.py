@@ -13,80 +13,17 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import zstandard
-from jaxtyping import Shaped, UInt8
+from jaxtyping import Shaped
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
 
 from yamame.data.goals import Goals
-from yamame.data.trajectory import Trajectory
-
-CHUNK_FRAMES = 64
-_MIN_CHUNKED_BYTES = 1 << 18
-"""Decompressing a smaller leaf as a whole takes less than a tenth of a millisecond."""
-
-
-def should_compress(leaf: Shaped[np.ndarray, "rows ..."]) -> bool:
-    """Whether a leaf is compressed in chunks: images over many steps.
-
-    Only uint8: any byte is a valid pixel, so that chunks that are never read need no validation.
-    """
-    is_image = leaf.dtype == np.uint8 and leaf.ndim >= 3
-    return is_image and leaf.nbytes >= _MIN_CHUNKED_BYTES and len(leaf) > 2 * CHUNK_FRAMES
-
-
-def compress_chunks(leaf: UInt8[np.ndarray, "rows ..."], *, compression_level: int) -> Iterator[bytes]:
-    """Compress chunks of `CHUNK_FRAMES` rows, each on its own."""
-    compressor = zstandard.ZstdCompressor(level=compression_level)
-    for begin in range(0, len(leaf), CHUNK_FRAMES):
-        yield compressor.compress(np.ascontiguousarray(leaf[begin : begin + CHUNK_FRAMES]).tobytes())
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompressedFrames:
-    """A `LazyArray` of compressed chunks. Raises `ValueError` if `frames` do not hold an array of `shape`."""
-
-    shape: tuple[int, ...]
-    frames: Sequence[bytes]
-
-    def __post_init__(self) -> None:
-        if len(self.frames) != -(-self.shape[0] // CHUNK_FRAMES):
-            raise ValueError(f"{len(self.frames)} frames for {self.shape[0]} rows")
-        for index, frame in enumerate(self.frames):
-            rows = min(CHUNK_FRAMES, self.shape[0] - index * CHUNK_FRAMES)
-            if zstandard.frame_content_size(frame) != rows * self._row_bytes:
-                raise ValueError(f"frame {index} does not hold {rows} rows")
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Data type of the elements: uint8."""
-        return np.dtype(np.uint8)
-
-    @property
-    def nbytes(self) -> int:
-        """Compressed size."""
-        return sum(map(len, self.frames))
-
-    def read(self, begin: int, end: int) -> UInt8[np.ndarray, "rows ..."]:
-        """Return rows `begin` to `end` (exclusive), read-only; decompresses only their chunks."""
-        first = begin // CHUNK_FRAMES
-        decompressor = zstandard.ZstdDecompressor()
-        chunks = [decompressor.decompress(frame) for frame in self.frames[first : -(-end // CHUNK_FRAMES)]]
-        raw = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        rows = np.frombuffer(raw, np.uint8).reshape(-1, *self.shape[1:])
-        return rows[begin - first * CHUNK_FRAMES : end - first * CHUNK_FRAMES]
-
-    @property
-    def _row_bytes(self) -> int:
-        return int(np.prod(self.shape[1:], dtype=np.int64))
-
+from yamame.data.trajectory import CompressedFrames, Trajectory
 
 MAGIC = b"YMTR"
 SCHEMA_VERSION = 2
@@ -114,26 +51,24 @@ class CorruptedRecordError(Exception):
 def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
     """Serialize a trajectory. `decode` restores every dtype, shape, None and the order of leaves.
 
-    Version 2 if images are compressed in chunks (see `should_compress`), so that a window is read without
+    Version 2 if images are compressed in chunks (see `CompressedFrames.suits`), so that a window is read without
     decompressing the rest; otherwise version 1.
     """
-    images = {name: leaf for name, leaf in trajectory.observation.items() if should_compress(leaf)}
-    frames = {name: list(compress_chunks(leaf, compression_level=compression_level)) for name, leaf in images.items()}
-    arrays = {
-        name: np.ascontiguousarray(array)
-        for name, array in named_arrays(trajectory).items()
-        if not (name.startswith(_OBSERVATION) and name.removeprefix(_OBSERVATION) in images)
+    images = {
+        name: CompressedFrames.compress(leaf, compression_level=compression_level)
+        for name, leaf in trajectory.observation.items()
+        if CompressedFrames.suits(leaf)
     }
+    arrays = {name: np.ascontiguousarray(array) for name, array in named_arrays(trajectory).items()}
     metadata = _metadata(trajectory)
-    if images:
-        metadata["packed"] = {
-            name: {"shape": leaf.shape, "frames": [len(frame) for frame in frames[name]]}
-            for name, leaf in images.items()
-        }
+    for name, image in images.items():
+        del arrays[_OBSERVATION + name]
+        metadata.setdefault("packed", {})[name] = {"shape": image.shape, "frames": list(map(len, image.frames))}
     raw = save_safetensors(arrays, metadata={"trajectory": json.dumps(metadata)})
     payload = zstandard.ZstdCompressor(level=compression_level).compress(raw)
     if images:
-        payload = b"".join([_LENGTH.pack(len(payload)), payload, *itertools.chain(*frames.values())])
+        frames = itertools.chain.from_iterable(image.frames for image in images.values())
+        payload = b"".join([_LENGTH.pack(len(payload)), payload, *frames])
     version = 2 if images else 1
     return _HEADER.pack(MAGIC, version, _checksum(version, payload), len(payload)) + payload
 
@@ -146,10 +81,16 @@ def decode(data: bytes, *, lazy: bool = False) -> Trajectory:
     """
     version, payload = _checked_payload(data)
     try:
-        head, frames = _split_payload(payload) if version == 2 else (payload, b"")
-        raw = _decompress(head)
+        frames = b""
+        if version == 2:
+            head_end = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
+            payload, frames = payload[_LENGTH.size : head_end], payload[head_end:]
+        _check_size(zstandard.frame_content_size(payload))
+        raw = zstandard.ZstdDecompressor().decompress(payload)
         arrays = load_safetensors(raw)
-        metadata = json.loads(_safetensors_metadata(raw)["trajectory"])
+        header_bytes = _LENGTH.unpack_from(raw)[0]
+        header = json.loads(raw[_LENGTH.size : _LENGTH.size + header_bytes])
+        metadata = json.loads(header["__metadata__"]["trajectory"])
         images = _compressed_frames(metadata.get("packed", {}), frames)
         _check_size(sum(math.prod(leaf.shape) for leaf in images.values()))
         if not lazy:
@@ -163,7 +104,7 @@ def decode(data: bytes, *, lazy: bool = False) -> Trajectory:
 def frozen_copy(trajectory: Trajectory) -> Trajectory:
     """Return what `decode(encode(trajectory))` would: a read-only copy that shares no memory with the original."""
     arrays = {name: np.array(array, order="C") for name, array in named_arrays(trajectory).items()}
-    return _make_trajectory(arrays, _metadata(trajectory))
+    return _make_trajectory(arrays, _metadata(trajectory), {})
 
 
 def named_arrays(trajectory: Trajectory) -> dict[str, Shaped[np.ndarray, "..."]]:
@@ -209,25 +150,9 @@ def _checksum(version: int, payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(_CHECKED.pack(version, len(payload))))
 
 
-def _decompress(frame: bytes) -> bytes:
-    _check_size(zstandard.frame_content_size(frame))
-    return zstandard.ZstdDecompressor().decompress(frame)
-
-
 def _check_size(size: int) -> None:
     if not 0 <= size <= _MAX_DECOMPRESSED_BYTES:
         raise ValueError(f"it would take {size} bytes")
-
-
-def _safetensors_metadata(raw: bytes) -> dict[str, str]:
-    (length,) = _LENGTH.unpack_from(raw)
-    return json.loads(raw[_LENGTH.size : _LENGTH.size + length])["__metadata__"]
-
-
-def _split_payload(payload: bytes) -> tuple[bytes, bytes]:
-    begin = _LENGTH.size
-    end = begin + _LENGTH.unpack_from(payload)[0]
-    return payload[begin:end], payload[end:]
 
 
 def _compressed_frames(described: dict[str, Any], frames: bytes) -> dict[str, CompressedFrames]:
@@ -240,9 +165,7 @@ def _compressed_frames(described: dict[str, Any], frames: bytes) -> dict[str, Co
 
 
 def _make_trajectory(
-    arrays: dict[str, np.ndarray],
-    metadata: dict[str, Any],
-    images: Mapping[str, CompressedFrames] = MappingProxyType({}),
+    arrays: dict[str, np.ndarray], metadata: dict[str, Any], images: dict[str, CompressedFrames]
 ) -> Trajectory:
     for array in arrays.values():
         array.flags.writeable = False
@@ -257,6 +180,6 @@ def _make_trajectory(
         success=arrays.get("success"),
         goals=Goals(**goals) if goals else None,
         extras={name: arrays[_EXTRAS + name] for name in metadata.get("extras", ())},
-        lazy_observation=dict(images),
+        lazy_observation=images,
         **scalars,
     )

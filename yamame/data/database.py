@@ -134,7 +134,9 @@ def _open(directory: Path, tables: Sequence[str], *, map_size: int) -> tuple[lmd
         directory.mkdir(parents=True, exist_ok=True)
         environment = lmdb.open(str(directory), map_size=map_size, max_dbs=len(tables), sync=False, metasync=False)
         environment.reader_check()
-        if _is_short(environment, directory) and not is_intact(directory):
+        num_bytes = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+        is_short = (directory / "data.mdb").stat().st_size < num_bytes  # often normal: pages at the end may be unused
+        if is_short and not is_intact(directory):
             environment.close()
             raise CorruptedDatabaseError(directory, "its file is truncated")
         return environment, {name: environment.open_db(name.encode()) for name in tables}
@@ -145,12 +147,6 @@ def _open(directory: Path, tables: Sequence[str], *, map_size: int) -> tuple[lmd
             raise CorruptedDatabaseError(directory, error) from error
         remedy = ": free disk space" if getattr(error, "code", None) in _DISK_ERRORS else ""
         raise UserError(f"cannot open the database in {directory} ({error}){remedy}") from error
-
-
-def _is_short(environment: lmdb.Environment, directory: Path) -> bool:
-    """Whether the file ends before its last page. Often normal: pages after the end may be unused."""
-    pages = environment.info()["last_pgno"] + 1
-    return (directory / "data.mdb").stat().st_size < pages * environment.stat()["psize"]
 
 
 TABLES = ("records", "quarantined", "reasons", "tags", "counters")
@@ -182,11 +178,6 @@ class TableContents:
     tags: Mapping[int, RecordTag]
     bad_keys: Sequence[bytes]
     """Keys of records that are no ids."""
-
-    @property
-    def protected(self) -> set[int]:
-        """Ids of records that are never evicted."""
-        return {record_id for record_id, tag in self.tags.items() if tag is RecordTag.PROTECTED}
 
 
 def key_of(record_id: int) -> bytes:

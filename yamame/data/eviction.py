@@ -1,41 +1,34 @@
 """`EvictionPolicy`: first-in-first-out eviction of stored trajectories, by number and by bytes."""
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from itertools import chain
 
 
 class SizedQueue:
-    """Ids from the oldest to the newest, with their sizes in bytes."""
+    """Sizes in bytes by id, from the oldest to the newest."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
-        self.ids: deque[int] = deque(sizes)
-        self.sizes = dict(sizes)
+        self.sizes = OrderedDict(sizes)
         self.num_bytes = sum(sizes.values())
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.sizes)
 
     def extend(self, sizes: Mapping[int, int]) -> None:
         """Append newer ids."""
-        self.ids.extend(sizes)
         self.sizes.update(sizes)
         self.num_bytes += sum(sizes.values())
 
-    def pop_oldest(self) -> dict[int, int]:
-        """Remove the oldest id and return it with its size."""
-        record_id = self.ids.popleft()
-        size = self.sizes.pop(record_id)
+    def pop_oldest(self) -> tuple[int, int]:
+        """Remove the oldest id; return it and its size."""
+        record_id, size = self.sizes.popitem(last=False)
         self.num_bytes -= size
-        return {record_id: size}
+        return record_id, size
 
     def remove(self, ids: Collection[int]) -> None:
-        """Remove ids, if present; fast if they are the oldest."""
-        removed = {record_id for record_id in ids if record_id in self.sizes}
-        while removed and self.ids[0] in removed:
-            removed -= self.pop_oldest().keys()
-        if removed:
-            self.ids = deque(record_id for record_id in self.ids if record_id not in removed)
-            self.num_bytes -= sum(self.sizes.pop(record_id) for record_id in removed)
+        """Remove ids, if present."""
+        self.num_bytes -= sum(self.sizes.pop(record_id, 0) for record_id in ids)
 
 
 class EvictionPolicy:
@@ -58,8 +51,7 @@ class EvictionPolicy:
     def ids(self) -> tuple[int, ...]:
         """Ids of active and protected trajectories, oldest first."""
         if self._ids is None:
-            active = self.active.ids
-            self._ids = tuple(sorted([*active, *self.protected])) if self.protected else tuple(active)
+            self._ids = tuple(sorted([*self.active.sizes, *self.protected]))
         return self._ids
 
     def reset(
@@ -87,23 +79,22 @@ class EvictionPolicy:
         """Return the oldest evicted ids beyond the capacities, which limit evicted ids too."""
         count, num_bytes = len(self.evicted), self.evicted.num_bytes
         found: list[int] = []
-        for record_id in self.evicted.ids:
+        for record_id, size in self.evicted.sizes.items():
             if count <= self.capacity_trajectories and (not self.capacity_bytes or num_bytes <= self.capacity_bytes):
                 break
             found.append(record_id)
             count -= 1
-            num_bytes -= self.evicted.sizes[record_id]
+            num_bytes -= size
         return found
 
     def oldest(self, num_bytes: int) -> list[int]:
         """Return the oldest unprotected ids, evicted ones first, with at least `num_bytes` in total if possible."""
         found: list[int] = []
-        for queue in (self.evicted, self.active):
-            for record_id in queue.ids:
-                if num_bytes <= 0:
-                    return found
-                found.append(record_id)
-                num_bytes -= queue.sizes[record_id]
+        for record_id, size in chain(self.evicted.sizes.items(), self.active.sizes.items()):
+            if num_bytes <= 0:
+                break
+            found.append(record_id)
+            num_bytes -= size
         return found
 
     def remove(self, ids: Collection[int]) -> None:
@@ -118,7 +109,8 @@ class EvictionPolicy:
         while len(self.active) > self.capacity_trajectories or (
             0 < self.capacity_bytes < self.active.num_bytes and len(self.active) > 1
         ):
-            surplus |= self.active.pop_oldest()
+            record_id, size = self.active.pop_oldest()
+            surplus[record_id] = size
         if surplus:
             self.evicted.extend(surplus)
             self._ids = None

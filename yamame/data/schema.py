@@ -19,7 +19,7 @@ from yamame.data.actions import (
 )
 from yamame.data.goals import Goals
 from yamame.data.spaces import Leaf, flatten_space, stored_dtype, stored_shape, vocabulary_size
-from yamame.data.trajectory import LazyArray, Trajectory
+from yamame.data.trajectory import CompressedFrames, Trajectory
 
 _MAX_ABS_ACTION = 1.0 + 1e-3
 """Of a Box, whose bounds are -1 and 1, with a tolerance for rounding."""
@@ -90,7 +90,7 @@ def _consistency_errors(trajectory: Trajectory) -> Iterator[str]:
     for name, array in {"action": trajectory.action, **extras}.items():
         if array.shape[:1] != (length,):
             yield f"its {name} is {_describe(array)} at {length} transitions"
-    leaves: dict[str, np.ndarray | LazyArray] = {**trajectory.observation, **trajectory.lazy_observation}
+    leaves: dict[str, np.ndarray | CompressedFrames] = {**trajectory.observation, **trajectory.lazy_observation}
     for name, leaf in leaves.items():
         if leaf.shape[:1] != (length + 1,):
             yield f"its observation {name!r} is {_describe(leaf)} at {length} transitions"
@@ -119,7 +119,7 @@ def _goal_errors(goals: Goals, length: int) -> Iterator[str]:
         yield "its achieved goals are at steps out of order or beyond its end"
 
 
-def _leaf_errors(name: str, leaf: Leaf, found: Shaped[np.ndarray, "rows ..."] | LazyArray) -> Iterator[str]:
+def _leaf_errors(name: str, leaf: Leaf, found: Shaped[np.ndarray, "rows ..."] | CompressedFrames) -> Iterator[str]:
     shape, dtype = stored_shape(leaf), np.dtype(stored_dtype(leaf))
     if (found.dtype, found.shape[1:]) != (dtype, shape):
         yield f"its observation {name!r} is {_describe(found)}, this task has {dtype.name} {list(shape)} a step"
@@ -138,7 +138,7 @@ def _leaf_errors(name: str, leaf: Leaf, found: Shaped[np.ndarray, "rows ..."] | 
         yield f"its observation {name!r} ranges from {rows.min()} to {rows.max()}, beyond {leaf}"
 
 
-def _describe(array: Shaped[np.ndarray, "..."] | LazyArray) -> str:
+def _describe(array: Shaped[np.ndarray, "..."] | CompressedFrames) -> str:
     return f"{array.dtype.name} {list(array.shape)}"
 
 

@@ -13,18 +13,18 @@ Records that cannot be learned from are quarantined when they are read, with the
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 import lmdb
-import numpy as np
 
 from yamame.data.codec import CorruptedRecordError, decode, encode, frozen_copy, named_arrays
 from yamame.data.database import TABLES, CorruptedDatabaseError, Database, DatabaseFullError, RecordTag, Tables, key_of
 from yamame.data.eviction import EvictionPolicy
 from yamame.data.schema import TrajectorySchema, consistency_error
-from yamame.data.trajectory import LazyArray, Trajectory
+from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 
 _ARRAY_OVERHEAD_BYTES = 256
@@ -53,10 +53,7 @@ class TrajectoryCache:
     def put(self, trajectory_id: int, trajectory: Trajectory) -> None:
         """Cache a trajectory, unless it is larger than the whole cache."""
         self.discard(trajectory_id)
-        leaves: list[np.ndarray | LazyArray] = [
-            *named_arrays(trajectory).values(),
-            *trajectory.lazy_observation.values(),
-        ]
+        leaves = [*named_arrays(trajectory).values(), *trajectory.lazy_observation.values()]
         size = sum(leaf.nbytes + _ARRAY_OVERHEAD_BYTES for leaf in leaves)
         if size > self.capacity_bytes:
             return
@@ -171,10 +168,7 @@ class LMDBReplayStore:
                         "protected ones: raise --replay.max-disk-bytes"
                     ) from error
                 half = len(records) // 2
-                return [
-                    *self.extend(trajectories[:half], tag=tag),
-                    *self.extend(trajectories[half:], tag=tag),
-                ]
+                return self.extend(trajectories[:half], tag=tag) + self.extend(trajectories[half:], tag=tag)
             if self.cache.capacity_bytes:
                 for record_id, trajectory in zip(ids, trajectories, strict=True):
                     if not self._validation_error(trajectory):
@@ -208,7 +202,9 @@ class LMDBReplayStore:
         try:
             trajectory = self._read_from_disk(trajectory_id, lazy=lazy)
         except CorruptedRecordError as error:
-            self._quarantine(trajectory_id, str(error))
+            with self._lock:
+                self._quarantine_keys([key_of(trajectory_id)], str(error))
+                self._eviction.remove([trajectory_id])
             raise CorruptedRecordError(f"trajectory {trajectory_id} in {self.directory}: {error}") from error
         except CorruptedDatabaseError as error:
             with self._lock:
@@ -244,10 +240,10 @@ class LMDBReplayStore:
     def sync(self) -> None:
         """Flush to disk, for a checkpoint; delete what was evicted before the oldest retained checkpoint."""
         with self._lock:
-            oldest, active = self._oldest_at_checkpoints, self._eviction.active.ids
+            oldest, active = self._oldest_at_checkpoints, self._eviction.active.sizes
             if len(oldest) == oldest.maxlen:
-                self._delete([record_id for record_id in self._eviction.evicted.ids if record_id < oldest[0]])
-            oldest.append(active[0] if active else self.total_appended)
+                self._delete([record_id for record_id in self._eviction.evicted.sizes if record_id < oldest[0]])
+            oldest.append(next(iter(active)) if active else self.total_appended)
             self._evicted_since_checkpoint = 0
         self._database.sync()
 
@@ -255,19 +251,20 @@ class LMDBReplayStore:
         """Flush to disk and close the directory. Idempotent."""
         self._database.close()
 
-    def _load(self, *, evicted: Sequence[int] = ()) -> None:
+    def _load(self, *, evicted: Collection[int] = ()) -> None:
         contents = self._database.read(self._tables.contents, refresh=True)
         if contents.bad_keys:
             self._quarantine_keys(contents.bad_keys, "its key is no id")
-        self._eviction.reset(contents.sizes, protected=contents.protected, evicted=evicted)
+        protected = {record_id for record_id, tag in contents.tags.items() if tag is RecordTag.PROTECTED}
+        self._eviction.reset(contents.sizes, protected=protected, evicted=evicted)
 
     def _refresh(self) -> None:
         """Load the changes of other processes."""
         if self._database.changed_externally:
-            before = {*self._eviction.ids(), *self._eviction.evicted.ids}
-            self._load(evicted=self._eviction.evicted.ids)
-            self._discard_cached(before - {*self._eviction.ids(), *self._eviction.evicted.ids})
-            self._discard_cached(self._eviction.evicted.ids)
+            before = {*self._eviction.ids(), *self._eviction.evicted.sizes}
+            self._load(evicted=self._eviction.evicted.sizes)
+            self._discard_cached(before - {*self._eviction.ids(), *self._eviction.evicted.sizes})
+            self._discard_cached(self._eviction.evicted.sizes)
 
     def _read_from_disk(self, record_id: int, *, lazy: bool) -> Trajectory:
         def copy(transaction: lmdb.Transaction) -> bytes | None:
@@ -296,11 +293,8 @@ class LMDBReplayStore:
                 if not oldest:
                     raise
                 self._delete(oldest)
-                self._commit_nothing()
-
-    def _commit_nothing(self) -> None:
-        """Commit without a change: LMDB reuses pages that were freed by the last transaction but one."""
-        self._database.write(lambda transaction: self._tables.put(transaction, [], None), allow_reserve=True)
+                # a second commit, of no change: LMDB reuses pages that were freed by the last transaction but one
+                self._database.write(lambda transaction: self._tables.put(transaction, [], None), allow_reserve=True)
 
     def _delete(self, ids: Sequence[int]) -> None:
         def delete(transaction: lmdb.Transaction) -> None:
@@ -316,11 +310,6 @@ class LMDBReplayStore:
         for record_id in ids:
             self.cache.discard(record_id)
 
-    def _quarantine(self, record_id: int, reason: str) -> None:
-        with self._lock:
-            self._quarantine_keys([key_of(record_id)], reason)
-            self._eviction.remove([record_id])
-
     def _quarantine_keys(self, keys: Sequence[bytes], reason: str) -> None:
         def move(transaction: lmdb.Transaction, *, keep_bytes: bool) -> None:
             for key in keys:
@@ -328,6 +317,6 @@ class LMDBReplayStore:
             self._tables.put(transaction, [], None)
 
         try:
-            self._database.write(lambda transaction: move(transaction, keep_bytes=True), allow_reserve=True)
+            self._database.write(partial(move, keep_bytes=True), allow_reserve=True)
         except DatabaseFullError:
-            self._database.write(lambda transaction: move(transaction, keep_bytes=False), allow_reserve=True)
+            self._database.write(partial(move, keep_bytes=False), allow_reserve=True)

@@ -14,17 +14,13 @@ from store_examples import opened
 
 from yamame.data.batch import Window, pack
 from yamame.data.codec import (
-    CHUNK_FRAMES,
-    CompressedFrames,
     CorruptedRecordError,
-    compress_chunks,
     decode,
     encode,
-    should_compress,
 )
 from yamame.data.sampler import ReplayConfig, Sampler
 from yamame.data.schema import TrajectorySchema
-from yamame.data.trajectory import Trajectory
+from yamame.data.trajectory import CHUNK_FRAMES, CompressedFrames, Trajectory
 
 LENGTH = 200
 FRAME = (32, 32, 3)
@@ -49,14 +45,14 @@ def filmed(length: int = LENGTH, *, tag: int = 0) -> Trajectory:
     ],
 )
 def test_only_long_trials_of_pictures_are_cut(leaf: np.ndarray, worth_it: bool) -> None:
-    assert should_compress(leaf) is worth_it
+    assert CompressedFrames.suits(leaf) is worth_it
 
 
 @given(begin=st.integers(0, LENGTH), length=st.integers(1, LENGTH))
 @settings(max_examples=40, deadline=None)
 def test_any_rows_come_back_as_they_were(begin: int, length: int) -> None:
     leaf = filmed().observation["image"]
-    packed = CompressedFrames(shape=leaf.shape, frames=list(compress_chunks(leaf, compression_level=1)))
+    packed = CompressedFrames.compress(leaf, compression_level=1)
     rows = packed.read(begin, min(begin + length, len(leaf)))
     np.testing.assert_array_equal(rows, leaf[begin : begin + length])
     assert not rows.flags.writeable
@@ -83,7 +79,7 @@ def test_only_the_chunks_of_a_window_are_decompressed(monkeypatch: pytest.Monkey
             chunks.append(len(frame))
             return original().decompress(frame)
 
-    monkeypatch.setattr("yamame.data.codec.zstandard.ZstdDecompressor", Counting)
+    monkeypatch.setattr("yamame.data.trajectory.zstandard.ZstdDecompressor", Counting)
     packed.read_observation("image", CHUNK_FRAMES + 3, 2 * CHUNK_FRAMES - 1)
     assert len(chunks) == 1
     packed.read_observation("image", CHUNK_FRAMES - 1, 2 * CHUNK_FRAMES)
@@ -146,7 +142,7 @@ def test_a_flip_of_any_byte_is_noticed(byte: int) -> None:
 
 
 def test_frames_that_do_not_fit_their_description_are_noticed() -> None:
-    frames = list(compress_chunks(filmed().observation["image"], compression_level=1))
+    frames = CompressedFrames.compress(filmed().observation["image"], compression_level=1).frames
     for shape in [(LENGTH + 1, 32, 32), (LENGTH + 100, *FRAME)]:
         with pytest.raises(ValueError, match="rows"):
             CompressedFrames(shape=shape, frames=frames)
