@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Float32, Shaped
+from jaxtyping import Shaped
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, to_env_action
 from yamame.data.goals import Goals
@@ -55,7 +55,7 @@ def create_dataset_dir(name_or_directory: str) -> tuple[Path, str]:
     A name such as `maze/expert-v0` refers to Minari's own datasets; anything that starts with `.`, `/` or `~`, or has
     no version at its end, is a directory.
     """
-    if _is_name(name_or_directory):
+    if _NAME.fullmatch(name_or_directory):
         data, name = _in_minari(name_or_directory), name_or_directory
     else:
         data = Path(name_or_directory).expanduser().resolve()  # Minari takes a relative path twice
@@ -69,7 +69,8 @@ def create_dataset_dir(name_or_directory: str) -> tuple[Path, str]:
 def _data_of(name_or_directory: str) -> Path | None:
     directory = Path(name_or_directory).expanduser().resolve()
     candidates = [directory, directory / "data"]
-    candidates += [_in_minari(name_or_directory)] if _is_name(name_or_directory) else []
+    if _NAME.fullmatch(name_or_directory):
+        candidates.append(_in_minari(name_or_directory))
     return next((path for path in candidates if (path / _METADATA).is_file()), None)
 
 
@@ -78,10 +79,6 @@ def _in_minari(name: str) -> Path:
     from minari.storage import get_dataset_path
 
     return Path(get_dataset_path(name)) / "data"
-
-
-def _is_name(name_or_directory: str) -> bool:
-    return _NAME.fullmatch(name_or_directory) is not None
 
 
 _SCALARS = ("task", "horizon", "policy_version", "noise_scale")
@@ -95,8 +92,16 @@ def to_infos(
     trajectory: Trajectory, *, mask_in_infos: bool, exact_action: bool
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Return Minari infos, T + 1 rows each: arrays of transitions follow a first row of zeros."""
-    metadata = np.frombuffer(json.dumps(_metadata(trajectory)).encode(), np.uint8)
-    infos: dict[str, np.ndarray] = {"episode_start": trajectory.episode_start, "yamame": metadata}
+    metadata = {
+        **{name: getattr(trajectory, name) for name in _SCALARS},
+        "goals": None if trajectory.goals is None else _goals_to_json(trajectory.goals),
+        "leaves": list(trajectory.observation),
+        "extras": list(trajectory.extras),
+    }
+    infos: dict[str, np.ndarray] = {
+        "episode_start": trajectory.episode_start,
+        "yamame": np.frombuffer(json.dumps(metadata).encode(), np.uint8),
+    }
     if trajectory.success is not None:
         infos["success"] = _shift(trajectory.success)
     if mask_in_infos:
@@ -112,60 +117,37 @@ def _shift(array: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T+1 ..."]:
     return np.concatenate([np.zeros_like(array[:1]), array])
 
 
-def from_infos(infos: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _goals_to_json(goals: Goals) -> dict[str, Any]:
+    json_values: dict[str, Any] = {}
+    for name in _GOAL_ARRAYS:
+        array = getattr(goals, name)
+        json_values[name] = {"values": array.tolist(), "dtype": array.dtype.name, "shape": array.shape}
+    return json_values | {name: getattr(goals, name) for name in _GOAL_SCALARS}
+
+
+def from_infos(infos: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return fields of a trajectory and the order of its `leaves`; None if another program wrote the dataset."""
-    if not infos or "yamame" not in infos:
+    if "yamame" not in infos:
         return None
     metadata = json.loads(np.asarray(infos["yamame"], np.uint8).tobytes())
     goals = metadata.pop("goals")
     if goals is not None:
-        arrays: dict[str, Any] = {name: _array(goals[name]) for name in _GOAL_ARRAYS}
-        goals = Goals(**arrays, **{name: goals[name] for name in _GOAL_SCALARS})
+        for name in _GOAL_ARRAYS:
+            described = goals[name]
+            goals[name] = np.array(described["values"], described["dtype"]).reshape(described["shape"])
+        goals = Goals(**goals)
     names = metadata.pop("extras")
     extras = {name: np.asarray(infos[_EXTRAS_KEY.format(index)])[1:] for index, name in enumerate(names)}
     return {**metadata, "goals": goals, "extras": extras}
 
 
-def _array(described: Mapping[str, Any]) -> Shaped[np.ndarray, "..."]:
-    return np.array(described["values"], described["dtype"]).reshape(described["shape"])
-
-
-def _metadata(trajectory: Trajectory) -> dict[str, Any]:
-    return {
-        **{name: getattr(trajectory, name) for name in _SCALARS},
-        "goals": None if trajectory.goals is None else _goals_to_json(trajectory.goals),
-        "leaves": list(trajectory.observation),
-        "extras": list(trajectory.extras),
-    }
-
-
-def _goals_to_json(goals: Goals) -> dict[str, Any]:
-    arrays = {name: getattr(goals, name) for name in _GOAL_ARRAYS}
-    described = {
-        name: {"values": array.tolist(), "dtype": array.dtype.name, "shape": array.shape}
-        for name, array in arrays.items()
-    }
-    return {**described, **{name: getattr(goals, name) for name in _GOAL_SCALARS}}
-
-
-def to_env_observation(
-    space: spaces.Space[Any], leaves: Observation, action_mask_key: str, path: tuple[str, ...] = ()
-) -> Any:
+def to_env_observation(space: spaces.Space[Any], leaves: Observation, path: tuple[str, ...] = ()) -> Any:
     """Invert `flatten_observation`: nest the leaves as `space` does; time stays first."""
     if isinstance(space, spaces.Dict):
-        return {
-            str(name): to_env_observation(part, leaves, action_mask_key, (*path, str(name)))
-            for name, part in space.spaces.items()
-        }
+        return {str(name): to_env_observation(part, leaves, (*path, str(name))) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(
-            to_env_observation(part, leaves, action_mask_key, (*path, str(index)))
-            for index, part in enumerate(space.spaces)
-        )
-    name = "/".join(path) or DEFAULT_KEY
-    if name == action_mask_key and name not in leaves:
-        name = ACTION_MASK_KEY
-    return _to_env_leaf(space, leaves[name])
+        return tuple(to_env_observation(part, leaves, (*path, str(index))) for index, part in enumerate(space.spaces))
+    return _to_env_leaf(space, leaves["/".join(path) or DEFAULT_KEY])
 
 
 def from_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T ..."]:
@@ -173,16 +155,12 @@ def from_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "T ..."
     if isinstance(space, spaces.Discrete):
         return action.astype(np.int64) - int(space.start)
     if isinstance(space, spaces.Box):
-        return _normalize(space, action.reshape(len(action), *space.shape))
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        width = np.where(high > low, high - low, 1.0)
+        scaled = (action.reshape(len(action), *space.shape).astype(np.float64) - low) / width * 2.0 - 1.0
+        return np.clip(scaled, -1.0, 1.0).astype(np.float32).reshape(len(action), -1)
     start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
     return (action.astype(np.int64) - start).reshape(len(action), -1)
-
-
-def _normalize(space: spaces.Box, action: Shaped[np.ndarray, "T ..."]) -> Float32[np.ndarray, "T A"]:
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    width = np.where(high > low, high - low, 1.0)
-    scaled = (action.astype(np.float64) - low) / width * 2.0 - 1.0
-    return np.clip(scaled, -1.0, 1.0).astype(np.float32).reshape(len(action), -1)
 
 
 def _to_env_leaf(leaf: spaces.Space[Any], stored: Shaped[np.ndarray, "rows ..."]) -> Any:
@@ -245,8 +223,11 @@ def _episodes(trajectories: Iterable[Trajectory], task: TaskSpec) -> Iterator[An
 
     masks_observed = task.action_mask_key in flatten_space(task.observation_space)
     for trajectory in trajectories:
+        leaves = dict(trajectory.observation)
+        if ACTION_MASK_KEY in leaves:
+            leaves.setdefault(task.action_mask_key, leaves[ACTION_MASK_KEY])
         yield EpisodeBuffer(
-            observations=to_env_observation(task.observation_space, trajectory.observation, task.action_mask_key),
+            observations=to_env_observation(task.observation_space, leaves),
             actions=to_env_action(task.action_space, trajectory.action),
             rewards=trajectory.reward,
             terminations=trajectory.terminated,
@@ -268,9 +249,8 @@ def read_trajectories(name_or_directory: str, task: TaskSpec) -> Iterator[Trajec
     Raises:
         UserError: If the spaces or the contents of an episode do not match the task.
     """
-    dataset = open_dataset(name_or_directory)
+    dataset, schema = open_dataset(name_or_directory), task.schema
     _check_spaces(name_or_directory, dataset, task)
-    schema = task.schema
     try:
         for episode in dataset.iterate_episodes():
             trajectory = _trajectory(episode, dataset, task)

@@ -82,7 +82,10 @@ def _main(directory: str) -> None:
     with environment:
         _write_table(environment, "tags", EntryKind.TAG)
         _write_table(environment, "reasons", EntryKind.REASON)
-        _write_next_id(environment)
+        with suppress(lmdb.Error):
+            table = environment.open_db(b"counters", create=False)
+            with environment.begin() as transaction:
+                _write(EntryKind.NEXT_ID, b"", transaction.get(b"next_id", default=b"", db=table))
         _write_records(environment)
 
 
@@ -95,13 +98,6 @@ def _write_table(environment: lmdb.Environment, name: str, kind: EntryKind) -> N
                     _write(kind, key, value)
     except lmdb.Error as error:
         _write(EntryKind.PROBLEM, b"", f"the table {name!r} cannot be read ({error})".encode())
-
-
-def _write_next_id(environment: lmdb.Environment) -> None:
-    with suppress(lmdb.Error):
-        table = environment.open_db(b"counters", create=False)
-        with environment.begin() as transaction:
-            _write(EntryKind.NEXT_ID, b"", transaction.get(b"next_id", default=b"", db=table))
 
 
 def _write_records(environment: lmdb.Environment) -> None:

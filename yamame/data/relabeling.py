@@ -214,7 +214,12 @@ class Relabeler:
         goals, completed = trajectory.goals, _completed_if_eligible(trajectory)
         if self.config.mode == "none" or goals is None or completed is None:
             return trajectory, statistics
-        statistics = self._update_statistics(goals, statistics, rng)
+        if (
+            self.config.importance_sampling
+            and len(goals.achieved_goal)
+            and (not statistics.index or rng.random() < self.config.stats_update_prob)
+        ):
+            statistics = statistics.updated(goals.achieved_goal)
         candidates = _achieved_at_other_steps(goals, completed)
         count = min(self._sample_count(len(goals.instruction) - len(completed), rng), len(set(candidates[0])))
         statistics = replace(
@@ -261,13 +266,6 @@ class Relabeler:
             for normalizer, prob in NORMALIZER_PROBS.items()
         ]
         return np.sum(weighted, axis=0)
-
-    def _update_statistics(self, goals: Goals, statistics: GoalStatistics, rng: np.random.Generator) -> GoalStatistics:
-        if not self.config.importance_sampling or not len(goals.achieved_goal):
-            return statistics
-        if statistics.index and rng.random() >= self.config.stats_update_prob:
-            return statistics
-        return statistics.updated(goals.achieved_goal)
 
     def _sample_count(self, missed: int, rng: np.random.Generator) -> int:
         """Sample h, which the number of candidates then limits."""
