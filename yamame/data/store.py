@@ -53,7 +53,10 @@ class TrajectoryCache:
     def put(self, trajectory_id: int, trajectory: Trajectory) -> None:
         """Cache a trajectory, unless it is larger than the whole cache."""
         self.discard(trajectory_id)
-        leaves = [*named_arrays(trajectory).values(), *trajectory.lazy_observation.values()]
+        leaves: list[np.ndarray | CompressedFrames] = [
+            *named_arrays(trajectory).values(),
+            *trajectory.lazy_observation.values(),
+        ]
         size = sum(leaf.nbytes + _ARRAY_OVERHEAD_BYTES for leaf in leaves)
         if size > self.capacity_bytes:
             return
