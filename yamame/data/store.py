@@ -19,12 +19,13 @@ from pathlib import Path
 from types import TracebackType
 
 import lmdb
+import numpy as np
 
 from yamame.data.codec import CorruptedRecordError, decode, encode, frozen_copy, named_arrays
 from yamame.data.database import TABLES, CorruptedDatabaseError, Database, DatabaseFullError, RecordTag, Tables, key_of
 from yamame.data.eviction import EvictionPolicy
 from yamame.data.schema import TrajectorySchema, consistency_error
-from yamame.data.trajectory import Trajectory
+from yamame.data.trajectory import CompressedFrames, Trajectory
 from yamame.errors import UserError
 
 _ARRAY_OVERHEAD_BYTES = 256
