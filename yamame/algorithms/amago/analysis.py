@@ -7,7 +7,7 @@ from torch import Tensor
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.base import ActionDistributions, AgentAnalysis
-from yamame.data.packing import Window, pack
+from yamame.data.batch import Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import PolicyDistribution
 from yamame.nets.heads.distributions import CategoricalPolicy, FactoredPolicy, TanhGaussianPolicy
