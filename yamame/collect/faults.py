@@ -11,13 +11,13 @@ from yamame.data.step import VectorStep
 from yamame.errors import UserError, check_range
 from yamame.types import Fault, FaultKind, State
 
-_DEFAULT_BURST, _INTERVAL_SECONDS = 5, 60.0
+_INTERVAL_SECONDS = 60.0
 
 
 class RateLimitedPrinter:
     """Prints up to `burst` lines to stderr without limit, then one per minute; drops the others."""
 
-    def __init__(self, burst: int = _DEFAULT_BURST) -> None:
+    def __init__(self, burst: int = 5) -> None:
         self._burst = burst
         self._quiet_until = 0.0
 
@@ -95,7 +95,15 @@ class FaultMonitor:
         self._excess = max(0, self._excess - finished) + len(faults)
         self._counts.update(fault.kind for fault in faults)
         if faults and (self._excess > self.config.max_restarts or not self._has_worked):
-            raise self._abort_error(faults[-1])
+            if faults[-1].traceback:
+                print(faults[-1].traceback, file=sys.stderr)
+            reason = (
+                f"fault {self._counts.total()} of this run, with too few completed trials in between: fix the "
+                f"environment, or raise fault_tolerance.max_restarts ({self.config.max_restarts})"
+                if self._has_worked
+                else "no environment has made a valid step: fix it"
+            )
+            raise UserError(f"{faults[-1].message} ({reason})")
         for fault in faults:
             self._printer.print(f"{fault.message} (restart {self._counts.total()})")
 
@@ -112,14 +120,3 @@ class FaultMonitor:
         """Return `faults/restarts`, and the number of faults of each kind that occurred in this run."""
         kinds = {f"faults/{kind}": float(self._counts[kind]) for kind in get_args(FaultKind) if self._counts[kind]}
         return {RESTARTS: float(self._counts.total()), **kinds}
-
-    def _abort_error(self, fault: Fault) -> UserError:
-        if fault.traceback:
-            print(fault.traceback, file=sys.stderr)
-        reason = (
-            f"fault {self._counts.total()} of this run, with too few completed trials in between: fix the environment, "
-            f"or raise fault_tolerance.max_restarts ({self.config.max_restarts})"
-            if self._has_worked
-            else "no environment has made a valid step: fix it"
-        )
-        return UserError(f"{fault.message} ({reason})")

@@ -62,7 +62,6 @@ class ScriptedFleet:
         assert order is not None
         made = order.vector_steps if vector_steps is None else vector_steps
         harvest = CollectResult(
-            request_id=order.request_id,
             vector_steps=made,
             env_steps=4 * made,
             trajectories=[trajectory(index) for _ in range(trials)],
@@ -125,8 +124,6 @@ def test_every_collector_has_an_order_and_one_more_a_round_in_all(config: RunCon
     collectors, fleet = begun(config, agent)
     assert step(collectors) is None
     assert ordered(fleet) == [[5, 5], [5, 5]]
-    numbers = [order.request_id for order in fleet.pending_requests]
-    assert len(set(numbers)) == 4
     assert all(order.deterministic for order in fleet.pending_requests)
     assert collectors.env_steps == 0
 
@@ -195,7 +192,6 @@ def test_what_a_lost_collector_had_to_do_is_ordered_anew(config: RunConfig, agen
     fleet.lose(1)
     step(collectors)
     assert ordered(fleet) == [[5], [5]]
-    assert [order.request_id for order in fleet.pending_requests] == [0, 2]
 
 
 def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) -> None:

@@ -1,6 +1,5 @@
 """`RayCollector` and `WeightPublisher`: take the place of collector and policy in a run with remote collectors."""
 
-import itertools
 import time
 from collections import deque
 from uuid import uuid4
@@ -55,7 +54,6 @@ class RayCollector:
         self._credit = 0
         """Env steps taken in excess of the vector steps made, counting failed steps as well."""
         self._results: deque[tuple[CollectRequest, CollectResult]] = deque()
-        self._request_ids = itertools.count()
 
     def publish(self, model: nn.Module, *, version: int) -> None:
         """Send the current weights of a model to the collectors."""
@@ -145,7 +143,6 @@ class RayCollector:
         while available and missing > 0:
             handle = available.popleft()
             request = CollectRequest(
-                request_id=next(self._request_ids),
                 weight_sync=self._num_weight_syncs,
                 vector_steps=min(-(-missing // self._num_envs_each), -(-iteration_steps // _REQUESTS_PER_COLLECTOR)),
                 seconds=_REQUEST_SECONDS,

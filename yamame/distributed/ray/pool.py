@@ -16,7 +16,6 @@ from yamame.distributed.ray.connection import NAMESPACE, RayConnection
 from yamame.distributed.ray.worker import (
     CollectorActor,
     CollectorFailure,
-    CollectorInfo,
     CollectRequest,
     CollectResult,
     PolicyWeights,
@@ -239,10 +238,10 @@ class CollectorPool:
             self._replace(handle, _first_line(problem))
             return []
         match reply:
-            case CollectorInfo() if handle.phase == "scheduling":
-                handle.phase, handle.location = "setup", f"process {reply.pid} on {reply.host}"
+            case str() if handle.phase == "scheduling":
+                handle.phase, handle.location = "setup", reply
                 handle.push_call(Call(handle.actor.setup.remote(self._learner)))
-            case CollectorInfo():
+            case str():
                 handle.phase = "ready"
             case CollectorFailure(traceback=""):
                 raise UserError(f"{handle.name}: {reply.message}")
@@ -253,7 +252,7 @@ class CollectorPool:
                     print(reply.traceback, file=sys.stderr)
                     raise UserError(f"{message} (its environments cannot be built: fix them)")
                 return [(call.request, Fault(kind="exception", message=message, traceback=reply.traceback))]
-            case CollectResult() if call.request and reply.request_id == call.request.request_id:
+            case CollectResult() if call.request:
                 handle.consecutive_failures = 0
                 return [(call.request, reply)]
             case _:

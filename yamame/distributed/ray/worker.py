@@ -40,8 +40,6 @@ class PolicyWeights:
 class CollectRequest:
     """A request to one collector."""
 
-    request_id: int
-    """Unique among the requests of a learner."""
     weight_sync: int
     """Number of weight syncs of the learner so far."""
     vector_steps: int
@@ -57,8 +55,6 @@ class CollectRequest:
 class CollectResult:
     """Result of a request."""
 
-    request_id: int
-    """Of the request."""
     vector_steps: int
     env_steps: int
     """Number of transitions."""
@@ -80,14 +76,6 @@ class CollectorFailure:
     message: str
     traceback: str = ""
     """Empty for a `UserError`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CollectorInfo:
-    """Host and process of a collector."""
-
-    host: str
-    pid: int
 
 
 def actor_state(config: AlgorithmConfig, model: nn.Module) -> dict[str, Shaped[np.ndarray, "..."]]:
@@ -159,7 +147,6 @@ class CollectorWorker:
         faults, self._faults[:] = tuple(self._faults), ()
         idle_seconds, self._idle_since = started - self._idle_since, time.monotonic()
         return CollectResult(
-            request_id=request.request_id,
             vector_steps=vector_steps,
             env_steps=collector.env_steps - request.env_steps,
             trajectories=trajectories,
@@ -202,13 +189,13 @@ class CollectorActor:
         if orphan_timeout_seconds is not None:
             threading.Thread(target=self._exit_when_orphaned, args=(orphan_timeout_seconds,), daemon=True).start()
 
-    def ping(self) -> CollectorInfo:
-        """Return host and process; counts as a request."""
+    def ping(self) -> str:
+        """Return the process and its host, for messages; counts as a request."""
         self._last_request = time.monotonic()
-        return CollectorInfo(host=socket.gethostname(), pid=os.getpid())
+        return f"process {os.getpid()} on {socket.gethostname()}"
 
-    def setup(self, learner: str) -> CollectorInfo | CollectorFailure:
-        """Build environments and network, or start new trials for another learner.
+    def setup(self, learner: str) -> str | CollectorFailure:
+        """Build environments and network, or start new trials for another learner; return the result of `ping`.
 
         Another learner cannot count the first steps of unfinished trials. Pending requests of earlier learners fail
         from now on.
@@ -227,7 +214,7 @@ class CollectorActor:
             return CollectorFailure(message="it collects for another learner")
         return self._reply(lambda: self._get_worker().collect(request, weights))
 
-    def _setup(self) -> CollectorInfo:
+    def _setup(self) -> str:
         if self._worker is None:
             self._get_worker()
         else:

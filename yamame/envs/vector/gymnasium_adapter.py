@@ -113,7 +113,10 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             info_masks = _where_list(self._ended, self._extract_masks(final_info), info_masks)
             success_info = {**info, "final_success": _bool_entry(final_info, "success")}
         validate_shapes(final, self._leaves)
-        reward = np.where(is_transition, self._check_reward(reward), 0.0).astype(np.float32)
+        if np.shape(reward) != (self.num_envs,):
+            message = f"rewards have shape {np.shape(reward)}: make it ({self.num_envs},)"
+            raise InvalidEnvOutputError("shape_mismatch", message)
+        reward = np.where(is_transition, reward, 0.0).astype(np.float32)
         failed, faults = self._find_failed(final, reward)
         if failed is not None:
             valid = ~failed
@@ -173,15 +176,12 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
                 "this vector environment resets itself and cannot truncate an episode: give a horizon that no episode "
                 "exceeds, or build it with autoreset_mode DISABLED"
             )
-        if not self._forwards_options:
-            options = {"reset_mask": mask.copy(), "new_task": new_task.copy()}
-            observation, info = self._env.reset(options=options)
-            self._info_masks = _where_list(mask, self._extract_masks(info), self._info_masks)
-            return self._flatten(observation)
-        for is_new in (True, False):
-            rows = mask & (new_task == is_new)
+        resets: list[tuple[Any, Any]] = [(mask, new_task.copy())]
+        if self._forwards_options:
+            resets = [(mask & (new_task == is_new), is_new) for is_new in (True, False)]
+        for rows, is_new in resets:
             if rows.any():
-                observation, info = self._env.reset(options={"reset_mask": rows, "new_task": is_new})
+                observation, info = self._env.reset(options={"reset_mask": rows.copy(), "new_task": is_new})
                 self._info_masks = _where_list(rows, self._extract_masks(info), self._info_masks)
         return self._flatten(observation)
 
@@ -207,12 +207,6 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         final = _where(failed, first, final)
         validate_finite(final, None, self._step)
         return final, _where_list(failed, self._info_masks, info_masks)
-
-    def _check_reward(self, reward: Any) -> Shaped[np.ndarray, "E"]:
-        if np.shape(reward) != (self.num_envs,):
-            message = f"rewards have shape {np.shape(reward)}: make it ({self.num_envs},)"
-            raise InvalidEnvOutputError("shape_mismatch", message)
-        return np.asarray(reward)
 
     def _extract_masks(self, info: Mapping[str, Any]) -> list[Any]:
         return self._masks.from_vector_info(info, self.num_envs)

@@ -30,6 +30,8 @@ RESET, STEP = b"r", b"s"
 OK, RECOVERED, ERROR, RESTARTING = b".", b"?", b"!", b"~"
 """Replies of a worker. RECOVERED is followed by a list of `Fault`, ERROR by a `UserError` or `WorkerError`. RESTARTING
 is not the last reply: an environment is being replaced, so the command takes longer."""
+_FLAGS = ("reset_mask", "new_task", "terminated", "truncated", "success", "failed", "has_success", "has_action_mask")
+"""Columns of `SharedBuffers` with one bool for each environment."""
 _LENGTH = struct.Struct("!Q")
 _ALIGNMENT = 64
 
@@ -120,13 +122,9 @@ def map_buffers(
 ) -> SharedBuffers:
     """Map the buffers for environments of these spaces into a file: shared by every process that maps it."""
     action_dtype = np.float64 if isinstance(action_space, spaces.Box) else np.int64
-    flags = ("terminated", "truncated", "success", "failed", "has_success", "has_action_mask")
-    arrays = {
-        "reset_mask": np.zeros(num_envs, np.bool_),
-        "new_task": np.zeros(num_envs, np.bool_),
+    arrays = {name: np.zeros(num_envs, np.bool_) for name in _FLAGS} | {
         "action": np.zeros((num_envs, *action_shape(policy_action_space(action_space))), action_dtype),
         "reward": np.zeros(num_envs, np.float32),
-        **{name: np.zeros(num_envs, np.bool_) for name in flags},
     }
     leaves = {
         name: np.zeros((num_envs, *stored_shape(leaf)), stored_dtype(leaf))
@@ -135,20 +133,16 @@ def map_buffers(
     }
     if sizes := num_choices(action_space):
         leaves[ACTION_MASK_KEY] = np.zeros((num_envs, sum(sizes)), np.bool_)
-    mapped = _map(file, [*arrays.values(), *leaves.values()])
-    observation = dict(zip(leaves, mapped[len(arrays) :], strict=True))
-    return SharedBuffers(observation=observation, **dict(zip(arrays, mapped[: len(arrays)], strict=True)))
-
-
-def _map(file: int, like: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return arrays of these shapes and dtypes, one after the other in a file."""
+    like = [*arrays.values(), *leaves.values()]
     starts = [0, *itertools.accumulate(-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in like)]
     os.ftruncate(file, starts[-1])
     memory = mmap.mmap(file, starts[-1])
-    return [
+    mapped = [
         np.frombuffer(memory, array.dtype, array.size, start).reshape(array.shape)
         for array, start in zip(like, starts, strict=False)
     ]
+    observation = dict(zip(leaves, mapped[len(arrays) :], strict=True))
+    return SharedBuffers(observation=observation, **dict(zip(arrays, mapped[: len(arrays)], strict=True)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +179,7 @@ def worker_main(socket_file: int, memory_file: int) -> None:
             channel.send_byte(RECOVERED if faults else OK)
             if faults:
                 channel.send(serialize(list(faults)))
-    envs.close()
+    envs.vector_env.close()
 
 
 class _WorkerEnvs:
@@ -196,25 +190,25 @@ class _WorkerEnvs:
             channel.send_byte(RESTARTING)
             return spec.env_fn()
 
-        self._envs = SerialVectorEnv(
+        self.vector_env = SerialVectorEnv(
             make_envs(spec.env_fn, spec.rows.stop - spec.rows.start),
             spec.seed,
             env_fn=make_replacement,
             first_row=spec.rows.start,
             action_mask_key=spec.action_mask_key,
         )
-        self.spaces = self._envs.observation_space, self._envs.env_action_space
+        self.spaces = self.vector_env.observation_space, self.vector_env.env_action_space
         self._buffers = map_buffers(memory_file, *self.spaces, spec.num_envs, spec.action_mask_key)
         self._rows = spec.rows
 
     def reset(self) -> Sequence[Fault]:
         buffers, rows = self._buffers, self._rows
-        self._write_observation(self._envs.reset(buffers.reset_mask[rows], buffers.new_task[rows]))
+        self._write_observation(self.vector_env.reset(buffers.reset_mask[rows], buffers.new_task[rows]))
         return ()
 
     def step(self) -> Sequence[Fault]:
         buffers, rows = self._buffers, self._rows
-        step = self._envs.step(buffers.action[rows])
+        step = self.vector_env.step(buffers.action[rows])
         buffers.reward[rows] = step.reward
         buffers.terminated[rows] = step.terminated
         buffers.truncated[rows] = step.truncated
@@ -224,9 +218,6 @@ class _WorkerEnvs:
             buffers.has_success[rows] = True
         self._write_observation(step.observation)
         return step.faults
-
-    def close(self) -> None:
-        self._envs.close()
 
     def _write_observation(self, observation: Mapping[str, Shaped[np.ndarray, "rows ..."]]) -> None:
         for name, leaf in observation.items():
