@@ -180,7 +180,8 @@ class Collector:
         ended_E = (step.terminated | step.truncated) & step.is_transition
         self._row += 1
         completed = [(env, self._trajectory(env, step)) for env in np.flatnonzero(ended_E).tolist()]
-        self.faults.record_step(step, finished=len(completed))
+        worked = bool(step.is_transition.any())
+        self.faults.record_faults(step.faults, finished=len(completed), worked=worked)
         if step.failed is not None:
             if self.faults.config.on_fault != "drop":
                 interrupted = np.flatnonzero(step.failed & (now.time > 0)).tolist()

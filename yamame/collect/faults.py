@@ -3,11 +3,10 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from yamame.data.step import VectorStep
 from yamame.errors import UserError, check_range
 from yamame.types import Fault, FaultKind, State
 
@@ -52,36 +51,17 @@ class FaultMonitor:
 
     Each completed trial offsets one restart: a run in which more trials complete than fail never aborts, and one whose
     environments always fail aborts soon.
-
-    Args:
-        config: Limits.
-        forward_to: Called with each fault in place of counting it, if another process counts.
     """
 
-    def __init__(self, config: FaultToleranceConfig, *, forward_to: Callable[[Fault], None] | None = None) -> None:
+    def __init__(self, config: FaultToleranceConfig) -> None:
         self.config = config
-        self.finished = 0
-        """Completed trials."""
-        self._forward_to = forward_to
         self._counts: Counter[FaultKind] = Counter()
         self._excess = 0
         self._has_worked = False
         self._printer = RateLimitedPrinter()
 
-    def record_step(self, step: VectorStep, *, finished: int) -> None:
-        """Record the faults of a step in which `finished` trials completed.
-
-        Raises `UserError` if there are too many, or if a fault comes before the first transition.
-        """
-        self.finished += finished
-        if self._forward_to is None:
-            self.record_faults(step.faults, finished=finished, worked=bool(step.is_transition.any()))
-        else:
-            for fault in step.faults:
-                self._forward_to(fault)
-
     def record_faults(self, faults: Sequence[Fault], *, finished: int, worked: bool) -> None:
-        """Record faults of any process.
+        """Record faults of this or another process.
 
         Args:
             faults: Since the last call.

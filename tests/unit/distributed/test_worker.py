@@ -160,12 +160,12 @@ def test_faults_come_with_the_harvest_in_which_they_happened(config: RunConfig) 
     strict = replace(config, env=env, context_length=0, fault_tolerance=replace(config.fault_tolerance, max_restarts=0))
     collector = CollectorWorker(strict, seed=SEED)
     by = weights(agent_of(strict, seed=3), 0)
-    assert collector.collect(order(5), by).faults == ()
+    assert not collector.collect(order(5), by).faults
     harvest = collector.collect(order(1), by)
     assert [(fault.kind, "not today" in fault.message) for fault in harvest.faults] == [("exception", True)] * 4
     assert harvest.env_steps == 0
     after = collector.collect(order(4), by)
-    assert (after.faults, after.num_finished, len(after.trajectories)) == ((), 4, 4)
+    assert (list(after.faults), after.num_finished, len(after.trajectories)) == ([], 4, 4)
 
 
 def test_acting_needs_a_part_of_the_weights(config: RunConfig) -> None:

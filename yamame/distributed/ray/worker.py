@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import nn
+from typing_extensions import override
 
 from yamame.algorithms.base import AlgorithmConfig, build_model
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer
-from yamame.collect.faults import FaultMonitor
+from yamame.collect.faults import FaultMonitor, FaultToleranceConfig
 from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig, SingleEnvConfig
@@ -122,8 +123,6 @@ class CollectorWorker:
         self._policy = config.algorithm.build_policy(self._model, num_envs=num_envs, generator=generator)
         explorer = Explorer(config.exploration, trials.action_space, num_envs, np.random.default_rng(exploring))
         self.collector = Collector(trials, config.env.task_name, explorer, config.fault_tolerance)
-        self._faults: list[Fault] = []
-        self.collector.faults = FaultMonitor(config.fault_tolerance, forward_to=self._faults.append)
         self._weights_name = ""
         self._idle_since = time.monotonic()
 
@@ -135,7 +134,8 @@ class CollectorWorker:
             self._policy.load_weights(self._model, version=weights.version)
             self._weights_name = weights.name
         collector = self.collector
-        collector.env_steps, finished = request.env_steps, collector.faults.finished
+        recorder = collector.faults = _FaultRecorder(collector.faults.config)
+        collector.env_steps = request.env_steps
         trajectories: list[Trajectory] = []
         vector_steps = 0
         while not vector_steps or (
@@ -144,17 +144,30 @@ class CollectorWorker:
             ended = collector.step(self._policy, deterministic=request.deterministic)
             trajectories += [trajectory for _, trajectory in ended]
             vector_steps += 1
-        faults, self._faults[:] = tuple(self._faults), ()
         idle_seconds, self._idle_since = started - self._idle_since, time.monotonic()
         return CollectResult(
             vector_steps=vector_steps,
             env_steps=collector.env_steps - request.env_steps,
             trajectories=trajectories,
-            num_finished=collector.faults.finished - finished,
-            faults=faults,
+            num_finished=recorder.num_finished,
+            faults=recorder.faults,
             seconds=self._idle_since - started,
             idle_seconds=idle_seconds,
         )
+
+
+class _FaultRecorder(FaultMonitor):
+    """Records the faults of one request, which the learner counts."""
+
+    def __init__(self, config: FaultToleranceConfig) -> None:
+        super().__init__(config)
+        self.faults: list[Fault] = []
+        self.num_finished = 0
+
+    @override
+    def record_faults(self, faults: Sequence[Fault], *, finished: int, worked: bool) -> None:
+        self.faults += faults
+        self.num_finished += finished
 
 
 def _adapt_num_workers(env: EnvConfig, cpus: float) -> EnvConfig:
