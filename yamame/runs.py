@@ -193,12 +193,20 @@ def read_result(directory: Path) -> RunResult | None:
         return result
 
 
-def random_baseline_return(directory: Path) -> float | None:
-    """Return the mean return of uniformly random actions; None if no checkpoint has it."""
+def random_baseline(directory: Path) -> RunResult | None:
+    """Return the evaluation of uniformly random actions; None if no checkpoint has it."""
     try:
-        baseline = load_latest_checkpoint(directory / CHECKPOINTS).state["train_state"]["random_baseline"]
+        baseline: RunResult | None = load_latest_checkpoint(directory / CHECKPOINTS).state["train_state"][
+            "random_baseline"
+        ]
     except (UserError, KeyError):
         return None
+    return baseline
+
+
+def random_baseline_return(directory: Path) -> float | None:
+    """Return the mean return of uniformly random actions; None if no checkpoint has it."""
+    baseline = random_baseline(directory)
     return baseline and baseline["return_mean"]
 
 

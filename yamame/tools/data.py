@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ def _info(options: argparse.Namespace) -> _Output:
     from yamame.tools.run_data import DataSource, collect_info
 
     info = collect_info(DataSource.from_path(options.path))
-    return info.to_json(), info.to_text(), 0
+    return asdict(info), info.to_text(), 0
 
 
 def _verify(options: argparse.Namespace) -> _Output:

@@ -42,15 +42,7 @@ def line_style(number: int) -> str:
 def new_figure(
     *, rows: int = 1, columns: int = 1, width: float = WIDTH, height: float = HEIGHT, **subplots: Any
 ) -> "tuple[Figure, list[Axes]]":
-    """Return a new figure and its axes, row by row.
-
-    Args:
-        rows: Rows of axes.
-        columns: Columns of axes.
-        width: Inches.
-        height: Inches.
-        subplots: Further arguments of `Figure.subplots`.
-    """
+    """Return a new figure of this size in inches and its axes, row by row; `subplots` are for `Figure.subplots`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -72,11 +64,10 @@ def finish(figure: "Figure") -> "Figure":
 
 
 @contextlib.contextmanager
-def figure_axes(path: Path, *, rows: int = 1, columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
-    """Yield the axes of a new figure (an array of them, row by row, if several) and save it at the end."""
-    width = WIDTH if columns == 1 else 5.2 * columns
-    figure, panels = new_figure(rows=rows, columns=columns, width=width, height=height)
-    yield panels[0] if len(panels) == 1 else np.array(panels)
+def figure_axes(path: Path, *, rows: int = 1, height: float = HEIGHT) -> Iterator[Any]:
+    """Yield the axes of a new figure (a list of them if there are several rows) and save it at the end."""
+    figure, panels = new_figure(rows=rows, height=height)
+    yield panels[0] if rows == 1 else panels
     finish(figure).savefig(path, dpi=150)
 
 
@@ -90,16 +81,9 @@ def plot_band(
     number: int = 0,
     ended: bool = False,
 ) -> None:
-    """Plot a line with a band. Lines are drawn above bands, the first line on top.
+    """Plot a line with a band, if there is one. Lines are drawn above bands, the first line on top.
 
-    Args:
-        axes: Axes to draw on.
-        x: Positions.
-        mean: Values of the line.
-        ci95: Lower and upper end of the band; None: no band.
-        label: Label in the legend.
-        number: Number of the line, which gives its color and style.
-        ended: Whether to mark the last point with a dot.
+    `number` gives the color and style of the line; `ended` marks its last point with a dot.
     """
     if ci95 is not None:
         axes.fill_between(x, *ci95, color=color(number), alpha=0.15, linewidth=0)
@@ -120,25 +104,25 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def legend_below(axes: "Axes", *, width: float = WIDTH) -> None:
-    """Add a legend below the axes of a figure of this width in inches, in as many columns as fit."""
+def legend_below(axes: "Axes") -> None:
+    """Add a legend below the axes of a figure of the usual width, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         axes.legend(
-            handles, labels, frameon=False, fontsize=9, ncols=legend_columns(labels, width=width),
+            handles, labels, frameon=False, fontsize=9, ncols=legend_columns(labels),
             loc="upper center", bbox_to_anchor=(0.5, -0.14),
         )  # fmt: skip
 
 
-def legend_columns(labels: Sequence[str], *, width: float = WIDTH) -> int:
-    """Return the number of columns of a legend of this width in inches."""
+def legend_columns(labels: Sequence[str]) -> int:
+    """Return the number of columns of a legend as wide as a figure."""
     longest = max(map(len, labels), default=1) + 6  # the line before the text
-    return max(1, min(len(labels), int(_LETTERS_PER_INCH * width / longest)))
+    return max(1, min(len(labels), int(_LETTERS_PER_INCH * WIDTH / longest)))
 
 
-def legend_height(labels: Sequence[str], *, width: float = WIDTH) -> float:
-    """Return the height in inches of a legend of this width."""
-    return 0.25 * -(-len(labels) // legend_columns(labels, width=width))
+def legend_height(labels: Sequence[str]) -> float:
+    """Return the height in inches of a legend as wide as a figure."""
+    return 0.25 * -(-len(labels) // legend_columns(labels))
 
 
 def compact(value: float | int, _: object = None) -> str:
@@ -155,14 +139,7 @@ TRAINING_COLOR, EVALUATION_COLOR, SUCCESS_COLOR = COLORS[:3]
 def plot_learning_curve(
     path: Path, metrics: list[dict[str, Any]], evaluation: Mapping[str, Any], random_return: float | None
 ) -> None:
-    """Plot the return of training and of all evaluations against environment steps.
-
-    Args:
-        path: Output file.
-        metrics: Lines of `metrics.jsonl`.
-        evaluation: Result of the final evaluation.
-        random_return: Mean return of random actions; None if unknown.
-    """
+    """Plot the return of training and of all evaluations, the final one last, against environment steps."""
     with figure_axes(path) as axes:
         steps, returns = _series(metrics)
         if len(steps) > 10:

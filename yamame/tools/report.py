@@ -12,11 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.distributed.learners import is_output_process
-from yamame.errors import UserError
 from yamame.metrics import METRICS, get_metric, read_metrics
-from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, REPORT, REPORT_HTML, RESULT, replace_atomically
+from yamame.run_dir import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT, replace_atomically
+from yamame.runs import random_baseline
 from yamame.tools.plots import plot_attempts, plot_learning_curve
 
 PLOTS = {"learning_curve.png": "Return against environment steps", "return_per_attempt.png": "Return of each attempt"}
@@ -66,7 +65,7 @@ def write_report(run_dir: Path) -> None:
     Does not raise: if the report cannot be written, prints one line on stderr.
     """
     try:
-        result, baseline = _read_json(run_dir / RESULT), _random_baseline(run_dir)
+        result, baseline = _read_json(run_dir / RESULT), random_baseline(run_dir)
         curve, attempts = (run_dir / name for name in PLOTS)
         plot_learning_curve(curve, read_metrics(run_dir), result, baseline["return_mean"] if baseline else None)
         plot_attempts(attempts, result, baseline)
@@ -86,12 +85,9 @@ def write_report_if_finished(result: Mapping[str, Any]) -> None:
 
 
 def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> ReportData:
-    """Collect the content of a report.
+    """Collect the content of a report from the results of the run and of random actions.
 
-    Args:
-        run_dir: Directory of the run. Files that are missing or corrupted cost a section at most.
-        result: What `yamame train --json` printed.
-        baseline: Result of random actions, with the keys of `result`; None if unknown.
+    Other files of the run that are missing or corrupted cost a section at most.
     """
     metadata = _read_json(run_dir / METADATA)
     sections = (
@@ -195,16 +191,6 @@ def _config_rows(config: Mapping[str, Any]) -> Iterator[Row]:
         for path, field in ((f"{name}.{key}".rstrip("."), field) for key, field in section.items()):
             if isinstance(field, str | int | float) and not path.endswith("type"):
                 yield Row(path, str(field))
-
-
-def _random_baseline(run_dir: Path) -> Mapping[str, Any] | None:
-    try:
-        baseline: Mapping[str, Any] | None = load_latest_checkpoint(run_dir / CHECKPOINTS).state["train_state"][
-            "random_baseline"
-        ]
-    except (UserError, KeyError):
-        return None
-    return baseline
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from yamame.data.codec import decode
 from yamame.data.database import RecordTag
@@ -73,10 +73,6 @@ class StoreInfo:
     imported: int
     corrupted: int
     """Quarantined records, and those that the next reader will quarantine."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return asdict(self)
 
     def to_text(self) -> str:
         """Return a line per field."""
