@@ -1,18 +1,27 @@
-"""Device, precision and compiler of the learner."""
+"""Device, precision, compiler and CUDA graphs of the learner."""
 
 import sys
 import warnings
-from dataclasses import dataclass, field
-from typing import Literal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
+from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
 
 MIN_COMPILED_UPDATES = 3000
 """Shortest run that is compiled: compiling takes 20-60 s and saves at most a third of an update (popgym size)."""
 MIN_BFLOAT16_WIDTH = 128
 """Narrowest network that uses bfloat16 on a CPU: in narrower ones the casts cost more than the products save."""
+
+WARMUP_CALLS = 3
+"""Eager updates for each batch shape before its capture, in which libraries tune and the compiler compiles."""
+MAX_GRAPHS = 16
+"""Most captured CUDA graphs, since each keeps its memory; batches of further shapes run eagerly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,3 +126,74 @@ def _device(config: ComputeConfig) -> torch.device:
             config, "device", f"is {config.device}, but PyTorch sees {torch.cuda.device_count()} GPUs"
         )
     return device
+
+
+class CudaGraphUpdate:
+    """Capture and replay an update that does not synchronize with the host. Results equal those of the update.
+
+    Everything that changes between updates must be in persistent tensors: parameters, statistics, the learning rate,
+    and the state of `generator`, which is registered with each graph.
+    """
+
+    def __init__(self, update: Callable[[Batch], dict[str, Tensor]], generator: torch.Generator) -> None:
+        self._update = update
+        self._generator = generator
+        self._stream = torch.cuda.Stream(generator.device)
+        self._memory = torch.cuda.graph_pool_handle()
+        self._num_calls: Counter[Any] = Counter()
+        self._graphs: dict[Any, _CapturedUpdate] = {}
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        """Run one update and return its metrics."""
+        shape = shape_key(batch)
+        self._num_calls[shape] += 1
+        if shape not in self._graphs:
+            if self._num_calls[shape] <= WARMUP_CALLS or len(self._graphs) == MAX_GRAPHS:
+                return self._run_eagerly(batch)
+            self._graphs[shape] = _CapturedUpdate(self._update, batch, self._generator, self._memory)
+        return self._graphs[shape].replay(batch)
+
+    def _run_eagerly(self, batch: Batch) -> dict[str, Tensor]:
+        """Run on a side stream, as the later capture does."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            metrics = self._update(batch)
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return metrics
+
+
+class _CapturedUpdate:
+    def __init__(
+        self, update: Callable[[Batch], dict[str, Tensor]], batch: Batch, generator: torch.Generator, memory: Any
+    ) -> None:
+        self._input = batch.apply(lambda value: value.to(generator.device, copy=True))
+        self._graph = torch.cuda.CUDAGraph()
+        self._graph.register_generator_state(generator)
+        # thread-local: other threads may pin batches or act during the capture
+        with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
+            metrics = update(self._input)
+            self._metrics = torch.stack([value.float() for value in metrics.values()])
+        self._names = tuple(metrics)
+
+    def replay(self, batch: Batch) -> dict[str, Tensor]:
+        for captured, new in zip(batch_tensors(self._input), batch_tensors(batch), strict=True):
+            captured.copy_(new, non_blocking=True)
+        self._graph.replay()
+        return dict(zip(self._names, self._metrics.clone().unbind(), strict=True))
+
+
+def shape_key(batch: Batch) -> Any:
+    """Return a key that is equal for batches which share a graph."""
+    values = [getattr(batch, each.name) for each in fields(batch)]
+    numbers = tuple(value for value in values if isinstance(value, int))
+    return numbers, tuple((tensor.shape, tensor.dtype) for tensor in batch_tensors(batch))
+
+
+def batch_tensors(batch: Batch) -> Iterator[Tensor]:
+    """Iterate over all tensors of a batch in a fixed order."""
+    for each in fields(batch):
+        value = getattr(batch, each.name)
+        if isinstance(value, Tensor):
+            yield value
+    for leaves in (batch.observation, batch.extras):
+        yield from (leaves[name] for name in sorted(leaves))

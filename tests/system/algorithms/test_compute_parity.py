@@ -25,8 +25,7 @@ from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.data.batch import Batch, pack
-from yamame.nets.compute import CPU_FLOAT32, Compute
-from yamame.nets.cuda_graph import WARMUP_CALLS, shape_key
+from yamame.nets.compute import CPU_FLOAT32, WARMUP_CALLS, Compute, shape_key
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 

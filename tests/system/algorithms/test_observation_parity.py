@@ -11,8 +11,7 @@ from showing_environments import LENGTH, MIXED, agent_for, collected
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.data.batch import Batch, Window, pack
-from yamame.nets.compute import CPU_FLOAT32, Compute
-from yamame.nets.cuda_graph import WARMUP_CALLS
+from yamame.nets.compute import CPU_FLOAT32, WARMUP_CALLS, Compute
 
 
 def learner_on_all_kinds(compute: Compute, chunk_elements: int = 500) -> Learner:

@@ -35,8 +35,7 @@ from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, UserError
 from yamame.nets.blocks import InputNormalizer
-from yamame.nets.compute import CPU_FLOAT32, Compute
-from yamame.nets.cuda_graph import WARMUP_CALLS
+from yamame.nets.compute import CPU_FLOAT32, WARMUP_CALLS, Compute
 
 NUM_SEEN = 3 + 4
 """Numbers of an observation of `OBSERVATIONS`."""

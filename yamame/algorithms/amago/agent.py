@@ -74,10 +74,7 @@ class Agent(nn.Module):
         action_space: Action space of the policy.
         context_length: Number of transitions in a training window; memory has one more timestep.
         horizon: Maximum number of steps of a trial.
-        world_model: Add the head of `WorldModelLoss`.
-
-    Raises:
-        UserError: If there is a world model and the observation has no numeric leaves.
+        world_model: Add the head of `WorldModelLoss`. Raises `UserError` if the observation has no numeric leaves.
     """
 
     def __init__(
@@ -176,10 +173,7 @@ class Agent(nn.Module):
     ) -> Float[Tensor, "N K G"]:
         """Return Q(s, pi(s)) of the target networks for each critic and gamma, in units of scaled reward.
 
-        Args:
-            state_ND: States.
-            mask_NA: `Batch.action_mask`.
-            noise_NGA: Result of `Actor.sample_noise`.
+        The noise is that of `Actor.sample_noise`.
         """
         raw = self.target_critic.policy_q(state_ND, self.target_actor(state_ND, mask_NA), noise_NGA, self.value_code)
         return self.value_code.denormalize(raw)
@@ -192,15 +186,7 @@ class Agent(nn.Module):
         noise_NGA: Float[Tensor, "N G A"] | None,
         target_delta_NO: Float[Tensor, "N O"] | None = None,
     ) -> Predictions:
-        """Return the inputs of the losses.
-
-        Args:
-            state_ND: States.
-            batch: The batch of these states.
-            td_target_NG: Normalized TD targets.
-            noise_NGA: Result of `Actor.sample_noise`.
-            target_delta_NO: Result of `observation_deltas`.
-        """
+        """Return the inputs of the losses, from normalized TD targets and the noise of `Actor.sample_noise`."""
         policy = self.actor(state_ND, batch.action_mask)
         output, q_policy = self.critic.q_values(state_ND, batch.action, policy, noise_NGA, self.value_code)
         return Predictions(

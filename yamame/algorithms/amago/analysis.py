@@ -20,11 +20,8 @@ def analyze_trajectory(
 ) -> AgentAnalysis:
     """Return action distributions, values and attention along a trajectory, equal to those while acting.
 
-    Args:
-        agent: The agent. It is left in evaluation mode.
-        trajectory: The trajectory.
-        reward_scale: The reward scale of the learner, so that values are in units of the task's reward.
-        keep: Attention weights kept per timestep, the largest ones; None: as many as take a few megabytes.
+    The agent is left in evaluation mode. Division by `reward_scale`, that of the learner, gives values in units of the
+    task's reward. `keep` is that of `AlgorithmConfig.analyze`.
     """
     agent.eval()
     window = Window(trajectory=trajectory, start=0, length=len(trajectory))

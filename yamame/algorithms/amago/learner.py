@@ -21,8 +21,7 @@ from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
 from yamame.nets.blocks import power_iteration
-from yamame.nets.compute import CPU_FLOAT32, Compute
-from yamame.nets.cuda_graph import CudaGraphUpdate
+from yamame.nets.compute import CPU_FLOAT32, Compute, CudaGraphUpdate
 from yamame.nets.ops import load_generator_state, masked_mean
 
 _MAX_GAMMAS = 6
@@ -80,15 +79,8 @@ class Learner:
     reads. With several ranks, losses, gradients and statistics are means over the tokens of all ranks' batches; the
     gradient is all-reduced once, and updates are not captured as CUDA graphs.
 
-    Args:
-        agent: The networks; moved to `compute.device`.
-        config: Losses and optimizer.
-        generator: Random stream of targets and actions, on `compute.device`.
-        compute: Device, types, compilation.
-        distributed: This process among the learners.
-
-    Raises:
-        UserError: If there is a world-model loss and the agent has no such head.
+    The agent is moved to `compute.device`, on which `generator` is: the random stream of targets and actions. Raises
+    `UserError` if there is a world-model loss and the agent has no such head.
     """
 
     def __init__(

@@ -20,12 +20,8 @@ class AMAGOPolicy:
     """Acts in E environments at different timesteps by one batched forward pass, on the device of the agent.
 
     `load_weights` copies the encoders, with sigma reparametrization folded into the weights, and the actor of the
-    acting gamma. Memory is kept: timesteps encoded with old weights remain in it until their trial ends.
-
-    Args:
-        agent: Source of the first weights.
-        num_envs: Number of environments.
-        generator: Random stream of the actions, on the device of the agent.
+    acting gamma. Memory is kept: timesteps encoded with old weights remain in it until their trial ends. `generator`,
+    on the device of the agent, samples the actions.
     """
 
     def __init__(self, agent: Agent, *, num_envs: int, generator: torch.Generator) -> None:

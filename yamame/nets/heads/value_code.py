@@ -17,12 +17,7 @@ class ValueCodeConfig(ABC):
 
     @abstractmethod
     def build(self, num_gammas: int, *, normalize: bool) -> "ValueCode":
-        """Return the value code.
-
-        Args:
-            num_gammas: Number of discount factors G.
-            normalize: Whether to normalize values by running statistics (`--agent.popart`).
-        """
+        """Return the value code; `normalize`: by running statistics of the targets (`--agent.popart`)."""
 
 
 class ValueCode(nn.Module):
@@ -64,12 +59,9 @@ class ValueCode(nn.Module):
         loss_mask_N: Bool[Tensor, "N"],
         ranks: DistributedContext = SINGLE_PROCESS,
     ) -> None:
-        """Update the running statistics from TD targets in units of scaled reward; no change by default.
+        """Update the running statistics from the valid TD targets of all ranks, in units of scaled reward.
 
-        Args:
-            target_NG: TD targets of this rank's batch.
-            loss_mask_N: True where a target is valid.
-            ranks: Ranks whose targets are combined.
+        No change by default.
         """
 
     def metrics(self) -> Mapping[str, Float[Tensor, ""]]:

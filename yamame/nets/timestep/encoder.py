@@ -35,10 +35,6 @@ def _other_encoders() -> tuple[LeafEncoderConfig, ...]:
     return tuple(each() for each in classes if each not in own)
 
 
-def _kind_of(encoder: LeafEncoderConfig) -> str:
-    return type(encoder).__module__.rpartition(".")[2]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TimestepEncoderConfig:
     """Sizes of the timestep encoder. The space of an observation's leaf selects the leaf's encoder."""
@@ -78,7 +74,7 @@ class TimestepEncoderConfig:
         """Return the leaf encoders by kind, in the order in which they are matched."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         own = {kind: value for kind, value in values.items() if isinstance(value, LeafEncoderConfig)}
-        return {_kind_of(encoder): encoder for encoder in self.other} | own
+        return {type(encoder).__module__.rpartition(".")[2]: encoder for encoder in self.other} | own
 
     def map_leaf_encoders(self, change: Callable[[LeafEncoderConfig], LeafEncoderConfig]) -> "TimestepEncoderConfig":
         """Return the config with a function applied to every leaf encoder."""

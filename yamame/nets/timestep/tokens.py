@@ -33,22 +33,21 @@ class Vocabulary:
 
 def infer_vocabulary(leaf: Leaf) -> Vocabulary | None:
     """Return the range of all components of a leaf; None if they are no integers or exceed `MAX_VOCABULARY`."""
+    low = 0
     match leaf:
         case spaces.Discrete():
-            return _small(0, int(leaf.n))
+            size = int(leaf.n)
         case spaces.MultiDiscrete():
-            return _small(0, int(leaf.nvec.max()))
+            size = int(leaf.nvec.max())
         case spaces.MultiBinary():
-            return Vocabulary(low=0, size=2)
+            size = 2
         case spaces.Text():
-            return _small(0, vocabulary_size(leaf))
-    if np.issubdtype(leaf.dtype, np.floating):
-        return None
-    low, high = int(leaf.low.min()), int(leaf.high.max())
-    return _small(low, high - low + 1)
-
-
-def _small(low: int, size: int) -> Vocabulary | None:
+            size = vocabulary_size(leaf)
+        case _ if np.issubdtype(leaf.dtype, np.floating):
+            return None
+        case _:
+            low = int(leaf.low.min())
+            size = int(leaf.high.max()) - low + 1
     return Vocabulary(low=low, size=size) if size <= MAX_VOCABULARY else None
 
 
