@@ -207,7 +207,8 @@ def random_baseline(directory: Path) -> RunResult | None:
 def random_baseline_return(directory: Path) -> float | None:
     """Return the mean return of uniformly random actions; None if no checkpoint has it."""
     baseline = random_baseline(directory)
-    return baseline and baseline["return_mean"]
+    mean: float | None = baseline["return_mean"] if baseline else None
+    return mean
 
 
 def actual_env_steps(config: RunConfig, env_steps: int) -> int:
