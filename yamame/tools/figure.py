@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yamame.tools.figures
 from yamame.errors import UserError
 from yamame.tools.options import add_command, add_flags
+from yamame.tools.plots import save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,22 +68,6 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
-def save(figure: "Figure", path: Path) -> None:
-    """Write a figure in the format of the file name, whole or not at all, without time stamps. Raises `UserError`."""
-    from yamame.run_dir import replace_atomically
-
-    kind = path.suffix.lower().removeprefix(".")
-    options: dict[str, Any] = {
-        "png": {"pil_kwargs": {"optimize": True}},
-        "svg": {"metadata": {"Date": None}},
-        "pdf": {"metadata": {"CreationDate": None}},
-    }
-    dpi = 150 if figure.get_figwidth() < 9 else 120
-    try:
-        with replace_atomically(path) as partial:
-            figure.savefig(partial, dpi=dpi, format=kind, **options[kind])
-    except OSError as problem:
-        raise UserError(f"cannot write {path} ({problem.strerror}): choose another --output") from problem
 
 
 def _split(arguments: Sequence[str], options: Any) -> tuple[list[Path], list[str]]:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float64
 
+from yamame.errors import UserError
 from yamame.metrics import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, RETURN
+from yamame.run_dir import replace_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,11 +58,26 @@ def new_figure(
     return figure, panels
 
 
-def finish(figure: "Figure") -> "Figure":
-    """Align the titles of the axes to the left and return the figure."""
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure in the format of the file name, whole or not at all, without time stamps. Raises `UserError`."""
+    _align_titles(figure)
+    kind = path.suffix.lower().removeprefix(".")
+    options: dict[str, Any] = {
+        "png": {"pil_kwargs": {"optimize": True}},
+        "svg": {"metadata": {"Date": None}},
+        "pdf": {"metadata": {"CreationDate": None}},
+    }
+    dpi = 150 if figure.get_figwidth() < 9 else 120
+    try:
+        with replace_atomically(path) as partial:
+            figure.savefig(partial, dpi=dpi, format=kind, **options[kind])
+    except OSError as problem:
+        raise UserError(f"cannot write {path} ({problem.strerror}): choose another --output") from problem
+
+
+def _align_titles(figure: "Figure") -> None:
     for axes in figure.axes:
         axes.title.set(fontsize=12, fontweight="bold", horizontalalignment="left", position=(0, 1))
-    return figure
 
 
 @contextlib.contextmanager
@@ -68,7 +85,8 @@ def figure_axes(path: Path, *, rows: int = 1, height: float = HEIGHT) -> Iterato
     """Yield the axes of a new figure (a list of them if there are several rows) and save it at the end."""
     figure, panels = new_figure(rows=rows, height=height)
     yield panels[0] if rows == 1 else panels
-    finish(figure).savefig(path, dpi=150)
+    _align_titles(figure)
+    figure.savefig(path, dpi=150)
 
 
 def plot_band(

@@ -81,7 +81,7 @@ def test_a_new_figure_is_one_new_file(
     (folder / "num_runs.py").write_text(
         '"""Number of runs."""\n'
         "from dataclasses import dataclass\n"
-        "from yamame.tools.plots import finish, new_figure\n"
+        "from yamame.tools.plots import new_figure\n"
         "from yamame.tools.run_groups import resolve_runs\n\n"
         "@dataclass(frozen=True, kw_only=True)\n"
         "class Options:\n"
@@ -91,7 +91,7 @@ def test_a_new_figure_is_one_new_file(
         "    figure, (axes,) = new_figure()\n"
         "    axes.set_title(options.title)\n"
         '    axes.bar(["runs"], [len(resolve_runs(paths))])\n'
-        "    return finish(figure)\n"
+        "    return figure\n"
     )
     monkeypatch.setattr(yamame.tools.figures, "__path__", [*yamame.tools.figures.__path__, str(folder)])
     assert main(["figure"]) == 0

@@ -16,7 +16,6 @@ from yamame.runs import evaluate, random_baseline_return, read_result
 from yamame.tools.plots import (
     HEIGHT,
     color,
-    finish,
     legend_columns,
     legend_height,
     new_figure,
@@ -76,8 +75,9 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         axes.axhline(0, color="black", linewidth=0.8)
         if metric == "return_mean":
             plot_random_baseline(axes, random_baseline_return(groups[0].runs[0]))
-            _legend(axes)
-    return finish(figure)
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(frameon=False, fontsize=9)
+    return figure
 
 
 def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
@@ -93,7 +93,9 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
             ]
             at = place - BAR / 2 + (number + 0.5) * width
             _bar(axes, at, _of_group(evaluations, "success_rate"), number=number, width=width, label=plain(group.label))
-    axes.set_xticks(range(len(options.instructions)), [_wrapped(text) for text in options.instructions])
+    axes.set_xticks(
+        range(len(options.instructions)), [plain(text).replace(", ", ",\n") for text in options.instructions]
+    )
     axes.set(ylabel="success rate", ylim=(0, 1.08), title=f"Success at instructions ({options.trials} trials)")
     axes.grid(axis="x", visible=False)
     handles, names = axes.get_legend_handles_labels()
@@ -102,7 +104,7 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
         once.values(), once.keys(), frameon=False, fontsize=9, ncols=legend_columns(labels), loc="upper center",
         bbox_to_anchor=(0.5, -0.2),
     )  # fmt: skip
-    return finish(figure)
+    return figure
 
 
 def _bar(axes: "Axes", at: float, mean: Mean, *, number: int, width: float = 0.7, label: str = "") -> None:
@@ -134,17 +136,18 @@ def _of_group(results: Sequence[Mapping[str, Any]], metric: str) -> Mean:
 def _over_trials(result: Mapping[str, Any], metric: str) -> tuple[float, float] | None:
     if metric == "return_mean":
         low, high = result["return_ci95"]
-        return float(low), float(high)
-    if metric == "success_rate":
+    elif metric == "success_rate":
         trials = float(result["trials"])
-        ends = wilson_ci95(np.array([result[metric] * trials]), np.array([trials]))
-        return float(ends[0][0]), float(ends[1][0])
-    return None
+        (low,), (high,) = wilson_ci95(np.array([result[metric] * trials]), np.array([trials]))
+    else:
+        return None
+    return float(low), float(high)
 
 
 def _num_seeds(groups: Sequence[Group]) -> str:
     """Return the number of seeds in words."""
-    fewest, most = (pick(len(group.runs) for group in groups) for pick in (min, max))
+    counts = sorted(len(group.runs) for group in groups)
+    fewest, most = counts[0], counts[-1]
     if most == 1:
         return "one seed"
     return f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
@@ -155,12 +158,3 @@ def _result(run: Path) -> Mapping[str, Any]:
     if result is None:
         raise UserError(f"{run} is not finished: remove it, or yamame resume {run}")
     return result
-
-
-def _legend(axes: "Axes") -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=9)
-
-
-def _wrapped(text: str) -> str:
-    return plain(text).replace(", ", ",\n")

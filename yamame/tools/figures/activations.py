@@ -15,7 +15,7 @@ from jaxtyping import Float32
 from yamame.errors import UserError, check_range
 from yamame.nets.introspection import PROBE_POINTS
 from yamame.run_dir import CHECKPOINTS
-from yamame.tools.plots import color, compact, finish, line_style, new_figure
+from yamame.tools.plots import color, compact, line_style, new_figure
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
 
@@ -60,7 +60,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     middle = panels[len(panels) // 2]
     if len(checkpoints) > 1:
         middle.legend(frameon=False, fontsize=9, ncols=6, loc="upper center", bbox_to_anchor=(0.5, -0.2))
-    return finish(figure)
+    return figure
 
 
 def max_activations(run: Path, checkpoint: Path, seed: int | None) -> Float32[np.ndarray, "L P timesteps"]:

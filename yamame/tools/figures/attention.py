@@ -11,7 +11,7 @@ from jaxtyping import Float32, UInt8
 
 from yamame.errors import UserError, check_range
 from yamame.runs import LATEST
-from yamame.tools.plots import COLORS, finish, new_figure, plain
+from yamame.tools.plots import COLORS, new_figure, plain
 from yamame.tools.run_groups import single_run
 from yamame.tools.trial_recording import TrialRecording, record_trial
 
@@ -71,7 +71,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     panels[0].set_title(f"Attention: {about}")
     if frames:
         _frames(panels[1], frames, weight_LHT, now=step)
-    return finish(figure)
+    return figure
 
 
 def most_attended(weight_LHT: Float32[np.ndarray, "L H T"], count: int) -> list[int]:
@@ -89,17 +89,15 @@ def _heatmap(axes: "Axes", weight_LHT: Float32[np.ndarray, "L H T"], attended: S
     )  # fmt: skip
     for layer in range(1, layers):
         axes.axhline(layer * heads - 0.5, color="black", linewidth=0.8)
-    axes.set_yticks([layer * heads + (heads - 1) / 2 for layer in range(layers)], _layer_names(layers))
+    axes.set_yticks(
+        [layer * heads + (heads - 1) / 2 for layer in range(layers)], [f"layer {layer + 1}" for layer in range(layers)]
+    )
     axes.set(xlabel="attended step", ylabel=f"{heads} heads of each layer")
     axes.locator_params(axis="x", integer=True)
     axes.grid(visible=False)
     for time in attended:
         axes.plot(time, layers * heads - 0.4, "^", color=COLORS[1], markersize=6, clip_on=False, zorder=4)
     axes.figure.colorbar(image, ax=axes, label="attention weight", pad=0.02)
-
-
-def _layer_names(layers: int) -> list[str]:
-    return [f"layer {layer + 1}" for layer in range(layers)]
 
 
 def _height_of_frames(frames: Sequence[UInt8[np.ndarray, "height width 3"]]) -> float:

@@ -12,7 +12,7 @@ from jaxtyping import Float64, Int64
 from yamame.collect.exploration import ExplorationConfig, NoExploration
 from yamame.errors import UserError, check_range
 from yamame.runs import read_config, read_task_spec
-from yamame.tools.plots import compact, finish, new_figure
+from yamame.tools.plots import compact, new_figure
 from yamame.tools.run_groups import single_run
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     over_trial.set_ylim(bottom=0)
     for axes in (over_trial, over_training):
         axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    return finish(figure)
+    return figure
 
 
 @dataclass(frozen=True)

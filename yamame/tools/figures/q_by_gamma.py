@@ -16,7 +16,7 @@ from jaxtyping import Float64
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError, check_range
 from yamame.runs import LATEST, load_model, read_config
-from yamame.tools.plots import compact, finish, new_figure
+from yamame.tools.plots import compact, new_figure
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
@@ -88,7 +88,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     for place, number in enumerate(order):
         fraction = place / max(1, len(order) - 1)
         line_color = "black" if number == acting else colormaps["viridis"](0.95 * fraction)
-        label = _label(float(gammas_G[number])) + (" (acting)" if number == acting else "")
+        label = f"{gammas_G[number]:.5f}".rstrip("0") + (" (acting)" if number == acting else "")
         axes.plot(
             x, q_XG[:, number], color=line_color, linestyle="--" if number == acting else "-", linewidth=1.8,
             marker=marker, markersize=3.5, label=label,
@@ -97,7 +97,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), reverse=True, title="gamma",
         title_fontsize=9,
     )  # fmt: skip
-    return finish(figure)
+    return figure
 
 
 def newest_trajectories(run: Path, count: int) -> list[Trajectory]:
@@ -119,7 +119,3 @@ def mean_values(
         raise UserError(NO_ANALYSIS.format(run=run))
     steps = np.concatenate([each.q_TG[:MAX_TRIAL_LENGTH] for each in found])
     return steps.mean(axis=0).astype(np.float64), found[0].gammas_G.astype(np.float64)
-
-
-def _label(gamma: float) -> str:
-    return f"{gamma:.5f}".rstrip("0")

@@ -20,7 +20,7 @@ from yamame.errors import UserError, check_range
 from yamame.run_dir import CHECKPOINTS
 from yamame.run_state import load_goal_statistics
 from yamame.runs import read_config
-from yamame.tools.plots import COLORS, RANDOM_COLOR, finish, new_figure, plain
+from yamame.tools.plots import COLORS, RANDOM_COLOR, new_figure, plain
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import single_run
 
@@ -90,7 +90,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     chosen.legend(frameon=False, fontsize=9, loc="lower right")
     for axes in (frequency, chosen):
         axes.grid(axis="y", visible=False)
-    return finish(figure)
+    return figure
 
 
 def priorities(

@@ -19,7 +19,6 @@ from yamame.tools.plots import (
     HEIGHT,
     color,
     compact,
-    finish,
     legend_below,
     legend_height,
     line_style,
@@ -71,7 +70,10 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         raise UserError(f"--metric {options.metric}: choose one of {', '.join(UNITS)}")
     results = [result for path in paths for result in _in_file(path)] if paths else measure(options)
     lines = series(results)
-    machines = sorted({format_machine(result["machine"]) for result in results})
+    machines = {format_machine(result["machine"]) for result in results}
+    machine = machines.pop() if len(machines) == 1 else f"{len(machines)} machines, see the legend"
+    machine = machine if len(machine) <= 112 else machine[:111] + "…"
+    batches = sorted({result["config"]["batch"] for result in results})
     figure, (axes,) = new_figure(height=HEIGHT + 0.3 + legend_height(list(lines)))
     for number, (label, by_context) in enumerate(lines.items()):
         contexts = sorted(by_context)
@@ -89,10 +91,10 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(compact)
     axes.set(xlabel="context length (transitions)", ylabel=UNITS[options.metric])
-    axes.set_title(f"Throughput, batches of {_batches(results)} windows", pad=20)
-    axes.text(0, 1.02, plain(_short_machines(machines)), transform=axes.transAxes, fontsize=8, color="#555555")
+    axes.set_title(f"Throughput, batches of {', '.join(map(str, batches))} windows", pad=20)
+    axes.text(0, 1.02, plain(machine), transform=axes.transAxes, fontsize=8, color="#555555")
     legend_below(axes)
-    return finish(figure)
+    return figure
 
 
 def measure(options: Options) -> list[BenchJson]:
@@ -153,15 +155,6 @@ def _value(result: BenchJson, metric: str) -> float:
 def _spread(results: Sequence[BenchJson], metric: str) -> tuple[float, float]:
     ends = [end for result in results for end in result["spread"].get(metric, [_value(result, metric)])]
     return min(ends), max(ends)
-
-
-def _batches(results: Sequence[BenchJson]) -> str:
-    return ", ".join(map(str, sorted({result["config"]["batch"] for result in results})))
-
-
-def _short_machines(machines: Sequence[str]) -> str:
-    shown = machines[0] if len(machines) == 1 else f"{len(machines)} machines, see the legend"
-    return shown if len(shown) <= 112 else shown[:111] + "…"
 
 
 def _in_file(path: Path) -> list[BenchJson]:

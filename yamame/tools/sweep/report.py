@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from yamame.confidence import Aggregate, Mean, mean_of
 from yamame.run_dir import replace_atomically
-from yamame.tools.figure import save
 from yamame.tools.plots import (
     COLORS,
     HEIGHT,
     RANDOM,
     compact,
-    finish,
     legend_below,
     legend_height,
     new_figure,
     plot_band,
     plot_random_baseline,
+    save,
 )
 from yamame.tools.sweep.results import ArmResult, SweepResults
 from yamame.tools.sweep.runs import CSV, CURVES, JSON, MARKDOWN, SCORES
@@ -70,7 +69,7 @@ def plot_curves(results: SweepResults) -> "Figure":
         figure, (axes,) = new_figure(height=HEIGHT + legend_height(labels))
         _plot_env(axes, by_env[0], results.experiment.title)
         legend_below(axes)
-        return finish(figure)
+        return figure
     columns = min(MAX_COLUMNS, len(by_env))
     rows = -(-len(by_env) // columns)
     figure, panels = new_figure(rows=rows, columns=columns, width=4.2 * columns, height=3.2 * rows)
@@ -79,7 +78,7 @@ def plot_curves(results: SweepResults) -> "Figure":
     for axes in panels[len(by_env) :]:
         axes.set_visible(False)
     panels[0].legend(frameon=False, fontsize=8)
-    return finish(figure)
+    return figure
 
 
 def plot_scores(results: SweepResults) -> "Figure":
@@ -101,7 +100,7 @@ def plot_scores(results: SweepResults) -> "Figure":
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set(xlabel=f"{scores.name} on {results.experiment.title}")
     axes.legend(frameon=False, fontsize=9, ncols=6, loc="lower right", bbox_to_anchor=(1, 1), columnspacing=1)
-    return finish(figure)
+    return figure
 
 
 def _plot_env(axes: "Axes", arms: Sequence[ArmResult], title: str) -> None:
