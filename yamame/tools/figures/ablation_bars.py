@@ -93,13 +93,11 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
             ]
             at = place - BAR / 2 + (number + 0.5) * width
             _bar(axes, at, _of_group(evaluations, "success_rate"), number=number, width=width, label=plain(group.label))
-    axes.set_xticks(
-        range(len(options.instructions)), [plain(text).replace(", ", ",\n") for text in options.instructions]
-    )
+    names = [plain(text).replace(", ", ",\n") for text in options.instructions]
+    axes.set_xticks(range(len(names)), names)
     axes.set(ylabel="success rate", ylim=(0, 1.08), title=f"Success at instructions ({options.trials} trials)")
     axes.grid(axis="x", visible=False)
-    handles, names = axes.get_legend_handles_labels()
-    once = dict(zip(names, handles, strict=True))
+    once = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     axes.legend(
         once.values(), once.keys(), frameon=False, fontsize=9, ncols=legend_columns(labels), loc="upper center",
         bbox_to_anchor=(0.5, -0.2),

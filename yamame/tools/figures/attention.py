@@ -89,9 +89,8 @@ def _heatmap(axes: "Axes", weight_LHT: Float32[np.ndarray, "L H T"], attended: S
     )  # fmt: skip
     for layer in range(1, layers):
         axes.axhline(layer * heads - 0.5, color="black", linewidth=0.8)
-    axes.set_yticks(
-        [layer * heads + (heads - 1) / 2 for layer in range(layers)], [f"layer {layer + 1}" for layer in range(layers)]
-    )
+    middles = [layer * heads + (heads - 1) / 2 for layer in range(layers)]
+    axes.set_yticks(middles, [f"layer {layer + 1}" for layer in range(layers)])
     axes.set(xlabel="attended step", ylabel=f"{heads} heads of each layer")
     axes.locator_params(axis="x", integer=True)
     axes.grid(visible=False)

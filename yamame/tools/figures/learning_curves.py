@@ -45,9 +45,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     groups, x_axis = group_by_seed(paths), options.x_axis.replace("-", "_")
     metric, curves = _curves(groups, options.metric, x_axis)
     random = random_baseline_return(groups[0].runs[0]) if metric in (EVAL_RETURN, RETURN) else None
-    labels = [
-        plain(group.label) + (f" ({len(group.runs)} seeds)" if len(group.runs) > 1 else "") for group in groups
-    ] + [RANDOM] * (random is not None)
+    labels = [plain(_label(group)) for group in groups] + [RANDOM] * (random is not None)
     figure, (axes,) = new_figure(height=HEIGHT + legend_height(labels))
     for number, (label, curve) in enumerate(zip(labels, curves, strict=False)):
         plot_band(axes, curve.x, curve.mean, curve.ci95, label=label, number=number, ended=curve.solved)
@@ -86,3 +84,8 @@ def _mean(group: Group, curves: Sequence[RunCurve]) -> Curve:
     if curve is None:
         raise UserError(f"the runs of {group.label} do not overlap: remove those that have only started")
     return curve
+
+
+def _label(group: Group) -> str:
+    seeds = len(group.runs)
+    return group.label if seeds == 1 else f"{group.label} ({seeds} seeds)"

@@ -62,12 +62,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     figure, (axes,) = new_figure(width=8.2)
     if options.x_axis == "trial" or len(checkpoints) < 2:
         played = record_trial(
-            run,
-            checkpoint=options.checkpoint,
-            seed=options.seed,
-            instruction=options.instruction,
-            frames=False,
-            keep=1,
+            run, checkpoint=options.checkpoint, seed=options.seed, instruction=options.instruction, frames=False, keep=1
         )
         if played.analysis is None:
             raise UserError(NO_ANALYSIS.format(run=run))
