@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import yamame.tools.figures
 from yamame.errors import UserError
 from yamame.tools.options import add_command, add_flags
-from yamame.tools.plots import save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,6 +39,7 @@ def register(subparsers: Any) -> None:
 
 def _figure(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.flags import parse_flags
+    from yamame.tools.plots import save
 
     if options.name is None:
         if rest or options.output:
@@ -66,8 +66,6 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
     save(spec.draw(paths, settings), options.output)
     print(json.dumps({"figure": spec.name, "output": str(options.output)}) if options.json else options.output)
     return 0
-
-
 
 
 def _split(arguments: Sequence[str], options: Any) -> tuple[list[Path], list[str]]:
