@@ -3,7 +3,7 @@
 import difflib
 import importlib
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from gymnasium import spaces
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from yamame.envs.base import Array, JaxEnv, JaxStep, TrialVectorEnv
 from yamame.envs.config import EnvConfig
-from yamame.envs.wrappers.restarting import RestartingVectorEnv
+from yamame.envs.wrappers.restarting import make_jax_vector_env
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError, check_range
 
@@ -91,13 +91,8 @@ class GymnaxConfig(EnvConfig):
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        try:
-            from yamame.envs.vector.jax_vector_env import JaxVectorEnv
-
-            importlib.import_module("gymnax")
-        except ImportError as error:
-            raise UserError(f"environment {self.name!r} needs JAX and gymnax: pip install 'yamame[jax]'") from error
-        envs = RestartingVectorEnv(partial(JaxVectorEnv, GymnaxEnv(self.name), num_envs), seed)
+        name = f"environment {self.name!r}"
+        envs = make_jax_vector_env(GymnaxEnv(self.name), num_envs, seed, name=name, package="gymnax")
         return TrialWrapper(envs, horizon=self.horizon, attempts=self.attempts)
 
 

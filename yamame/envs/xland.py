@@ -2,7 +2,7 @@
 
 import importlib
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from yamame.envs.base import Array, JaxEnv, JaxStep, TrialVectorEnv
 from yamame.envs.config import EnvConfig
-from yamame.envs.wrappers.restarting import RestartingVectorEnv
+from yamame.envs.wrappers.restarting import make_jax_vector_env
 from yamame.envs.wrappers.trials import TrialWrapper
-from yamame.errors import ConfigFieldError, UserError, check_range
+from yamame.errors import ConfigFieldError, check_range
 
 GOALS = {"hold": 1, "be-near": 3, "put-near": 4}
 """Kinds of goals -> ids of the package: hold an object, stand next to it, put it next to another one."""
@@ -151,14 +151,8 @@ class XLandConfig(EnvConfig):
 
     @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
-        try:
-            from yamame.envs.vector.jax_vector_env import JaxVectorEnv
-
-            importlib.import_module("xminigrid")
-        except ImportError as error:
-            raise UserError("XLand needs JAX and xminigrid: pip install 'yamame[jax]'") from error
         room = XLandEnv(self.size, self.view, self.objects, self.rules, self.attempt_length)
-        rooms = RestartingVectorEnv(partial(JaxVectorEnv, room, num_envs), seed)
+        rooms = make_jax_vector_env(room, num_envs, seed, name="XLand", package="xminigrid")
         return TrialWrapper(rooms, horizon=self.horizon, attempts=None)
 
 

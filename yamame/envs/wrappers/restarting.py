@@ -1,15 +1,17 @@
-"""Wrapper that restarts a whole vector environment when it fails."""
+"""Wrapper that restarts a whole vector environment when it fails, such as one written in JAX."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Shaped
 from typing_extensions import override
 
 from yamame.data.step import VectorStep
-from yamame.envs.base import EpisodeVectorEnv
+from yamame.envs.base import EpisodeVectorEnv, JaxEnv
 from yamame.envs.vector.faults import fault_from_exception, is_recoverable, restart_seed, restart_with_retries
 from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.errors import UserError
@@ -98,3 +100,14 @@ class RestartingVectorEnv(VectorEnvWrapper):
             raise UserError(f"{_NAME} has other spaces after a restart: always make it with the same spaces")
         everywhere = np.ones(self.num_envs, np.bool_)
         return self.env.reset(everywhere, everywhere)
+
+
+def make_jax_vector_env(env: JaxEnv, num_envs: int, seed: int, *, name: str, package: str) -> RestartingVectorEnv:
+    """Return copies of an environment written in JAX. Raises `UserError` if JAX or the package is not installed."""
+    try:
+        from yamame.envs.vector.jax_vector_env import JaxVectorEnv
+
+        importlib.import_module(package)
+    except ImportError as error:
+        raise UserError(f"{name} needs JAX and {package}: pip install 'yamame[jax]'") from error
+    return RestartingVectorEnv(partial(JaxVectorEnv, env, num_envs), seed)
