@@ -126,14 +126,16 @@ def _set_materials(world: Any, player: Any, noise: dict[str, Float64[np.ndarray,
     names = ("path", "lava", "stone", "sand", "water")
     materials = np.select(kinds, [id_of[name] for name in names], id_of["grass"])
     meadow = shore & ~sand & ~wet
-    # Cell by cell, the first sparse material whose random number exceeds its threshold.
-    sparse = {"tree": 0.8, "coal": 0.85, "iron": 0.75, "diamond": 0.994}
-    trees = meadow & (noise["tree"] > 0)
-    places = [trees, ore & (noise["coal"] > 0), ore & (noise["iron"] > 0.4), ore & (mountain > 0.18)]
+    sparse = (
+        ("tree", meadow & (noise["tree"] > 0), 0.8),
+        ("coal", ore & (noise["coal"] > 0), 0.85),
+        ("iron", ore & (noise["iron"] > 0.4), 0.75),
+        ("diamond", ore & (mountain > 0.18), 0.994),
+    )
     uniform = world.random.random_sample
-    for x, y, *possible in _cells(places):
-        for (name, threshold), is_possible in zip(sparse.items(), possible, strict=True):
-            if is_possible and uniform() > threshold:
+    for x, y, *possible in _cells([where for _, where, _ in sparse]):
+        for (name, _, threshold), is_possible in zip(sparse, possible, strict=True):
+            if is_possible and uniform() > threshold:  # the first that exceeds its threshold
                 materials[x, y] = id_of[name]
                 break
     world._mat_map[:] = materials
