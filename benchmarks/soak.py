@@ -35,7 +35,7 @@ from yamame import runs
 from yamame.algorithms.amago.learner import Learner
 from yamame.config import RunConfig
 from yamame.data.batch import Batch
-from yamame.data.database import TABLES, Database, Tables
+from yamame.data.database import Database
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
@@ -232,8 +232,8 @@ class Soak:
                 record[int(self.rng.integers(len(record)))] ^= 1 << int(self.rng.integers(8))
                 transaction.put(key, bytes(record), db=tables.records)
 
-        with closing(Database(self.directory / "replay", tables=TABLES, max_bytes=1 << 40)) as database:
-            tables = Tables(database.tables)
+        with closing(Database(self.directory / "replay", max_bytes=1 << 40)) as database:
+            tables = database.tables
             database.write(change)
         return True
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import lmdb
 
@@ -35,7 +35,7 @@ class CorruptedDatabaseError(UserError):
 
 
 class Database:
-    """Named tables in one directory. Commits survive a killed process; after `sync` also a power failure.
+    """A store's tables in one directory. Commits survive a killed process; after `sync` also a power failure.
 
     The LMDB map doubles when it is full, up to `max_bytes`; the file takes the disk space of what was written. 1/64 of
     `max_bytes` is reserved, since freeing space takes space. Several processes may have a directory open, each once.
@@ -45,12 +45,12 @@ class Database:
             corrupted, or if the disk is full.
     """
 
-    def __init__(self, directory: Path, *, tables: Sequence[str], max_bytes: int) -> None:
+    def __init__(self, directory: Path, *, max_bytes: int) -> None:
         self.directory = directory
         self.max_bytes = max_bytes
         self.usable_bytes = max_bytes - max(1 << 16, max_bytes >> 6) & ~0xFFF
         """Limit of ordinary writes."""
-        self._environment, self.tables = _open(directory, tables, map_size=min(_INITIAL_MAP_BYTES, self.usable_bytes))
+        self._environment, self.tables = _open(directory, map_size=min(_INITIAL_MAP_BYTES, self.usable_bytes))
         self._closed = False
         self._lock = threading.RLock()  # LMDB forbids open transactions while the map is resized
         self._last_seen = -1
@@ -129,17 +129,17 @@ class Database:
         self._environment.set_mapsize(min(2 * map_bytes, limit))
 
 
-def _open(directory: Path, tables: Sequence[str], *, map_size: int) -> tuple[lmdb.Environment, dict[str, Any]]:
+def _open(directory: Path, *, map_size: int) -> "tuple[lmdb.Environment, Tables]":
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        environment = lmdb.open(str(directory), map_size=map_size, max_dbs=len(tables), sync=False, metasync=False)
+        environment = lmdb.open(str(directory), map_size=map_size, max_dbs=len(TABLES), sync=False, metasync=False)
         environment.reader_check()
         num_bytes = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
         is_short = (directory / "data.mdb").stat().st_size < num_bytes  # often normal: pages at the end may be unused
         if is_short and not is_intact(directory):
             environment.close()
             raise CorruptedDatabaseError(directory, "its file is truncated")
-        return environment, {name: environment.open_db(name.encode()) for name in tables}
+        return environment, Tables(environment)
     except (lmdb.Error, OSError) as error:
         if "already open" in str(error):
             raise UserError(f"{directory} is already open in this process: close the other store first") from error
@@ -194,10 +194,11 @@ def id_of(key: bytes) -> int | None:
 
 
 class Tables:
-    """The tables of an open database, by `TABLES`. Methods work in the given transaction."""
+    """The tables `TABLES` of an open database, created if missing. Methods work in the given transaction."""
 
-    def __init__(self, handles: Mapping[str, Any]) -> None:
-        self.records, self.quarantined, self.reasons, self.tags, self.counters = (handles[name] for name in TABLES)
+    def __init__(self, environment: lmdb.Environment) -> None:
+        handles = [environment.open_db(name.encode()) for name in TABLES]
+        self.records, self.quarantined, self.reasons, self.tags, self.counters = handles
 
     def contents(self, transaction: lmdb.Transaction) -> TableContents:
         """Return ids, sizes and tags without reading any record."""

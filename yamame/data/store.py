@@ -22,7 +22,7 @@ import lmdb
 import numpy as np
 
 from yamame.data.codec import CorruptedRecordError, decode, encode, frozen_copy, named_arrays
-from yamame.data.database import TABLES, CorruptedDatabaseError, Database, DatabaseFullError, RecordTag, Tables, key_of
+from yamame.data.database import CorruptedDatabaseError, Database, DatabaseFullError, RecordTag, key_of
 from yamame.data.eviction import EvictionPolicy
 from yamame.data.schema import TrajectorySchema, consistency_error
 from yamame.data.trajectory import CompressedFrames, Trajectory
@@ -108,12 +108,13 @@ class LMDBReplayStore:
         schema: TrajectorySchema | None = None,
     ) -> None:
         self.directory = directory
+        self.capacity_trajectories = capacity_trajectories
         self.cache = TrajectoryCache(cache_bytes)
         self._eviction = EvictionPolicy(capacity_trajectories=capacity_trajectories, capacity_bytes=capacity_bytes)
         self._validation_error = consistency_error if schema is None else schema.validation_error
         self._compression_level = compression_level
-        self._database = Database(directory, tables=TABLES, max_bytes=max_bytes)
-        self._tables = Tables(self._database.tables)
+        self._database = Database(directory, max_bytes=max_bytes)
+        self._tables = self._database.tables
         self._lock = threading.RLock()
         self._oldest_at_checkpoints: deque[int] = deque(maxlen=retained_checkpoints)
         self._evicted_since_checkpoint = 0
@@ -132,11 +133,6 @@ class LMDBReplayStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @property
-    def capacity_trajectories(self) -> int:
-        """Maximum number of trajectories that are not protected."""
-        return self._eviction.capacity_trajectories
 
     @property
     def total_appended(self) -> int:
@@ -239,14 +235,14 @@ class LMDBReplayStore:
         """Whether evictions since the last `sync` may soon delete what a checkpoint needs."""
         with self._lock:
             retained = self._oldest_at_checkpoints.maxlen or 0
-            return self._evicted_since_checkpoint * (retained + 1) >= self._eviction.capacity_trajectories
+            return self._evicted_since_checkpoint * (retained + 1) >= self.capacity_trajectories
 
     def sync(self) -> None:
         """Flush to disk, for a checkpoint; delete what was evicted before the oldest retained checkpoint."""
         with self._lock:
-            oldest, active = self._oldest_at_checkpoints, self._eviction.active.sizes
+            oldest, active = self._oldest_at_checkpoints, self._eviction.active
             if len(oldest) == oldest.maxlen:
-                self._delete([record_id for record_id in self._eviction.evicted.sizes if record_id < oldest[0]])
+                self._delete([record_id for record_id in self._eviction.evicted if record_id < oldest[0]])
             oldest.append(next(iter(active)) if active else self.total_appended)
             self._evicted_since_checkpoint = 0
         self._database.sync()
@@ -265,10 +261,10 @@ class LMDBReplayStore:
     def _refresh(self) -> None:
         """Load the changes of other processes."""
         if self._database.changed_externally:
-            before = {*self._eviction.ids(), *self._eviction.evicted.sizes}
-            self._load(evicted=self._eviction.evicted.sizes)
-            self._discard_cached(before - {*self._eviction.ids(), *self._eviction.evicted.sizes})
-            self._discard_cached(self._eviction.evicted.sizes)
+            before = {*self._eviction.ids(), *self._eviction.evicted}
+            self._load(evicted=self._eviction.evicted)
+            self._discard_cached(before - {*self._eviction.ids(), *self._eviction.evicted})
+            self._discard_cached(self._eviction.evicted)
 
     def _read_from_disk(self, record_id: int, *, lazy: bool) -> Trajectory:
         def copy(transaction: lmdb.Transaction) -> bytes | None:

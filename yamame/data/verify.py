@@ -9,7 +9,7 @@ from pathlib import Path
 import lmdb
 
 from yamame.data.codec import CorruptedRecordError, decode
-from yamame.data.database import TABLES, Database, RecordTag, Tables, id_of
+from yamame.data.database import Database, RecordTag, id_of
 from yamame.data.record_reader import EntryKind, StoredEntry, read_records_in_subprocess
 from yamame.data.schema import TrajectorySchema, consistency_error
 from yamame.data.trajectory import Trajectory
@@ -147,14 +147,13 @@ def _copy_valid_records(
     lost: list[CorruptedRecord] = []
     tags: dict[bytes, RecordTag | None] = {}
     pending: list[StoredEntry] = []
-    database = Database(target, tables=TABLES, max_bytes=_MAX_BYTES)
-    tables = Tables(database.tables)
+    database = Database(target, max_bytes=_MAX_BYTES)
 
     def write() -> None:
         def put(transaction: lmdb.Transaction) -> None:
             for entry in pending:
-                tables.put_with_id(transaction, id_of(entry.key) or 0, entry.value, tags.get(entry.key))
-            tables.set_next_id(transaction, next_id)
+                database.tables.put_with_id(transaction, id_of(entry.key) or 0, entry.value, tags.get(entry.key))
+            database.tables.set_next_id(transaction, next_id)
 
         database.write(put)
         pending.clear()
