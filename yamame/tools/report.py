@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.distributed.learners import is_output_process
+from yamame.errors import describe_error
 from yamame.metrics import METRICS, get_metric, read_metrics
 from yamame.run_dir import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT, replace_atomically
 from yamame.runs import random_baseline
@@ -74,7 +75,7 @@ def write_report(run_dir: Path) -> None:
             with replace_atomically(run_dir / name) as partial:
                 partial.write_text(text, encoding="utf-8")
     except Exception as problem:  # a full disk, a file that was edited, or whatever plotting may raise
-        reason = " ".join(f"{type(problem).__name__}: {problem}".split())
+        reason = describe_error(problem)
         print(f"cannot write the report ({reason}); yamame resume {run_dir} writes it again", file=sys.stderr)
 
 

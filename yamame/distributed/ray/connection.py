@@ -37,12 +37,6 @@ class RayConnection:
     owns_cluster: bool
     """Whether `close` disconnects: False if the program was connected before."""
 
-    @property
-    def address(self) -> str:
-        """Address at which other processes join the cluster."""
-        address: str = self.ray.get_runtime_context().gcs_address
-        return address
-
     def close(self) -> None:
         """Disconnect; stops a cluster that was started for the run."""
         if self.owns_cluster:
@@ -60,13 +54,12 @@ def connect_ranks(config: RunConfig, ranks: DistributedContext) -> RayConnection
     with ranks.propagate_failure():
         if connects_first:
             connection = connect(config.ray.address, cpus=cpus)
-    first_address, auth_mode = ranks.broadcast_object(
-        (connection.address if connection else "", os.environ.get(_AUTH_MODE_VARIABLE, ""))
-    )
+    address = connection.ray.get_runtime_context().gcs_address if connection else ""
+    address, auth_mode = ranks.broadcast_object((address, os.environ.get(_AUTH_MODE_VARIABLE, "")))
     with ranks.propagate_failure():
         if connection is None:
             os.environ[_AUTH_MODE_VARIABLE] = auth_mode
-            connection = replace(connect(first_address, cpus=cpus), is_persistent=False)
+            connection = replace(connect(address, cpus=cpus), is_persistent=False)
     return connection
 
 

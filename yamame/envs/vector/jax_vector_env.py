@@ -51,15 +51,13 @@ class JaxVectorEnv(EpisodeVectorEnv):
     def reset(
         self, reset_mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        is_first = self._state is None
         if self._state is None:
             self._state = _reset_all(self._env, self._keys)
         else:
             self._state = _reset(self._env, self._state, reset_mask, new_task)
         self._step[reset_mask] = 0
         observation = self._flatten(jax.device_get(self._state.observation))
-        if is_first:
-            validate_shapes(observation, self._leaves)
+        validate_shapes(observation, self._leaves)
         validate_finite(observation, None, self._step)
         return observation
 

@@ -20,7 +20,7 @@ from yamame import recipes
 from yamame import runs as run_api
 from yamame.config import RunConfig
 from yamame.config_io import first_difference
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 from yamame.experiments import Experiment, experiment_names, load_experiment
 from yamame.presets import VARIANTS, apply_variants
 from yamame.run_dir import CHECKPOINTS, CONFIG, LOCK, METADATA, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
@@ -316,7 +316,7 @@ def execute(
             outcome.failed[run.title] = " ".join(str(error).split())
             _log(f"{run.title} failed: {outcome.failed[run.title]}")
         except Exception as error:  # an environment can raise anything; the other runs continue
-            outcome.failed[run.title] = " ".join(f"{type(error).__name__}: {error}".split())
+            outcome.failed[run.title] = describe_error(error)
             traceback.print_exc()
         if outcome.stopped_by:
             break
