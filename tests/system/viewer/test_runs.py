@@ -71,6 +71,12 @@ def test_what_is_left_of_a_running_run_and_what_a_killed_one_says(tmp_path: Path
     assert (killed["state"], killed["reason"], killed["seconds_left"]) == ("stopped", KILLED_REASON, None)
 
 
+def test_a_running_run_without_steps_has_no_remaining_time(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one")
+    with client(tmp_path) as asking, lock_run_dir(run):
+        assert (row(asking, "one")["state"], row(asking, "one")["seconds_left"]) == ("running", None)
+
+
 def test_runs_come_and_go(tmp_path: Path) -> None:
     with client(tmp_path) as asking:
         assert asking.get("/api/runs").json() == {"runs": [], "warnings": []}

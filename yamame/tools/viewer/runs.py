@@ -173,7 +173,7 @@ def _summary(entry: RunEntry, read: _Read) -> RunSummary:
         env_steps_per_second=_first_known(shown.get("env_steps_per_second"), env_steps_per_second),
         updates_per_second=_first_known(shown.get("updates_per_second"), updates_per_second),
         wall_seconds=_first_known(shown.get("wall_seconds"), last.get("wall_seconds")),
-        seconds_left=max(0.0, left) if state == "running" else math.nan,
+        seconds_left=max(left, 0.0) if state == "running" else math.nan,  # in this order NaN stays NaN
         modified_time=max((seen[2] for seen in read.signatures if seen is not None), default=0) / 1e9,
         warnings=read.warnings,
     )
