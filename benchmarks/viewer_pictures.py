@@ -16,10 +16,11 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-TESTS = Path(__file__).parents[1] / "tests"
-DOCS = Path(__file__).parents[1] / "docs"
-sys.path.insert(0, str(TESTS / "helpers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 from browser import chromium, look, viewer, wait_for
+
+DOCS = Path(__file__).parents[1] / "docs"
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 
 
 def picture(driver: webdriver.Chrome) -> Image.Image:
@@ -70,7 +71,7 @@ if __name__ == "__main__":
                 show(driver, url, selector, theme="dark", width=400, height=860)
                 narrow.paste(picture(driver), (left, 0))
             save(narrow, "viewer_narrow.png")
-        with viewer(TESTS / "golden") as address:
+        with viewer(GOLDEN) as address:
             show(driver, f"{address}/#/rollouts", ".choice a", theme="light", width=1280, height=1356)
             driver.find_element(By.CSS_SELECTOR, ".choice a").click()
             wait_for(lambda: driver.find_elements(By.CSS_SELECTOR, ".r-stage"), "a trial has been played", 60)
