@@ -147,7 +147,7 @@ def test_damaged_runs_and_forgotten_pictures(tmp_path: Path) -> None:
         assert client.get("/api/rollouts/000000000000").status_code == 404
         (run / "checkpoints" / "update-000001501" / "tensors.safetensors").write_bytes(b"nonsense")
         damaged = client.get(f"{address}/recording", params={"seed": SEED})
-        assert damaged.status_code == 422 and "intact" in damaged.json()["error"]
+        assert damaged.status_code == 422 and "are corrupted" in damaged.json()["error"]
         (run / "result.json").write_text('{"return_per_attempt": [1.0]}')
         assert "corrupted" in client.get(address).json()["error"]
         (run / "config.json").write_text("{")
