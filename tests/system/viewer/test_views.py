@@ -98,15 +98,15 @@ def test_runs_are_listed_filtered_sorted_and_compared(driver: Chrome, address: s
     click(driver, "#by-recipe")
     box.clear()
     box.send_keys("no such")
-    assert names(driver) == [] and texts(driver, "main .notice") == ["No run is like this."]
+    assert names(driver) == [] and texts(driver, "main .notice") == ["No run matches the filter."]
     for _ in "no such":
         box.send_keys("\b")
     click(driver, '[aria-label="Choose narrow"]')
     click(driver, '[aria-label="Choose maze-seed-0"]')
     assert texts(driver, ".actions span") == ["2 chosen"]
     click(driver, "#to-differences")
-    wait_for(lambda: "agent.actor.hidden_sizes" in texts(driver, "tbody th"), "the fields that differ")
-    assert texts(driver, "tbody th") == ["env_steps", "agent.actor.hidden_sizes", "eval.interval_env_steps"]
+    wait_for(lambda: "algorithm.agent.actor.hidden_sizes" in texts(driver, "tbody th"), "the fields that differ")
+    assert texts(driver, "tbody th") == ["env_steps", "algorithm.agent.actor.hidden_sizes", "eval.interval_env_steps"]
     assert "[4]" in texts(driver, "tbody td") and "[8]" in texts(driver, "tbody td")
     assert complaints(driver) == []
 
@@ -236,7 +236,7 @@ def test_hostile_runs_do_nothing_and_are_told_of(driver: Chrome, tmp_path: Path)
         click(driver, "#to-curves")
         wait_for(lambda: panel_line(driver, "loss/td"), "what can be read is drawn")
         told = texts(driver, ".warnings p")
-        assert any("2 lines were passed over" in problem for problem in told), told
+        assert any("2 lines were skipped" in problem for problem in told), told
         assert any("nested too deeply" in problem for problem in told), told
         assert any(script in title for title in texts(driver, ".panel h3"))
         run.rename(tmp_path / "away")
