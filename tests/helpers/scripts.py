@@ -1,22 +1,32 @@
-"""Programs of benchmarks/ and tiny runs for them to look into, each in a process of its own with one thread."""
+"""Programs of benchmarks/ and tiny runs for them to read, in this process."""
 
-import os
+import contextlib
+import io
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
-ROOT = Path(__file__).parents[2]
-ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+from yamame import cli
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What benchmarks/`name`.py did."""
-    command = [sys.executable, f"benchmarks/{name}.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=ONE_THREAD, capture_output=True, text=True, check=False)
+    """Run benchmarks/`name`.py as a program; return its exit code and output."""
+    command = [str(BENCHMARKS / f"{name}.py"), *arguments]
+    out, err = io.StringIO(), io.StringIO()
+    with patch.object(sys, "argv", command), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            runpy.run_path(command[0], run_name="__main__")
+            code = 0
+        except SystemExit as exit_:
+            code = exit_.code or 0
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
 def train(recipe: str, run: Path, flags: str) -> Path:
-    """The run directory."""
-    command = [sys.executable, "-m", "yamame", "train", recipe, "--run-dir", str(run), *flags.split()]
-    subprocess.run(command, cwd=ROOT, env=ONE_THREAD, check=True, capture_output=True)
+    """Train a run; return its directory."""
+    assert cli.main(["train", recipe, "--run-dir", str(run), "--quiet", *flags.split()]) == 0
     return run

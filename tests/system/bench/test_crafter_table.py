@@ -7,7 +7,9 @@ from scripts import script, train
 
 from yamame.envs.crafter.goals import ACHIEVEMENTS
 
-TINY_RUN = "--env.horizon 8 --num-envs 2 --env-steps 32 --size tiny --eval.trials 2"
+TINY_RUN = (
+    "--env.horizon 8 --num-envs 2 --env-steps 32 --size tiny --eval.trials 2 --eval.final-trials 2 --eval.num-envs 2"
+)
 
 
 @pytest.mark.slow

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 from scripts import script, train
 
-TINY_RUN = "--num-envs 4 --env-steps 160 --size tiny --eval.trials 2 --replay.batch-size 2"
+TINY_RUN = (
+    "--num-envs 4 --env-steps 160 --size tiny --eval.trials 2 --eval.final-trials 2 --eval.num-envs 2 "
+    "--replay.batch-size 2"
+)
 
 
 def rows(text: str) -> dict[str, list[str]]:
