@@ -10,7 +10,8 @@ import torch
 from gymnasium import spaces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from showing_environments import ALL, LENGTH, MIXED, Showing, agent_for, collected
+from observation_agents import agent_for, collected
+from sampled_observations import ALL, LENGTH, MIXED, SampledObservations
 from tiny_agents import in_double
 
 import yamame
@@ -156,8 +157,8 @@ SMALL: dict[str, Any] = {
 }
 
 
-def make_mixed() -> Showing:
-    return Showing(MIXED)
+def make_mixed() -> SampledObservations:
+    return SampledObservations(MIXED)
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_a_run_on_all_kinds_resumes_and_acts(tmp_path: Path) -> None:
     assert longer.result["env_steps"] == 128 and longer.result["updates"] > run.result["updates"]
     MIXED.seed(0)
     policy = longer.load()
-    assert all(policy.act(MIXED.sample()) in Showing.action_space for _ in range(3))
+    assert all(policy.act(MIXED.sample()) in SampledObservations.action_space for _ in range(3))
     samples = [MIXED.sample() for _ in range(2)]
     together = longer.load(num_envs=2)
     batch = gymnasium.vector.utils.concatenate(MIXED, samples, gymnasium.vector.utils.create_empty_array(MIXED, 2))

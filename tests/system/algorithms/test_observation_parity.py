@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from showing_environments import LENGTH, MIXED, agent_for, collected
+from observation_agents import agent_for, collected
+from sampled_observations import LENGTH, MIXED
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.data.batch import Batch, Window, pack
