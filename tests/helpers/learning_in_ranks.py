@@ -1,9 +1,9 @@
 """Updates made by several processes, each with a part of every batch, and by one with the whole."""
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.pool import Pool
 from typing import Any
 
 import torch
@@ -77,13 +77,11 @@ def made(work: Updates, ranks: DistributedContext = SINGLE_PROCESS) -> Outcome:
     return Outcome(state, metrics, learner.num_nonfinite)
 
 
-def in_processes(work: Callable[..., Any], *arguments: Any, world: int = 2) -> list[Any]:
-    """What `work(*arguments, ranks)` gives in each of several processes."""
-    context = multiprocessing.get_context("spawn")
+def in_processes(processes: Pool, work: Callable[..., Any], *arguments: Any, world: int = 2) -> list[Any]:
+    """Results of `work(*arguments, ranks)` in as many of the processes. Ranks wait for each other: each has its own."""
     store = create_tcp_store()
-    with context.Pool(world) as pool:
-        results = [pool.apply_async(_in_rank, (rank, world, store.port, work, arguments)) for rank in range(world)]
-        return [result.get(timeout=240) for result in results]
+    results = [processes.apply_async(_in_rank, (rank, world, store.port, work, arguments)) for rank in range(world)]
+    return [result.get(timeout=240) for result in results]
 
 
 def _in_rank(rank: int, world: int, port: int, work: Callable[..., Any], arguments: Sequence[Any]) -> Any:

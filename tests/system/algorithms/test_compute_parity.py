@@ -92,27 +92,32 @@ def _cosine(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     return float(torch.nn.functional.cosine_similarity(left, right, dim=0))
 
 
+ONE_LAYER = replace(
+    TINY_AGENT,
+    trajectory_encoder=replace(TINY_AGENT.trajectory_encoder, num_layers=1),
+    critic=replace(TINY_AGENT.critic, hidden_sizes=(16,)),
+)
 COMPILED = """
 import warnings; warnings.filterwarnings("error", category=UserWarning, module="yamame")
 from dataclasses import replace
 import torch
-from test_compute_parity import CONTINUOUS, DISCRETE, CPU_FLOAT32, learner_of, single_batch
-for space in (DISCRETE, CONTINUOUS):
-    plain = learner_of(CPU_FLOAT32, space, dtype=torch.float32)
-    compiled = learner_of(replace(CPU_FLOAT32, compile=True, chunk_tokens=16), space, dtype=torch.float32)
-    for seed in range(2):
-        expected, metrics = (learner.update(single_batch(space, seed)) for learner in (plain, compiled))
-        for name, value in expected.items():
-            torch.testing.assert_close(metrics[name], value, rtol=1e-3, atol=1e-4, msg=lambda m: f"{name}: {m}")
+from test_compute_parity import CONTINUOUS, DISCRETE, CPU_FLOAT32, ONE_LAYER, learner_of, single_batch
+plain = learner_of(CPU_FLOAT32, SPACE, ONE_LAYER, dtype=torch.float32)
+compiled = learner_of(replace(CPU_FLOAT32, compile=True, chunk_tokens=16), SPACE, ONE_LAYER, dtype=torch.float32)
+for seed in range(2):
+    expected, metrics = (learner.update(single_batch(SPACE, seed)) for learner in (plain, compiled))
+    for name, value in expected.items():
+        torch.testing.assert_close(metrics[name], value, rtol=1e-3, atol=1e-4, msg=lambda m: f"{name}: {m}")
 """
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_compiled(pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize("space", ["CONTINUOUS", pytest.param("DISCRETE", marks=pytest.mark.thorough)])
+def test_compiled(space: str, pytestconfig: pytest.Config) -> None:
     """In a process of its own, where no types are checked at run time: that is not what users compile."""
     paths = [str(pytestconfig.rootpath / "tests" / "helpers"), str(Path(__file__).parent)]
-    code = f"import sys; sys.path[:0] = {paths}\n{COMPILED}"
+    code = f"import sys; sys.path[:0] = {paths}\n{COMPILED.replace('SPACE', space)}"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
 
