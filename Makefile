@@ -42,12 +42,12 @@ quick: .venv/lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -q -o addopts= -m "not slow and not thorough" tests/unit
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -o addopts= -m "not slow and not thorough" tests/unit
 
 # the default tests; the second command runs whole training runs, without run-time checks of shapes and types
 test: .venv/test
-	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults and not slow and not thorough and not browser'
-	$(BIN)/python -m pytest -n 2 -m 'slow and not learning and not faults and not thorough and not browser' -o addopts='-ra --strict-markers --strict-config'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not learning and not faults and not slow and not thorough and not browser'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow and not learning and not faults and not thorough and not browser' -o addopts='-ra --strict-markers --strict-config'
 
 test-faults: .venv/test
 	$(BIN)/python -m pytest -o addopts= -s -m faults tests/faults

@@ -90,8 +90,16 @@ CASES = [(fault, kind, workers) for fault, kind in IN_STEPS.items() for workers 
 CASES += [(fault, kind, 3) for fault, kind in IN_WORKERS.items()]
 
 
-@pytest.mark.parametrize("on_fault", ["drop", "truncate"])
-@pytest.mark.parametrize(("fault", "kind", "workers"), CASES)
+def with_on_fault(fault: str, kind: str, workers: int, on_fault: OnFault) -> Any:
+    """The collector handles the trial, in this process: with workers, one value of `on_fault` tests how faults arrive."""
+    repeated = workers and fault in IN_STEPS and on_fault == ("truncate" if workers == 1 else "drop")
+    return pytest.param(fault, kind, workers, on_fault, marks=[pytest.mark.thorough] if repeated else [])
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "workers", "on_fault"),
+    [with_on_fault(*case, on_fault) for case in CASES for on_fault in ("drop", "truncate")],
+)
 def test_a_step_that_fails_costs_its_own_trial(
     fault: str, kind: str, workers: int, on_fault: OnFault, tmp_path: Path
 ) -> None:
@@ -111,8 +119,14 @@ def test_a_step_that_fails_costs_its_own_trial(
     assert collector.faults.metrics() == {"faults/restarts": 1.0, f"faults/{kind}": 1.0}
 
 
-@pytest.mark.parametrize("on_fault", ["drop", "truncate"])
-@pytest.mark.parametrize("workers", [0, 3])
+WORKERS_AND_ON_FAULT = [
+    *((0, on_fault) for on_fault in ("drop", "truncate")),
+    pytest.param(3, "drop", marks=pytest.mark.thorough),
+    (3, "truncate"),
+]
+
+
+@pytest.mark.parametrize(("workers", "on_fault"), WORKERS_AND_ON_FAULT)
 @pytest.mark.parametrize(("fault", "kind"), [("raise_in_reset", "exception"), ("nan_in_reset", "nonfinite")])
 def test_a_reset_to_a_new_task_that_fails_costs_a_step_and_no_trial(
     fault: str, kind: str, workers: int, on_fault: OnFault, tmp_path: Path
@@ -128,8 +142,7 @@ def test_a_reset_to_a_new_task_that_fails_costs_a_step_and_no_trial(
     assert collector.faults.metrics() == {"faults/restarts": 1.0, f"faults/{kind}": 1.0}
 
 
-@pytest.mark.parametrize("on_fault", ["drop", "truncate"])
-@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize(("workers", "on_fault"), WORKERS_AND_ON_FAULT)
 @pytest.mark.parametrize("fault", ["raise_in_reset", "nan_in_reset", "kill_in_reset"])
 def test_a_soft_reset_that_fails_costs_its_trial(fault: str, workers: int, on_fault: OnFault, tmp_path: Path) -> None:
     if fault == "kill_in_reset" and not workers:

@@ -26,6 +26,8 @@ import yamame
 from yamame.cli import main
 from yamame.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 _TRAIN = (
     "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
     "--agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 --agent.trajectory-encoder.d-model 8 "  # noqa: E501
@@ -91,7 +93,7 @@ def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return Path(shutil.copytree(finished, "run"))
 
 
-@pytest.fixture(params=["pickle", pytest.param("pickle in letters", marks=pytest.mark.slow), "endless nesting"])
+@pytest.fixture(params=["pickle", pytest.param("pickle in letters", marks=pytest.mark.thorough), "endless nesting"])
 def payload(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[bytes]:
     """Bytes that, where they are unpickled, leave a mark."""
     mark = tmp_path / "mark"

@@ -154,9 +154,7 @@ def test_a_signal_to_all_stops_once_with_a_checkpoint_and_resume_finishes(
     summary = json.loads(line)
     assert summary["stopped_by"] == number.name and summary["updates"] == load_latest_checkpoint(run / CHECKPOINTS).step
     env_steps = (summary["env_steps"] // 8 + 6) * 8  # whole steps of all environments
-    done = finished(*YAMAME, "resume", str(run), "--env-steps", str(env_steps), "--json", "--quiet")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["env_steps"] == env_steps
+    assert resume(run, env_steps=env_steps, quiet=True)["env_steps"] == env_steps
 
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 1])
@@ -174,9 +172,7 @@ def test_a_learner_that_is_killed_ends_the_run_and_resume_finishes(rank: int, tm
     assert [line.partition(" ")[2].partition(" ")[2] for line in err.splitlines()][-1].endswith(said), err
     assert said in json.loads((run / "status.json").read_text())["reason"]
     env_steps = load_latest_checkpoint(run / CHECKPOINTS).state["env_steps"] + 48
-    done = finished(*YAMAME, "resume", str(run), "--env-steps", str(env_steps), "--json", "--quiet")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["env_steps"] == env_steps
+    assert resume(run, env_steps=env_steps, quiet=True)["env_steps"] == env_steps
 
 
 @pytest.mark.thorough
