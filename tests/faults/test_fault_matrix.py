@@ -91,7 +91,7 @@ CASES += [(fault, kind, 3) for fault, kind in IN_WORKERS.items()]
 
 
 def with_on_fault(fault: str, kind: str, workers: int, on_fault: OnFault) -> Any:
-    """The collector handles the trial, in this process: with workers, one value of `on_fault` tests how faults arrive."""
+    """Trials are handled in this process: with workers, one value of `on_fault` tests how faults arrive."""
     repeated = workers and fault in IN_STEPS and on_fault == ("truncate" if workers == 1 else "drop")
     return pytest.param(fault, kind, workers, on_fault, marks=[pytest.mark.thorough] if repeated else [])
 
