@@ -79,7 +79,7 @@ def played(task: EnvConfig, seed: int) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("task", tasks())
-def test_what_happens_follows_from_the_seed(task: EnvConfig) -> None:
+def test_the_seed_determines_the_trials(task: EnvConfig) -> None:
     once = played(task, 4)
     assert played(task, 4) == once
     assert any(played(task, seed) != once for seed in (5, 6, 7))
@@ -103,7 +103,7 @@ def test_tasks_for_evaluation_have_the_same_spaces(task: EnvConfig) -> None:
 
 
 @pytest.mark.parametrize("task", tasks())
-def test_what_happens_has_the_form_that_the_spaces_announce(task: EnvConfig) -> None:
+def test_steps_match_the_schema_of_the_spaces(task: EnvConfig) -> None:
     rng = np.random.default_rng(0)
     with built(task, 0) as trials:
         seen = [trials.reset()]

@@ -87,7 +87,7 @@ def test_the_whole_way(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["image", "text", "nothing", "all of them in one"])
-def test_worker_processes_collect_the_same(kind: str) -> None:
+def test_worker_processes_collect_the_same_trajectories(kind: str) -> None:
     agent = agent_for(ALL[kind])
     here, there = (collected(agent, ALL[kind], trials=4, workers=workers) for workers in (0, 2))
     for one, other in zip(here, there, strict=True):
@@ -191,7 +191,7 @@ def test_a_run_on_all_kinds_resumes_and_acts(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_no_pictures")
-def test_a_misspelt_leaf_is_told_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_misspelt_leaf_is_an_error_before_anything_is_made(tmp_path: Path) -> None:
     for changes in (
         {"agent.timestep_encoder.encoder_overrides": ["sight/mapp=tokens"]},
         {"env.obs_keys": ["sight/mapp"]},

@@ -100,7 +100,7 @@ def random_actions(trials: TrialVectorEnv, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("config", TASKS, ids=lambda config: config.task_name)
 @pytest.mark.parametrize("steps", [0, 1, 13, 50])
-def test_another_one_goes_on_where_one_stood(config: EnvConfig, steps: int) -> None:
+def test_a_new_object_continues_from_the_saved_state(config: EnvConfig, steps: int) -> None:
     one, other = config.build(NUM_ENVS, seed=1), config.build(NUM_ENVS, seed=2)
     assert isinstance(one, Stateful) and isinstance(other, Stateful)
     actions = random_actions(one, steps + 60)

@@ -199,7 +199,7 @@ def test_a_timestep_given_twice_counts_once(config: TrajectoryEncoderConfig) -> 
 
 @every_encoder
 @torch.no_grad()
-def test_a_memory_goes_on_where_its_state_was_taken(config: TrajectoryEncoderConfig) -> None:
+def test_a_memory_continues_from_its_saved_state(config: TrajectoryEncoderConfig) -> None:
     """Also behind a timestep that comes twice; the state stays as it was while the memory goes on."""
     encoder = built(config)
     memory, resumed = encoder.initial_state(2), encoder.initial_state(2)

@@ -227,7 +227,7 @@ def test_a_reset_of_a_vector_environment_that_fails(on_fault: OnFault) -> None:
     assert collector.faults.metrics() == {"faults/restarts": 1.0, "faults/exception": 1.0}
 
 
-def test_a_factory_of_vector_environments_is_asked_again() -> None:
+def test_a_vector_env_fn_is_called_again() -> None:
     FailingVectorEnv.made = 0
     trials = EnvFnConfig(env_fn=partial(FailingVectorEnv, "raise", 3), horizon=4, vector_size=3).build(3, SEED)
     found, _ = acted(trials, 10)
@@ -276,7 +276,7 @@ def _raise_sometimes(environment: Any, step: Any, rng: np.random.Generator, acti
     return step(action)
 
 
-def test_faults_are_told_of_but_not_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_are_reported_but_not_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
     trials = TrialWrapper(make_vector_env(partial(AlwaysFailing, 3), ROWS, SEED, 0), horizon=5, attempts=1)
     with pytest.raises(UserError):
         acted(trials, 1000)

@@ -100,7 +100,7 @@ def test_train_prints_one_json_object_on_stdout_and_progress_on_stderr(capsys: p
     assert "64 / 64 env steps" in err
 
 
-def test_train_without_json_speaks_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_without_json_prints_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TMAZE, "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -143,7 +143,7 @@ def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixtur
     assert "no best checkpoint" in refused(capsys, "eval", finished, "--checkpoint", "best")
 
 
-def test_eval_films_too(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_writes_a_video(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(finished)
     assert main(["eval", str(finished), "--json", "--video", "film.gif", "--video-trials", "2"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -157,7 +157,7 @@ def test_eval_films_too(finished: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert files(finished) == before
 
 
-def test_what_has_no_pictures_cannot_be_filmed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_video_of_environments_without_frames(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*STRANGE, "strange_environments:Sound-v0", "--quiet", "--run-dir", "run"]) == 0
     said = refused(capsys, "eval", "run", "--video", "film.gif", *IMPORT)
     assert "cannot render" in said
@@ -350,7 +350,7 @@ def test_environments_that_cannot_be_trained_on(name: str, message: str, capsys:
     assert not Path("run").exists()
 
 
-def test_a_fault_too_many_keeps_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_too_many_faults_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     nan = [*STRANGE, "strange_environments:NaNLater-v0", "--checkpoint.interval-seconds", "0", "--run-dir", "run"]
     said = refused(capsys, *nan, "--fault-tolerance.max-restarts", "0", "--quiet")
     assert "returned NaN" in said and "yamame resume run" in said
@@ -464,7 +464,7 @@ ENDLESS = [*TMAZE, "--env-steps", "1000000", "--run-dir", "run"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_with_a_checkpoint_and_resume_goes_on(
+def test_a_signal_stops_with_a_checkpoint_and_resume_continues(
     number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running(*ENDLESS, "--json") as process:
@@ -501,7 +501,7 @@ def test_a_second_signal_ends_at_once() -> None:
     assert (process.returncode, out, err) == (128 + signal.SIGINT, "", "")
 
 
-def test_a_killed_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_run_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     with running(*ENDLESS, "--checkpoint.interval-seconds", "0", "--quiet") as process:
         wait_for(lambda: len(read_metrics(Path("run"))) > 3, process)
         process.kill()

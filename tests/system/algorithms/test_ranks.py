@@ -55,7 +55,7 @@ def test_two_with_half_a_batch_each_are_one_with_the_whole(
     assert_alike(made(work), outcomes[0], tolerance=tolerance)
 
 
-def test_means_of_means_would_be_found_out(processes: Pool) -> None:
+def test_a_mean_of_means_differs(processes: Pool) -> None:
     work = replace(WORK, updates=1)
     wrong = in_processes(processes, made, replace(work, means_of_means=True))
     assert_same_bits(wrong)
@@ -72,7 +72,7 @@ def test_a_batch_that_is_not_finite_on_one_changes_nothing_on_any(processes: Poo
     torch.testing.assert_close(outcomes[0].state["actor.mlp.output.weight"], untouched.state["actor.mlp.output.weight"])
 
 
-def test_three_exchange_what_they_have_to_agree_on(processes: Pool) -> None:
+def test_collective_operations_of_three_ranks(processes: Pool) -> None:
     expected = {"sum": 6, "max": 3, "any": True, "none": False, "first": {"rank": 0}}
     assert in_processes(processes, exchanged, world=3) == [
         {**expected, "gathered": [0, 1, 2], "tensors": [[6.0], [3.0, 3.0]]},
@@ -83,5 +83,5 @@ def test_three_exchange_what_they_have_to_agree_on(processes: Pool) -> None:
     assert exchanged(SINGLE_PROCESS) == {**alone, "tensors": [[1.0], [0.0, 0.0]]}
 
 
-def test_what_one_cannot_begin_the_others_leave(processes: Pool) -> None:
+def test_a_failure_of_one_rank_ends_all(processes: Pool) -> None:
     assert in_processes(processes, left_alone) == ["PeerLostError", "failed"]

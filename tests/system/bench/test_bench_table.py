@@ -61,7 +61,7 @@ def test_rows_have_names_of_their_own_and_flags_that_are_taken(table: ModuleType
                 assert flags[1] == "end-to-end"
 
 
-def test_the_page_shows_medians_spread_memory_and_what_was_wanted(table: ModuleType) -> None:
+def test_the_page_shows_medians_spread_memory_and_targets(table: ModuleType) -> None:
     learner = next(row for row in table.CPU if row.name == "learner-popgym-64")
     train = next(row for row in table.CPU if row.name == "train-tmaze")
     memory = next(row for row in table.CPU if row.name == "memory-1000")
@@ -119,7 +119,7 @@ def test_a_part_measured_again_takes_the_place_of_the_old(
     assert measure("nothing-like-this") == 2
 
 
-def test_a_command_is_asked_for_the_last_line_that_it_prints(table: ModuleType) -> None:
+def test_the_last_line_that_a_command_prints_is_its_result(table: ModuleType) -> None:
     code = "print('talk'); print(chr(123) + chr(34) + 'figure' + chr(34) + ': {seed}' + chr(125))"
     row = replace(table.CPU[0], command=f'python -c "{code}"')
     said = table.ask(row, 7)

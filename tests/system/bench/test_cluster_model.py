@@ -119,7 +119,7 @@ def test_relayed_weights_leave_the_learners_network_once(model: ModuleType) -> N
     assert relayed.network_busy < direct.network_busy
 
 
-def test_collectors_stay_within_the_rounds_that_they_may_be_ahead(model: ModuleType) -> None:
+def test_collectors_stay_within_the_iterations_that_they_may_be_ahead(model: ModuleType) -> None:
     work = free(model, update_seconds=0.1, updates_per_env_step=0.1)
     for rounds_behind in (1, 2):
         outcome = model.simulate(work, plan(model, collectors=10, rounds_behind=rounds_behind), rounds=20)

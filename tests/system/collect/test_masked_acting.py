@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from choosing_environments import SPACES, forbidding
+from action_environments import SPACES, forbidding
 from tiny_agents import TINY_AGENT
 
 from yamame.algorithms.amago.agent import Agent
@@ -59,7 +59,7 @@ def collected(
 
 @every_kind
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
-def test_thousands_of_steps_without_a_breach(kind: str, level: float) -> None:
+def test_no_masked_action_in_thousands_of_steps(kind: str, level: float) -> None:
     finished = collected(kind, EpsilonGreedy(initial_eps=level, final_eps=level), 2000)
     sizes = num_choices(SPACES[kind])
     assert sum(len(trajectory) for trajectory in finished) > 1500
@@ -74,12 +74,12 @@ def test_thousands_of_steps_without_a_breach(kind: str, level: float) -> None:
 
 
 @every_kind
-def test_modes_keep_to_the_rules(kind: str) -> None:
+def test_deterministic_actions_are_allowed(kind: str) -> None:
     assert collected(kind, NoExploration(), 800, deterministic=True)
 
 
 @every_kind
-def test_exploration_reaches_all_that_is_allowed_alike(kind: str) -> None:
+def test_exploration_is_uniform_over_allowed_actions(kind: str) -> None:
     sizes, rows = num_choices(SPACES[kind]), 30_000
     mask = np.random.default_rng(0).random((1, sum(sizes))) < 0.5
     for part in split_mask(mask, sizes):

@@ -193,7 +193,7 @@ def test_some_is_uniform_from_none_to_all() -> None:
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
 
 
-def test_some_draws_before_it_knows_what_there_is() -> None:
+def test_some_samples_before_goals_are_known() -> None:
     """h is drawn up to what was missed, and only then cut to the candidates (SPEC section 5, step 3)."""
     counts = inserted_counts(made([9, 9, 9], [(1, 0)]), 2000, mode="some")
     assert stats.chisquare([counts[0], counts[1]], [500, 1500]).pvalue > 1e-3

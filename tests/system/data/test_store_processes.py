@@ -144,7 +144,7 @@ def test_two_writers_and_two_readers_at_once(tmp_path: Path) -> None:
         assert store.total_appended == 300 and store.ids() == tuple(range(250, 300)) and store.num_corrupted == 0
 
 
-def test_verifying_beside_a_writer_finds_nothing(tmp_path: Path) -> None:
+def test_verifying_during_writes_finds_nothing(tmp_path: Path) -> None:
     """How many it finds is chance: those that it has not come to may be pushed out meanwhile."""
     good = 0
     with opened(tmp_path, capacity=50) as store:

@@ -78,7 +78,7 @@ def working(directory: Path) -> "tuple[subprocess.Popen[str], list[int]]":
 
 
 @pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.thorough), 2])
-def test_a_run_keeps_its_pace(tmp_path: Path, learners: int) -> None:
+def test_updates_follow_the_env_steps(tmp_path: Path, learners: int) -> None:
     """Several learners share the cluster that the first begins."""
     run = train(tmp_path / "run", "--env-steps", "1000", "--num-learners", str(learners))
     out, err = run.communicate(timeout=250)
@@ -98,7 +98,7 @@ def test_a_run_keeps_its_pace(tmp_path: Path, learners: int) -> None:
 
 
 @pytest.mark.thorough
-def test_asked_to_stop_it_stops_at_once_and_goes_on_later(tmp_path: Path) -> None:
+def test_a_signal_stops_it_at_once_and_resume_continues(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     run, family = working(directory)
     assert len(family) > 3

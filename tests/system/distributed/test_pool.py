@@ -237,7 +237,7 @@ def test_the_end_ends_all_collectors(begin: Callable[..., RayCollector]) -> None
 
 
 @pytest.mark.thorough
-def test_a_run_that_hears_of_nobody_ends(begin: Callable[..., RayCollector], monkeypatch: Any) -> None:
+def test_a_run_without_any_collector_ends(begin: Callable[..., RayCollector], monkeypatch: Any) -> None:
     monkeypatch.setattr("yamame.distributed.ray.pool.NO_RESPONSE_TIMEOUT_SECONDS", 2.0)
     collectors = begin(config_with(num_cpus_per_collector=99.0))
     with pytest.raises(UserError, match="99 cores each"):

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from choosing_environments import SPACES, Forbidding, forbidding
+from action_environments import SPACES, Forbidding, forbidding
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -81,7 +81,7 @@ def test_asynchronous_vector_environments_give_masks() -> None:
     check(play(TrialWrapper(make_episode_vector_env(inner, 3), horizon=4, attempts=None), 30), "bits")
 
 
-def test_nothing_is_added_where_there_are_no_masks_and_where_they_are_not_wanted() -> None:
+def test_no_mask_is_added_without_masks_or_with_an_empty_key() -> None:
     factory = forbidding("discrete")
     for make, key in ((forbidding("discrete", "nowhere"), ACTION_MASK_KEY), (factory, "")):
         for workers in (0, 2):
@@ -90,7 +90,7 @@ def test_nothing_is_added_where_there_are_no_masks_and_where_they_are_not_wanted
             trials.close()
 
 
-def test_a_terminated_game_that_allows_nothing_is_not_refused_but_one_that_goes_on_is() -> None:
+def test_a_mask_without_actions_is_an_error_unless_the_episode_terminated() -> None:
     class Stuck(Forbidding):
         def _look(self, *, over: bool) -> Any:
             observation, info = super()._look(over=over)

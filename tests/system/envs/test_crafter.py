@@ -74,7 +74,7 @@ def test_observations_fit_their_space(view: Any, expanded: bool) -> None:
         assert reward == 0.0
 
 
-def test_what_is_known_beside_the_map() -> None:
+def test_observations_besides_the_map() -> None:
     one = environment()
     seen, _ = one.reset(seed=0)
     assert seen["info"][:6].tolist() == pytest.approx([0, 1, 0.9, 0.9, 0.9, 0.9])
@@ -187,7 +187,7 @@ def test_a_task_is_repeated_until_a_new_one_is_drawn() -> None:
     assert game(new_task=True) != first
 
 
-def test_looking_changes_nothing() -> None:
+def test_rendering_changes_nothing() -> None:
     watched, alone = environment(), environment()
     watched.reset(seed=2)
     alone.reset(seed=2)
@@ -219,7 +219,7 @@ def test_workers_give_the_same_trajectories() -> None:
         assert np.array_equal(one, other)
 
 
-def test_trials_of_a_tech_tree_are_asked_for_more_as_it_is_climbed() -> None:
+def test_instructions_of_a_tech_tree_grow_as_it_is_climbed() -> None:
     one = environment(instruction_source="tech-tree")
     one.reset(seed=0)
     one._game._player.inventory["wood"] = 9
@@ -229,7 +229,7 @@ def test_trials_of_a_tech_tree_are_asked_for_more_as_it_is_climbed() -> None:
     assert isinstance(one._instruction_sampler, TechTreeInstructionSampler) and one._instruction_sampler.limit == 2
 
 
-def test_parts_of_the_observation_are_chosen_without_losing_the_goals() -> None:
+def test_observation_leaves_are_selected_without_losing_the_goals() -> None:
     trials = CrafterConfig(obs_keys=("textures",), num_workers=0).build(1, seed=0)
     assert set(trials.reset()) == {"textures", INSTRUCTION_KEY}
     trials.close()

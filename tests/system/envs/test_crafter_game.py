@@ -69,7 +69,7 @@ def test_noise_is_that_of_the_package_to_the_bit() -> None:
             assert noise[name][x, y] == simplex.noise3(at_x / grain, at_y / grain, depth)
 
 
-def test_another_package_of_noise_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_noise_package_is_called_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("opensimplex.internals._extrapolate3")
     called = []
     monkeypatch.setattr(worldgen, "generate_world", lambda world, player: called.append((world, player)))
@@ -117,7 +117,7 @@ def test_pictures_are_those_of_the_package_anywhere_at_any_time() -> None:
     assert np.array_equal(ours.render_frame(432), theirs.render((432, 432)))
 
 
-def test_a_seed_is_one_game_whoever_looks() -> None:
+def test_a_seed_determines_the_game() -> None:
     games = [CrafterGame(draws_images=False), CrafterGame(draws_images=True), CrafterGame(draws_images=False)]
     for game in games:
         game.reset(11)

@@ -113,7 +113,7 @@ def test_journeys_are_as_long_as_the_draw_says() -> None:
     assert (0, 0) not in chances and len(chances) > 100
 
 
-def test_nobody_is_asked_to_wake_up() -> None:
+def test_wake_up_is_never_a_goal() -> None:
     assert achievement_goal("wake_up") not in goal_chances()
     assert {achievement_goal(name) for name in ACHIEVEMENTS} - {achievement_goal("wake_up")} <= set(goal_chances())
 
@@ -149,7 +149,7 @@ def of_tech_tree(source: TechTreeInstructionSampler, count: int, seed: int = 0) 
     return found
 
 
-def test_the_tech_tree_is_asked_for_as_far_as_it_was_climbed() -> None:
+def test_instructions_follow_the_tech_tree_as_far_as_it_was_climbed() -> None:
     tree = [achievement_goal(name) for name in TECH_TREE]
     source = TechTreeInstructionSampler(5, expanded=False)
     assert set(of_tech_tree(source, 20)) == {(tree[0],)}
@@ -168,7 +168,7 @@ def test_the_tech_tree_is_asked_for_as_far_as_it_was_climbed() -> None:
     assert chisquare(list(Counter(each[0] for each in drawn if len(each) == 1).values())).pvalue > UNLIKELY
 
 
-def test_the_last_of_the_tech_tree_is_never_asked_for() -> None:
+def test_the_last_achievement_of_the_tech_tree_is_never_a_goal() -> None:
     for expanded, limit in ((False, 12), (True, 14)):
         source = TechTreeInstructionSampler(5, expanded=expanded)
         source.update([achievement_goal(TECH_TREE[-1])])

@@ -45,7 +45,7 @@ def test_running_at_the_target_velocity_costs_nothing():
     assert -0.05 * 20 * cheetah.target_velocity < total <= 0.0  # within 5 % of the velocity, against 100 % at rest
 
 
-def test_the_target_stays_where_told():
+def test_the_target_stays_unless_the_task_is_new():
     cheetah = HalfCheetahVelocity()
     cheetah.reset(seed=3, options={"new_task": False})
     first = cheetah.target_velocity

@@ -71,7 +71,7 @@ def test_a_window_that_is_closed_ends_the_program(screen: Any) -> None:
         maze.step(np.zeros(1, np.int64))
 
 
-def test_what_is_missing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_reported_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="give one of rgb_array, human"):
         TMazeVectorEnv(1, render_mode="ansi")
     pytest.importorskip("pygame")

@@ -99,7 +99,7 @@ def test_observations_are_those_of_minigrid_and_fit_their_space():
         assert (reward, flags) == (raw_reward, raw_flags)
 
 
-def test_a_random_policy_succeeds_about_as_often_as_it_is_known_to():
+def test_a_random_policy_has_its_known_success_rate():
     trials = MinigridConfig(num_workers=0).build(64, seed=0)
     rng = np.random.default_rng(0)
     trials.reset()

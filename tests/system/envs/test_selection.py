@@ -80,7 +80,7 @@ def test_what_is_chosen_is_found_in_whole_observations() -> None:
         np.testing.assert_array_equal(leaf, everything[name])
 
 
-def test_names_that_are_not_there_are_told_what_is() -> None:
+def test_unknown_names_list_the_known_ones() -> None:
     listed = "body/angle, body/gear, graph, image, pair/0, pair/1"
     for keys, dropped in ((["imag"], []), ([], ["body/angel"])):
         with pytest.raises(UserError, match=listed):

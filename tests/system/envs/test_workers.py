@@ -130,7 +130,7 @@ def test_a_user_error_is_never_survived() -> None:
     environments.close()
 
 
-def test_what_cannot_begin_is_told() -> None:
+def test_environments_that_cannot_start_are_errors() -> None:
     lock = threading.Lock()
 
     def locked() -> CountingEnv:

@@ -42,7 +42,7 @@ def test_attention_of_every_head_at_a_step(tmaze: Path) -> None:
         assert picture is not None and np.array_equal(np.asarray(frames.child_axes[0].images[0].get_array()), picture)
 
 
-def test_what_has_no_attention_is_told(tmaze: Path) -> None:
+def test_models_without_attention_are_an_error(tmaze: Path) -> None:
     run = tmaze / "no-memory-seed-0"
     with pytest.raises(UserError, match="has no attention: attention needs a run with a Transformer"):
         attention.draw([run], attention.Options())

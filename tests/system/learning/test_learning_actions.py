@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from choosing_environments import STEPS, LegalMoves, RepeatBits, RepeatPair
+from action_environments import STEPS, LegalMoves, RepeatBits, RepeatPair
 
 import yamame
 

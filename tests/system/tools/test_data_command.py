@@ -87,7 +87,7 @@ def test_verify_names_what_is_corrupted_and_changes_nothing(run: Path, capsys: p
     assert reported(capsys, "info", run)["corrupted"] == 1
 
 
-def test_a_run_goes_on_without_corrupted_records(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_continues_without_corrupted_records(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(0, 16, 2):
         spoil(run, number)
     assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0

@@ -25,7 +25,7 @@ def recordings(folder: Path) -> dict[float, TrialRecording]:
     raise AssertionError("twenty seeds with the same cue")
 
 
-def test_at_the_junction_a_head_looks_back_at_the_cue(tmp_path: Path) -> None:
+def test_a_head_attends_to_the_cue_at_the_junction(tmp_path: Path) -> None:
     for cue, recording in recordings(tmp_path).items():
         assert len(recording) == JUNCTION + 1 and recording.trajectory.reward.sum() == 1
         assert recording.trajectory.action[JUNCTION] == (UP if cue > 0 else DOWN)
@@ -45,7 +45,7 @@ def test_the_value_rises_towards_the_reward_the_slower_the_longer_the_horizon(tm
     assert (near < 0.05).all() and (far > 0.4).all()
 
 
-def test_adaptation_is_told_or_measured(tmp_path: Path) -> None:
+def test_adaptation_is_loaded_or_measured(tmp_path: Path) -> None:
     run = solved_tmaze(tmp_path)
     told, measured = load_final_adaptation(run), measure_adaptation(run, trials=8, seed=3)
     assert told is not None and (told.trials, told.source) == (64, "the end of the run")

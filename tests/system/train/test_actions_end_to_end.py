@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from choosing_environments import (
+from action_environments import (
     SPACES,
     Forbidding,
     RepeatBits,
@@ -70,7 +70,7 @@ def test_train_resume_evaluate_and_act(name: str, tmp_path: Path) -> None:
     run = yamame.train(make, horizon=5, run_dir=tmp_path / "run", **TINY, **settings)
     assert run.result["updates"] > 5
     assert np.isfinite(run.result["return_mean"])
-    longer = yamame.resume(run.directory, env_steps=200, modules=["choosing_environments", __name__])
+    longer = yamame.resume(run.directory, env_steps=200, modules=["action_environments", __name__])
     assert longer.result["env_steps"] >= 200 and longer.result["updates"] > run.result["updates"]
     act_alone(make(), run)
     act_together(make, run)

@@ -23,7 +23,7 @@ def told(run: Path) -> dict[str, str]:
     return found
 
 
-def test_a_stopped_run_says_so_until_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_has_a_status_until_it_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         interrupt_in_iteration(patch, 2)
@@ -49,14 +49,14 @@ def test_a_failed_run_says_why(problem: Exception, why: str, tmp_path: Path, mon
     assert told(tmp_path / "run") == {"status": "failed", "reason": why}
 
 
-def test_looking_at_the_lock(tmp_path: Path) -> None:
+def test_is_locked(tmp_path: Path) -> None:
     assert not is_locked(tmp_path) and not (tmp_path / LOCK).exists()
     with lock_run_dir(tmp_path):
         assert is_locked(tmp_path)
     assert not is_locked(tmp_path)
 
 
-def test_looking_at_the_lock_keeps_nobody_from_training(tmp_path: Path) -> None:
+def test_is_locked_keeps_no_process_from_training(tmp_path: Path) -> None:
     """Another process looks all the time; whoever wants to train always can."""
     (tmp_path / LOCK).touch()
     look = "import sys; from pathlib import Path; from yamame.run_dir import is_locked\nprint(flush=True)\n"

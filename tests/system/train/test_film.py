@@ -85,7 +85,7 @@ def test_every_attempt_is_seen_to_its_end(trials: int) -> None:
     assert serial.render_fps == 25
 
 
-def test_captions_go_below_an_enlarged_picture() -> None:
+def test_captions_are_below_an_enlarged_frame() -> None:
     picture = np.zeros((30, 40, 3), np.uint8)
     picture[0, 0] = (1, 2, 3)
     captioned_picture = add_caption(picture, ("step 1", "reward 0"))
@@ -96,7 +96,7 @@ def test_captions_go_below_an_enlarged_picture() -> None:
     assert add_caption(large, ("a",)).shape == (526, 600, 3)
 
 
-def test_what_a_maze_looks_like() -> None:
+def test_frames_of_a_maze() -> None:
     mazes = TMazeVectorEnv(4, horizon=5)
     mazes.reset(seed=0)
     begin = mazes.render()
@@ -112,7 +112,7 @@ def test_what_a_maze_looks_like() -> None:
     assert column[1] > column[0]
 
 
-def test_what_a_room_looks_like() -> None:
+def test_frames_of_a_room() -> None:
     rooms = DarkKeyToDoorVectorEnv(3, size=4)
     rooms.reset(seed=2)
     rooms.start[:], rooms.key[:], rooms.door[:] = 0, 1, 15
@@ -125,7 +125,7 @@ def test_what_a_room_looks_like() -> None:
     assert not has(after, HINT) and has(after, GOAL) and has(after, AGENT)
 
 
-def test_a_long_corridor_stays_a_picture() -> None:
+def test_frames_of_a_long_corridor_have_a_maximum_width() -> None:
     mazes = TMazeVectorEnv(1, horizon=2000)
     mazes.reset(seed=0)
     assert mazes.render()[0].shape == (5, 2003, 3)
@@ -175,7 +175,9 @@ def test_cart_pole_is_drawn_by_gymnasium(tmp_path: Path) -> None:
 # what cannot be
 
 
-def test_files_that_cannot_be_written_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_written_are_errors_before_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, message in (("film.avi", "must end in"), ("film", "must end in"), ("x/film.gif", "existing directory")):
         with pytest.raises(UserError, match=message):
             record_video(tmp_path, tmp_path / name)
@@ -201,7 +203,7 @@ class Unmade(Traffic):
 
 
 @pytest.mark.parametrize("kind", [Blank, Unseen, Unmade])
-def test_environments_without_pictures(kind: type[gymnasium.Env[Any, Any]], tmp_path: Path) -> None:
+def test_environments_without_frames(kind: type[gymnasium.Env[Any, Any]], tmp_path: Path) -> None:
     serial = SerialVectorEnv([kind()], 0)
     with pytest.raises(UserError, match="cannot be filmed") as error, open_video(tmp_path / "film.gif", 10.0) as video:
         VideoRecorder(serial, video.add, trials=1).reset(np.ones(1, bool), np.ones(1, bool))
@@ -212,7 +214,7 @@ def test_environments_without_pictures(kind: type[gymnasium.Env[Any, Any]], tmp_
 # instructions
 
 
-def test_the_caption_says_how_far_an_instruction_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_caption_has_the_progress_of_the_instruction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = made("package-delivery", tmp_path / "run", {"horizon": 8})
     said: list[str] = []
 
@@ -249,7 +251,7 @@ def test_play_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--output" in capsys.readouterr().err
 
 
-def test_crafter_follows_your_own_words(tmp_path: Path) -> None:
+def test_crafter_accepts_instructions_as_text(tmp_path: Path) -> None:
     pytest.importorskip("crafter")
     run = made("crafter", tmp_path / "run", {"horizon": 10, "num_workers": 0})
     evaluation = record_video(run, tmp_path / "film.gif", instruction="Collect some wood, travel to (30, 30)")

@@ -96,7 +96,7 @@ def stored(directory: Path) -> int:
         return len(store)
 
 
-def test_two_learners_count_what_one_counts_and_share_the_rest(tmp_path: Path) -> None:
+def test_two_learners_have_the_counters_of_one_and_half_the_replay(tmp_path: Path) -> None:
     def run(learners: int) -> dict[str, Any]:
         config = tiny_config(num_learners=learners, env_steps=200)
         return train(config, RunMetadata(recipe="tiny"), run_dir=tmp_path / str(learners), quiet=True)
@@ -118,7 +118,7 @@ def test_two_learners_count_what_one_counts_and_share_the_rest(tmp_path: Path) -
     assert stored(tmp_path / "data/offline") == stored(tmp_path / "1/replay")
 
 
-def test_a_run_goes_on_with_what_each_learner_had(tmp_path: Path) -> None:
+def test_a_resumed_run_restores_the_state_of_each_learner(tmp_path: Path) -> None:
     """To the bit what it would have become."""
     configs = [tiny_config(num_learners=2, env_steps=env_steps, eval={"trials": 8}) for env_steps in (96, 192)]
     train(configs[1], RunMetadata(recipe="tiny"), run_dir=tmp_path / "whole", quiet=True)
@@ -199,7 +199,9 @@ def test_torchrun_begins_the_learners(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_a_mistake_of_all_is_told_once_and_leaves_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_all_learners_is_reported_once_and_leaves_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     flags = [*FLAGS, "--compute.device", "cuda:9", "--run-dir", str(tmp_path / "run"), "--quiet"]
     assert main(["train", "passive-tmaze", *flags]) == 2
     (line,) = capfd.readouterr().err.splitlines()
@@ -207,7 +209,7 @@ def test_a_mistake_of_all_is_told_once_and_leaves_nothing(tmp_path: Path, capfd:
     assert not (tmp_path / "run").exists()
 
 
-def test_what_cannot_travel_is_one_clear_line(tmp_path: Path) -> None:
+def test_an_env_fn_that_cannot_be_pickled_is_an_error(tmp_path: Path) -> None:
     def factory() -> gymnasium.Env[Any, Any]:
         return gymnasium.make("CartPole-v1")
 

@@ -85,14 +85,14 @@ def test_relabeling_is_measured_and_outlives_the_process(tmp_path: Path) -> None
     assert resumed.components.replay.sampler.goal_statistics.to_json() == known.to_json()
 
 
-def test_pace_is_a_setting_and_counts_are_exact(tmp_path: Path) -> None:
+def test_updates_per_env_step_is_exact(tmp_path: Path) -> None:
     run = trained(tmp_path / "a", **{"updates_per_env_step": 0.1, "env_steps_per_iteration": 64})
     assert run.components.collector.env_steps == 400
     assert run.components.algorithm.num_updates == 40
     assert len(read_metrics(run.directory)) == 7  # 6 rounds of 64 and what was left
 
 
-def test_overlap_keeps_the_pace_one_round_later(tmp_path: Path) -> None:
+def test_async_collection_makes_the_same_updates_one_iteration_later(tmp_path: Path) -> None:
     changes = {"updates_per_env_step": 0.1, "env_steps_per_iteration": 64, "learning_starts": 100}
     in_turn, at_once = trained(tmp_path / "a", **changes), trained(tmp_path / "b", **changes, async_collection=True)
     assert at_once.components.algorithm.num_updates == in_turn.components.algorithm.num_updates == 30
@@ -106,7 +106,7 @@ def test_overlap_keeps_the_pace_one_round_later(tmp_path: Path) -> None:
     ]
 
 
-def test_overlap_acts_with_the_weights_and_learns_from_the_store_of_the_rounds_beginning(
+def test_async_collection_uses_weights_and_replay_from_the_start_of_the_iteration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").mkdir()
@@ -163,7 +163,7 @@ def test_an_error_while_collecting_ends_the_run_and_leaves_it_resumable(
 
 
 @pytest.mark.parametrize("round_env_steps", [240, 32])
-def test_a_signal_stops_an_overlapped_round_at_once_and_resume_goes_on(
+def test_a_signal_stops_async_collection_at_once_and_resume_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_env_steps: int
 ) -> None:
     changes = {"env_steps_per_iteration": round_env_steps, "updates_per_env_step": 0.1}
@@ -197,7 +197,7 @@ def test_updates_due(env_steps: int, updates: int, due: int) -> None:
     assert config.updates_due(env_steps=env_steps, updates=updates) == due
 
 
-def test_a_signal_stops_cleanly_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_stops_cleanly_and_resume_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny_config()
     handler = signal.getsignal(signal.SIGTERM)
     at_collecting_step(14, lambda: signal.raise_signal(signal.SIGTERM), monkeypatch)

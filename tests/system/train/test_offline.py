@@ -79,7 +79,7 @@ def test_same_seed_same_run_to_the_bit(tmp_path: Path, source: Path) -> None:
     assert not torch.equal(weights_of(first), weights_of(other))
 
 
-def test_it_goes_on_without_its_source_and_counts_no_environment_steps(tmp_path: Path, source: Path) -> None:
+def test_it_resumes_without_its_source_and_counts_no_env_steps(tmp_path: Path, source: Path) -> None:
     moved = tmp_path / "moved"
     train(tiny_config(), ABOUT, run_dir=moved, quiet=True)
     config = tiny_config(**offline(moved / "replay"))

@@ -112,7 +112,7 @@ def test_the_text_has_results_settings_and_commands(tmp_path):
     assert "random" not in text and "type" not in text and "deep" not in text
 
 
-def test_training_tasks_are_told_where_they_are_others(tmp_path):
+def test_training_tasks_are_reported_if_they_differ(tmp_path):
     result = evaluation([0.5, 1.0]) | {"train_tasks": evaluation([0.75, 1.5]) | {"return_mean": 2.25}}
     write_run(tmp_path, result)
     write_report(tmp_path)

@@ -130,7 +130,7 @@ def test_damaged_files_cost_a_section_at_most(tmp_path: Path, content: str) -> N
     assert "mean return 4.25" in page.text and "Expected" not in page.text
 
 
-def test_counters_are_told_where_there_are_any(tmp_path: Path) -> None:
+def test_fault_counters_are_reported_if_there_are_any(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(
         '{"env_steps": 1, "updates": 1, "faults/restarts": 3.0, "faults/hang": 2.0, "relabel/num_unique_goals": 12.0}\n'
         '{"env_steps": 2, "updates": 2, "faults/restarts": 4.0, "optim/nonfinite_updates": 0.0,'

@@ -102,7 +102,7 @@ def test_a_sized_config_survives_its_json(size: str) -> None:
     assert from_json(RunConfig, to_json(config)) == config
 
 
-def test_an_unknown_size_is_told_which_there_are() -> None:
+def test_an_unknown_size_lists_the_known_ones() -> None:
     with pytest.raises(UserError, match=r"'huge'.*tiny, small, base, large"):
         apply_size(TMAZE.make_config(TMAZE.env), "huge")
 

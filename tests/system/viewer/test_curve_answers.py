@@ -145,7 +145,7 @@ def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path: Path, monkeypa
         assert (series["x"][-1], series["line"][-1], len(series["x"])) == (100, -5.0, 101)
 
 
-def test_a_resumed_run_that_forgot_lines_is_read_anew(tmp_path: Path) -> None:
+def test_a_resumed_run_that_dropped_lines_is_read_again(tmp_path: Path) -> None:
     run = write_run(tmp_path / "one", [line(step, loss__td=1.0) for step in range(10)])
     path = run / "metrics.jsonl"
     with client(tmp_path) as asking:
@@ -238,7 +238,7 @@ def test_cells_are_no_formulas(tmp_path: Path) -> None:
         ({"runs": ",".join(map(str, range(501)))}, "at most 500 runs"),
     ],
 )
-def test_wrong_questions_are_told_so(tmp_path: Path, parameters: dict[str, str], said: str) -> None:
+def test_bad_requests_are_errors(tmp_path: Path, parameters: dict[str, str], said: str) -> None:
     with client(tmp_path) as asking:
         answer = asking.get("/api/curves", params=parameters)
     assert answer.status_code == 422 and said in answer.json()["error"]

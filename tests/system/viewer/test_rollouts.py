@@ -50,7 +50,7 @@ def heads(driver: WebDriver) -> list[tuple[int, float]]:
     return [(int(row.get_attribute("data-peak") or -1), float(row.get_attribute("data-weight") or 0)) for row in rows]
 
 
-def test_a_rollout_plays_and_at_the_junction_it_looks_back_at_the_cue(tmp_path: Path) -> None:
+def test_a_rollout_plays_and_attention_at_the_junction_is_on_the_cue(tmp_path: Path) -> None:
     solved_tmaze(tmp_path)
     with viewer(tmp_path) as address, chromium(tmp_path / "profile") as driver:
         driver.get(f"{address}/#/rollouts")
@@ -132,7 +132,7 @@ def check_attention(told: dict[str, Any], attention: Any) -> None:
         ({"seed": SEED, "instruction": "<script>alert(1)</script>"}, "has no instructions"),
     ],
 )
-def test_mistakes_are_told_in_a_line(wish: dict[str, str], line: str, tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_a_line(wish: dict[str, str], line: str, tmp_path: Path) -> None:
     solved_tmaze(tmp_path)
     with client_for(tmp_path) as client:
         answer = client.get(f"{run_of(client)}/recording", params=wish)
@@ -154,7 +154,7 @@ def test_damaged_runs_and_forgotten_pictures(tmp_path: Path) -> None:
         assert "cannot be read" in client.get(address).json()["error"]
 
 
-def test_an_environment_that_breaks_is_told_in_a_line() -> None:
+def test_a_failing_environment_is_reported_in_a_line() -> None:
     stage = TrialPlayer()
     with pytest.raises(UserError, match=r"cannot be played: ValueError\('no'\)"):
         stage.get_or_play("a", lambda: _broken())
@@ -180,7 +180,7 @@ def test_one_trial_at_a_time_and_few_are_kept() -> None:
     assert stage.get_or_play("third", _broken).body == b"x" * 100
 
 
-def test_numbers_that_json_does_not_know(tmp_path: Path) -> None:
+def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
     assert to_numbers(np.array([[1.23456789, np.nan], [np.inf, -2.0]])) == [[1.2346, None], [None, -2.0]]
     recording = record_trial(solved_tmaze(tmp_path), max_length=3)
     told = recording_to_json(recording, UniqueFrames.from_recording(recording))

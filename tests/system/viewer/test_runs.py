@@ -91,7 +91,7 @@ def test_runs_come_and_go(tmp_path: Path) -> None:
         assert ids(asking) == {"a/b": run_id}
 
 
-def test_a_run_that_vanishes_while_it_is_looked_at(tmp_path: Path) -> None:
+def test_a_run_that_is_deleted_while_it_is_shown(tmp_path: Path) -> None:
     from yamame.tools.viewer.run_index import RunIndex, UnknownRunError
 
     run = write_run(tmp_path / "runs" / "one")
@@ -153,7 +153,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
         (b"", "is not valid JSON"),
     ],
 )
-def test_files_that_cannot_be_read_are_told_of(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path, content: bytes, problem: str) -> None:
     write_run(tmp_path / "good", [line(10)])
     run = write_run(tmp_path / "bad", [line(20)])
     for name in ("config.json", "metadata.json", "result.json", "status.json"):
@@ -168,7 +168,7 @@ def test_files_that_cannot_be_read_are_told_of(tmp_path: Path, content: bytes, p
         assert answer.status_code == 422 and problem in answer.json()["error"]
 
 
-def test_wrong_kinds_of_values_are_not_known(tmp_path: Path) -> None:
+def test_values_of_wrong_types_are_left_out(tmp_path: Path) -> None:
     run = write_run(tmp_path / "odd", [line(10)], env_steps="many", seed=[1], env={"type": ["x"]})
     (run / "metadata.json").write_text('{"recipe": {"a": 1}}')
     (run / "result.json").write_text('{"return_mean": "1e9", "success_rate": NaN, "env_steps": true, "updates": 1e999}')

@@ -46,7 +46,7 @@ def answer(url: str) -> str:
         return str(response.read().decode())
 
 
-def test_it_shows_what_lies_in_runs_writes_nothing_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+def test_it_shows_the_runs_folder_writes_nothing_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "one", [line(10)])
     write_run(tmp_path / "sweeps" / "popgym" / "two", [line(10)])
     before = snapshot(tmp_path)
@@ -61,7 +61,7 @@ def test_it_shows_what_lies_in_runs_writes_nothing_and_ends_with_ctrl_c(tmp_path
     assert snapshot(tmp_path) == before
 
 
-def test_anywhere_else_it_wants_its_token(tmp_path: Path) -> None:
+def test_other_addresses_require_the_token(tmp_path: Path) -> None:
     write_run(tmp_path / "one", [line(10)])
     with viewing(tmp_path, str(tmp_path), "--host", "0.0.0.0") as (_, address):
         url, _, token = address.partition("?token=")

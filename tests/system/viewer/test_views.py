@@ -168,7 +168,7 @@ def test_what_is_saved_is_valid(driver: Chrome, address: str, folder: Path) -> N
     assert complaints(driver) == []
 
 
-def test_a_live_run_grows_and_its_end_is_told(driver: Chrome, tmp_path: Path) -> None:
+def test_a_live_run_grows_and_its_end_is_shown(driver: Chrome, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "live"
     command = "import sys; from yamame.cli import main; sys.exit(main(sys.argv[1:]))"
     flags = [
@@ -214,7 +214,7 @@ def test_a_live_run_grows_and_its_end_is_told(driver: Chrome, tmp_path: Path) ->
     assert complaints(driver) == []
 
 
-def test_hostile_runs_do_nothing_and_are_told_of(driver: Chrome, tmp_path: Path) -> None:
+def test_hostile_runs_do_nothing_and_are_reported(driver: Chrome, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     script = "</script><script>alert(1)</script>"
     run = write_run(

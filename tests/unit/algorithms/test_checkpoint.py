@@ -221,7 +221,7 @@ def _exit_at(monkeypatch, moment):
         monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
 
 
-def test_optimizer_goes_on_exactly(tmp_path):
+def test_the_optimizer_continues_exactly(tmp_path):
     def make() -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
         layer = nn.Linear(3, 2)
@@ -255,7 +255,7 @@ def test_optimizer_goes_on_exactly(tmp_path):
 
 
 @pytest.mark.parametrize("bits", [np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64])
-def test_numpy_generators_go_on_exactly(tmp_path, bits):
+def test_numpy_generators_continue_exactly(tmp_path, bits):
     rng = np.random.Generator(bits(5))
     rng.random(7)
     tensors, skeleton = flatten_tensors(rng.bit_generator.state)
@@ -292,7 +292,7 @@ def test_any_nest_comes_back(nest):
     assert same(unflatten_tensors(tensors, json.loads(json.dumps(skeleton, allow_nan=False))), nest)
 
 
-def test_ordered_dicts_become_dicts_and_strangers_are_refused():
+def test_ordered_dicts_become_dicts_and_unknown_types_are_errors():
     tensors, skeleton = flatten_tensors(OrderedDict(b=torch.ones(1), a=1))
     assert list(unflatten_tensors(tensors, skeleton)) == ["b", "a"] and list(tensors) == ["b"]
     for odd in (object(), {1.5: 2}, {True: 1}, [{"deep": {1, 2}}]):

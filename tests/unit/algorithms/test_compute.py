@@ -43,7 +43,7 @@ def test_auto_follows_machine_width_and_length(
 
 
 @pytest.mark.usefixtures("working_compiler")
-def test_what_is_asked_for_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_resolved_as_given(monkeypatch: pytest.MonkeyPatch) -> None:
     with_units(monkeypatch, present=True)
     plain = resolve_compute(
         ComputeConfig(device="cpu", dtype="float32", compile="off", chunk_tokens=7), width=256, updates=LONG
@@ -54,7 +54,7 @@ def test_what_is_asked_for_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (forced.dtype, forced.compile) == (torch.bfloat16, True)
 
 
-def test_without_a_compiler_it_goes_on_and_says_so(
+def test_without_a_compiler_a_warning_is_printed_and_nothing_compiled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(function: object) -> object:

@@ -82,7 +82,7 @@ def learned_parts(learner: Learner) -> set[str]:
     ],
     ids=["policy gradient", "td", "filtered_bc"],
 )
-def test_each_loss_teaches_its_parts_and_no_other(
+def test_each_loss_has_gradients_in_its_modules_only(
     action_space: ActionSpace, td: float, policy_gradient: float, imitation: float, parts: set[str]
 ) -> None:
     """Above all: critics get exactly zero from the policy's losses, and slow heads from none."""
@@ -229,7 +229,7 @@ def test_too_many_bad_updates_in_a_row_end_the_run() -> None:
 
 
 @every_action_space
-def test_a_restored_learner_goes_on_to_the_bit(action_space: ActionSpace) -> None:
+def test_a_restored_learner_continues_bit_for_bit(action_space: ActionSpace) -> None:
     learner = learner_of(action_space, lr_warmup_updates=5)
     for seed in range(3):
         learner.update(batch_of(action_space, seed))

@@ -55,7 +55,7 @@ def test_policy_gradient_pulls_on_the_least_critic_only() -> None:
     assert q_policy.grad[0].tolist() == [[0.0, -1.5], [-1.0, 0.0]]
 
 
-def test_policy_gradient_follows_the_mean_of_the_critics_if_told() -> None:
+def test_policy_gradient_can_use_the_mean_of_the_critics() -> None:
     """Token 0: -((2 * 1.25 - 1) + (3 * 2.5 + 0.5)) / 2; token 1: -((2 * -1.5 - 1) + (3 * 4.5 + 0.5)) / 2."""
     q_policy = predictions().q_policy_NKG.clone().requires_grad_()
     output = PolicyGradientLoss(critic_reduction="mean")(BATCH, predictions(q_policy_NKG=q_policy))
@@ -83,7 +83,7 @@ def test_imitation_compares_the_means_of_the_critics() -> None:
     assert output.metrics["actor/filtered_bc_fraction"].item() == 1.0
 
 
-def test_imitation_looks_at_raw_critic_outputs() -> None:
+def test_filtered_bc_uses_raw_critic_outputs() -> None:
     flipped = predictions(q_scale_G=torch.tensor([-2.0, -3.0]), q_shift_G=torch.tensor([9.0, 9.0]))
     assert torch.equal(FilteredBCLoss()(BATCH, flipped).per_token, FilteredBCLoss()(BATCH, predictions()).per_token)
 

@@ -130,7 +130,7 @@ def test_each_action_has_a_forecast_of_its_own() -> None:
 
 
 @every_action_space
-def test_no_window_looks_into_another(action_space: ActionSpace) -> None:
+def test_windows_do_not_see_each_other(action_space: ActionSpace) -> None:
     """What each token is asked is in its own window: packed or alone, the errors are the same."""
     agent = agent_of(action_space)
     shake(agent)
@@ -219,7 +219,7 @@ def test_instructions_are_not_predicted() -> None:
     assert learner_of(agent).update(instructed_batch())["loss/world_model"].isfinite()
 
 
-def test_what_lies_far_from_its_mean_does_not_rule_the_loss() -> None:
+def test_outliers_do_not_dominate_the_loss() -> None:
     agent, batch = agent_of(), batch_of()
     vector = batch.observation["vector"].clone()
     vector[2] = 1e6
@@ -242,7 +242,7 @@ def test_in_pieces(action_space: ActionSpace, chunk_tokens: int) -> None:
         torch.testing.assert_close(pieces.agent.state_dict()[name], value, rtol=1e-6, atol=1e-9)
 
 
-def test_a_restored_learner_goes_on_to_the_bit() -> None:
+def test_a_restored_learner_continues_bit_for_bit() -> None:
     learner = learner_of(agent_of())
     learner.update(batch_of(seed=0))
     state = copy.deepcopy(learner.state_dict())

@@ -138,7 +138,7 @@ def test_every_trajectory_follows_its_script(data):
             assert counts.get(env, 0) == trial
 
 
-def test_a_long_trial_beside_short_ones_and_across_calls():
+def test_a_long_trial_among_short_ones_and_across_calls():
     def lengths(env: int, trial: int) -> list[int]:
         return [400] if env == 0 else [3, 4]
 
@@ -190,7 +190,7 @@ def test_version_is_the_one_at_the_first_action_and_exploration_the_trials_multi
     assert len(set(multipliers[0])) == 8
 
 
-def test_exploration_is_told_the_steps_so_far_and_the_horizon():
+def test_exploration_gets_the_steps_so_far_and_the_horizon():
     told = []
 
     class Listening(NoExploration):

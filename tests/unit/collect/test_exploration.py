@@ -94,7 +94,7 @@ def test_multipliers():
     np.testing.assert_array_equal(NoExploration().sample_noise_scale(rng, 3), np.zeros(3))
 
 
-def test_multiplier_is_drawn_anew_where_a_trial_begins_and_only_there():
+def test_the_noise_scale_is_sampled_at_the_start_of_each_trial_only():
     subject = explorer(BilevelEpsilonGreedy(), spaces.Discrete(3), 4)
     action = np.zeros(4, np.int64)
     subject.add_noise(action, np.zeros(4, np.int64), 10, 0)

@@ -49,7 +49,7 @@ def test_one_attempt_and_no_success_leave_their_keys_out():
     assert set(statistics.metrics()) == {"rollout/num_trials", "rollout/return_mean", "rollout/trial_length_mean"}
 
 
-def test_many_attempts_do_not_flood_the_metrics():
+def test_large_numbers_of_attempts_do_not_flood_the_metrics():
     statistics = TrialStats()
     statistics.extend([summarize_trial(trial(*[[float(i)] for i in range(50)]))])
     assert len(statistics.return_per_attempt) == 50

@@ -126,7 +126,7 @@ def test_any_of_several_checkpoints_can_be_gone_back_to(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_sync_is_wanted_before_what_a_checkpoint_needs_is_deleted(store: LMDBReplayStore) -> None:
+def test_a_sync_is_due_before_records_of_a_checkpoint_are_deleted(store: LMDBReplayStore) -> None:
     store.extend([numbered(3)] * 5)
     store.sync()
     at_checkpoint = list(store.ids())

@@ -120,7 +120,7 @@ def ordered(fleet: ScriptedFleet) -> list[list[int]]:
     return [[order.vector_steps for order in member.pending_requests] for member in fleet.handles]
 
 
-def test_every_collector_has_an_order_and_one_more_a_round_in_all(config: RunConfig, agent: Agent) -> None:
+def test_every_collector_has_a_request_and_one_more_an_iteration_in_all(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(config, agent)
     assert step(collectors) is None
     assert ordered(fleet) == [[5, 5], [5, 5]]
@@ -165,7 +165,7 @@ def test_a_fast_collector_makes_up_for_a_slow_one(config: RunConfig, agent: Agen
     assert collectors.env_steps >= 400
 
 
-def test_never_more_is_ordered_than_so_many_rounds(agent: Agent) -> None:
+def test_requests_never_exceed_the_maximum_of_iterations(agent: Agent) -> None:
     config = replace(pool_config(**{"env_steps_per_iteration": 8}), env_steps=2_000)  # rounds of one vector step
     for rounds_behind, expected in ((1, [[1], [1]]), (2, [[1, 1], [1, 1]]), (9, [[1, 1], [1, 1]])):
         collectors, fleet = begun(replace(config, ray=replace(config.ray, max_policy_lag=rounds_behind)), agent)
@@ -185,7 +185,7 @@ def test_nothing_is_ordered_beyond_the_end(config: RunConfig, agent: Agent) -> N
     assert ordered(fleet) == [[], []]
 
 
-def test_what_a_lost_collector_had_to_do_is_ordered_anew(config: RunConfig, agent: Agent) -> None:
+def test_requests_of_a_lost_collector_are_made_again(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(replace(config, env_steps=40), agent)
     step(collectors)
     assert ordered(fleet) == [[5], [5]]
@@ -214,7 +214,7 @@ def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) 
     assert {order.weight_sync for order in fleet.pending_requests} == {1, 3, 4}
 
 
-def test_what_waits_to_be_taken_grows_old_too(config: RunConfig, agent: Agent) -> None:
+def test_waiting_results_grow_stale_too(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(config, agent)
     step(collectors)
     fleet.do(0, vector_steps=1, trials=1)
@@ -268,7 +268,7 @@ def test_too_many_faults_of_all_collectors_together_end_the_run(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_it_goes_on_where_it_stood(config: RunConfig, agent: Agent) -> None:
+def test_it_continues_from_its_saved_state(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(config, agent)
     step(collectors)
     fleet.do(0)
@@ -281,7 +281,7 @@ def test_it_goes_on_where_it_stood(config: RunConfig, agent: Agent) -> None:
     assert other.state_dict() == collectors.state_dict() | {"credit": 4}
 
 
-def test_how_idle_collectors_were_is_told(config: RunConfig, agent: Agent) -> None:
+def test_idle_time_of_collectors_is_reported(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = begun(config, agent)
     step(collectors)
     fleet.do(0)

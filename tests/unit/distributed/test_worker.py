@@ -86,7 +86,7 @@ def test_it_makes_what_a_collector_of_this_process_makes(config: RunConfig) -> N
     assert {trajectory.policy_version for trajectory in expected} == {5}
 
 
-def test_trials_go_on_from_order_to_order(config: RunConfig) -> None:
+def test_trials_continue_across_collect_requests(config: RunConfig) -> None:
     by = weights(agent_of(config, seed=3), 5)
     whole = work_through(CollectorWorker(config, seed=SEED), [42], by)
     pieces = work_through(CollectorWorker(config, seed=SEED), [1, 2, 3, 30, 6], by)
@@ -155,7 +155,7 @@ def test_an_order_ends_early_where_it_takes_long(config: RunConfig) -> None:
     assert harvest.idle_seconds > 0.0
 
 
-def test_faults_come_with_the_harvest_in_which_they_happened(config: RunConfig) -> None:
+def test_faults_come_with_the_collect_result_in_which_they_happened(config: RunConfig) -> None:
     env = EnvFnConfig(env_fn=Troubled(raises_at=6), horizon=4)
     strict = replace(config, env=env, context_length=0, fault_tolerance=replace(config.fault_tolerance, max_restarts=0))
     collector = CollectorWorker(strict, seed=SEED)

@@ -58,7 +58,7 @@ def test_every_goal_is_written_and_read_back() -> None:
     assert parse_instruction(instruction_text(every)) == every
 
 
-def test_users_may_write_as_they_speak() -> None:
+def test_instructions_may_be_written_in_several_ways() -> None:
     wanted = (
         achievement_goal("make_stone_pickaxe"),
         travel_goal(10, 5),
@@ -112,7 +112,7 @@ def test_a_place_is_reached_from_every_cell_less_than_two_away_and_no_other() ->
             assert achieved_goals(COUNTS, COUNTS, (x, y)) == [travel_goal(*place) for place in near]
 
 
-def test_what_expanded_worlds_ask_for_besides() -> None:
+def test_further_goals_of_expanded_worlds() -> None:
     assert achieved_expanded_goals(None, {"grass", "stone"}) == []
     assert achieved_expanded_goals((11, 49), {"grass"}) == [place_goal(10, 50)]
     assert achieved_expanded_goals((12, 50), {"grass"}) == []

@@ -179,7 +179,7 @@ def distance(one, other, size):
     return np.maximum(np.abs(x - other_x) + np.abs(y - other_y), 1)
 
 
-def test_first_reset_draws_a_task_whatever_it_is_told():
+def test_first_reset_samples_a_task_whatever_new_task_is():
     env = DarkKeyToDoorVectorEnv(9)
     env.reset(seed=0, options={"new_task": False})
     assert (env.start >= 0).all()

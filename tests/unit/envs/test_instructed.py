@@ -117,7 +117,7 @@ def test_the_environment_may_end_the_episode_and_the_horizon_does() -> None:
     assert (late.terminated[0], late.truncated[0]) == (False, True)
 
 
-def test_the_stored_trial_says_what_was_asked_and_achieved() -> None:
+def test_the_stored_trial_has_its_instruction_and_achieved_goals() -> None:
     collector = Collector(trials((2, 3), (9, 4)), "calls", Explorer(NoExploration(), spaces.Discrete(10), 2, RNG))
     finished = [
         pair for actions in ((3, 1), (2, 9), (3, 0)) for pair in collector.step(Told(actions), deterministic=True)

@@ -190,7 +190,7 @@ def test_a_reset_touches_only_the_rows_of_its_mask():
     np.testing.assert_array_equal(disturbed.wall[~mask], left_alone.wall[~mask])
 
 
-def test_first_reset_draws_a_task_whatever_it_is_told():
+def test_first_reset_samples_a_task_whatever_new_task_is():
     mazes = MazeRunnerVectorEnv(4)
     mazes.reset(seed=0, options={"new_task": False})
     assert (mazes.goal[:, 0] >= 0).all() and not mazes.wall.all(axis=(1, 2)).any()

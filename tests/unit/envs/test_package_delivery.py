@@ -112,7 +112,7 @@ def test_destinations_can_begin_farther_off() -> None:
     assert not forks[rows, destinations[rows, columns].astype(int)].any()
 
 
-def test_the_same_task_comes_again_unless_a_new_one_is_wanted() -> None:
+def test_the_same_task_is_repeated_unless_it_is_to_be_new() -> None:
     environment = PackageDeliveryVectorEnv(3)
     environment.reset(seed=0)
     before = environment.correct_side.copy()
@@ -140,7 +140,7 @@ def courier(environment: PackageDeliveryVectorEnv, instruction: np.ndarray, seen
     return np.where(turn >= 0, turn, np.where(here, environment.valid_drop, FORWARD))
 
 
-def test_who_knows_the_road_earns_all_there_is() -> None:
+def test_a_policy_with_the_right_turns_earns_the_maximum() -> None:
     trials: Any = PackageDeliveryConfig().build(32, seed=5)
     leaves = trials.reset()
     roads = trials.env.env._env

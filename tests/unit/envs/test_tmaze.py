@@ -108,7 +108,7 @@ def test_batched_is_n_singles():
             assert one[1:4] == (reward[row], terminated[row], truncated[row])
 
 
-def test_masked_reset_leaves_other_rows_and_keeps_the_goal_where_told():
+def test_masked_reset_leaves_other_rows_and_keeps_the_goal_unless_the_task_is_new():
     maze = TMazeVectorEnv(200, horizon=5)
     maze.reset(seed=0)
     goal = maze.goal.copy()
@@ -121,7 +121,7 @@ def test_masked_reset_leaves_other_rows_and_keeps_the_goal_where_told():
     assert (maze.goal[:100] != goal[:100]).any()
 
 
-def test_first_reset_draws_a_task_whatever_it_is_told():
+def test_first_reset_samples_a_task_whatever_new_task_is():
     env = TMazeVectorEnv(9)
     env.reset(seed=0, options={"new_task": False})
     assert (env.goal != 0).all()

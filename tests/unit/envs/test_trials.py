@@ -123,7 +123,7 @@ def test_rows_that_are_not_live_cost_no_time_and_begin_an_attempt():
     assert column(said, "truncated") == [".", ".", ".", "X"]
 
 
-def test_reset_begins_clocks_and_attempts_anew():
+def test_reset_restarts_clocks_and_attempts():
     script = Script(".", "T", ".", "T", ".")
     trials = TrialWrapper(script, horizon=3, attempts=2)
     trials.reset()

@@ -140,7 +140,7 @@ def test_full_reset_calls_off_late_ones():
     assert trials.step(np.zeros(NUM_ENVS, np.int64)).is_transition.all()
 
 
-def test_masked_reset_hands_over_mask_and_new_task():
+def test_masked_reset_passes_mask_and_new_task():
     class Masked(OpaqueVectorEnv):
         seen: list[Any]
 

@@ -134,7 +134,7 @@ def test_a_vector_environment_that_is_not_finite_when_it_begins_is_refused():
 
 
 @pytest.mark.parametrize(("broken", "message"), NOT_FINITE)
-def test_rows_of_vector_environments_that_are_not_finite_begin_anew(broken, message):
+def test_rows_of_vector_environments_that_are_not_finite_restart(broken, message):
     environments = make_episode_vector_env(SyncVectorEnv(makers(broken)), 0)
     begin(environments)
     assert environments.step(np.zeros(3, np.int64)).failed is None

@@ -118,7 +118,7 @@ def test_batched_is_n_singles():
             assert one[1:4] == (reward[row], terminated[row], truncated[row])
 
 
-def test_masked_reset_leaves_other_rows_and_keeps_the_wind_where_told():
+def test_masked_reset_leaves_other_rows_and_keeps_the_wind_unless_the_task_is_new():
     points = WindVectorEnv(90)
     points.reset(seed=0)
     wind = points.wind.copy()
@@ -131,7 +131,7 @@ def test_masked_reset_leaves_other_rows_and_keeps_the_wind_where_told():
     assert (points.wind[:30] != wind[:30]).any()
 
 
-def test_first_reset_draws_a_task_whatever_it_is_told():
+def test_first_reset_samples_a_task_whatever_new_task_is():
     points = WindVectorEnv(9)
     points.reset(seed=0, options={"new_task": False})
     assert np.isfinite(points.wind).all()

@@ -73,7 +73,7 @@ def test_modes_are_the_most_likely_actions() -> None:
     torch.testing.assert_close(policy.mode(), raw[..., :2].tanh())
 
 
-def test_log_std_lies_within_its_bounds() -> None:
+def test_log_std_is_within_its_bounds() -> None:
     raw = torch.tensor([[[0.0, -100.0], [0.0, 100.0], [0.0, 0.0]]])
     torch.testing.assert_close(
         TanhGaussianPolicy.from_outputs(raw).log_std_NGA[0, :, 0], torch.tensor([-5.0, 2.0, -1.5])

@@ -95,6 +95,6 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert told.attention.weight_LHTS.shape == (2, 2, length, kept)
 
 
-def test_models_without_attention_tell_nothing() -> None:
+def test_models_without_attention_have_no_trace() -> None:
     for config in (GRUConfig(d_model=8), FeedForwardConfig(d_model=8, num_layers=1)):
         assert not isinstance(config.build(input_size=4, attention_window=5, max_timestep=9), SupportsExplain)

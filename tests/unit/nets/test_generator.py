@@ -5,7 +5,7 @@ import torch
 from yamame.nets.ops import load_generator_state
 
 
-def test_a_random_stream_goes_on_and_one_of_another_device_begins_anew_but_repeatably() -> None:
+def test_a_random_stream_continues_and_one_of_another_device_restarts_repeatably() -> None:
     saved = torch.Generator().manual_seed(1)
     torch.rand(3, generator=saved)
     same = torch.Generator()

@@ -3,7 +3,7 @@ import torch
 from yamame.nets.ops import masked_mean
 
 
-def test_mean_of_what_the_mask_keeps() -> None:
+def test_mean_over_the_mask() -> None:
     value = torch.tensor([[1.0, 10.0], [torch.nan, torch.inf], [3.0, 30.0], [-torch.inf, torch.nan]])
     mask = torch.tensor([True, False, True, False])
     assert masked_mean(value, mask).tolist() == [2.0, 20.0]

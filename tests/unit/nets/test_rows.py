@@ -24,7 +24,7 @@ def layout_of(lengths: tuple[int, ...] | list[int], filling: int, padding: int) 
 @given(
     lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), filling=st.integers(0, 9), padding=st.integers(0, 3)
 )
-def test_tokens_stand_in_their_rows_and_come_back(lengths: list[int], filling: int, padding: int) -> None:
+def test_tokens_are_padded_into_rows_and_unpadded(lengths: list[int], filling: int, padding: int) -> None:
     layout, real_N = layout_of(lengths, filling, padding)
     x_ND = torch.randn(len(real_N), 2)
     rows_BLD = layout.pad(x_ND)

@@ -107,7 +107,7 @@ def test_every_parameter_of_both_learns() -> None:
         assert all(parameter.grad is not None and parameter.grad.any() for parameter in encoder.parameters())
 
 
-def test_the_order_of_characters_tells_texts_apart() -> None:
+def test_the_order_of_characters_distinguishes_texts() -> None:
     north, thorn, once_more = text_encoder()(stored(WORDS, ["north", "thorn", "north"]))
     assert torch.equal(north, once_more)
     assert not torch.allclose(north, thorn)

@@ -194,7 +194,7 @@ def test_a_file_that_does_not_fit_is_a_user_error(change, message):
     assert "\n" not in str(error.value)
 
 
-def test_the_top_must_be_of_the_class_asked_for():
+def test_the_top_must_be_of_the_expected_class():
     with pytest.raises(UserError, match="expected Maze"):
         from_json(Maze, to_json(Other()))
     assert from_json(Base, to_json(Maze(horizon=4))) == Maze(horizon=4)

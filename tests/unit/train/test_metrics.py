@@ -51,7 +51,7 @@ def test_a_torn_last_line_is_ignored_and_cut_off_by_the_next_writer(tmp_path):
     assert path.read_text().count("\n") == 2
 
 
-def test_a_resumed_run_forgets_later_lines_and_goes_on(tmp_path):
+def test_a_resumed_run_drops_later_lines_and_continues(tmp_path):
     kept = 0
     with MetricLogger(tmp_path) as writer:
         for updates in (1, 2, 3):
@@ -74,7 +74,7 @@ def test_truncating_before_anything_was_written(tmp_path):
     assert read_metrics(tmp_path / "elsewhere") == []
 
 
-def test_nothing_is_forgotten_where_the_file_is_shorter_than_it_was_or_nothing_is_known(tmp_path):
+def test_nothing_is_dropped_if_the_file_is_shorter_or_its_length_is_unknown(tmp_path):
     with MetricLogger(tmp_path) as writer:
         write(writer, 1, loss__td=1.0)
         for length in (None, writer.num_bytes + 10):

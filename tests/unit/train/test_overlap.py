@@ -76,7 +76,7 @@ def test_a_failure_of_the_main_thread_stops_the_work(beside: BackgroundThread) -
     assert result.result() == "stopped"
 
 
-def test_both_stop_when_asked(beside: BackgroundThread) -> None:
+def test_both_stop_on_a_stop_signal(beside: BackgroundThread) -> None:
     asked = threading.Event()
     with beside.run(until_stopped, asked.is_set) as (result, stopped):
         assert not stopped()

@@ -31,7 +31,7 @@ class SplitMazeConfig(PassiveTMazeConfig):
         return TrialWrapper(GymnasiumVectorAdapter(mazes, seed), horizon=self.max_trial_steps, attempts=1)
 
 
-def test_all_evaluations_of_a_run_meet_the_same_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_evaluations_of_a_run_have_the_same_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     met: dict[int, list[np.ndarray]] = {}
     original = TMazeVectorEnv.reset
 
@@ -55,7 +55,7 @@ def test_all_evaluations_of_a_run_meet_the_same_tasks(tmp_path: Path, monkeypatc
     assert 0 < np.sum(goals[0][0] == 1) < 16
 
 
-def test_test_tasks_and_training_tasks_are_told_apart(tmp_path: Path) -> None:
+def test_test_tasks_and_training_tasks_are_evaluated_separately(tmp_path: Path) -> None:
     config = tiny_config(env=SplitMazeConfig(horizon=3))
     summary = train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     training_tasks = summary["train_tasks"]
