@@ -11,7 +11,7 @@ hypothesis.settings.load_profile("without deadline")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where types are checked at run time nothing is compiled: the compiler's stand-ins for tensors fail the checks.
+    """Where types are checked at run time nothing is compiled: the compiler's fake tensors fail the checks.
 
     Tests of compiled updates run them in processes of their own.
     """

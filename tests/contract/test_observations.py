@@ -1,4 +1,4 @@
-"""Every kind of observation from the environment to the update and back: nothing on the way knows which it is."""
+"""Every kind of observation from the environment to the update and back, by the same code."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Environments go on where like ones stood, and those that cannot say so."""
+"""Environments continue from the state of others of their kind; those without a state are an error."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +27,7 @@ NUM_ENVS = 6
 
 
 class DiceVectorEnv(VectorEnv):
-    """A user's vector environment, which says where it stands: each step shows a die, each episode lasts for five."""
+    """A user's vector environment with a state: each step shows a die, each episode lasts for five."""
 
     def __init__(self, num_envs: int) -> None:
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
@@ -80,15 +80,15 @@ TASKS: list[EnvConfig] = [
 
 
 def seen(trials: TrialVectorEnv, actions: np.ndarray) -> list[bytes]:
-    """All that a trial tells of some actions."""
-    told = []
+    """All results of some actions."""
+    results = []
     for action in actions:
         step = trials.step(action)
-        told.append(step.reward.tobytes() + step.terminated.tobytes() + step.truncated.tobytes())
-        told += [leaf.tobytes() for leaf in (*step.observation.values(), *step.final_observation.values())]
+        results.append(step.reward.tobytes() + step.terminated.tobytes() + step.truncated.tobytes())
+        results += [leaf.tobytes() for leaf in (*step.observation.values(), *step.final_observation.values())]
         if step.goals is not None:
-            told += [step.goals.achieved.tobytes(), step.goals.instruction.tobytes()]
-    return told
+            results += [step.goals.achieved.tobytes(), step.goals.instruction.tobytes()]
+    return results
 
 
 def random_actions(trials: TrialVectorEnv, count: int) -> np.ndarray:

@@ -127,7 +127,7 @@ def test_the_folder_has_the_papers_encoders() -> None:
 @every_encoder
 @torch.no_grad()
 def test_acting_step_by_step_is_the_whole_forward(config: TrajectoryEncoderConfig) -> None:
-    """Environments at different times, trials that begin while others go on, a memory that rolls, stale memory."""
+    """Environments at different times, trials that begin while others continue, a memory that rolls, stale memory."""
     encoder = built(config)
     trials, schedule = trials_of(1)
     batch = whole(trials)
@@ -184,7 +184,7 @@ def poison(memory: object) -> None:
 @every_encoder
 @torch.no_grad()
 def test_a_timestep_given_twice_counts_once(config: TrajectoryEncoderConfig) -> None:
-    """A vector environment that resets one call late shows two observations at one time: the second one stands."""
+    """A vector environment that resets one call late shows two observations at one time: the second one counts."""
     encoder = built(config)
     once, twice = encoder.initial_state(2), encoder.initial_state(2)
     generator = torch.Generator().manual_seed(0)
@@ -200,7 +200,7 @@ def test_a_timestep_given_twice_counts_once(config: TrajectoryEncoderConfig) -> 
 @every_encoder
 @torch.no_grad()
 def test_a_memory_continues_from_its_saved_state(config: TrajectoryEncoderConfig) -> None:
-    """Also behind a timestep that comes twice; the state stays as it was while the memory goes on."""
+    """Also behind a timestep that comes twice; the state stays as it was while the memory continues."""
     encoder = built(config)
     memory, resumed = encoder.initial_state(2), encoder.initial_state(2)
     if memory is None:

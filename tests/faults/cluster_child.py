@@ -1,4 +1,4 @@
-"""`cluster_child.py FOLDER CLUSTER LEARNERS [ENV_STEPS]`: begin a run in a cluster, or go on with it."""
+"""`cluster_child.py FOLDER CLUSTER LEARNERS [ENV_STEPS]`: begin a run in a cluster, or resume it."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from yamame.runs import RunMetadata, resume, train
 
 
 def config_of(cluster: str, *, learners: int) -> RunConfig:
-    """A run without end, which saves after every round and keeps all that it has seen."""
+    """A run without end, which saves after every iteration and keeps all trajectories."""
     return small_config(
         **{
             "ray.address": cluster,

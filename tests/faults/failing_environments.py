@@ -1,4 +1,4 @@
-"""Environments that fail where they are told to, in a module that workers import quickly."""
+"""Environments that fail at a given step or reset, in a module that workers import quickly."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ class FailingEnv:
     """Makes environments, the first of which with the unlucky seed fails, once.
 
     Episodes last 4 steps; an observation is the task, the attempt on it and the step of that, the reward is the step.
-    `fault` says how the unlucky one fails: in the step of its life of that number, or in the reset.
+    `fault` says how the unlucky one fails: in the step of that number, over all episodes, or in the reset.
     """
 
     fault: str

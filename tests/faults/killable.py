@@ -26,7 +26,7 @@ TOUCHES = ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink", "open", "li
 
 
 def small_config(**changes: Any) -> RunConfig:
-    """A second or two of training, which saves after every round; rounds end in the middle of trials."""
+    """A second or two of training, which saves after every iteration; iterations end in the middle of trials."""
     settings: dict[str, Any] = {
         **TINY_NETWORK,
         "env.road_length": 10,
@@ -46,7 +46,7 @@ def small_config(**changes: Any) -> RunConfig:
 
 
 def train(config: RunConfig, directory: Path, *, before: Callable[[], None] = lambda: None) -> int:
-    """Begin a run or go on with it in a child; its process id. `before` is called there first."""
+    """Begin or resume a run in a child; its process id. `before` is called there first."""
     child = os.fork()
     if child:
         return child

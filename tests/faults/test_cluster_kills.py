@@ -72,13 +72,13 @@ class Trainer:
 
     @property
     def env_steps(self) -> int:
-        """Of the last round that was measured; one that is being written is not counted."""
+        """Of the last iteration that was logged; one that is being written is not counted."""
         with suppress(OSError, ValueError, IndexError):
             return int(read_metrics(self.directory)[-1]["env_steps"])
         return 0
 
     def goes_on(self) -> None:
-        """Wait until rounds have been made anew; fails where that takes too long."""
+        """Wait until further iterations have been logged; fails where that takes too long."""
         before = self.env_steps
         wait_until(lambda: self.process.poll() is not None or self.env_steps > before + 2 * 56)
         assert self.process.poll() is None, "the run has ended"
@@ -112,7 +112,7 @@ def assert_sound(directory: Path, *, learners: int) -> None:
 
 
 def finish(trainer: Trainer, pauses: dict[str, list[float]], *, learners: int) -> None:
-    """End the run, look at what it leaves and tell of the longest pauses."""
+    """End the run, check what it leaves and print the longest pauses."""
     trainer.kill()
     trainer.begin(saved_env_steps(trainer.directory) + 200)
     assert trainer.process.wait(timeout=MAX_PAUSE) == 0

@@ -60,10 +60,10 @@ def assert_whole(trajectory: Trajectory, attempts: int = 1) -> None:
     seen = trajectory.observation["observation"]
     assert np.isfinite(seen).all() and len(set(seen[:, 0])) == 1
     count = np.arange(len(trajectory) + 1)
-    wanted = np.stack([count // EPISODE, count % EPISODE], axis=1)
+    expected = np.stack([count // EPISODE, count % EPISODE], axis=1)
     if len(trajectory) and len(trajectory) % EPISODE == 0:
-        wanted[-1] = [wanted[-2][0], EPISODE]  # the last observation is of the attempt that ended there
-    np.testing.assert_array_equal(seen[:, 1:], wanted)
+        expected[-1] = [expected[-2][0], EPISODE]  # the last observation is of the attempt that ended there
+    np.testing.assert_array_equal(seen[:, 1:], expected)
     np.testing.assert_array_equal(trajectory.reward, count[:-1] % EPISODE + 1)
     assert not trajectory.terminated.any()
     np.testing.assert_array_equal(trajectory.truncated, count[:-1] == len(trajectory) - 1)
@@ -114,7 +114,7 @@ def test_a_step_that_fails_costs_its_own_trial(
         assert_whole(trajectory)
     assert_same(found[UNLUCKY][:1], sound[UNLUCKY][:1])
     tasks = {trajectory.observation["observation"][0, 0] for trajectory in found[UNLUCKY]}
-    assert len(tasks) == len(lengths)  # it goes on with tasks of its own, not with those of its beginning
+    assert len(tasks) == len(lengths)  # its new tasks are not those that it began with
     assert collector.env_steps == ROWS * 20 - 1
     assert collector.faults.metrics() == {"faults/restarts": 1.0, f"faults/{kind}": 1.0}
 
@@ -237,9 +237,9 @@ def test_a_vector_env_fn_is_called_again() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_too_many_faults_end_it_with_the_traceback(workers: int, capfd: pytest.CaptureFixture[str]) -> None:
     trials = TrialWrapper(make_vector_env(partial(AlwaysFailing, 3), ROWS, SEED, workers), horizon=5, attempts=1)
-    with pytest.raises(UserError, match=r"environment . raised ValueError: out of oil .fault 12 of this run") as told:
+    with pytest.raises(UserError, match=r"environment . raised ValueError: out of oil .fault 12 of this run") as caught:
         acted(trials, 1000, max_restarts=10)
-    assert "fault_tolerance.max_restarts (10)" in str(told.value) and "\n" not in str(told.value)
+    assert "fault_tolerance.max_restarts (10)" in str(caught.value) and "\n" not in str(caught.value)
     printed = capfd.readouterr().err
     assert printed.count("Traceback") == 1 and "in step" in printed
 

@@ -11,8 +11,11 @@ from left_behind import fingerprint, measured, replay_of
 
 from yamame.checkpoint import load_latest_checkpoint
 from yamame.errors import UserError
+from yamame.evaluate import EvalReport
 from yamame.metrics import read_metrics
 from yamame.runs import RunMetadata, RunResult, resume, train
+from yamame.signals import StopSignal
+from yamame.trainer import Trainer
 
 DISK_BYTES = 4 << 20
 HALF, WHOLE = 1_200, 2_400
@@ -60,10 +63,10 @@ def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undi
     before = load_latest_checkpoint(directory / "checkpoints")
     lines = read_metrics(directory)
 
-    with pytest.raises(UserError, match=r"cannot write to .*: free disk space and resume") as told:
+    with pytest.raises(UserError, match=r"cannot write to .*: free disk space and resume") as caught:
         resume(directory, env_steps=WHOLE, quiet=True)
-    assert "\n" not in str(told.value)
-    assert part in str(told.value)
+    assert "\n" not in str(caught.value)
+    assert part in str(caught.value)
 
     after = load_latest_checkpoint(directory / "checkpoints")
     assert after.step >= before.step and after.skipped_corrupted == ()
@@ -85,18 +88,15 @@ def test_a_run_that_does_not_fit_at_all_leaves_nothing(disk: Path) -> None:
 
 @pytest.mark.faults
 def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = "yamame.trainer.Trainer.judge"
     filled: list[Path] = []
-
-    def judge_and_fill(self: object, *, trials: int) -> object:
-        if not filled and trials == 4 and self.finished:  # type: ignore[attr-defined]
-            filled.append(fill(disk))
-        return original(self, trials=trials)
-
-    from yamame.trainer import Trainer
-
     original = Trainer.evaluate
-    monkeypatch.setattr(judge, judge_and_fill)
+
+    def fill_and_evaluate(self: Trainer, stop: StopSignal, *, trials: int) -> EvalReport | None:
+        if not filled and trials == 4 and self.is_finished():
+            filled.append(fill(disk))
+        return original(self, stop, trials=trials)
+
+    monkeypatch.setattr(Trainer, "evaluate", fill_and_evaluate)
     with pytest.raises(UserError, match="free disk space"):
         begin(disk / "run", HALF)
     assert filled

@@ -1,4 +1,4 @@
-"""Files of a run that somebody made to do harm: they are told of in a line, and nothing of them is ever run."""
+"""Files of a run that were made to do harm: they are reported in a line, and nothing of them is ever run."""
 
 import hashlib
 import io
@@ -232,7 +232,7 @@ def test_records(wrapped: bool, run: Path, payload: bytes, capsys: pytest.Captur
 
 
 def forged(genuine: bytes, **facts: Any) -> bytes:
-    """A record with other facts beside its arrays."""
+    """A record with other metadata than its arrays have."""
     raw = zstandard.ZstdDecompressor().decompress(genuine[18:])
     with_header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
     known = json.loads(with_header["__metadata__"]["trajectory"])
@@ -272,7 +272,7 @@ def test_configs_that_name_what_they_should_not(
     else:
         (config[place] if place else config)[key] = name
     (run / "config.json").write_text(json.dumps(config))
-    acting = {"eval", "play", "resume"}  # these call the function, the others only read the fields beside it
+    acting = {"eval", "play", "resume"}  # these call the function, the others only read the other fields
     assert refusing(outcomes(capsys)) == (acting if (place, key) == ("env.env_fn", "callable") else set(COMMANDS))
 
 

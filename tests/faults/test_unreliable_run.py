@@ -1,4 +1,4 @@
-"""A whole run in an environment that fails at every twentieth step: it goes on to its end, and learns."""
+"""A whole run in an environment that fails at every twentieth step: it finishes, and learns."""
 
 from pathlib import Path
 from typing import Any
@@ -39,5 +39,5 @@ def test_a_run_survives_and_learns(tmp_path: Path, capsys: pytest.CaptureFixture
     assert set(counts) == {"faults/restarts", "faults/exception", "faults/nonfinite", "faults/shape_mismatch"}
     assert counts["faults/restarts"] == sum(counts.values()) / 2
     assert 70 < counts["faults/restarts"] < 180  # 120 are expected
-    told = [line for line in capsys.readouterr().err.splitlines() if "(restart " in line]
-    assert 5 <= len(told) < 30
+    printed = [line for line in capsys.readouterr().err.splitlines() if "(restart " in line]
+    assert 5 <= len(printed) < 30

@@ -1,4 +1,4 @@
-"""A real browser for tests of pages: headless Chromium, and a viewer in this process that it looks at."""
+"""A real browser for tests of pages: headless Chromium, and a viewer in this process for it."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A small environment whose every number can be told beforehand, and a vector environment that hides what it is."""
+"""A small environment whose every number can be computed beforehand, and a vector environment that hides what it is."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ class CountingEnv(gymnasium.Env[np.ndarray, int]):
 
 
 class OpaqueVectorEnv(VectorEnv):
-    """Resets itself, knows no masks and no options: what a foreign vector environment looks like."""
+    """Resets itself, without masks and options, as third-party vector environments do."""
 
     def __init__(self, num_envs: int, mode: AutoresetMode) -> None:
         self.inner = SyncVectorEnv([CountingEnv] * num_envs, autoreset_mode=mode)

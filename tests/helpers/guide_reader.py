@@ -21,7 +21,7 @@ from yamame.tools.bench import benchmarks
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 RUN, SHOWN = "passive-tmaze-20261121-101500", ("python", "sh", "console", "text")
-"""A run that pages speak of without having made it; what a block can be: the last two are shown and not run."""
+"""A run that pages mention without having made it; what a block can be: the last two are shown and not run."""
 SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
 SMALL_COMMAND = {**SMALL, "eval": {**SMALL_RUN["eval"], "interval_env_steps": 96}}
 SMALL_BENCH = ["--repeats", "1", "--warmup", "1"]
@@ -30,7 +30,7 @@ SMALL_BENCH = ["--repeats", "1", "--warmup", "1"]
 def follow(page: str, *, run: Path | None = None) -> dict[str, Any]:
     """Run a page's blocks in the working directory; the names that its Python blocks defined.
 
-    `run` is copied to where the page says that a run lies. Raises AssertionError where a command fails.
+    `run` is copied to where the page has a run. Raises AssertionError where a command fails.
     """
     blocks = all_blocks(DOCS / page)
     if run is not None and any(RUN in block.content or " RUN" in block.content for block in blocks):

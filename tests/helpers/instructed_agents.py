@@ -1,4 +1,4 @@
-"""Trials with instructions of coordinates and of words, and agents small enough to look at them in a test."""
+"""Trials with instructions of coordinates and of words, and agents small enough for a test."""
 
 from dataclasses import replace
 

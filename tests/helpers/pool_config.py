@@ -19,6 +19,6 @@ TINY: dict[str, Any] = {
 
 
 def pool_config(collectors: int = 2, **changes: Any) -> RunConfig:
-    """T-mazes of 4 steps, in rounds of 32."""
+    """T-mazes of 4 steps, in iterations of 32."""
     config = config_from_overrides(load_recipe("passive-tmaze"), [], {**TINY, **changes})
     return replace(config, ray=replace(config.ray, address="local", num_collectors=collectors))

@@ -30,7 +30,7 @@ def named(processes: list[int], part: str) -> list[int]:
 
 
 def is_gone(process: int) -> bool:
-    """Whether it has ended, be it that nobody has asked how."""
+    """Whether it has ended; zombies count as ended."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

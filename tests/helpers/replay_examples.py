@@ -1,4 +1,4 @@
-"""Trajectories for the tests of replay: any at all, and ones whose numbers tell where they come from."""
+"""Trajectories for the tests of replay: any at all, and ones whose numbers identify their source."""
 
 from typing import Any
 

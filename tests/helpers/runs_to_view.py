@@ -48,7 +48,7 @@ def line(step: int, **values: float) -> dict[str, Any]:
 
 @contextmanager
 def client(*roots: Path, access: Access | None = None, host: str = "127.0.0.1") -> Iterator[TestClient]:
-    """What asks a viewer over these folders, without a network; every look finds the folders as they are now."""
+    """A client of a viewer over these folders, without a network; every request reads the folders again."""
     ticks = iter(range(1_000_000))
     app = build_app(RunIndex(roots, clock=lambda: 10.0 * next(ticks)), access or Access())
     with TestClient(app, base_url=f"http://{host}:8000", follow_redirects=False) as asking:

@@ -19,7 +19,7 @@ class Troubled:
     """
 
     raises_at: int = 0
-    """The step of its life in which each raises."""
+    """The step, counted over all episodes, in which each raises."""
     cannot_be_made: bool = False
     sleeps: float = 0.0
     """Seconds that each step of the one collector takes."""

@@ -328,7 +328,7 @@ def test_a_batch_is_as_many_singles(dial: yamame.Run) -> None:
     rewards = np.linspace(-1.0, 1.0, 18).reshape(6, 3)
     together, singles = dial.load(num_envs=3), [dial.load() for _ in range(3)]
     for time in range(6):
-        if time == 4:  # a new trial in the middle, elsewhere the old ones go on
+        if time == 4:  # a new trial in the middle, elsewhere the old ones continue
             together.reset([False, True, False])
             singles[1].reset()
         starts = np.array([time == 3, False, False])

@@ -56,7 +56,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """What a mistake is told: exactly one line on stderr, exit code 2, nothing on stdout."""
+    """The message of a mistake: exactly one line on stderr, exit code 2, nothing on stdout."""
     capsys.readouterr()
     assert main([str(arg) for arg in args]) == 2
     out, err = capsys.readouterr()
@@ -146,8 +146,8 @@ def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixtur
 def test_eval_writes_a_video(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(finished)
     assert main(["eval", str(finished), "--json", "--video", "film.gif", "--video-trials", "2"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert set(told) == EVALUATED | {"video"} and told["video"] == "film.gif" and told["trials"] == 4
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == EVALUATED | {"video"} and printed["video"] == "film.gif" and printed["trials"] == 4
     assert Path("film.gif").read_bytes().startswith(b"GIF89a")
     assert main(["eval", str(finished), "--video", "film.gif"]) == 0
     assert "video: film.gif" in capsys.readouterr().out

@@ -106,10 +106,10 @@ def test_without_json_there_is_a_short_table(capsys: pytest.CaptureFixture[str])
 
 
 def test_threads_are_set(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    requested: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", requested.append)
     bench(capsys, "learner", *QUICK, "--threads", "5")
-    assert asked == [5]
+    assert requested == [5]
 
 
 @pytest.mark.parametrize(

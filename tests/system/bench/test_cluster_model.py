@@ -82,7 +82,7 @@ def test_learners_share_a_batch(model: ModuleType) -> None:
 def test_whatever_is_scarcest_sets_the_speed(
     model: ModuleType, costs: dict[str, float], changes: dict[str, float]
 ) -> None:
-    # updates that take no time, so that there are new weights in every round
+    # updates that take no time, so that there are new weights in every iteration
     work = free(model, **costs, updates_per_env_step=1.0, update_seconds=1e-9)
     spread = plan(model, collectors=20, **changes)
     allowed = min(limits(work, spread).values())

@@ -1,4 +1,4 @@
-"""benchmarks/maze_memory.py and delivery_memory.py: what a run remembers, in tables."""
+"""benchmarks/maze_memory.py and delivery_memory.py: tables of what a run's memory holds."""
 
 from pathlib import Path
 

@@ -118,14 +118,16 @@ def test_the_plain_package_opens_it_in_the_environments_own_spaces() -> None:
 
 def test_a_bare_observation_and_masks_of_either_kind() -> None:
     bare = spaces.Box(-1, 1, (2,), np.float32)
-    told = task(observation_space=bare)
-    trajectory = example(told, 1)
+    bare_task = task(observation_space=bare)
+    trajectory = example(bare_task, 1)
     mask = np.random.default_rng(0).random((len(trajectory) + 1, 4)) < 0.5
     export_trajectories(
-        [replace(trajectory, observation={**trajectory.observation, ACTION_MASK_KEY: mask})], told, "./told"
+        [replace(trajectory, observation={**trajectory.observation, ACTION_MASK_KEY: mask})],
+        bare_task,
+        "./bare_task",
     )
-    assert minari.MinariDataset("told")[0].observations.shape == (len(trajectory) + 1, 2)
-    assert_same(next(read_trajectories("./told", told)).observation[ACTION_MASK_KEY], mask)
+    assert minari.MinariDataset("bare_task")[0].observations.shape == (len(trajectory) + 1, 2)
+    assert_same(next(read_trajectories("./bare_task", bare_task)).observation[ACTION_MASK_KEY], mask)
 
     observed = task(
         observation_space=spaces.Dict({"legal": spaces.MultiBinary((2, 2)), "x": bare}), action_mask_key="legal"

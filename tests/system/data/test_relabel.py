@@ -45,9 +45,9 @@ def stories(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]], int]:
     """Arguments of `made`: any instruction of goals 0..5 that is not completed, any achievements, any length."""
     length = draw(st.integers(1, 30))
     goal = st.integers(0, 5)
-    wanted = draw(st.lists(goal, min_size=1, max_size=4))
+    expected = draw(st.lists(goal, min_size=1, max_size=4))
     achieved = draw(st.lists(st.tuples(st.integers(0, length - 1), goal), max_size=12))
-    return [*wanted, 99][-4:], sorted(achieved), length  # nobody achieves 99
+    return [*expected, 99][-4:], sorted(achieved), length  # nobody achieves 99
 
 
 # rewards, observations and end of a trajectory

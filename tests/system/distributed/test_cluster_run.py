@@ -71,7 +71,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def working(directory: Path) -> "tuple[subprocess.Popen[str], list[int]]":
-    """A long run that has made some rounds, and all processes below it."""
+    """A long run that has made some iterations, and all processes below it."""
     run = train(directory, "--env-steps", "1000000")
     wait_for(lambda: (directory / "metrics.jsonl").exists() and len(read_metrics(directory)) > 5, 120)
     return run, descendants(run.pid)
@@ -102,10 +102,10 @@ def test_a_signal_stops_it_at_once_and_resume_continues(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     run, family = working(directory)
     assert len(family) > 3
-    asked = time.monotonic()
+    requested = time.monotonic()
     run.send_signal(signal.SIGTERM)
     _, err = run.communicate(timeout=60)
-    assert (run.returncode, time.monotonic() - asked < 10.0) == (0, True), err
+    assert (run.returncode, time.monotonic() - requested < 10.0) == (0, True), err
     assert "stopped by SIGTERM" in err
     wait_for(lambda: are_gone(family), 30)
     saved = int(load_latest_checkpoint(directory / "checkpoints").state["env_steps"])
@@ -125,7 +125,7 @@ def test_a_killed_learner_takes_its_cluster_with_it(tmp_path: Path) -> None:
     run.kill()
     run.communicate(timeout=60)
     wait_for(lambda: not named(family, "Collector"), 30)
-    wait_for(lambda: are_gone(family), 150)  # Ray's agents try for a minute to tell the dead head of their end
+    wait_for(lambda: are_gone(family), 150)  # Ray's agents try for a minute to report their end to the dead head
     assert len(family) > 3
 
 

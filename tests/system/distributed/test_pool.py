@@ -85,7 +85,7 @@ def config_with(**changes: Any) -> RunConfig:
 
 
 def collect_until(collectors: RayCollector, over: Callable[[], bool], seconds: float = 100.0) -> list[Trajectory]:
-    """As a run does, its rounds of 10 vector steps."""
+    """As a run does, in iterations of 10 vector steps."""
     trajectories: list[Trajectory] = []
     began, made = time.monotonic(), 0
     while not over():
@@ -122,7 +122,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
     begin: Callable[..., RayCollector], how: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    collectors = begin(config_with(max_policy_lag=LONG))  # so that no harvest is dropped
+    collectors = begin(config_with(max_policy_lag=LONG))  # so that no result is dropped
     trajectories = collect_until(collectors, all_ready(collectors))
     trajectories += collect_until(collectors, has_made(collectors, 160))
     victim = collectors.pool.handles[0]
@@ -207,7 +207,7 @@ def test_collectors_outlive_their_learner_and_serve_the_next(begin: Callable[...
     collect_until(first, all_ready(first))
     collect_until(first, has_made(first, 80))
     processes = [process_of(member) for member in first.pool.handles]
-    second = begin(config, name="a-run", restarts=1)  # the first gives no orders any more, as if it were dead
+    second = begin(config, name="a-run", restarts=1)  # the first sends no requests any more, as if it were dead
     collect_until(second, all_ready(second), seconds=20.0)
     assert [process_of(member) for member in second.pool.handles] == processes
     collect_until(second, has_made(second, 80))
@@ -220,7 +220,7 @@ def test_a_forgotten_collector_leaves(begin: Callable[..., RayCollector]) -> Non
     collectors = begin(config_with(orphan_timeout_seconds=3.0))
     collect_until(collectors, all_ready(collectors))
     processes = [process_of(member) for member in collectors.pool.handles]
-    time.sleep(6.0)  # no orders, but the learner lives
+    time.sleep(6.0)  # no requests, but the learner is alive
     assert not any(map(is_gone, processes))
     assert collectors.pool._heartbeat is not None
     collectors.pool._heartbeat.close()

@@ -1,4 +1,4 @@
-"""Blocks that speak of a minute of training run as they are printed, and agents learn from them what the pages say."""
+"""Blocks titled a minute of training run as printed, and agents learn what the pages say."""
 
 import sys
 from collections.abc import Iterator

@@ -15,7 +15,7 @@ PAGE = DOCS / "distributed.md"
 
 
 def lines() -> Iterator[str]:
-    """The commands of all blocks, those that go on in the next line joined."""
+    """The commands of all blocks, with continued lines joined."""
     for block in all_blocks(PAGE):
         yield from re.sub(r"\\\n\s*", "", block.content).splitlines()
 
@@ -53,5 +53,5 @@ def test_ray_has_the_options() -> None:
     assert named | in_text <= known
     (symmetric,) = SYMMETRIC
     own = {option for parameter in scripts.cli.commands["symmetric-run"].params for option in parameter.opts}
-    asked = [word for word in symmetric.partition(" -- ")[0].split() if word.startswith("--")]
-    assert len(asked) == 3 and set(asked) <= own | known
+    requested = [word for word in symmetric.partition(" -- ")[0].split() if word.startswith("--")]
+    assert len(requested) == 3 and set(requested) <= own | known

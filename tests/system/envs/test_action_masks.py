@@ -168,13 +168,13 @@ def test_a_key_that_nobody_has_is_refused(workers: int) -> None:
 def test_masks_of_another_size_are_refused() -> None:
     number = spaces.Box(-1.0, 1.0, (2,))
     step, resting = np.zeros(1, np.int64), np.zeros(1, np.bool_)
-    for space, told, message in [
+    for space, given_mask, message in [
         (spaces.Discrete(5), [[1, 1, 0]], r"environment 4: info\['action_mask'\] has 3 entries, .* 5 choices"),
         (spaces.MultiDiscrete([2, 3]), [([1, 1], [1])], "3 entries, .* 5 choices"),
         (spaces.Box(-1.0, 1.0, (2,)), [[1, 1]], "2 entries, .* 0 choices"),
     ]:
         with pytest.raises(UserError, match=message):
-            ActionMaskExtractor(ACTION_MASK_KEY, number, space, first_row=4).add_to({}, told, step, resting)
+            ActionMaskExtractor(ACTION_MASK_KEY, number, space, first_row=4).add_to({}, given_mask, step, resting)
     leaf = spaces.Dict(legal=spaces.MultiBinary(4), x=number)
     with pytest.raises(UserError, match="observation 'legal' has 4 entries"):
         ActionMaskExtractor("legal", leaf, spaces.Discrete(5))

@@ -239,11 +239,11 @@ def test_the_configuration_says_what_it_is_and_what_is_wrong_with_it() -> None:
     assert CrafterConfig().task_name == "crafter" and CrafterConfig().max_trial_steps == 2000
     assert CrafterConfig(instruction_source="tech-tree", expanded=True).task_name == "crafter-tech-tree-expanded"
     assert CrafterConfig(undirected=True, observation_mode="pixels").task_name == "crafter-pixels-undirected"
-    asked = CrafterConfig(instruction="Collect Wood, travel to (5, 10)")
-    assert asked.task_name == "crafter-collect-wood-travel-to-5-10"
+    requested = CrafterConfig(instruction="Collect Wood, travel to (5, 10)")
+    assert requested.task_name == "crafter-collect-wood-travel-to-5-10"
     assert CrafterConfig(instruction_source="tech-tree").eval_config() == CrafterConfig()
-    assert pickle.loads(pickle.dumps(asked)) == asked
-    for settings, told in (
+    assert pickle.loads(pickle.dumps(requested)) == requested
+    for settings, message in (
         ({"instruction": "collect wod"}, "instruction is invalid: no goal has the word 'wod'"),
         ({"instruction": "collect wood", "undirected": True}, "instruction must be left out"),
         ({"instruction": "collect wood, eat cow", "max_goals": 1}, "instruction has 2 goals: env.max_goals allows 1"),
@@ -252,7 +252,7 @@ def test_the_configuration_says_what_it_is_and_what_is_wrong_with_it() -> None:
         ({"max_goals": 0}, "max_goals must be at least 1"),
         ({"num_workers": -1}, "workers must be at least 0"),
     ):
-        with pytest.raises(ConfigFieldError, match=told):
+        with pytest.raises(ConfigFieldError, match=message):
             CrafterConfig(**settings)
 
 

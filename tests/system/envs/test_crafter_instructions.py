@@ -139,7 +139,7 @@ class NoRandom:
 
 
 def of_tech_tree(source: TechTreeInstructionSampler, count: int, seed: int = 0) -> list[tuple[Goal, ...]]:
-    """Instructions along the tech tree, told from random ones by a source that never draws these."""
+    """Instructions along the tech tree, distinguished from random ones by a source that never samples these."""
     rng = np.random.default_rng(seed)
     found: list[tuple[Goal, ...]] = []
     source.random = NoRandom()  # type: ignore[assignment]

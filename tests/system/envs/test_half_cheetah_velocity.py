@@ -19,10 +19,10 @@ def test_reward_follows_from_the_simulators_own_velocity():
     for _ in range(50):
         action = rng.uniform(-1, 1, 6).astype(np.float32)
         before = float(plain.data.qpos[0])
-        wanted, *_ = plain.step(action)
+        expected, *_ = plain.step(action)
         velocity = (float(plain.data.qpos[0]) - before) / 0.05
         observation, reward, terminated, truncated, info = ours.step(action)
-        np.testing.assert_array_equal(observation, wanted)
+        np.testing.assert_array_equal(observation, expected)
         assert info["x_velocity"] == pytest.approx(velocity)
         energy = float((action.astype(np.float64) ** 2).sum())
         assert reward == pytest.approx(-abs(velocity - ours.target_velocity) - 0.05 * energy)

@@ -74,11 +74,11 @@ def test_gymnax_rows_are_what_the_library_does_with_the_same_keys(name):
         step = environments.step(action)
         for row in range(3):
             keys[row], of_step = jax.random.split(keys[row])
-            told = one_step(of_step, states[row], action[row] * scale, parameters)
-            states[row] = told[1]
-            assert_same(step.observation["observation"][row], told[0])
-            assert_same(step.reward[row], told[2])
-            assert step.terminated[row] == bool(told[3])
+            results = one_step(of_step, states[row], action[row] * scale, parameters)
+            states[row] = results[1]
+            assert_same(step.observation["observation"][row], results[0])
+            assert_same(step.reward[row], results[2])
+            assert step.terminated[row] == bool(results[3])
             assert step.truncated[row] == bool(theirs.is_truncated(states[row], parameters))
         ends = step.terminated | step.truncated
         assert step.is_transition.all() and step.success is None
@@ -209,14 +209,14 @@ def test_an_xland_trial_keeps_its_ruleset_and_the_next_has_another():
 
     rows = trials.env.env._state
     trials.reset()
-    told, places = [], []
+    results, places = [], []
     for _ in range(80):
         rows = trials.env.env._state
-        told.append(rulesets()[0].tolist())
+        results.append(rulesets()[0].tolist())
         places.append(np.asarray(rows.state.state.agent.position).tolist())
         trials.step(np.full(2, 1))
-    assert all(each == told[0] for each in told[:40]) and all(each == told[40] for each in told[40:])
-    assert told[0] != told[40]
+    assert all(each == results[0] for each in results[:40]) and all(each == results[40] for each in results[40:])
+    assert results[0] != results[40]
     assert len({str(places[start]) for start in (0, 10, 20, 30)}) > 1
 
 

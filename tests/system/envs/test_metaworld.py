@@ -128,8 +128,8 @@ def test_success_is_announced_when_an_expert_arrives_and_not_before():
         observation, _ = arm.reset(seed=seed)
         announced, distances, rewards = [], [], []
         for _ in range(200):
-            told = np.append(observation[:36].astype(np.float64), arm._simulator._target_pos)
-            observation, reward, terminated, truncated, info = arm.step(np.clip(expert.get_action(told), -1, 1))
+            expert_input = np.append(observation[:36].astype(np.float64), arm._simulator._target_pos)
+            observation, reward, terminated, truncated, info = arm.step(np.clip(expert.get_action(expert_input), -1, 1))
             announced.append(info["success"])
             distances.append(np.linalg.norm(arm._simulator.tcp_center - arm._simulator._target_pos))
             rewards.append(reward)

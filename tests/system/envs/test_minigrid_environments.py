@@ -92,8 +92,8 @@ def test_observations_are_those_of_minigrid_and_fit_their_space():
     for _ in range(40):
         assert ours.observation_space.contains(seen)
         assert np.array_equal(seen["image"], raw["image"]) and seen["direction"] == raw["direction"]
-        told = [VOCABULARY[token - 1] for token in seen["mission"] if token]
-        assert " ".join(told) == raw["mission"]
+        words = [VOCABULARY[token - 1] for token in seen["mission"] if token]
+        assert " ".join(words) == raw["mission"]
         action = int(rng.integers(7))
         (seen, reward, *flags, _), (raw, raw_reward, *raw_flags, _) = ours.step(action), theirs.step(action)
         assert (reward, flags) == (raw_reward, raw_flags)

@@ -157,8 +157,8 @@ def test_chosen_workers_that_cannot_begin_cost_one_line(
     monkeypatch.setattr("yamame.envs.vector.autotune.autotune_num_workers", lambda *_: 2)
     environments = make_vector_env(lambda: CountingEnv() if lock else None, 2, 0, None)
     assert isinstance(environments, SerialVectorEnv)
-    told = capsys.readouterr()
-    assert told.out == "" and told.err.count("\n") == 1 and "not using worker processes" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and "not using worker processes" in printed.err
 
 
 def test_an_interrupted_step_leaves_nothing_behind() -> None:
@@ -195,7 +195,7 @@ import os, signal, sys, time
 import gymnasium, numpy as np
 from yamame.envs.vector.subproc import SubprocVectorEnv
 
-class Env(gymnasium.Env):  # lives in the main script, which has no guard
+class Env(gymnasium.Env):  # is in the main script, which has no guard
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
     def reset(self, seed=None, options=None):

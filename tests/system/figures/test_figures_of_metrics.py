@@ -29,7 +29,7 @@ def lines(axes: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def evaluations(run: Path) -> tuple[list[float], list[float]]:
-    """Of the metrics as far as they lie well before the end, and the final one."""
+    """Of the metrics well before the end, and the final one."""
     end = result(run)["env_steps"]
     kept = [line for line in read_metrics(run) if EVAL_RETURN in line and line["env_steps"] < end - 30]
     return [*(line["env_steps"] for line in kept), end], [
@@ -55,8 +55,8 @@ def test_a_line_for_each_experiment_and_random_actions(tmaze: Path) -> None:
     for at, values in zip(x, of_seeds.T, strict=True):
         here = corners[corners[:, 0] == at, 1]
         assert (here.min(), here.max()) == pytest.approx((values.min(), values.max()))
-    standing = load_latest_checkpoint(tmaze / "full-seed-0/checkpoints").state["train_state"]
-    assert set(drawn["random actions"][1]) == {standing["random_baseline"]["return_mean"]}
+    train_state = load_latest_checkpoint(tmaze / "full-seed-0/checkpoints").state["train_state"]
+    assert set(drawn["random actions"][1]) == {train_state["random_baseline"]["return_mean"]}
     assert axes.get_xlabel() == "environment steps" and "Return" in axes.get_ylabel()
     legend = axes.get_legend()
     assert legend is not None and [text.get_text() for text in legend.get_texts()] == list(drawn)
@@ -125,18 +125,18 @@ def test_other_metrics_and_unfinished_runs(tmaze: Path, tmp_path: Path) -> None:
 
 
 def test_bars_of_instructions(tmaze: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"collect wood": 0.75, "make table, eat cow": 0.25}
-    asked = []
+    success = {"collect wood": 0.75, "make table, eat cow": 0.25}
+    requested = []
 
-    def judged(run: Path, *, trials: int, seed: int | None, instruction: str) -> dict[str, Any]:
-        asked.append((run.name, trials, instruction))
-        return {"success_rate": told[instruction] - (0.25 if "no-memory" in run.name else 0.0), "trials": trials}
+    def evaluated(run: Path, *, trials: int, seed: int | None, instruction: str) -> dict[str, Any]:
+        requested.append((run.name, trials, instruction))
+        return {"success_rate": success[instruction] - (0.25 if "no-memory" in run.name else 0.0), "trials": trials}
 
-    monkeypatch.setattr(ablation_bars, "evaluate", judged)
-    options = ablation_bars.Options(instructions=tuple(told), trials=8)
+    monkeypatch.setattr(ablation_bars, "evaluate", evaluated)
+    options = ablation_bars.Options(instructions=tuple(success), trials=8)
     (axes,) = ablation_bars.draw([tmaze], options).axes
     assert bars(axes) == [0.75, 0.25, 0.5, 0.0]
-    assert len(asked) == 6 and {trials for _, trials, _ in asked} == {8}
+    assert len(requested) == 6 and {trials for _, trials, _ in requested} == {8}
     assert [label.get_text() for label in axes.get_xticklabels()] == ["collect wood", "make table,\neat cow"]
     legend = axes.get_legend()
     assert legend is not None and [text.get_text() for text in legend.get_texts()] == ["full", "no-memory"]

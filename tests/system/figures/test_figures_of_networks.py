@@ -24,8 +24,8 @@ def test_attention_of_every_head_at_a_step(tmaze: Path) -> None:
     played = record_trial(run, seed=5)
     looked = played.analysis.attention
     assert looked is not None
-    for asked, step in ((None, len(played) - 1), (2, 2)):
-        figure = attention.draw([run], attention.Options(step=asked, seed=5, num_frames=2))
+    for requested, step in ((None, len(played) - 1), (2, 2)):
+        figure = attention.draw([run], attention.Options(step=requested, seed=5, num_frames=2))
         heatmap, frames = figure.axes[:2]
         weights = looked.for_query(step)
         shown = np.asarray(heatmap.images[0].get_array())

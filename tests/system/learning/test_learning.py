@@ -30,7 +30,7 @@ def test_cart_pole_without_velocities(tmp_path: Path) -> None:
 
 def test_wind(tmp_path: Path) -> None:
     run = yamame.train("wind", seed=1, run_dir=tmp_path / "run")
-    assert run.evaluate(trials=256)["return_mean"] > 40  # in held-out winds; of 75, one who knows them earns 62
+    assert run.evaluate(trials=256)["return_mean"] > 40  # in held-out winds; of 75; with the wind known it is 62
 
 
 def test_passive_tmaze_from_data_alone_and_as_a_share(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pictures, tokens, texts and numbers, seen once and asked for later: learned from nothing. Minutes each."""
+"""Pictures, tokens, texts and numbers, seen once and needed later: learned from scratch. Minutes each."""
 
 from pathlib import Path
 from typing import Any

@@ -110,7 +110,7 @@ def test_actions_of_others_have_their_names(package: str, recipe: str, env: dict
 
 
 class Counter(gymnasium.Env[np.ndarray, int]):
-    """Shows its step; episodes of three steps; cannot be drawn where it is told so."""
+    """Shows its step; episodes of three steps; cannot be drawn with `drawn=False`."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)

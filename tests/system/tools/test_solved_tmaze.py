@@ -47,10 +47,10 @@ def test_the_value_rises_towards_the_reward_the_slower_the_longer_the_horizon(tm
 
 def test_adaptation_is_loaded_or_measured(tmp_path: Path) -> None:
     run = solved_tmaze(tmp_path)
-    told, measured = load_final_adaptation(run), measure_adaptation(run, trials=8, seed=3)
-    assert told is not None and (told.trials, told.source) == (64, "the end of the run")
+    loaded, measured = load_final_adaptation(run), measure_adaptation(run, trials=8, seed=3)
+    assert loaded is not None and (loaded.trials, loaded.source) == (64, "the end of the run")
     assert (measured.trials, measured.source) == (8, "the checkpoint of update 1,501")
-    for found in (told, measured):
+    for found in (loaded, measured):
         assert found.return_per_attempt == [1.0] and found.success_per_attempt == [1.0]
         assert found.return_ci95 == [(1.0, 1.0)] and found.success_ci95 is not None
         assert found.success_ci95[0][1] == pytest.approx(1.0)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 TRAIN = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "256", *SMALL, "--quiet"]
 
 
-def told(run: Path) -> dict[str, str]:
+def status_of(run: Path) -> dict[str, str]:
     found: dict[str, str] = json.loads((run / STATUS).read_text())
     return found
 
@@ -28,7 +28,7 @@ def test_a_stopped_run_has_a_status_until_it_is_resumed(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         interrupt_in_iteration(patch, 2)
         assert main([*TRAIN, "--run-dir", str(run)]) == 0
-    assert told(run) == {"status": "stopped", "reason": "SIGINT"}
+    assert status_of(run) == {"status": "stopped", "reason": "SIGINT"}
     assert main(["resume", str(run), "--quiet"]) == 0
     assert not (run / STATUS).exists() and (run / "result.json").exists()
 
@@ -46,7 +46,7 @@ def test_a_failed_run_says_why(problem: Exception, why: str, tmp_path: Path, mon
     else:
         with pytest.raises(type(problem)):
             main([*TRAIN, "--run-dir", str(tmp_path / "run")])
-    assert told(tmp_path / "run") == {"status": "failed", "reason": why}
+    assert status_of(tmp_path / "run") == {"status": "failed", "reason": why}
 
 
 def test_is_locked(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_is_locked(tmp_path: Path) -> None:
 
 
 def test_is_locked_keeps_no_process_from_training(tmp_path: Path) -> None:
-    """Another process looks all the time; whoever wants to train always can."""
+    """Another process checks all the time; training can always start."""
     (tmp_path / LOCK).touch()
     look = "import sys; from pathlib import Path; from yamame.run_dir import is_locked\nprint(flush=True)\n"
     looking = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Evaluations: always the same tasks, held-out ones where there are some, and both told apart."""
+"""Evaluations: always the same tasks, held-out ones where there are some, and both reported separately."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -175,9 +175,7 @@ def test_cart_pole_is_drawn_by_gymnasium(tmp_path: Path) -> None:
 # what cannot be
 
 
-def test_files_that_cannot_be_written_are_errors_before_the_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_cannot_be_written_are_early_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, message in (("film.avi", "must end in"), ("film", "must end in"), ("x/film.gif", "existing directory")):
         with pytest.raises(UserError, match=message):
             record_video(tmp_path, tmp_path / name)
@@ -256,7 +254,7 @@ def test_crafter_accepts_instructions_as_text(tmp_path: Path) -> None:
     run = made("crafter", tmp_path / "run", {"horizon": 10, "num_workers": 0})
     evaluation = record_video(run, tmp_path / "film.gif", instruction="Collect some wood, travel to (30, 30)")
     assert evaluation.trials == 1 and evaluation.success_rate is not None
-    judged = run_evaluate(run, trials=2, seed=0, instruction="travel to (30, 30)")
-    assert judged["trials"] == 2
+    evaluated = run_evaluate(run, trials=2, seed=0, instruction="travel to (30, 30)")
+    assert evaluated["trials"] == 2
     with pytest.raises(UserError, match="did you mean 'wood'"):
         run_evaluate(run, trials=2, seed=0, instruction="collect woood")

@@ -199,9 +199,7 @@ def test_torchrun_begins_the_learners(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_an_error_of_all_learners_is_reported_once_and_leaves_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_all_learners_is_reported_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     flags = [*FLAGS, "--compute.device", "cuda:9", "--run-dir", str(tmp_path / "run"), "--quiet"]
     assert main(["train", "passive-tmaze", *flags]) == 2
     (line,) = capfd.readouterr().err.splitlines()

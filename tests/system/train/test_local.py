@@ -1,4 +1,4 @@
-"""The loop: repeatable to the bit, resumable, stoppable, and at the pace that the config says."""
+"""The loop: repeatable to the bit, resumable, stoppable, and with the number of updates that the config sets."""
 
 import itertools
 import json
@@ -89,7 +89,7 @@ def test_updates_per_env_step_is_exact(tmp_path: Path) -> None:
     run = trained(tmp_path / "a", **{"updates_per_env_step": 0.1, "env_steps_per_iteration": 64})
     assert run.components.collector.env_steps == 400
     assert run.components.algorithm.num_updates == 40
-    assert len(read_metrics(run.directory)) == 7  # 6 rounds of 64 and what was left
+    assert len(read_metrics(run.directory)) == 7  # 6 iterations of 64 and the rest
 
 
 def test_async_collection_makes_the_same_updates_one_iteration_later(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_async_collection_uses_weights_and_replay_from_the_start_of_the_iteratio
     with ProgressBar(128, quiet=True) as progress:
         run.train(progress)
     lines = read_metrics(run.directory)
-    assert [line["replay/trajectories"] for line in lines] == [8, 16, 24, 32, 32]  # trials last for just a round
+    assert [line["replay/trajectories"] for line in lines] == [8, 16, 24, 32, 32]  # trials last for just an iteration
     zero, one, two, three, four = (line["updates"] for line in lines)
     assert 0 == zero < one < two < three < four
     versions = [run.components.replay.store.get(number).policy_version for number in run.components.replay.store.ids()]
@@ -205,7 +205,7 @@ def test_a_signal_stops_cleanly_and_resume_continues(tmp_path: Path, monkeypatch
     assert stopped["stopped_by"] == "SIGTERM"
     assert signal.getsignal(signal.SIGTERM) is handler
     before = read_metrics(tmp_path / "run")
-    assert len(before) == 3  # rounds of four steps
+    assert len(before) == 3  # iterations of four steps
     finished = resume(tmp_path / "run", env_steps=None, quiet=True)
     assert finished["env_steps"] == 400
     assert "stopped_by" not in finished

@@ -1,4 +1,4 @@
-"""Learning from what was experienced before: alone, beside fresh data, to the bit, and without touching the source."""
+"""Learning from stored data: alone, together with fresh data, bit for bit, and without changing the source."""
 
 from collections.abc import Iterator
 from pathlib import Path

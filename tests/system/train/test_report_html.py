@@ -158,8 +158,8 @@ def test_a_report_that_cannot_be_written_fails_no_run(
         patch.setattr("yamame.tools.report.render_html", full)
         summary = train(config, about, run_dir=tmp_path / "run", quiet=True)
         write_report_if_finished(summary)
-    told = capsys.readouterr().err
-    assert "cannot write the report (OSError: [Errno 28] No space left" in told and "writes it again" in told
+    printed = capsys.readouterr().err
+    assert "cannot write the report (OSError: [Errno 28] No space left" in printed and "writes it again" in printed
     assert summary["return_mean"] is not None and (tmp_path / "run/result.json").exists()
     assert not (tmp_path / "run/report.html").exists()
     again = resume(tmp_path / "run", env_steps=None, quiet=True)

@@ -1,4 +1,4 @@
-"""What the *Curves* view is told."""
+"""Data of the *Curves* view."""
 
 import csv
 import io

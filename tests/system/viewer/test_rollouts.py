@@ -45,7 +45,7 @@ def moment(driver: WebDriver) -> int:
 
 
 def heads(driver: WebDriver) -> list[tuple[int, float]]:
-    """The step that each head looks at most, and how much."""
+    """The step with the largest weight of each head, and the weight."""
     rows = driver.find_elements(By.CSS_SELECTOR, ".r-headrow")
     return [(int(row.get_attribute("data-peak") or -1), float(row.get_attribute("data-weight") or 0)) for row in rows]
 
@@ -101,22 +101,22 @@ def test_what_the_server_says_of_a_trial(tmp_path: Path) -> None:
         offer = client.get(address).json()
         assert offer["checkpoints"] == [{"name": "latest", "updates": 1501}]
         assert offer["adaptation"]["success_per_attempt"] == [1.0] and not offer["takes_instruction"]
-        told = client.get(f"{address}/recording", params={"seed": SEED}).json()
+        recorded = client.get(f"{address}/recording", params={"seed": SEED}).json()
         recording = record_trial(run)
-        assert told["steps"] == len(recording) and told["actions"] == ["right", "up", "left", "down"]
-        assert [places[0] for places in told["actions_taken"]] == recording.trajectory.action.tolist()
-        np.testing.assert_allclose(told["analysis"]["q"], recording.analysis.q_TG, rtol=1e-4, atol=1e-6)
-        check_attention(told["analysis"]["attention"], recording.analysis.attention)
-        content = client.get(f"{address}/frames/{told['key']}").content
-        sizes = told["frames"]["sizes"]
+        assert recorded["steps"] == len(recording) and recorded["actions"] == ["right", "up", "left", "down"]
+        assert [places[0] for places in recorded["actions_taken"]] == recording.trajectory.action.tolist()
+        np.testing.assert_allclose(recorded["analysis"]["q"], recording.analysis.q_TG, rtol=1e-4, atol=1e-6)
+        check_attention(recorded["analysis"]["attention"], recording.analysis.attention)
+        content = client.get(f"{address}/frames/{recorded['key']}").content
+        sizes = recorded["frames"]["sizes"]
         assert len(content) == sum(sizes) and content[: sizes[0]] == recording.frames[0]
         measured = client.get(f"{address}/adaptation", params={"seed": "3", "checkpoint": "latest"}).json()
         assert measured["trials"] == 64 and measured["return_per_attempt"] == [1.0]
 
 
-def check_attention(told: dict[str, Any], attention: Any) -> None:
-    shape = [told[name] for name in ("layers", "heads", "timesteps", "kept")]
-    weight, key = (np.frombuffer(base64.b64decode(told[name]), "<u2").reshape(shape) for name in ("weight", "key"))
+def check_attention(recorded: dict[str, Any], attention: Any) -> None:
+    shape = [recorded[name] for name in ("layers", "heads", "timesteps", "kept")]
+    weight, key = (np.frombuffer(base64.b64decode(recorded[name]), "<u2").reshape(shape) for name in ("weight", "key"))
     np.testing.assert_allclose(weight / 65535, attention.weight_LHTS, atol=1e-5)
     np.testing.assert_array_equal(key, attention.key_LHTS)
 
@@ -183,7 +183,7 @@ def test_one_trial_at_a_time_and_few_are_kept() -> None:
 def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
     assert to_numbers(np.array([[1.23456789, np.nan], [np.inf, -2.0]])) == [[1.2346, None], [None, -2.0]]
     recording = record_trial(solved_tmaze(tmp_path), max_length=3)
-    told = recording_to_json(recording, UniqueFrames.from_recording(recording))
-    assert json.loads(json.dumps(told, allow_nan=False))["truncated"] is True
+    recorded = recording_to_json(recording, UniqueFrames.from_recording(recording))
+    assert json.loads(json.dumps(recorded, allow_nan=False))["truncated"] is True
     without = recording_to_json(replace(recording, analysis=None), UniqueFrames.from_recording(recording))
-    assert without["analysis"] is None and without | {"analysis": told["analysis"]} == told
+    assert without["analysis"] is None and without | {"analysis": recorded["analysis"]} == recorded

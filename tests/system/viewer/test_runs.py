@@ -1,4 +1,4 @@
-"""What the *Runs* view is told: of real runs, and of folders as they should not be."""
+"""Data of the *Runs* view: of real runs, and of folders as they should not be."""
 
 import json
 import os
@@ -161,7 +161,7 @@ def test_unreadable_files_are_reported(tmp_path: Path, content: bytes, problem: 
     with client(tmp_path) as asking:
         bad = row(asking, "bad")
         assert (bad["state"], bad["env_steps"], len(bad["warnings"])) == ("corrupted", 20, 4)
-        assert all(problem in told for told in bad["warnings"])
+        assert all(problem in message for message in bad["warnings"])
         assert row(asking, "good")["warnings"] == []
         both = ",".join(ids(asking).values())
         answer = asking.get("/api/differences", params={"runs": both})

@@ -21,5 +21,5 @@ def test_tabs_theme_and_an_empty_folder(tmp_path: Path) -> None:
         driver.find_element(By.ID, "theme").click()
         assert driver.execute_script("return document.documentElement.dataset.theme") != before
         driver.find_element(By.CSS_SELECTOR, '[data-view="rollouts"]').click()
-        wait_for(lambda: texts(driver, "h1") == ["Choose a run"], "the rollouts' tab asks for a run")
+        wait_for(lambda: texts(driver, "h1") == ["Choose a run"], "the request for a run in the rollouts' tab")
         assert complaints(driver) == []

@@ -128,8 +128,10 @@ def test_curves_of_several_runs(driver: Chrome, address: str, folder: Path) -> N
     wait_for(lambda: len(driver.find_elements(By.CSS_SELECTOR, f"{panel} path.line")) == 3, "three lines")
     driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", driver.find_element(By.CSS_SELECTOR, panel))
     ActionChains(driver).move_to_element(driver.find_element(By.CSS_SELECTOR, f"{panel} .drawing")).perform()
-    told = wait_for(lambda: driver.find_element(By.CSS_SELECTOR, f"{panel} .readout").text, "what is under the pointer")
-    assert "environment steps" in told and all(name in told for name in ("maze-seed-0", "maze-seed-1", "narrow"))
+    shown = wait_for(
+        lambda: driver.find_element(By.CSS_SELECTOR, f"{panel} .readout").text, "what is under the pointer"
+    )
+    assert "environment steps" in shown and all(name in shown for name in ("maze-seed-0", "maze-seed-1", "narrow"))
     click(driver, ".chip button")
     wait_for(lambda: len(driver.find_elements(By.CSS_SELECTOR, f"{panel} path.line")) == 2, "one is hidden")
     click(driver, "#grouped")
@@ -192,7 +194,7 @@ def test_a_live_run_grows_and_its_end_is_shown(driver: Chrome, tmp_path: Path) -
             open_runs(driver, address, 1)
             wait_for(lambda: texts(driver, ".pill") == ["running"], "it is running")
             steps = texts(driver, "td.steps")
-            wait_for(lambda: texts(driver, "td.steps") != steps, "its steps go on")
+            wait_for(lambda: texts(driver, "td.steps") != steps, "more steps")
             click(driver, "td.name a")
             first = wait_for(lambda: panel_line(driver, "rollout/return_mean"), "its curve")
             assert texts(driver, ".live") == ["live"]
@@ -235,9 +237,9 @@ def test_hostile_runs_do_nothing_and_are_reported(driver: Chrome, tmp_path: Path
         click(driver, "thead input")
         click(driver, "#to-curves")
         wait_for(lambda: panel_line(driver, "loss/td"), "what can be read is drawn")
-        told = texts(driver, ".warnings p")
-        assert any("2 lines were skipped" in problem for problem in told), told
-        assert any("nested too deeply" in problem for problem in told), told
+        shown = texts(driver, ".warnings p")
+        assert any("2 lines were skipped" in problem for problem in shown), shown
+        assert any("nested too deeply" in problem for problem in shown), shown
         assert any(script in title for title in texts(driver, ".panel h3"))
         run.rename(tmp_path / "away")
         wait_for(lambda: any("no such run" in problem for problem in texts(driver, ".warnings p")), "it has vanished")

@@ -4,7 +4,7 @@ A change that is meant to alter the numbers is blessed by
 
     YAMAME_BLESS=1 .venv/bin/pytest -n0 tests/unit/algorithms/test_golden.py
 
-which rewrites `golden.json` beside this file; say in the commit why they moved. Everything here is spelled out, so that
+which rewrites `golden.json` in this folder; say in the commit why they moved. Everything here is spelled out, so that
 no shared helper moves them.
 """
 

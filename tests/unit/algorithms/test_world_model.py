@@ -1,4 +1,4 @@
-"""The world model: what it is asked, whom it teaches, and that it is not there unless one wants it."""
+"""The world model: its inputs and targets, its gradients, and that it exists only with a weight."""
 
 import copy
 import subprocess
@@ -77,7 +77,7 @@ def errors(agent: Agent, batch: Batch) -> Tensor:
 
 
 class Oracle(nn.Module):
-    """A world model that knows what change each action brings about, and is wrong by `off`."""
+    """A world model that predicts the change by each action, and is wrong by `off`."""
 
     output_size = NUM_SEEN
 
@@ -90,7 +90,7 @@ class Oracle(nn.Module):
 
 
 def test_the_loss_is_zero_where_all_is_foreseen() -> None:
-    """Every action goes on by its own distance, through soft resets too."""
+    """Every action moves by its own distance, through soft resets too."""
     agent, batch = agent_of(), batch_of()
     distance_N = torch.where(batch.position_ids > 0, 3.0 * batch.previous_action - 2.0, 0.0).double()
     walked_N = torch.cat([part.cumsum(0) for part in distance_N.split((batch.segment_ids.bincount()).tolist())])
@@ -131,7 +131,7 @@ def test_each_action_has_a_forecast_of_its_own() -> None:
 
 @every_action_space
 def test_windows_do_not_see_each_other(action_space: ActionSpace) -> None:
-    """What each token is asked is in its own window: packed or alone, the errors are the same."""
+    """The target of each token is in its own window: packed or alone, the errors are the same."""
     agent = agent_of(action_space)
     shake(agent)
     windows = random_windows(1, (4, 7, 1), action_space)

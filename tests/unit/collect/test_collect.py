@@ -160,8 +160,8 @@ def test_the_action_executed_is_the_one_that_is_stored_and_shown(space):
         stored = np.concatenate([trial.action for trial in trials])
         np.testing.assert_array_equal(stored, executed[: len(stored), env])
         assert stored.dtype == (np.int64 if isinstance(space, spaces.Discrete) else np.float32)
-        wanted = np.concatenate([chosen_action(t.observation["observation"][:-1], space) for t in trials])
-        changed += (stored != wanted).sum()
+        expected = np.concatenate([chosen_action(t.observation["observation"][:-1], space) for t in trials])
+        changed += (stored != expected).sum()
     assert changed > 0
     for before, step in zip(executed, policy.seen[1:], strict=False):
         began = step.time == 0
@@ -191,16 +191,16 @@ def test_version_is_the_one_at_the_first_action_and_exploration_the_trials_multi
 
 
 def test_exploration_gets_the_steps_so_far_and_the_horizon():
-    told = []
+    arguments = []
 
     class Listening(NoExploration):
         def epsilon(self, time_E, horizon, env_steps, noise_scale_E):
-            told.append((time_E.tolist(), horizon, env_steps))
+            arguments.append((time_E.tolist(), horizon, env_steps))
             return np.zeros(len(time_E))
 
     collector = collector_of(ScriptedEnvironments(2, lambda env, trial: [2 + env]), Listening())
     list(collector.collect(WatchingPolicy(), 7, deterministic=False))
-    assert told == [([0, 0], 1000, 0), ([1, 1], 1000, 2), ([0, 2], 1000, 4), ([1, 0], 1000, 6)]
+    assert arguments == [([0, 0], 1000, 0), ([1, 1], 1000, 2), ([0, 2], 1000, 4), ([1, 0], 1000, 6)]
     assert collector.env_steps == 8
 
 

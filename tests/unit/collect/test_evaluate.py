@@ -97,13 +97,13 @@ def test_lopsided_returns_have_a_finite_interval(returns):
 
 def test_json_has_the_keys_of_the_command():
     environments = ScriptedEnvironments(2, lambda env, trial: [2, 1])
-    told = json.loads(json.dumps(evaluate(WatchingPolicy(), environments, trials=2, deterministic=True).to_json()))
-    assert set(told) == {
+    report = json.loads(json.dumps(evaluate(WatchingPolicy(), environments, trials=2, deterministic=True).to_json()))
+    assert set(report) == {
         *("return_mean", "return_ci95", "return_per_attempt", "return_per_attempt_ci95", "trials"),
         *("success_rate", "success_per_attempt", "success_per_attempt_ci95"),
     }
-    assert len(told["return_ci95"]) == 2
-    assert told["trials"] == 2
+    assert len(report["return_ci95"]) == 2
+    assert report["trials"] == 2
 
 
 def test_no_trials_is_a_mistake():

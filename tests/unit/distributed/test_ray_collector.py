@@ -61,7 +61,7 @@ class ScriptedFleet:
         order = self.handles[index].pop_call().request
         assert order is not None
         made = order.vector_steps if vector_steps is None else vector_steps
-        harvest = CollectResult(
+        result = CollectResult(
             vector_steps=made,
             env_steps=4 * made,
             trajectories=[trajectory(index) for _ in range(trials)],
@@ -70,7 +70,7 @@ class ScriptedFleet:
             seconds=3.0,
             idle_seconds=1.0,
         )
-        self._answers.append((order, replace(harvest, **changes)))
+        self._answers.append((order, replace(result, **changes)))
         return order
 
     def lose(self, index: int) -> None:

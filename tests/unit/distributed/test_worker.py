@@ -65,7 +65,7 @@ def fingerprints(trajectories: list[Trajectory]) -> list[tuple[bytes, bytes, int
 def work_through(collector: CollectorWorker, orders: list[int], by: PolicyWeights) -> list[CollectResult]:
     results: list[CollectResult] = []
     for vector_steps in orders:
-        done = sum(harvest.env_steps for harvest in results)
+        done = sum(result.env_steps for result in results)
         results.append(collector.collect(order(vector_steps, env_steps=done), by))
     return results
 
@@ -90,9 +90,9 @@ def test_trials_continue_across_collect_requests(config: RunConfig) -> None:
     by = weights(agent_of(config, seed=3), 5)
     whole = work_through(CollectorWorker(config, seed=SEED), [42], by)
     pieces = work_through(CollectorWorker(config, seed=SEED), [1, 2, 3, 30, 6], by)
-    assert [len(harvest.trajectories) for harvest in pieces] == [0, 0, 4, 32, 4]
-    assert [harvest.env_steps for harvest in pieces] == [4, 8, 12, 120, 24]
-    collected = [trajectory for harvest in pieces for trajectory in harvest.trajectories]
+    assert [len(result.trajectories) for result in pieces] == [0, 0, 4, 32, 4]
+    assert [result.env_steps for result in pieces] == [4, 8, 12, 120, 24]
+    collected = [trajectory for result in pieces for trajectory in result.trajectories]
     assert fingerprints(collected) == fingerprints(list(whole[0].trajectories))
 
 
@@ -104,7 +104,7 @@ def test_for_another_learner_new_trials_begin(config: RunConfig) -> None:
     actor.setup("other")
     assert isinstance(actor.collect(order(2), by, "one"), CollectorFailure)  # it came late
     results = [actor.collect(order(vector_steps), by, "other") for vector_steps in (1, 3)]
-    assert [len(harvest.trajectories) for harvest in results if isinstance(harvest, CollectResult)] == [0, 4]
+    assert [len(result.trajectories) for result in results if isinstance(result, CollectResult)] == [0, 4]
 
 
 def test_another_seed_makes_other_trials(config: RunConfig) -> None:
@@ -149,10 +149,10 @@ def test_the_clock_of_exploration_is_the_orders(config: RunConfig) -> None:
 
 def test_an_order_ends_early_where_it_takes_long(config: RunConfig) -> None:
     collector = CollectorWorker(config, seed=SEED)
-    harvest = collector.collect(order(1000, seconds=0.0), weights(agent_of(config, seed=3), 0))
-    assert harvest.vector_steps == 1
-    assert harvest.seconds > 0.0
-    assert harvest.idle_seconds > 0.0
+    result = collector.collect(order(1000, seconds=0.0), weights(agent_of(config, seed=3), 0))
+    assert result.vector_steps == 1
+    assert result.seconds > 0.0
+    assert result.idle_seconds > 0.0
 
 
 def test_faults_come_with_the_collect_result_in_which_they_happened(config: RunConfig) -> None:
@@ -161,9 +161,9 @@ def test_faults_come_with_the_collect_result_in_which_they_happened(config: RunC
     collector = CollectorWorker(strict, seed=SEED)
     by = weights(agent_of(strict, seed=3), 0)
     assert not collector.collect(order(5), by).faults
-    harvest = collector.collect(order(1), by)
-    assert [(fault.kind, "not today" in fault.message) for fault in harvest.faults] == [("exception", True)] * 4
-    assert harvest.env_steps == 0
+    result = collector.collect(order(1), by)
+    assert [(fault.kind, "not today" in fault.message) for fault in result.faults] == [("exception", True)] * 4
+    assert result.env_steps == 0
     after = collector.collect(order(4), by)
     assert (list(after.faults), after.num_finished, len(after.trajectories)) == ([], 4, 4)
 

@@ -59,7 +59,7 @@ def test_every_goal_is_written_and_read_back() -> None:
 
 
 def test_instructions_may_be_written_in_several_ways() -> None:
-    wanted = (
+    expected = (
         achievement_goal("make_stone_pickaxe"),
         travel_goal(10, 5),
         place_goal(50, 50),
@@ -70,11 +70,11 @@ def test_instructions_may_be_written_in_several_ways() -> None:
         "Make a stone pickaxe,travel 10 5,  place the stone at (50,50) , WAKE UP",
         "make stone pickaxe, travel (10 5), place some stone 50 50, wake-up",
     ):
-        assert parse_instruction(text) == wanted
+        assert parse_instruction(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("make stone pickax", "no goal has the word 'pickax': did you mean 'pickaxe'"),
         ("collect wood, kill zombie", "no goal has the word 'kill': did you mean"),
@@ -89,8 +89,8 @@ def test_instructions_may_be_written_in_several_ways() -> None:
         (" ", "an empty goal"),
     ],
 )
-def test_what_cannot_be_read_is_answered_with_the_nearest(text: str, told: str) -> None:
-    with pytest.raises(UserError, match=told.replace("(", r"\(")):
+def test_what_cannot_be_read_is_answered_with_the_nearest(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
         parse_instruction(text)
 
 

@@ -26,7 +26,7 @@ def step(rooms, action):
 def test_key_then_door():
     rooms, first = room((1, 1), (1, 2), (0, 2))
     np.testing.assert_allclose(first, [1 / 3, 1 / 3, 0, 0])
-    for action, wanted, reward, terminated in [
+    for action, expected, reward, terminated in [
         (X_DOWN, [0, 1 / 3, 0, 1 / 6], 0, False),
         (Y_UP, [0, 2 / 3, 0, 2 / 6], 0, False),  # the door does not open without the key
         (X_UP, [1 / 3, 2 / 3, 1, 3 / 6], 1, False),
@@ -34,7 +34,7 @@ def test_key_then_door():
         (X_DOWN, [0, 2 / 3, 1, 5 / 6], 1, True),
     ]:
         observation, earned, ended, truncated = step(rooms, action)
-        np.testing.assert_allclose(observation, wanted, rtol=1e-6)
+        np.testing.assert_allclose(observation, expected, rtol=1e-6)
         assert (earned, ended, truncated) == (reward, terminated, False)
 
 
@@ -75,8 +75,8 @@ def test_batched_follows_the_rules_written_plainly(size, limit, seed, actions):
             cell = x[row] * size + y[row]
             opens, finds = has_key[row] and cell == tasks[row, 2], not has_key[row] and cell == tasks[row, 1]
             has_key[row] |= finds
-            wanted = [x[row] / size, y[row] / size, has_key[row], time / limit]
-            np.testing.assert_allclose(observation[row], wanted, rtol=1e-6)
+            expected = [x[row] / size, y[row] / size, has_key[row], time / limit]
+            np.testing.assert_allclose(observation[row], expected, rtol=1e-6)
             assert (reward[row], terminated[row]) == (finds + opens, opens)
             assert truncated[row] == (time >= limit and not opens)
 
@@ -107,7 +107,7 @@ def test_batched_is_n_singles():
 
 
 def oracle(rooms):
-    """Shortest way to the key, then to the door, for one who knows both."""
+    """Shortest way to the key, then to the door, with both known."""
     has_key = rooms._has_key
     goal = np.where(has_key, rooms.door, rooms.key)
     (x, y), (goal_x, goal_y) = np.divmod(rooms._cell, rooms.size), np.divmod(goal, rooms.size)

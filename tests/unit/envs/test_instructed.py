@@ -19,7 +19,7 @@ NONE, DONE = NO_GOAL, COMPLETED
 
 
 class Caller(gymnasium.Env[dict[str, np.ndarray], int]):
-    """Achieves the number that the action calls, and 7 beside it when it calls 3; 9 ends the episode."""
+    """Achieves the number that the action calls, and also 7 when it calls 3; 9 ends the episode."""
 
     def __init__(self, instruction: tuple[int, ...] = (2, 3), slots: int = 3) -> None:
         self.instruction = instruction
@@ -138,7 +138,7 @@ RNG = np.random.default_rng(0)
 
 
 class Told(Policy):
-    """Does what it was told."""
+    """Follows the instruction."""
 
     version = 0
 

@@ -74,14 +74,16 @@ def test_without_position_only_the_first_two_numbers_are_missing():
 def test_batched_follows_the_rules_written_plainly(size, rewired, max_goals, seed):
     mazes = MazeRunnerVectorEnv(3, size=size, rewired=rewired, max_goals=max_goals)
     observation, _ = mazes.reset(seed=seed)
-    told = [[tuple(goal) for goal in row.astype(int).tolist() if goal[0] >= 0] for row in observation["desired_goal"]]
-    plain = [PlainMazeRunner(*task) for task in zip(mazes.wall, told, mazes.wiring, strict=True)]
+    observations = [
+        [tuple(goal) for goal in row.astype(int).tolist() if goal[0] >= 0] for row in observation["desired_goal"]
+    ]
+    plain = [PlainMazeRunner(*task) for task in zip(mazes.wall, observations, mazes.wiring, strict=True)]
     rng = np.random.default_rng(seed)
     for _ in range(60):
         assert observation in mazes.observation_space
         for row, runner in enumerate(plain):
-            wanted = np.array([*runner.place, *runner.sees()]) / mazes.side
-            np.testing.assert_allclose(observation["observation"][row], wanted, rtol=1e-6)
+            expected = np.array([*runner.place, *runner.sees()]) / mazes.side
+            np.testing.assert_allclose(observation["observation"][row], expected, rtol=1e-6)
             assert observation["achieved_goal"][row].tolist() == [list(runner.place)]
         actions = rng.integers(5, size=3)
         for runner, action in zip(plain, actions, strict=True):
@@ -157,12 +159,12 @@ def test_rewired_continuous_actions_reach_every_direction():
 
 def test_seeds_repeat_even_where_mazes_were_used_before():
     def story(mazes, seed):
-        rng, told = np.random.default_rng(0), [mazes.reset(seed=seed)[0]]
+        rng, observations = np.random.default_rng(0), [mazes.reset(seed=seed)[0]]
         for time in range(40):
-            told.append(mazes.step(rng.integers(5, size=5))[0])
+            observations.append(mazes.step(rng.integers(5, size=5))[0])
             if time % 10 == 9:
-                told.append(mazes.reset(options={"reset_mask": np.arange(5) % 2 == 0})[0])
-        return [leaf.tolist() for each in told for leaf in each.values()]
+                observations.append(mazes.reset(options={"reset_mask": np.arange(5) % 2 == 0})[0])
+        return [leaf.tolist() for each in observations for leaf in each.values()]
 
     mazes = MazeRunnerVectorEnv(5, rewired=True)
     first = story(mazes, 4)
@@ -183,9 +185,9 @@ def test_a_reset_touches_only_the_rows_of_its_mask():
                 np.testing.assert_array_equal(leaf[~mask], before[name][~mask])
             assert (after["achieved_goal"][mask, 0] == [13, 7]).all()
         actions = rng.integers(5, size=6)
-        seen, wanted = disturbed.step(actions)[0], left_alone.step(actions)[0]
+        seen, expected = disturbed.step(actions)[0], left_alone.step(actions)[0]
         for name, leaf in seen.items():
-            np.testing.assert_array_equal(leaf[~mask], wanted[name][~mask])
+            np.testing.assert_array_equal(leaf[~mask], expected[name][~mask])
     assert (disturbed.wall[mask] != left_alone.wall[mask]).any(axis=(1, 2)).all()
     np.testing.assert_array_equal(disturbed.wall[~mask], left_alone.wall[~mask])
 

@@ -94,9 +94,9 @@ def test_tasks_are_drawn_as_they_should_be() -> None:
     assert set(environment.correct_side[forks]) == {LEFT, RIGHT}
     assert set(environment.valid_drop) == set(range(FIRST_DROP, NO_PACKAGE))
     for fork, destinations in zip(forks, environment.destinations, strict=True):
-        wanted = destinations[destinations != NO_GOAL].astype(int)
-        assert 2 <= len(wanted) <= 4 and (np.diff(wanted) > 0).all() and wanted[0] > 0
-        assert not fork[wanted].any()
+        expected = destinations[destinations != NO_GOAL].astype(int)
+        assert 2 <= len(expected) <= 4 and (np.diff(expected) > 0).all() and expected[0] > 0
+        assert not fork[expected].any()
     assert (seen["observation"][:, 1] == 3 * (seen[DESIRED_KEY][:, :, 0] != NO_GOAL).sum(axis=1)).all()
 
 
@@ -132,7 +132,7 @@ def test_seeds_repeat() -> None:
 
 
 def courier(environment: PackageDeliveryVectorEnv, instruction: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Who knows the road and delivers at once."""
+    """A policy with the right turns that delivers at once."""
     rows = np.arange(len(seen))
     position = seen[:, 0].astype(int)
     turn = environment.correct_side[rows, position]
@@ -145,7 +145,7 @@ def test_a_policy_with_the_right_turns_earns_the_maximum() -> None:
     leaves = trials.reset()
     roads = trials.env.env._env
     earned = np.zeros(32)
-    wanted = (leaves[INSTRUCTION_KEY][:, :, 0] >= 0).sum(axis=1)
+    expected = (leaves[INSTRUCTION_KEY][:, :, 0] >= 0).sum(axis=1)
     done = np.zeros(32, np.bool_)
     for _ in range(34):
         action = courier(roads, leaves[INSTRUCTION_KEY][:, :, 0], leaves["observation"])
@@ -153,7 +153,7 @@ def test_a_policy_with_the_right_turns_earns_the_maximum() -> None:
         earned += np.where(done, 0, step.reward)
         done |= step.terminated
         leaves = step.observation
-    assert (earned == wanted).all() and done.all()
+    assert (earned == expected).all() and done.all()
 
 
 def test_destinations_that_begin_farther_off_change_nothing_else() -> None:

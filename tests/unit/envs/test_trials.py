@@ -10,7 +10,7 @@ from yamame.errors import UserError
 
 
 class Script:
-    """Environments that end as a list says: per step one letter a row ('.' goes on, T, C(ut), B(oth), L(ate))."""
+    """Environments that end as a list says: per step one letter a row ('.' continues, T, C(ut), B(oth), L(ate))."""
 
     def __init__(self, *steps: str) -> None:
         self.num_envs = len(steps[0])

@@ -48,12 +48,12 @@ MODES = {
 
 @pytest.mark.parametrize("name", MODES)
 def test_all_autoreset_modes_give_the_same_transitions(name):
-    wanted, found = record(sync(DISABLED), 40), record(MODES[name](), 40)
-    for wanted_row, found_row in zip(wanted, found, strict=True):
+    expected, found = record(sync(DISABLED), 40), record(MODES[name](), 40)
+    for wanted_row, found_row in zip(expected, found, strict=True):
         assert len(found_row) == 40 or name == "opaque-next"  # only there a call is spent on every reset
         assert len(found_row) > 25
         assert found_row == wanted_row[: len(found_row)]
-    ends = [transition[3:5] for transition in itertools.chain(*wanted)]
+    ends = [transition[3:5] for transition in itertools.chain(*expected)]
     assert (True, False) in ends and (False, True) in ends  # both kinds of end were met
 
 
@@ -68,9 +68,9 @@ def test_recorded_transitions_follow_the_rules():
 
 @pytest.mark.parametrize("attempts", [2, None])
 def test_soft_resets_are_the_same_with_and_without_autoreset(attempts):
-    wanted = record(sync(DISABLED), 40, horizon=8, attempts=attempts)
-    assert record(sync(NEXT_STEP), 40, horizon=8, attempts=attempts) == wanted
-    assert any(transition[0][1] > 0 for transition in itertools.chain(*wanted))  # second attempts were played
+    expected = record(sync(DISABLED), 40, horizon=8, attempts=attempts)
+    assert record(sync(NEXT_STEP), 40, horizon=8, attempts=attempts) == expected
+    assert any(transition[0][1] > 0 for transition in itertools.chain(*expected))  # second attempts were played
 
 
 @pytest.mark.parametrize("mode", [SAME_STEP, NEXT_STEP])
@@ -110,8 +110,8 @@ def test_same_step_environment_that_takes_masks_can_repeat_a_task_it_has_begun()
 
 def test_mode_is_the_environments_own_though_gymnasium_shares_metadata():
     same_step = sync(SAME_STEP)
-    wanted = record(sync(DISABLED), 30)  # writes its mode into the metadata of the class
-    assert record(same_step, 30) == wanted
+    expected = record(sync(DISABLED), 30)  # writes its mode into the metadata of the class
+    assert record(same_step, 30) == expected
 
 
 def test_late_reset_is_not_a_transition():

@@ -13,7 +13,7 @@ from yamame.errors import UserError
 
 
 class BrokenEnv(gymnasium.Env[Any, Any]):
-    """Gives what it is told: observation and reward at the second step, after a sound first one."""
+    """Gives a chosen observation and reward at the second step, after a sound first one."""
 
     def __init__(self, observation: Any = None, reward: float = 0.0, first: Any = None) -> None:
         self.observation_space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3, start=1)})

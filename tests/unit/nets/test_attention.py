@@ -61,9 +61,9 @@ def values_and_gradients(look: Callable[..., Tensor], inputs: list[Tensor], batc
 def check(look: Callable[..., Tensor], batch: Batch, memory: int, dtype: torch.dtype, tolerance: float) -> None:
     inputs = random_inputs(batch, dtype)
     expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, memory)
-    for got, wanted in zip(values_and_gradients(look, inputs, batch, memory), expected, strict=True):
+    for got, target in zip(values_and_gradients(look, inputs, batch, memory), expected, strict=True):
         assert got.dtype == dtype
-        torch.testing.assert_close(got.double(), wanted, rtol=0, atol=tolerance)
+        torch.testing.assert_close(got.double(), target, rtol=0, atol=tolerance)
 
 
 @every_back_end
@@ -192,10 +192,10 @@ def test_on_a_gpu(
     inputs = random_inputs(batch, dtype)
     expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, attention_window)
     there = batch.to(torch.device("cuda"))
-    for got, wanted in zip(
+    for got, target in zip(
         values_and_gradients(look, [x.cuda() for x in inputs], there, attention_window), expected, strict=True
     ):
-        torch.testing.assert_close(got.cpu().double(), wanted, rtol=0, atol=tolerance)
+        torch.testing.assert_close(got.cpu().double(), target, rtol=0, atol=tolerance)
 
 
 @needs_gpu

@@ -66,21 +66,21 @@ def test_explaining_is_the_forward_and_matrices_are_its_weights(token_shift: boo
     encoder.double().eval()
     batch = double_batch(random_windows(0, [24]))
     x_ND = torch.randn(25, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    told = encoder.explain(x_ND, batch, keep=25)
-    torch.testing.assert_close(told.state_TD, encoder(x_ND, batch), rtol=0, atol=1e-12)
-    rows = [told.attention.for_query(token) for token in range(25)]
+    trace = encoder.explain(x_ND, batch, keep=25)
+    torch.testing.assert_close(trace.state_TD, encoder(x_ND, batch), rtol=0, atol=1e-12)
+    rows = [trace.attention.for_query(token) for token in range(25)]
     dense = np.stack([np.pad(row, ((0, 0), (0, 0), (0, 25 - row.shape[2]))) for row in rows], axis=2)
     assert dense.shape == (2, 2, 25, 25)
     np.testing.assert_allclose(dense.sum(3), 1.0, atol=1e-5)
     assert not np.triu(dense, 1).any() and not np.tril(dense, -9).any()
-    assert told.attention.for_query(20).shape == (2, 2, 21)
-    assert told.max_abs_LPT.shape == (2, len(PROBE_POINTS), 25)
+    assert trace.attention.for_query(20).shape == (2, 2, 21)
+    assert trace.max_abs_LPT.shape == (2, len(PROBE_POINTS), 25)
     entered_ND = encoder.embed(x_ND) + encoder.position(batch.time)
     if encoder.token_shift is not None:
         entered_ND = entered_ND + encoder.token_shift(x_ND, batch.position_ids)
     query, _, value = encoder.blocks[0].project_qkv(entered_ND, batch.time)
     for place, x in ((0, query), (2, value)):
-        np.testing.assert_allclose(told.max_abs_LPT[0, place], x.flatten(1).abs().amax(1), rtol=1e-6)
+        np.testing.assert_allclose(trace.max_abs_LPT[0, place], x.flatten(1).abs().amax(1), rtol=1e-6)
 
 
 @torch.no_grad()
@@ -91,8 +91,8 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for length, kept in ((20, 20), (60, 20), (300, 16)):
         batch = double_batch(random_windows(0, [length - 1]))
-        told = encoder.eval().explain(torch.zeros(length, 6), batch, keep=None)
-        assert told.attention.weight_LHTS.shape == (2, 2, length, kept)
+        trace = encoder.eval().explain(torch.zeros(length, 6), batch, keep=None)
+        assert trace.attention.weight_LHTS.shape == (2, 2, length, kept)
 
 
 def test_models_without_attention_have_no_trace() -> None:

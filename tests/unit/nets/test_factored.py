@@ -118,10 +118,10 @@ def test_the_gradient_is_that_of_the_expectation_over_all_joint_actions(masked: 
     estimate = policy.expected_value(value, noise)
     torch.testing.assert_close(estimate, value(policy.action_vector(noise)))
     for critic in range(2):
-        (wanted,) = torch.autograd.grad(exact[critic], logits, retain_graph=True)
+        (target,) = torch.autograd.grad(exact[critic], logits, retain_graph=True)
         (found,) = torch.autograd.grad(estimate[:, critic].mean(), logits, retain_graph=True)
-        assert wanted.abs().max() > 0.05
-        torch.testing.assert_close(found, wanted, rtol=0, atol=0.01)
+        assert target.abs().max() > 0.05
+        torch.testing.assert_close(found, target, rtol=0, atol=0.01)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -1,4 +1,4 @@
-"""Random streams that go on where they were saved."""
+"""Random streams continue from where they were saved."""
 
 import torch
 

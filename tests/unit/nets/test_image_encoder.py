@@ -42,7 +42,7 @@ def test_the_last_map_is_small_whatever_the_image() -> None:
     assert size_of_map(8, 8, 3) == (1, 3 * 4 * 4)
     assert size_of_map(64, 64, 3) == (4, 4 * 4 * 4)
     assert size_of_map(210, 160, 3) == (5, 4 * 7 * 5)
-    assert size_of_map(3, 2) == (1, 3 * 2 * 1), "told to read so small a picture, it halves it once"
+    assert size_of_map(3, 2) == (1, 3 * 2 * 1), "an override reads so small an image, and halves it once"
 
 
 @pytest.mark.parametrize(

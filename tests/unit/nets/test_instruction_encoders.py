@@ -93,9 +93,9 @@ def test_a_kind_that_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(ConfigFieldError, match=f"says 'instruction={kind}', but 'instruction' .*{reason}"):
             replace(SMALL, encoder_overrides=(f"instruction={kind}",)).resolve_encoders({INSTRUCTION_KEY: leaf})
-    told = replace(SMALL, encoder_overrides=("instruction=instruction_coordinates", "plan=instruction_tokens"))
+    overridden = replace(SMALL, encoder_overrides=("instruction=instruction_coordinates", "plan=instruction_tokens"))
     expected = {INSTRUCTION_KEY: "instruction_coordinates", "plan": "instruction_tokens"}
-    assert told.resolve_encoders({INSTRUCTION_KEY: WORDS, "plan": WORDS}) == expected
+    assert overridden.resolve_encoders({INSTRUCTION_KEY: WORDS, "plan": WORDS}) == expected
 
 
 def test_limits_of_the_sizes() -> None:
@@ -184,14 +184,14 @@ def test_every_parameter_learns(leaf: spaces.Box) -> None:
 def test_what_is_repeated_is_encoded_once() -> None:
     rows = torch.tensor([[4], [4], [5], [5], [5], [4], [7]])
     weight = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    asked: list[list[int]] = []
+    requested: list[list[int]] = []
 
     def encode(leaf: Tensor) -> Tensor:
-        asked.append(leaf[:, 0].tolist())
+        requested.append(leaf[:, 0].tolist())
         return weight[leaf[:, 0]]
 
     out = encode_unique_runs(encode, rows)
-    assert asked == [[4, 5, 4, 7]]
+    assert requested == [[4, 5, 4, 7]]
     assert torch.equal(out, weight[rows[:, 0]])
     (found,) = torch.autograd.grad(out.square().sum(), weight)
     (expected,) = torch.autograd.grad(weight[rows[:, 0]].square().sum(), weight)

@@ -54,7 +54,7 @@ def test_rotary_positions_add_nothing_and_keep_products_at_equal_distance() -> N
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 def test_the_order_of_the_past_matters(positions: PositionKind) -> None:
-    """Without positions one layer of attention could not tell the same past in another order."""
+    """Without positions one layer of attention could not distinguish the same past in another order."""
     torch.manual_seed(0)
     config = TransformerConfig(d_model=16, num_layers=1, num_heads=2, d_ff=16, position_embedding=positions)
     encoder = config.build(input_size=3, attention_window=8, max_timestep=20).double()

@@ -66,10 +66,10 @@ def test_the_space_decides_unless_the_user_does() -> None:
     kinds = CONFIG.resolve_encoders(leaves)
     expected = {"keys": "image", "vector.0": "vector", "level": "tokens", "suit": "vector", "say": "text"}
     assert kinds == expected | {"view": "vector"}
-    told = replace(
+    overridden = replace(
         CONFIG, encoder_overrides=("view=tokens", "keys=vector", "level=vector", "say=tokens")
     ).resolve_encoders(leaves)
-    assert told == expected | {"view": "tokens", "keys": "vector", "level": "vector", "say": "tokens"}
+    assert overridden == expected | {"view": "tokens", "keys": "vector", "level": "vector", "say": "tokens"}
 
 
 def test_each_kind_gets_its_encoder_and_the_rest_is_flat() -> None:

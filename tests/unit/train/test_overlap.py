@@ -77,9 +77,9 @@ def test_a_failure_of_the_main_thread_stops_the_work(beside: BackgroundThread) -
 
 
 def test_both_stop_on_a_stop_signal(beside: BackgroundThread) -> None:
-    asked = threading.Event()
-    with beside.run(until_stopped, asked.is_set) as (result, stopped):
+    requested = threading.Event()
+    with beside.run(until_stopped, requested.is_set) as (result, stopped):
         assert not stopped()
-        asked.set()
+        requested.set()
         assert until_stopped(stopped) == "stopped"
     assert result.result() == "stopped"
