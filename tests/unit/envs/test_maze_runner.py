@@ -74,10 +74,8 @@ def test_without_position_only_the_first_two_numbers_are_missing():
 def test_batched_follows_the_rules_written_plainly(size, rewired, max_goals, seed):
     mazes = MazeRunnerVectorEnv(3, size=size, rewired=rewired, max_goals=max_goals)
     observation, _ = mazes.reset(seed=seed)
-    observations = [
-        [tuple(goal) for goal in row.astype(int).tolist() if goal[0] >= 0] for row in observation["desired_goal"]
-    ]
-    plain = [PlainMazeRunner(*task) for task in zip(mazes.wall, observations, mazes.wiring, strict=True)]
+    goals = [[tuple(goal) for goal in row.astype(int).tolist() if goal[0] >= 0] for row in observation["desired_goal"]]
+    plain = [PlainMazeRunner(*task) for task in zip(mazes.wall, goals, mazes.wiring, strict=True)]
     rng = np.random.default_rng(seed)
     for _ in range(60):
         assert observation in mazes.observation_space
