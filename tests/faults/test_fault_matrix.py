@@ -51,7 +51,7 @@ def acted(
 
 def singles(marks: Path, fault: str, at: int, workers: int, attempts: int | None = 1, **more: Any) -> TrialWrapper:
     make = FailingEnv(fault, ROW_SEEDS[UNLUCKY], at, marks, **more)
-    placed = make_vector_env(make, ROWS, SEED, workers, step_timeout_seconds=0.5)
+    placed = make_vector_env(make, ROWS, SEED, workers, step_timeout_seconds=1.0 if fault == "hang" else 10.0)
     return TrialWrapper(placed, horizon=EPISODE * (attempts or 1), attempts=attempts)
 
 

@@ -55,13 +55,22 @@ class Outcome:
     skipped: int
 
 
+class MeansOfMeans(DistributedContext):
+    """Counts this rank's transitions times the number of ranks instead of all transitions."""
+
+    def all_reduce_sum_(self, *tensors: Tensor) -> None:
+        if len(tensors) == 1 and not tensors[0].dim():
+            tensors[0].mul_(self.world_size)
+        else:
+            super().all_reduce_sum_(*tensors)
+
+
 def made(work: Updates, ranks: DistributedContext = SINGLE_PROCESS) -> Outcome:
     """What becomes of a learner by its share of the updates."""
     agent = tiny_agent(work.agent, work.action_space, dtype=work.dtype, seed=ranks.rank)
-    learner = Learner(agent, work.learner, generator=torch.Generator().manual_seed(ranks.rank), distributed=ranks)
+    context = MeansOfMeans(ranks.rank, ranks.world_size) if work.means_of_means else ranks
+    learner = Learner(agent, work.learner, generator=torch.Generator().manual_seed(ranks.rank), distributed=context)
     learner.broadcast_parameters()
-    if work.means_of_means:
-        learner._num_transitions = lambda batch, dtype: ranks.world_size * batch.loss_mask.sum().to(dtype)  # type: ignore[method-assign]
     metrics = []
     for update in range(work.updates):
         windows = random_windows(update, LENGTHS, work.action_space)
