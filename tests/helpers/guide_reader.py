@@ -113,4 +113,6 @@ def _shrink_settings(config_from_flags: Any) -> Any:
 
 
 def _measure_briefly(parse: Any) -> Any:
-    return lambda name, flags: parse(name, [*flags, *SMALL_BENCH, *(["--batch", "2"] if name == "learner" else [])])
+    return lambda name, flags: parse(
+        name, [*flags, *SMALL_BENCH, *(["--batch", "2", "--no-compile"] if name == "learner" else [])]
+    )
