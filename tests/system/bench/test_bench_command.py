@@ -198,5 +198,6 @@ def test_a_named_size_runs_with_the_machines_true_peak(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "PEAK_SECONDS", 0.05)
-    said = bench(capsys, "learner", *"--size tmaze --context 31 --batch 4 --no-compile --repeats 1 --warmup 1".split())
+    size = ("--size", "tmaze", "--context", "31", "--batch", "4", "--no-compile")
+    said = bench(capsys, "learner", *size, "--repeats", "1", "--warmup", "1")
     assert said["tokens_per_update"] == 4 * 31 and said["updates_per_second"] > 0.0

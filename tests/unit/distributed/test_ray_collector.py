@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from yamame.types import Fault
 FAULT = Fault(kind="exception", message="environment 3: raised", traceback="Traceback")
 
 
-class ScriptedFleet:
+class ScriptedFleet(CollectorPool):
     """Members that are ready; `do` says who works off one order now, and what comes of it."""
 
     def __init__(self, collectors: int) -> None:
@@ -106,7 +106,7 @@ def agent(config: RunConfig) -> Agent:
 
 def begun(config: RunConfig, agent: Agent) -> tuple[RayCollector, ScriptedFleet]:
     fleet = ScriptedFleet(config.ray.num_collectors)
-    collectors = RayCollector(cast(CollectorPool, fleet), config.env.build(1, 0), config)
+    collectors = RayCollector(fleet, config.env.build(1, 0), config)
     collectors.publish(agent, version=0)
     return collectors, fleet
 

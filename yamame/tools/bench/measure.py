@@ -164,7 +164,7 @@ class BenchResult:
     bench: str
     samples: Mapping[str, Sequence[float]]
     """Values of the repeats by name."""
-    scalars: Mapping[str, float]
+    scalars: Mapping[str, float | int]
     """Values measured once."""
     config: Mapping[str, Any]
     machine: Mapping[str, Any]
@@ -193,7 +193,7 @@ class BenchResult:
         return "\n".join([line.rstrip() for line in lines] + [format_machine(self.machine)])
 
 
-def _short(value: float) -> str:
+def _short(value: float | int) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
