@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from yamame.confidence import mean_over_seeds
+from yamame.confidence import student_ci95
 from yamame.config import RunConfig
 from yamame.metrics import EVAL_RETURN, EVAL_SUCCESS, read_metrics
 
@@ -88,5 +88,6 @@ def mean_curve(runs: Sequence[RunCurve]) -> Curve | None:
         return None
     if len(x) > MAX_POINTS:
         x = np.linspace(start, end, MAX_POINTS)
-    mean, ci95 = mean_over_seeds(np.stack([np.interp(x, run.x, run.values) for run in runs]))
-    return Curve(x=x, mean=mean, ci95=ci95, solved=all(run.solved for run in runs))
+    values = np.stack([np.interp(x, run.x, run.values) for run in runs])
+    ci95 = np.stack(student_ci95(values)) if len(runs) > 1 else None
+    return Curve(x=x, mean=values.mean(axis=0), ci95=ci95, solved=all(run.solved for run in runs))

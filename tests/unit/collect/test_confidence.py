@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from yamame.confidence import aggregate, bootstrap_ci95, mean_of, wilson_ci95
+from yamame.confidence import aggregate, bootstrap_ci95, mean_of, student_ci95, wilson_ci95
 
 
 def covered(low: np.ndarray, high: np.ndarray, truth: float) -> float:
@@ -58,20 +58,32 @@ def test_score_intervals_cover_the_rate_19_times_in_20(rate: float) -> None:
     assert 0.92 < covered(*wilson_ci95(successes, np.full(2000, 128.0)), rate) < 0.98
 
 
-def test_the_interval_of_few_seeds_is_their_range() -> None:
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_intervals_over_seeds_cover_the_mean_19_times_in_20(seeds: int) -> None:
+    samples = np.random.default_rng(5).normal(1.0, 2.0, (seeds, 4000))
+    assert 0.94 < covered(*student_ci95(samples), 1.0) < 0.96
+
+
+def test_intervals_over_seeds_by_hand() -> None:
     assert mean_of([0.5]).ci95 is None
-    assert mean_of([0.1, 0.4, 0.2]).ci95 == pytest.approx((0.1, 0.4))
-    several = mean_of([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    assert several.ci95 is not None and several.mean == pytest.approx(0.35)
-    assert 0.1 < several.ci95[0] < 0.3 and 0.4 < several.ci95[1] < 0.6
+    half = 4.302653 * 0.1 / np.sqrt(3)  # quantile of Student's t with two degrees of freedom
+    assert mean_of([0.1, 0.2, 0.3]).ci95 == pytest.approx((0.2 - half, 0.2 + half))
+    assert mean_of([0.7, 0.7, 0.7]).ci95 == pytest.approx((0.7, 0.7))
+    assert mean_of([0.9, 1.0], is_rate=True).ci95 == pytest.approx((0.95 - 12.7062 * 0.05, 1.0))
+
+
+def test_a_missing_seed_does_not_count() -> None:
+    low, high = student_ci95(np.array([[0.1, 0.1], [np.nan, 0.2], [0.3, np.nan]]))
+    expected = [mean_of([0.1, 0.3]).ci95, mean_of([0.1, 0.2]).ci95]
+    np.testing.assert_allclose(np.stack([low, high], axis=1), expected)
 
 
 def test_aggregates_by_hand() -> None:
-    result = aggregate([[0.0, 0.2], [0.4, 0.6], [0.8, 1.0], [-9.0, 2.0]])
+    result = aggregate([[0.0, 0.2], [0.4, 0.6], [0.8, 1.0], [-9.0, 2.0], [0.5, 0.5]])
     assert result is not None
-    assert (result.num_envs, result.num_runs) == (4, 8)
-    assert result.mean == pytest.approx((0.1 + 0.5 + 0.9 - 3.5) / 4)
-    assert result.interquartile_mean == pytest.approx(0.5)  # of 0.2 0.4 0.6 0.8
+    assert (result.num_envs, result.num_runs) == (5, 10)
+    assert result.mean == pytest.approx((0.1 + 0.5 + 0.9 - 3.5 + 0.5) / 5)
+    assert result.interquartile_mean == pytest.approx(0.5)  # of 0.2 0.4 0.5 0.5 0.6 0.8
     assert result.mean_ci95 is not None and result.interquartile_mean_ci95 is not None
     assert result.mean_ci95[0] <= result.mean <= result.mean_ci95[1]
     assert result.interquartile_mean_ci95[0] < 0.5 < result.interquartile_mean_ci95[1]
@@ -86,14 +98,31 @@ def test_the_interval_of_an_aggregate_is_stratified() -> None:
         assert 0.0 < high - low < 0.03
 
 
-def test_intervals_of_aggregates_cover_the_truth() -> None:
+@pytest.mark.parametrize("num_envs", [1, 3, 15])
+def test_mean_intervals_of_aggregates_cover_the_truth(num_envs: int) -> None:
     rng = np.random.default_rng(1)
-    num_covered = 0
-    for _ in range(60):
-        result = aggregate([(level + rng.normal(0, 0.1, 6)).tolist() for level in (0.0, 0.5, 1.0)])
+    levels, spreads = np.linspace(0, 1, num_envs), np.linspace(0.1, 0.5, num_envs)
+    bounds = []
+    for _ in range(400):
+        result = aggregate((levels[:, None] + spreads[:, None] * rng.normal(size=(num_envs, 3))).tolist())
         assert result is not None and result.mean_ci95 is not None
-        num_covered += result.mean_ci95[0] <= 0.5 <= result.mean_ci95[1]
-    assert 48 <= num_covered < 60
+        bounds.append(result.mean_ci95)
+    assert 0.92 < covered(*np.array(bounds).T, levels.mean()) < 0.99
+
+
+def test_interquartile_intervals_cover_9_times_in_10() -> None:
+    rng = np.random.default_rng(2)
+    bounds = []
+    for _ in range(300):
+        result = aggregate((np.linspace(-1, 1, 9)[:, None] + 0.2 * rng.normal(size=(9, 3))).tolist())
+        assert result is not None and result.interquartile_mean_ci95 is not None
+        bounds.append(result.interquartile_mean_ci95)
+    assert 0.9 < covered(*np.array(bounds).T, 0.0) < 0.98
+
+
+def test_few_environments_have_no_interval_of_the_interquartile_mean() -> None:
+    result = aggregate([[0.1, 0.2, 0.3]] * 4)
+    assert result is not None and result.mean_ci95 is not None and result.interquartile_mean_ci95 is None
 
 
 def test_an_aggregate_of_single_seeds_has_no_interval() -> None:

@@ -40,7 +40,8 @@ def test_a_row_for_each_arm(capsys: pytest.CaptureFixture[str]) -> None:
     for row in (full, gru):
         returns = [fake_return(row["arm"], seed) for seed in (0, 1)]
         assert row["return_per_seed"] == returns and row["return_mean"] == pytest.approx(sum(returns) / 2)
-        assert row["return_ci95"] == returns  # of two seeds the interval is their range
+        half = 12.7062 * abs(returns[1] - returns[0]) / 2  # Student's t with one degree of freedom
+        assert row["return_ci95"] == pytest.approx([row["return_mean"] - half, row["return_mean"] + half])
     assert (single["arm"], single["return_ci95"], single["success_rate"]) == ("no-memory", None, None)
     assert report.results["arms"] == [full, gru]
 

@@ -127,7 +127,7 @@ def _of_group(results: Sequence[Mapping[str, Any]], metric: str) -> Mean:
         known = [key for key, value in results[0].items() if isinstance(value, int | float)]
         raise UserError(f"no {metric} in the results of the runs: choose one of {', '.join(known)}") from missing
     if len(values) > 1:
-        return mean_of(values)
+        return mean_of(values, is_rate=metric == "success_rate")
     return Mean(values[0], _over_trials(results[0], metric))
 
 

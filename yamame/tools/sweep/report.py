@@ -161,7 +161,7 @@ def _notes(results: SweepResults) -> Iterator[str]:
     elif results.arms and results.arms[0].random_return is not None:
         yield f"Mean return of random actions: {_number(results.arms[0].random_return)}."
     if any(len(arm.runs) > 1 for arm in results.arms):
-        yield "Means over seeds with 95 % bootstrap intervals; those of two or three seeds are their range."
+        yield "Means over seeds with 95 % intervals (Student's t)."
     if any(arm.curve and arm.curve.solved for arm in results.arms):
         yield "A curve that ends early, in a dot: all its seeds solved the task and stopped."
     if results.num_unfinished:

@@ -54,7 +54,7 @@ class ArmResult:
     def success_rate(self) -> Mean | None:
         """Success rate of the final evaluations; None for a task without success."""
         rates = [run.result["success_rate"] for run in self.runs if run.result["success_rate"] is not None]
-        return mean_of(rates) if rates else None
+        return mean_of(rates, is_rate=True) if rates else None
 
     @property
     def env_steps(self) -> float:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from yamame.errors import UserError
+from yamame.confidence import student_ci95
 from yamame.metrics import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, is_ci95_end
 from yamame.run_dir import METRICS as METRICS_FILE
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTable, MetricTableCache
@@ -167,16 +168,12 @@ def mean_band(curves: Sequence[Curve], points: int) -> tuple[Curve, Numbers]:
 
     A curve counts between its first and last point. Intervals are Student's t, of zero width for a single curve.
     """
-    from scipy.special import stdtrit
-
     x = np.linspace(min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves), points)
     lines = np.stack([np.interp(x, curve.x, curve.line, left=np.nan, right=np.nan) for curve in curves])
     count = np.sum(~np.isnan(lines), axis=0)
     x, lines, count = x[count > 0], lines[:, count > 0], count[count > 0]
-    mean = np.nanmean(lines, axis=0)
-    squares = np.nansum((lines - mean) ** 2, axis=0)
-    half = stdtrit(np.maximum(count - 1, 1), 0.975) * np.sqrt(squares / np.maximum(count - 1, 1) / count)
-    return Curve(x=x, line=mean, low=mean - half, high=mean + half), count.astype(np.float64)
+    low, high = student_ci95(lines)
+    return Curve(x=x, line=np.nanmean(lines, axis=0), low=low, high=high), count.astype(np.float64)
 
 
 def _bin_starts(x: Numbers, bins: int) -> np.ndarray:
