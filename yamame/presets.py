@@ -245,9 +245,15 @@ def apply_presets(
 
 
 def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
-    """Return the config with all variants applied in order. `UserError` for an unknown name."""
+    """Return the config with all variants applied in order.
+
+    Raises `UserError` for an unknown name, and for a variant that changes nothing: its run would be the full agent's.
+    """
     for name in names:
         if name not in VARIANTS:
             raise UserError(f"unknown variant {name!r}: choose among {', '.join(VARIANTS)}")
-        config = VARIANTS[name](config)
+        changed = VARIANTS[name](config)
+        if changed == config:
+            raise UserError(f"variant {name} changes nothing here: leave it out")
+        config = changed
     return config

@@ -83,7 +83,10 @@ def test_variants_without_what_is_not_of_the_paper() -> None:
     recipe = load_recipe("package-delivery")
     base = recipe.make_config(recipe.env)
     assert base.algorithm.learner.world_model.weight > 1.0
-    assert apply_variants(base, ["world-model"]) == base, "it has one"
+    with pytest.raises(UserError, match="world-model changes nothing here"):  # the recipe has one
+        apply_variants(base, ["world-model"])
+    with pytest.raises(UserError, match="no-filtered-bc changes nothing here"):
+        config_from_flags(recipe, ["no-filtered-bc"], [])
     assert apply_variants(base, ["no-world-model"]).algorithm.learner.world_model.weight == 0.0
     for name in ("no-token-shift", "naive"):
         encoder = apply_variants(base, [name]).algorithm.agent.trajectory_encoder

@@ -33,18 +33,18 @@ def _masked_sum(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Flo
     return torch.where(mask_N.reshape(-1, *[1] * (value.dim() - 1)), value, 0.0).sum(0)
 
 
-def random_subset_min(q_NKG: Float[Tensor, "N K G"], subset: int, generator: torch.Generator) -> Float[Tensor, "N G"]:
-    """Return the minimum over `subset` of the K critics, sampled without replacement for every token and discount.
+def random_subset(q_NKG: Float[Tensor, "N K G"], subset: int, generator: torch.Generator) -> Float[Tensor, "N k G"]:
+    """Return the values of `subset` of the K critics, sampled without replacement for every token and discount.
 
     Paper: appendix A (REDQ). Differs from the authors' code, which samples with replacement and so uses one critic
     twice in a quarter of its targets.
     """
     num_critics = q_NKG.shape[1]
     if subset >= num_critics:
-        return q_NKG.amin(dim=1)
+        return q_NKG
     key = torch.rand(q_NKG.shape, generator=generator, device=q_NKG.device)
     chosen = key.argsort(dim=1)[:, :subset]
-    return q_NKG.gather(1, chosen).amin(dim=1)
+    return q_NKG.gather(1, chosen)
 
 
 def load_generator_state(generator: torch.Generator, state: Shaped[Tensor, "bytes"]) -> None:

@@ -110,6 +110,8 @@ def test_targets_are_the_minimum_of_a_subset_of_the_slow_critics() -> None:
     assert (drawn == 1.5).double().mean().item() == pytest.approx(2 / 3, abs=0.04)
     whole = replace(loss, num_critics_in_target=3).td_target(batch, next_q_NKG, half, torch.Generator())[first]
     assert set(whole.flatten().tolist()) == {1.5}
+    means = loss.td_target(batch, next_q_NKG, half, torch.Generator().manual_seed(0), pessimistic=False)[first]
+    assert sorted(set(means.flatten().tolist())) == [1.75, 2.0, 2.25]
 
 
 def learned_agent(td: TDLoss, ending: Ending, monkeypatch: pytest.MonkeyPatch, **config: Any) -> Agent:

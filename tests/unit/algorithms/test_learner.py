@@ -15,14 +15,14 @@ from tiny_agents import (
     random_windows,
     tiny_agent,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
-from yamame.data.batch import Batch
+from yamame.data.batch import Batch, pack
 from yamame.errors import UserError
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.heads.critic import CriticConfig
@@ -280,3 +280,41 @@ def test_learning_rate_warms_up_and_decays() -> None:
     assert config.lr_at(50) == pytest.approx(0.55)
     assert config.lr_at(100) == config.lr_at(1000) == pytest.approx(0.1)
     assert LearnerConfig(learning_rate=1.0, lr_warmup_updates=4).lr_at(1000) == 1.0
+
+
+@pytest.mark.parametrize("name", ["full", "gru", "feedforward"])
+def test_half_precision_keeps_float32_states_and_norms(name: str) -> None:
+    agent = tiny_agent(ABLATIONS[name], dtype=torch.float32)
+    batch = pack(random_windows(0, (5, 9)))
+    norm_inputs: list[torch.dtype] = []
+    assert isinstance(agent.trajectory_encoder.norm, nn.LayerNorm)
+    agent.trajectory_encoder.norm.register_forward_pre_hook(lambda _, inputs: norm_inputs.append(inputs[0].dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        state_ND = agent.encode(agent.features(batch), batch)
+    assert state_ND.dtype == torch.float32 and norm_inputs == [torch.float32]
+
+
+def test_states_of_any_module_are_float32() -> None:
+    """The number of transitions is a sum in the states' type: bfloat16 has no 301."""
+    agent = tiny_agent(dtype=torch.float32)
+    half = agent.trajectory_encoder.forward
+    agent.trajectory_encoder.forward = lambda x, batch: half(x, batch).bfloat16()  # type: ignore[method-assign]
+    batch = pack(random_windows(0, (5, 9)))
+    assert agent.encode(agent.features(batch), batch).dtype == torch.float32
+
+
+@pytest.mark.parametrize(("weight", "pessimistic"), [(1.0, True), (0.0, False)])
+def test_targets_are_pessimistic_only_if_the_actor_maximizes_values(
+    weight: float, pessimistic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+    td_target = TDLoss.td_target
+
+    def spy(*args: Any, **kwargs: Any) -> Tensor:
+        found.append(kwargs["pessimistic"])
+        return td_target(*args, **kwargs)
+
+    monkeypatch.setattr(TDLoss, "td_target", spy)
+    config = LearnerConfig(policy_gradient=PolicyGradientLoss(weight=weight))
+    Learner(tiny_agent(), config, generator=torch.Generator()).update(batch_of())
+    assert found == [pessimistic]

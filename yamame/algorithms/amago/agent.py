@@ -14,6 +14,7 @@ from yamame.data.batch import Batch, Predictions
 from yamame.data.spaces import flatten_space
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
+from yamame.nets.blocks import at_least_float32
 from yamame.nets.heads.actor import Actor, ActorConfig
 from yamame.nets.heads.critic import CriticConfig
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
@@ -134,8 +135,8 @@ class Agent(nn.Module):
         )
 
     def encode(self, features_NF: Float[Tensor, "N F"], batch: Batch) -> Float[Tensor, "N D"]:
-        """Return the states of all tokens."""
-        return self.trajectory_encoder(self.timestep_encoder(features_NF, batch.observation), batch)
+        """Return the states of all tokens, in float32 at least."""
+        return at_least_float32(self.trajectory_encoder(self.timestep_encoder(features_NF, batch.observation), batch))
 
     def update_normalizers(
         self, features_NF: Float[Tensor, "N F"], batch: Batch, distributed: DistributedContext = SINGLE_PROCESS

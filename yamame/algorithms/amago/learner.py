@@ -216,7 +216,13 @@ class Learner:
             values = [
                 self._target_values(state_ND[chunk], _slice(mask, chunk), _slice(noise, chunk)) for chunk in chunks
             ]
-        return self.config.td.td_target(batch, torch.cat(values), self.agent.gammas_G, self.generator)
+        return self.config.td.td_target(
+            batch,
+            torch.cat(values),
+            self.agent.gammas_G,
+            self.generator,
+            pessimistic=self.config.policy_gradient.weight > 0,
+        )
 
     def _backward_heads(
         self,

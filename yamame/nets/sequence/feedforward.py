@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from yamame.data.batch import Batch
 from yamame.errors import check_range
+from yamame.nets.blocks import at_least_float32
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
 
 
@@ -69,7 +70,7 @@ class FeedForward(nn.Module):
         return self._encode(timestep_ED)
 
     def _encode(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N S"]:
-        x = functional.leaky_relu(self.embed(x))
+        x = at_least_float32(functional.leaky_relu(self.embed(x)))
         for widen, narrow in zip(self.widen, self.narrow, strict=True):
             x = x + functional.leaky_relu(narrow(functional.leaky_relu(widen(x))))
-        return self.norm(self.output(x))
+        return self.norm(at_least_float32(self.output(x)))

@@ -60,7 +60,7 @@ class GRU(RecurrentEncoder):
 
     def readout(self, state_NS: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
         """Return the normalized linear map of the recurrence's outputs."""
-        return self.norm(self.output(state_NS))
+        return self.norm(at_least_float32(self.output(state_NS)))
 
 
 def gru_forward(recurrence: nn.GRU, rows_BLD: Float[Tensor, "B L inputs"]) -> Float[Tensor, "B L D"]:

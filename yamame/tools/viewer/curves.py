@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from yamame.errors import UserError
 from yamame.confidence import student_ci95
+from yamame.errors import UserError
 from yamame.metrics import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, is_ci95_end
 from yamame.run_dir import METRICS as METRICS_FILE
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTable, MetricTableCache

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from yamame.data.batch import Batch, LossOutput, Predictions
 from yamame.errors import check_range
-from yamame.nets.ops import masked_mean, n_step_target, random_subset_min
+from yamame.nets.ops import masked_mean, n_step_target, random_subset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +40,21 @@ class TDLoss:
         next_q_NKG: Float[Tensor, "N K G"],
         gammas_G: Float[Tensor, "G"],
         generator: torch.Generator,
+        *,
+        pessimistic: bool = True,
     ) -> Float[Tensor, "N G"]:
-        """Return TD targets in units of scaled reward from the target critics' values of the policy at each token."""
+        """Return TD targets in units of scaled reward from the target critics' values of the policy at each token.
+
+        `pessimistic`: the minimum of the sampled critics; otherwise their mean, for an actor that only imitates and so
+        exploits no overestimate (as in the authors' code).
+        """
+        sampled_NKG = random_subset(next_q_NKG, self.num_critics_in_target, generator)
         terminal = batch.terminated | batch.truncated if self.truncation_is_terminal else batch.terminated
         return n_step_target(
             reward_N=batch.reward.to(next_q_NKG.dtype) * self.reward_scale,
             terminal_N=terminal,
             valid_N=batch.loss_mask,
-            value_NG=random_subset_min(next_q_NKG, self.num_critics_in_target, generator),
+            value_NG=sampled_NKG.amin(dim=1) if pessimistic else sampled_NKG.mean(dim=1),
             gammas_G=gammas_G,
             n=self.n_step,
         )
