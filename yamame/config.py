@@ -25,7 +25,7 @@ class EvalConfig:
     num_envs: int = 64
     """Number of environments of an evaluation."""
     stop_return: float | None = None
-    """Stop training after two consecutive evaluations reach this mean return; None: never."""
+    """Stop training after two consecutive evaluations reach this mean return on the training tasks; None: never."""
 
     def __post_init__(self) -> None:
         check_range(self, "interval_env_steps", ge=0)

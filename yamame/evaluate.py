@@ -146,11 +146,16 @@ def _pairs(low: Float64[np.ndarray, "n"], high: Float64[np.ndarray, "n"]) -> lis
 
 
 EVALUATION_SEED = 1_000_000
-"""Default seed of all evaluations: during training, after training and of `yamame eval`.
+"""Default seed of the evaluation after training and of `yamame eval`.
 
 The first task of each environment is the same in every evaluation with the same number of environments; later tasks are
 too, unless the environment samples random numbers in `step`.
 """
+
+
+SELECTION_SEED = 2_000_000
+"""Seed of the evaluations during training, which choose the best checkpoint and when to stop. The final result is on
+other tasks: of a maximum over many evaluations of the same trials, a part is luck."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +166,11 @@ class EvalReport:
     """On the test tasks if the benchmark has them, else on the training tasks."""
     train_tasks: EvalResult | None
     """On the training tasks; None if the benchmark has no separate test tasks."""
+
+    @property
+    def selection_return(self) -> float:
+        """Mean return on the training tasks, by which checkpoints are chosen: test tasks choose nothing."""
+        return (self.train_tasks or self.test).return_mean
 
     def to_json(self) -> dict[str, Any]:
         """Return the keys of `yamame eval --json` that depend on trials."""

@@ -24,7 +24,7 @@ from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.connection import connect_ranks
 from yamame.distributed.sharding import shard_config
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.evaluate import EvalReport, evaluate_model, evaluate_random_policy
+from yamame.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport, evaluate_model, evaluate_random_policy
 from yamame.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND, MetricLogger
 from yamame.progress import ProgressBar
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES, replay_dir
@@ -229,12 +229,12 @@ class Trainer:
         self.env_steps = self.distributed.all_reduce_sum(collector.env_steps)
         collector.remote_env_steps = self.env_steps - collector.env_steps
 
-    def evaluate(self, stop: StopSignal, *, trials: int) -> EvalReport | None:
-        """Evaluate on the tasks of `EVALUATION_SEED`; return None if a signal arrives, and on all but the main rank."""
+    def evaluate(self, stop: StopSignal, *, trials: int, seed: int = EVALUATION_SEED) -> EvalReport | None:
+        """Evaluate on the tasks of a seed; return None if a signal arrives, and on all but the main rank."""
         report: EvalReport | None = None
         if self.distributed.is_main:
             with stop.interruptible():
-                report = evaluate_model(self.config, self.algorithm.model, trials=trials)
+                report = evaluate_model(self.config, self.algorithm.model, trials=trials, seed=seed)
         return report
 
     def _evaluate_random_policy(self, stop: StopSignal) -> None:
@@ -251,14 +251,14 @@ class Trainer:
         """Return whether an evaluation was due and its return is the highest so far."""
         if not self.config.eval.interval_env_steps or self.env_steps < self.state.next_eval_step:
             return False
-        report = self.evaluate(stop, trials=self.config.eval.trials)
+        report = self.evaluate(stop, trials=self.config.eval.trials, seed=SELECTION_SEED)
         improved = report is not None and self._record_evaluation(report)
         improved, self.state = self.distributed.broadcast_object((improved, self.state))
         return improved
 
     def _record_evaluation(self, report: EvalReport) -> bool:
-        """Update the counters; return whether the return is the highest so far."""
-        config, state, return_mean = self.config.eval, self.state, report.test.return_mean
+        """Update the counters; return whether the return on the training tasks is the highest so far."""
+        config, state, return_mean = self.config.eval, self.state, report.selection_return
         self.iteration.metrics |= report.metrics()
         state.next_eval_step = self.env_steps + config.interval_env_steps
         solved = config.stop_return is not None and return_mean >= config.stop_return

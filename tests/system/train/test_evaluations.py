@@ -1,17 +1,23 @@
-"""Evaluations: always the same tasks, held-out ones where there are some, and both reported separately."""
+"""Evaluations: fixed tasks, separate ones for selection and for results, and test tasks where there are some."""
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny import tiny_config
+from torch import nn
 
+from yamame import trainer
+from yamame.config import RunConfig
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.tmaze import PassiveTMazeConfig, TMazeVectorEnv
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.evaluate import SELECTION_SEED, EvalReport
 from yamame.metrics import read_metrics
+from yamame.run_dir import BEST
 from yamame.runs import RunMetadata, evaluate, read_result, resume, train
 
 pytestmark = pytest.mark.slow
@@ -31,7 +37,7 @@ class SplitMazeConfig(PassiveTMazeConfig):
         return TrialWrapper(GymnasiumVectorAdapter(mazes, seed), horizon=self.max_trial_steps, attempts=1)
 
 
-def test_all_evaluations_of_a_run_have_the_same_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluations_have_fixed_tasks_and_selection_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     met: dict[int, list[np.ndarray]] = {}
     original = TMazeVectorEnv.reset
 
@@ -49,10 +55,44 @@ def test_all_evaluations_of_a_run_have_the_same_tasks(tmp_path: Path, monkeypatc
     evaluate(tmp_path / "run", trials=None, seed=None)
     goals = [trials for trials in met.values() if len(trials[0]) == 16]
     assert len(goals) >= 5  # random actions, three during training, the final one, and `yamame eval`
-    for trials in goals[1:]:
-        for one, other in zip(goals[0], trials, strict=False):
-            np.testing.assert_array_equal(one, other)
+    random_actions, *selection, final, evaluated = goals
+    for first, others in ((random_actions, (final, evaluated)), (selection[0], selection[1:])):
+        for trials in others:
+            for one, other in zip(first, trials, strict=False):
+                np.testing.assert_array_equal(one, other)
+    assert (random_actions[0] != selection[0][0]).any()
     assert 0 < np.sum(goals[0][0] == 1) < 16
+
+
+def test_training_tasks_choose_the_best_checkpoint_and_when_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Returns rise on training tasks and fall on test tasks."""
+    evaluations = itertools.count(1)
+    original = trainer.evaluate_model
+
+    def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
+        report = original(config, model, trials=trials, seed=seed)
+        assert report.train_tasks is not None
+        if seed != SELECTION_SEED:
+            return report
+        number = next(evaluations)
+        return EvalReport(
+            test=replace(report.test, return_mean=-number),
+            train_tasks=replace(report.train_tasks, return_mean=number),
+        )
+
+    monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
+    config = tiny_config(env=SplitMazeConfig(horizon=3))
+    train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    assert next(evaluations) > 3
+    last = [line for line in read_metrics(tmp_path / "run") if "eval/return_mean" in line][-1]
+    (checkpoint,) = (tmp_path / "run" / BEST).iterdir()
+    assert checkpoint.name == f"update-{int(last['updates']):09d}"
+
+    stopped = tiny_config(env=SplitMazeConfig(horizon=3), eval=replace(config.eval, stop_return=5.0))
+    evaluations = itertools.count(4)
+    assert train(stopped, RunMetadata(recipe="x"), run_dir=tmp_path / "stopped", quiet=True)["env_steps"] < 400
 
 
 def test_test_tasks_and_training_tasks_are_evaluated_separately(tmp_path: Path) -> None:
