@@ -55,7 +55,7 @@ def singles(marks: Path, fault: str, at: int, workers: int, attempts: int | None
     return TrialWrapper(placed, horizon=EPISODE * (attempts or 1), attempts=attempts)
 
 
-def assert_whole(trajectory: Trajectory, attempts: int = 1) -> None:
+def assert_whole(trajectory: Trajectory) -> None:
     """The steps of one task from its beginning on, without a gap, whatever became of the others."""
     seen = trajectory.observation["observation"]
     assert np.isfinite(seen).all() and len(set(seen[:, 0])) == 1
@@ -66,7 +66,8 @@ def assert_whole(trajectory: Trajectory, attempts: int = 1) -> None:
     np.testing.assert_array_equal(seen[:, 1:], expected)
     np.testing.assert_array_equal(trajectory.reward, count[:-1] % EPISODE + 1)
     assert not trajectory.terminated.any()
-    np.testing.assert_array_equal(trajectory.truncated, count[:-1] == len(trajectory) - 1)
+    is_complete = len(trajectory) == trajectory.horizon  # otherwise a fault ended it, which is no end of the task
+    np.testing.assert_array_equal(trajectory.truncated, (count[:-1] == len(trajectory) - 1) & is_complete)
     np.testing.assert_array_equal(trajectory.episode_start[:-1], count[:-1] % EPISODE == 0)
 
 

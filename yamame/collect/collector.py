@@ -223,7 +223,8 @@ class Collector:
     def _trajectory(self, env: int, step: VectorStep, *, is_interrupted: bool = False) -> Trajectory:
         """Return the trial of an environment that `step` ended.
 
-        If a fault interrupted it, it is truncated before the action that failed.
+        If a fault interrupted it, it ends before the action that failed, neither terminated nor truncated: values are
+        bootstrapped from its last observation.
         """
         rows = env, int(self._first_row_E[env]), self._row
         is_transition = self._transitions.read("is_transition", *rows)
@@ -236,7 +237,7 @@ class Collector:
             observed[-1] = True
             observation = {name: self._observations.read(name, *rows)[observed] for name in self._observations.columns}
             episode_start = self._transitions.read("episode_start", *rows)[observed]
-            goals, terminated, truncated = self._last_goals, False, True
+            goals, terminated, truncated = self._last_goals, False, False
         else:
             observation = {
                 name: np.concatenate([self._observations.read(name, *rows)[is_transition], final[env : env + 1]])

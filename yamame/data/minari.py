@@ -244,7 +244,8 @@ def read_trajectories(name_or_directory: str, task: TaskSpec) -> Iterator[Trajec
     """Yield the episodes of a dataset, each as a trial.
 
     Datasets exported by Yamame come back to the bit; of others, infos contribute `success`. Actions are in units of the
-    task's action space. An episode that ends without a flag is truncated.
+    task's action space. Values are bootstrapped from the last observation of an episode that
+    ends without a flag.
 
     Raises:
         UserError: If the spaces or the contents of an episode do not match the task.
@@ -296,7 +297,6 @@ def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
     if metadata is None:
         metadata = {"task": dataset.spec.dataset_id, "horizon": task.horizon}
         start = np.arange(length + 1) == 0
-        truncated = truncated | ((np.arange(length) == length - 1) & ~terminated)
         action = from_env_action(task.action_space, np.asarray(episode.actions))
     else:
         observation = {name: observation[name] for name in metadata.pop("leaves")}

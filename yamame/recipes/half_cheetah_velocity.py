@@ -7,9 +7,10 @@ Expected: -288 / -261 / -164 (seeds 0, 1, 2), the same in every attempt (random 
     -900, running at the target without effort would earn 0); without memory -352 / -298 / -415
 
 Source: paper section 4, figure 5. Differs from the paper: a narrower network, two gammas, a larger learning rate and
-windows of 16 steps, to train on a CPU; no filtered BC, and an entropy bonus. Exploration noise is clipped at the bounds
-of an action, and filtered BC imitates the clipped actions; without both the policy soon repeats one extreme action. The
-policy follows the mean of the critics instead of the minimum. The paper does not give the reward scale of this task.
+windows of 16 steps, to train on a CPU; values are bootstrapped at the horizon; no filtered BC, and an entropy bonus.
+Exploration noise is clipped at the bounds of an action, and filtered BC imitates the clipped actions; without both the
+policy soon repeats one extreme action. The policy follows the mean of the critics instead of the minimum. The paper
+does not give the reward scale of this task.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig
@@ -35,7 +36,7 @@ def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunC
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.96, gammas=(0.85,), head_width=128),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=10.0, n_step=5),
+                td=TDLoss(reward_scale=10.0, n_step=5, truncation_is_terminal=False),
                 policy_gradient=PolicyGradientLoss(critic_reduction="mean", entropy_coef=0.003),
                 filtered_bc=FilteredBCLoss(weight=0.0),
                 learning_rate=1e-3,

@@ -10,10 +10,10 @@ Expected: 1.66 / 1.63 / 1.63 of 2 sub-goals on average (seeds 0, 1, 2) and 77 / 
     in 99 of 100 trials), one that takes the shortest way by what it has seen 33 (107)
 
 Source: paper section 5 and appendix C.4; rewards x100. Differs from the paper: a narrower network, fewer gammas, a
-larger learning rate and a memory of 128 steps, to train on a CPU; --context-length 0 remembers the whole trial. As in
-package-delivery, token shift, a world model, and an entropy bonus in place of filtered BC. The paper's other mazes
-(size 30 has a horizon of 1000; there random actions complete 0.18 of 2 sub-goals, and the two agents above need 64 and
-136 steps):
+larger learning rate and a memory of 128 steps, to train on a CPU; values are bootstrapped at the horizon;
+--context-length 0 remembers the whole trial. As in package-delivery, token shift, a world model, and an entropy bonus
+in place of filtered BC. The paper's other mazes (size 30 has a horizon of 1000; there random actions complete 0.18 of 2
+sub-goals, and the two agents above need 64 and 136 steps):
 
     yamame train maze-runner --env.size 30
     yamame train maze-runner --env.actions continuous
@@ -54,7 +54,7 @@ def config(env: MazeRunnerConfig = MazeRunnerConfig()) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.97, gammas=(0.8, 0.9, 0.95), token_shift=True),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0),
+                td=TDLoss(reward_scale=100.0, truncation_is_terminal=False),
                 policy_gradient=_policy_gradient(env),
                 filtered_bc=FilteredBCLoss(weight=0.0),
                 world_model=WorldModelLoss(weight=30.0),

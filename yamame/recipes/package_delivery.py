@@ -8,9 +8,9 @@ Expected: 2.96 / 2.97 / 2.94 of 3 deliveries (seeds 0, 1, 2; random actions 0.2)
     2.90 / 2.98 / 2.94, and 0 without relabeling
 
 Source: paper section 5 and appendix C. Differs from the paper: a narrower network, a larger learning rate, rewards x100
-instead of x10 and three gammas beside the acting one, to train on a CPU; an entropy bonus in place of filtered BC,
-which preserves habits at forks; token shift and a world model, without which the agent does not learn within 18,000
-updates that the outcome of a turn at a fork stays the same.
+instead of x10 and three gammas beside the acting one, to train on a CPU; values bootstrapped at the horizon; an entropy
+bonus in place of filtered BC, which preserves habits at forks; token shift and a world model, without which the agent
+does not learn within 18,000 updates that the outcome of a turn at a fork stays the same.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig
@@ -39,7 +39,7 @@ def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.95, gammas=(0.8, 0.9, 0.93), head_width=64, token_shift=True),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0),
+                td=TDLoss(reward_scale=100.0, truncation_is_terminal=False),
                 policy_gradient=PolicyGradientLoss(entropy_coef=0.003),
                 filtered_bc=FilteredBCLoss(weight=0.0),
                 world_model=WorldModelLoss(weight=30.0),

@@ -41,9 +41,7 @@ def _memory(env: PopgymConfig) -> RunConfig:
         env_steps=300_000,
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.999, probability_clip=(1e-6, 1.0)),
-            learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0, truncation_is_terminal=True), learning_rate=1e-3, lr_warmup_updates=100
-            ),
+            learner=LearnerConfig(td=TDLoss(reward_scale=100.0), learning_rate=1e-3, lr_warmup_updates=100),
         ),
         exploration=EpsilonGreedy(anneal_env_steps=8_000),
         updates_per_env_step=0.04,
@@ -78,7 +76,7 @@ def _control(env: PopgymConfig) -> RunConfig:
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0, truncation_is_terminal=True, n_step=5),
+                td=TDLoss(reward_scale=100.0, n_step=5),
                 filtered_bc=FilteredBCLoss(weight=0.02),
                 learning_rate=1e-3,
                 lr_warmup_updates=100,

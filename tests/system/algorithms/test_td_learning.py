@@ -173,7 +173,7 @@ def learned_q(agent: Agent, reward_scale: float) -> np.ndarray:
     ("td", "ending", "last_one_ends", "popart"),
     [
         (TDLoss(), "terminated", True, True),
-        (TDLoss(reward_scale=1.0), "truncated", False, False),
+        (TDLoss(reward_scale=1.0, truncation_is_terminal=False), "truncated", False, False),
     ],
     ids=["terminated", "truncated, without PopArt"],
 )

@@ -56,7 +56,7 @@ def test_a_row_for_each_arm(capsys: pytest.CaptureFixture[str]) -> None:
     assert table(text)[0] == {
         "arm": "full",
         "seeds": "2",
-        "final return": "0.090 [0.040, 0.140]",
+        "final return": "0.090 [-0.545, 0.725]",
         "success rate": "-",
         "env steps": "620,000",
         "wall seconds": "2",

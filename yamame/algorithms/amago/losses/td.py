@@ -26,8 +26,9 @@ class TDLoss:
     """Size of the random subset of critics whose minimum is the target, sampled for every token and gamma (REDQ)."""
     n_step: int = 1
     """Number of rewards before the bootstrapped value."""
-    truncation_is_terminal: bool = False
-    """Do not bootstrap at a time limit (the paper; time is an input of the network)."""
+    truncation_is_terminal: bool = True
+    """Do not bootstrap at the time limit of a trial: the objective is the return within it, and time is an input of the
+    network (paper). False: bootstrap there, for tasks that continue."""
 
     def __post_init__(self) -> None:
         check_range(self, "weight", ge=0)
