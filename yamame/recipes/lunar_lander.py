@@ -8,7 +8,8 @@ Expected: after half of the run -166 with unscaled rewards, -45 with x10, -173 w
 Source: paper appendix A, figure 11: context 128, unscaled rewards. `--learner.td.reward-scale 10` and `800` are the
 other scales of the figure, `--variant no-popart` its other agent. `benchmarks/popart.py` trains and plots all six runs.
 Differs from the paper: LunarLander-v3 (Gymnasium has no v2), a narrower network, fewer gammas and a larger learning
-rate, to train on a CPU; trials of at most 500 steps, as in the authors' example.
+rate, to train on a CPU; values are bootstrapped at the horizon; trials of at most 500 steps, as in the authors'
+example.
 """
 
 from dataclasses import replace
@@ -24,7 +25,7 @@ CONTEXT_LENGTH = 128
 
 def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:
     """The run for the lander."""
-    base = replace_learner_fields(default_config(env), td=TDLoss(reward_scale=1.0))
+    base = replace_learner_fields(default_config(env), td=TDLoss(reward_scale=1.0, truncation_is_terminal=False))
     context = min(env.horizon, CONTEXT_LENGTH)
     return replace(
         base,
