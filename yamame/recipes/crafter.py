@@ -10,8 +10,8 @@ Expected: after 200,000 steps (seeds 0, 1, 2, of 32 trials each, benchmarks/craf
 
 Source: paper section 5 and appendix C.5: rewards x10, whole trials of memory, importance sampling of goals. Differs
 from the paper: trials of 500 steps instead of 2000, which few agents would survive, a narrower network, fewer gammas,
-smaller batches and a larger learning rate, to train on a CPU; values are bootstrapped at the horizon. The paper's
-scale: --env.horizon 2000 --size large --replay.batch-size 18 --env-steps 32000000
+smaller batches and a larger learning rate, to train on a CPU; values are bootstrapped at the horizon. Closer to
+the paper: --env.horizon 2000 --size large --replay.batch-size 18 --env-steps 32000000
 
     yamame train crafter --env.instruction-source tech-tree --env.expanded
     yamame train crafter --env.observation-mode pixels

@@ -8,7 +8,7 @@ Expected: with --env.attempt-length 50 --env-steps 120000 (8 to 13 minutes on on
 
 Source: paper section 5 and appendix C.4: rewards x10. Differs from the paper: attempts of 100 steps instead of 500, a
 narrower network of 2 layers instead of 3, fewer gammas and a larger learning rate, to train on a CPU; values are
-bootstrapped at the horizon; --env.attempt-length 500 --size base --env-steps 10000000 is the paper's scale.
+bootstrapped at the horizon; --env.attempt-length 500 --size base --env-steps 10000000 is closer to the paper.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig
