@@ -145,7 +145,7 @@ class BenchOptions:
             torch.set_num_threads(self.threads)
 
     def result(
-        self, bench: str, compute: Compute, samples: Mapping[str, Sequence[float]], scalars: Mapping[str, float]
+        self, bench: str, compute: Compute, samples: Mapping[str, Sequence[float]], scalars: Mapping[str, float | int]
     ) -> BenchResult:
         """Return a result with every option, the resolved compute options and the machine."""
         resolved = {
