@@ -166,8 +166,15 @@ def test_killed_again_and_again(task: str, tmp_path: Path, undisturbed: Callable
     assert outcome(tmp_path, config) == undisturbed(task)
 
 
-@pytest.mark.parametrize("moment", ["acting", "updating", pytest.param("logging", marks=pytest.mark.faults)])
-@pytest.mark.parametrize("count", [1, 6])
+@pytest.mark.parametrize(
+    ("count", "moment"),
+    [
+        (1, "acting"),
+        (6, "updating"),
+        *(pytest.param(*case, marks=pytest.mark.faults) for case in ((6, "acting"), (1, "updating"))),
+        *(pytest.param(count, "logging", marks=pytest.mark.faults) for count in (1, 6)),
+    ],
+)
 def test_stopped_by_a_signal(
     moment: str, count: int, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]]
 ) -> None:

@@ -43,8 +43,9 @@ def test_updates_in_bfloat16_are_close() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("chunk_elements", [pytest.param(500, marks=pytest.mark.thorough), 10**6])
+@pytest.mark.parametrize("chunk_elements", [500, 10**6])
 def test_updates_compiled_are_the_same(chunk_elements: int, pytestconfig: pytest.Config) -> None:
     """In a process of its own, where no types are checked; batches of several sizes, in pieces and whole."""
     paths = [str(pytestconfig.rootpath / "tests" / "helpers"), str(Path(__file__).parent)]

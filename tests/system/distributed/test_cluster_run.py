@@ -151,10 +151,15 @@ def test_without_ray_a_line_says_how_to_get_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        "ray://127.0.0.1:{port}",
         "127.0.0.1:{port}",
-        pytest.param("nowhere.invalid:6379", marks=pytest.mark.thorough),
-        "a b:c",
+        *(
+            pytest.param(address, marks=pytest.mark.thorough)
+            for address in (
+                "ray://127.0.0.1:{port}",
+                "nowhere.invalid:6379",
+                "a b:c",
+            )
+        ),
     ],
 )
 def test_where_no_cluster_answers_a_line_says_so(tmp_path: Path, address: str) -> None:

@@ -118,7 +118,8 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
     begin: Callable[..., RayCollector], how: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:

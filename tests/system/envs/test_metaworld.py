@@ -147,9 +147,8 @@ def test_workers_give_the_same_trajectories():
     assert not np.array_equal(played(config.build(3, seed=6), 3)[0], here[0])
 
 
-@pytest.mark.parametrize(
-    ("name", "train", "test"), [("ML10", 10, 5), pytest.param("ML45", 45, 5, marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "train", "test"), [("ML10", 10, 5), ("ML45", 45, 5)])
 def test_benchmarks_have_tasks_of_their_own_for_evaluation(name, train, test):
     split = load_tasks(name, 0)
     names = {each: [task.env_name for task in split[each]] for each in ("train", "test")}

@@ -277,6 +277,7 @@ def test_updates_in_bfloat16_are_close() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_updates_compiled_are_the_same(pytestconfig: pytest.Config) -> None:
     """In a process of its own, where no types are checked."""
