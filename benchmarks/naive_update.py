@@ -33,7 +33,7 @@ class PaddedBatch:
     horizon: Tensor
     action: Tensor
     reward: Tensor
-    terminated: Tensor
+    ended: Tensor
     valid: Tensor
     real: Tensor
 
@@ -58,7 +58,7 @@ class PaddedBatch:
             horizon=padded(batch.horizon),
             action=padded(functional.one_hot(batch.action, num_actions).float()),
             reward=padded(batch.reward),
-            terminated=padded(batch.terminated),
+            ended=padded(batch.terminated | batch.truncated),
             valid=padded(batch.loss_mask),
             real=padded(real),
         )
@@ -124,7 +124,7 @@ class NaiveLearner:
             value = value.gather(2, order[:, :, : td.num_critics_in_target])
         value = value.min(2).values
         following = torch.cat([value[:, 1:], value[:, -1:]], dim=1)
-        going_on = (1.0 - batch.terminated)[..., None] * self.discounts
+        going_on = (1.0 - batch.ended)[..., None] * self.discounts
         return td.reward_scale * batch.reward[..., None] + going_on * following
 
     def _step(self) -> None:
