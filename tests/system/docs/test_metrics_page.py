@@ -55,7 +55,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         folder = tmp_path_factory.mktemp("runs")
         options = {**SHORT, "run_dir": folder / "attempts"}
         yield yamame.train("dark-key-to-door", horizon=20, env_steps=400, **options, **{"env.attempt_length": 5})
-        options = {**SHORT, "run_dir": folder / "instructions", "variants": ["world-model"]}
+        options = {**SHORT, "run_dir": folder / "instructions"}  # with a world model
         yield yamame.train("package-delivery", horizon=20, env_steps=400, **options)
         options = {**SHORT, "run_dir": folder / "test-tasks", "learning_starts": 0}
         yield yamame.train("wind", horizon=20, env_steps=400, context_length=16, **options)

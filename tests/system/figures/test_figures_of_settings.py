@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
 from yamame.run_state import load_goal_statistics
 from yamame.runs import read_config, read_task_spec
+from yamame.tools.bench.benchmarks import LearnerBench
 from yamame.tools.figures import exploration_schedule, relabeling_priorities, throughput
 
 pytestmark = pytest.mark.slow
@@ -143,7 +145,8 @@ def test_files_that_are_no_answers(tmp_path: Path, text: str) -> None:
         throughput.draw([tmp_path / "x.json"], throughput.Options())
 
 
-def test_throughput_measured_here() -> None:
+def test_throughput_measured_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throughput, "LearnerBench", partial(LearnerBench, compile="off", warmup=1))
     options = throughput.Options(context_lengths=(4, 8), encoders=("gru",), size="tmaze", batch=1, repeats=1)
     (axes,) = throughput.draw([], options).axes
     (line,) = axes.containers
