@@ -9,6 +9,7 @@ import pytest
 from killable import small_config
 from left_behind import fingerprint, measured, replay_of
 
+import yamame
 from yamame.checkpoint import load_latest_checkpoint
 from yamame.errors import UserError
 from yamame.evaluate import EvalReport
@@ -91,15 +92,15 @@ def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch
     filled: list[Path] = []
     original = Trainer.evaluate
 
-    def fill_and_evaluate(self: Trainer, stop: StopSignal, *, trials: int) -> EvalReport | None:
+    def fill_and_evaluate(self: Trainer, stop: StopSignal, *, trials: int, **seed: int) -> EvalReport | None:
         if not filled and trials == 4 and self.is_finished():
             filled.append(fill(disk))
-        return original(self, stop, trials=trials)
+        return original(self, stop, trials=trials, **seed)
 
     monkeypatch.setattr(Trainer, "evaluate", fill_and_evaluate)
     with pytest.raises(UserError, match="free disk space"):
         begin(disk / "run", HALF)
     assert filled
     filled[0].unlink()
-    assert resume(disk / "run", env_steps=None, quiet=True)["env_steps"] == HALF
+    assert yamame.resume(disk / "run").result["env_steps"] == HALF
     assert (disk / "run" / "report.md").exists()
