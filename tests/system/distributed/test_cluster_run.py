@@ -77,7 +77,7 @@ def working(directory: Path) -> "tuple[subprocess.Popen[str], list[int]]":
     return run, descendants(run.pid)
 
 
-@pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.thorough), 2])
+@pytest.mark.parametrize("learners", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_updates_follow_the_env_steps(tmp_path: Path, learners: int) -> None:
     """Several learners share the cluster that the first begins."""
     run = train(tmp_path / "run", "--env-steps", "1000", "--num-learners", str(learners))
