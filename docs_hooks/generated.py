@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from yamame.cli import _parser, main
+from yamame.experiments import experiment_names, load_experiment
 from yamame.metrics import get_metric
 from yamame.recipes import load_recipe, recipe_names
 from yamame.tools.bench.benchmarks import BENCHES
@@ -20,7 +21,11 @@ EXAMPLE = "passive-tmaze"
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """The page with what its marks stand for."""
-    for mark, generate in {"<!-- recipes -->": recipes, "<!-- commands -->": commands}.items():
+    for mark, generate in {
+        "<!-- recipes -->": recipes,
+        "<!-- commands -->": commands,
+        "<!-- experiments -->": experiments,
+    }.items():
         if mark in markdown:
             markdown = markdown.replace(mark, "\n".join(generate()))
     return metrics(markdown) if "<!-- metrics -->" in markdown else markdown
@@ -62,6 +67,15 @@ def recipe(name: str) -> Iterator[str]:
         yield f"* {word.capitalize()}: {about.get(word, 'not known')}"
     yield ""
     yield from _after_the_known_lines(lines[1:])
+
+
+def experiments() -> Iterator[str]:
+    """A table of all experiments."""
+    yield from ("| name | content | in the paper | runs of one seed |", "|---|---|---|---|")
+    for name in experiment_names():
+        experiment = load_experiment(name)
+        runs = {(arm.recipe, arm.flags, arm.variants) for arm in experiment.arms}
+        yield f"| `{name}` | {experiment.title} | {experiment.source} | {len(runs)} |"
 
 
 def commands() -> Iterator[str]:

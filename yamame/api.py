@@ -20,8 +20,9 @@ from yamame.data.step import PolicyInput
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
+from yamame.paper import paper_config
 from yamame.presets import apply_presets, default_config
-from yamame.recipes import config_from_overrides, load_recipe, make_metadata
+from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata
 from yamame.runs import RunMetadata, RunResult
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
@@ -79,6 +80,7 @@ def train(
     horizon: int | None = None,
     attempts: int | None = 1,
     run_dir: str | Path | None = None,
+    preset: str = SMALL,
     size: str | None = None,
     model: str | None = None,
     variants: Sequence[str] = (),
@@ -95,6 +97,7 @@ def train(
         attempts: Number of episodes on one task that make a trial, `env.attempts` of a recipe; None: as many as fit
             into the horizon.
         run_dir: Run directory; None: `runs/RECIPE-TIME`.
+        preset: `small`, for a CPU, or `paper`: the settings of the paper, for your own environment those of POPGym.
         size: Network size: tiny, small, base or large; None: that of the recipe.
         model: Trajectory encoder: the name of a file in yamame/nets/sequence/; None: that of the recipe.
         variants: Names of ablations to apply.
@@ -105,8 +108,9 @@ def train(
     Raises:
         UserError: If the config cannot run.
     """
+    check_preset(preset)
     if isinstance(recipe_or_env_fn, str):
-        recipe = load_recipe(recipe_or_env_fn)
+        recipe = load_recipe(recipe_or_env_fn, preset)
         settings |= {} if horizon is None else {"env.horizon": horizon}
         settings |= {} if attempts == 1 else {"env.attempts": attempts}
         config = config_from_overrides(recipe, variants, settings, size=size, model=model)
@@ -115,7 +119,8 @@ def train(
         env = _env_config(recipe_or_env_fn, horizon, attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}
         num_envs = {"num_envs": env.vector_size} if env.vector_size else {}
-        config = apply_presets(default_config(env, **env_steps), variants, size=size, model=model)
+        default = default_config(env, **env_steps) if preset == SMALL else paper_config(env)
+        config = apply_presets(default, variants, size=size, model=model)
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)
     result = runs.train(config, metadata, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)

@@ -1,4 +1,4 @@
-"""Command-line interface: `yamame recipes | train | resume | eval | play | sweep | bench | data | view | figure`."""
+"""Command-line interface of `yamame`: one function for each command, and one exit code for each kind of error."""
 
 import argparse
 import json
@@ -15,6 +15,7 @@ from yamame.errors import RunFailedError, UserError
 from yamame.tools.data import register as register_data
 from yamame.tools.figure import register as register_figure
 from yamame.tools.options import add_command, add_flags, reject_unknown
+from yamame.tools.reproduce.command import register as register_reproduce
 from yamame.tools.sweep.command import register as register_sweep
 from yamame.tools.viewer.command import register as register_view
 
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _register_eval(subparsers)
     _register_play(subparsers)
     register_sweep(subparsers)
+    register_reproduce(subparsers)
     _register_bench(subparsers)
     register_data(subparsers)
     register_view(subparsers)
@@ -81,13 +83,16 @@ def _register_train(subparsers: Any) -> None:
         "train",
         _train,
         help="train a new run; `yamame train RECIPE --help` lists every field as a flag",
-        usage="yamame train RECIPE [--run-dir DIR] [--size SIZE] [--model NAME] [--variant NAME] [--json] [--quiet] "
-        "[--FIELD VALUE]",
+        usage="yamame train RECIPE [--run-dir DIR] [--preset small|paper] [--size SIZE] [--model NAME] "
+        "[--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
         add_help=False,
     )
     train.add_argument("recipe", metavar="RECIPE", nargs="?", help="recipe; `yamame recipes` lists them")
     train.add_argument(
         "--run-dir", type=Path, metavar="DIR", help="run directory of the new run (default: runs/RECIPE-TIME)"
+    )
+    train.add_argument(
+        "--preset", metavar="NAME", default="small", help="small: for a CPU; paper: the paper's settings"
     )
     train.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base, large (default: recipe)")
     train.add_argument(
@@ -177,20 +182,21 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             options.parser.print_help()
             return 0
         raise UserError("expected a recipe: yamame recipes lists them")
-    from yamame.recipes import check_argument_order, config_from_flags, load_recipe, make_metadata
+    from yamame.recipes import SMALL, check_argument_order, config_from_flags, load_recipe, make_metadata
     from yamame.runs import train
 
     check_argument_order(options.recipe, rest, "train")
-    recipe = load_recipe(options.recipe)
+    recipe = load_recipe(options.recipe, options.preset)
     if options.help:
         options.parser.print_help()
         print()
     flags = [*rest, "--help"] if options.help else rest
     config = config_from_flags(recipe, options.variant, flags, size=options.size, model=options.model)
+    preset = [] if options.preset == SMALL else ["--preset", options.preset]
     size = [] if options.size is None else ["--size", options.size]
     model = [] if options.model is None else ["--model", options.model]
     variants = [argument for variant in options.variant for argument in ("--variant", variant)]
-    metadata = make_metadata(recipe, config, ["yamame", "train", recipe.name, *size, *model, *variants, *rest])
+    metadata = make_metadata(recipe, config, ["yamame", "train", recipe.name, *preset, *size, *model, *variants, *rest])
     _finish_run(train(config, metadata, run_dir=options.run_dir, quiet=options.quiet), options.json)
     return 0
 

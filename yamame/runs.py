@@ -53,8 +53,10 @@ class RunMetadata:
     """Origin of a run's config."""
 
     recipe: str
+    preset: str = "small"
+    """Preset of the recipe."""
     expected: str = ""
-    """Expected result of the recipe, in words."""
+    """Expected result of the preset `small`, in words."""
     command: str = ""
     """Command line; empty for runs started from Python or by a sweep."""
     overrides: Mapping[str, Sequence[Any]] = field(default_factory=dict)

@@ -27,7 +27,7 @@ class FakeTrain:
         self.titles.append(run.title)
         if run.title in self.errors:
             raise self.errors[run.title]
-        run.directory.mkdir(exist_ok=True)
+        run.directory.mkdir(exist_ok=True, parents=True)
         metadata = asdict(make_metadata(load_recipe(run.recipe), run.config))
         for name, content in ((METADATA, metadata), (CONFIG, to_json(run.config))):
             (run.directory / name).write_text(json.dumps(content))
@@ -44,6 +44,7 @@ class FakeTrain:
         if run.title == self.stop_at:
             return {"stopped_by": "SIGINT"}
         result = {"return_mean": score, "success_rate": None, "env_steps": run.config.env_steps, "wall_seconds": 2.0}
+        result |= {"updates": 1, "train_seconds": 1.0}
         (run.directory / RESULT).write_text(json.dumps(result))
         return result
 

@@ -1,6 +1,7 @@
-"""Recipes: every module of this package is one, with a function `config(env=TASK) -> RunConfig`.
+"""Recipes: every module of this package is one, with functions `config(env=TASK) -> RunConfig` and `paper(env=TASK)`.
 
-A recipe, a size, variants and flags or overrides make the config of a run.
+`config` is the preset `small`, for a CPU; `paper` has the settings of the paper. A preset of a recipe, a size, variants
+and flags or overrides make the config of a run.
 """
 
 import difflib
@@ -23,12 +24,17 @@ from yamame.flags import group_by_flag, parse_flags
 from yamame.presets import apply_presets
 from yamame.runs import RunMetadata
 
+SMALL, PAPER = "small", "paper"
+PRESETS = {SMALL: "config", PAPER: "paper"}
+"""Preset -> the function of a recipe's module."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """An experiment by name."""
+    """An experiment by name, with one of its presets."""
 
     name: str
+    preset: str
     env: EnvConfig
     """The default task."""
     make_config: Callable[[Any], RunConfig]
@@ -43,15 +49,28 @@ def recipe_names() -> tuple[str, ...]:
 
 
 @cache
-def load_recipe(name: str) -> Recipe:
-    """Return the recipe of a name. Raises `UserError` with the nearest name if there is none."""
+def load_recipe(name: str, preset: str = SMALL) -> Recipe:
+    """Return the recipe of a name. Raises `UserError` with the nearest name if there is none, or no such preset."""
     if name not in recipe_names():
         nearest = difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}?" if nearest else "yamame recipes lists them"
         raise UserError(f"unknown recipe {name!r}: {hint}")
+    check_preset(preset)
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    env = inspect.signature(module.config).parameters["env"].default
-    return Recipe(name=name, env=env, make_config=module.config, metadata=_parse_docstring(module.__doc__ or ""))
+    make_config = getattr(module, PRESETS[preset])
+    return Recipe(
+        name=name,
+        preset=preset,
+        env=inspect.signature(make_config).parameters["env"].default,
+        make_config=make_config,
+        metadata=_parse_docstring(module.__doc__ or ""),
+    )
+
+
+def check_preset(name: str) -> None:
+    """Raise `UserError` for an unknown preset."""
+    if name not in PRESETS:
+        raise UserError(f"unknown preset {name!r}: choose among {', '.join(PRESETS)}")
 
 
 def check_argument_order(recipe: str, rest: Sequence[str], command: str) -> None:
@@ -103,7 +122,8 @@ def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()
     of_task = {f"env.{path}": pair for path, pair in diff_configs(recipe.env, config.env).items()}
     return RunMetadata(
         recipe=recipe.name,
-        expected=recipe.metadata.get("expected", ""),
+        preset=recipe.preset,
+        expected=recipe.metadata.get("expected", "") if recipe.preset == SMALL else "",
         command=shlex.join(command),
         overrides=of_task | diff_configs(recipe.make_config(config.env), config),
     )

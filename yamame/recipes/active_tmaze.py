@@ -10,9 +10,14 @@ Source: paper appendix C.2; the settings are those of `passive-tmaze`.
 
 from yamame.config import RunConfig
 from yamame.envs.tmaze import ActiveTMazeConfig
-from yamame.recipes.passive_tmaze import tmaze
+from yamame.recipes.passive_tmaze import paper_tmaze, tmaze
 
 
 def config(env: ActiveTMazeConfig = ActiveTMazeConfig(horizon=10)) -> RunConfig:
     """The run for a corridor."""
     return tmaze(env)
+
+
+def paper(env: ActiveTMazeConfig = ActiveTMazeConfig(horizon=10)) -> RunConfig:
+    """The paper's settings for the passive T-Maze; the paper has no experiment with this one."""
+    return paper_tmaze(env)

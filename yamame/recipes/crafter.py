@@ -10,8 +10,9 @@ Expected: after 200,000 steps (seeds 0, 1, 2, of 32 trials each, benchmarks/craf
 
 Source: paper section 5 and appendix C.5: rewards x10, whole trials of memory, importance sampling of goals. Differs
 from the paper: trials of 500 steps instead of 2000, which few agents would survive, a narrower network, fewer gammas,
-smaller batches and a larger learning rate, to train on a CPU; values are bootstrapped at the horizon. Closer to
-the paper: --env.horizon 2000 --size large --replay.batch-size 18 --env-steps 32000000
+smaller batches and a larger learning rate, to train on a CPU; values are bootstrapped at the horizon.
+Unknown for `--preset paper`: the width of the embedding of textures and of their vector (4 and 192, the authors' later
+code).
 
     yamame train crafter --env.instruction-source tech-tree --env.expanded
     yamame train crafter --env.observation-mode pixels
@@ -28,6 +29,7 @@ from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.crafter.config import CrafterConfig
+from yamame.paper import paper_agent, paper_config
 from yamame.presets import small_agent
 
 ENV_STEPS = 400_000
@@ -41,7 +43,7 @@ def config(env: CrafterConfig = CrafterConfig(horizon=500)) -> RunConfig:
         num_envs=24,
         env_steps=ENV_STEPS,
         algorithm=AMAGOConfig(
-            agent=_agent(env),
+            agent=_with_textures(small_agent(acting_gamma=0.995), env),
             learner=LearnerConfig(
                 td=TDLoss(reward_scale=10.0, truncation_is_terminal=False),
                 learning_rate=5e-4,
@@ -57,8 +59,31 @@ def config(env: CrafterConfig = CrafterConfig(horizon=500)) -> RunConfig:
     )
 
 
-def _agent(env: CrafterConfig) -> AgentConfig:
-    agent = small_agent(acting_gamma=0.995)
+def paper(env: CrafterConfig = CrafterConfig()) -> RunConfig:
+    """Tables 3 and 4, column Crafter: at most 32 million steps."""
+    agent = paper_agent(
+        d_model=384,
+        d_ff=1536,
+        num_heads=12,
+        num_layers=6,
+        timestep_hidden=(384,),
+        timestep_width=384,
+        head_hidden=(400, 400),
+    )
+    tokens = replace(agent.timestep_encoder.tokens, output_size=192)
+    agent = replace(agent, timestep_encoder=replace(agent.timestep_encoder, tokens=tokens))
+    return paper_config(
+        env,
+        agent=_with_textures(agent, env),
+        weight_decay=1e-4,
+        batch_size=18,
+        updates_per_epoch=1500,
+        num_actors=8,
+        epochs=2000,
+    )
+
+
+def _with_textures(agent: AgentConfig, env: CrafterConfig) -> AgentConfig:
     if env.observation_mode != "textures":
         return agent
     return replace(agent, timestep_encoder=replace(agent.timestep_encoder, encoder_overrides=("textures=tokens",)))

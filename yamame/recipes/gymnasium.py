@@ -7,9 +7,15 @@ Expected: depends on the environment; on CartPole-v1 the maximum is 500, and ran
 
 from yamame.config import RunConfig
 from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.paper import paper_config
 from yamame.presets import default_config
 
 
 def config(env: GymnasiumConfig = GymnasiumConfig(id="CartPole-v1", horizon=500)) -> RunConfig:
     """The run for an environment."""
     return default_config(env)
+
+
+def paper(env: GymnasiumConfig = GymnasiumConfig(id="CartPole-v1", horizon=500)) -> RunConfig:
+    """The paper's settings for other domains, since it has no experiment with these."""
+    return paper_config(env)

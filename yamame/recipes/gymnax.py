@@ -9,9 +9,15 @@ For another name, set --env.horizon to its step limit and increase --env-steps.
 
 from yamame.config import RunConfig
 from yamame.envs.gymnax import GymnaxConfig
+from yamame.paper import paper_config
 from yamame.presets import default_config
 
 
 def config(env: GymnaxConfig = GymnaxConfig(name="MemoryChain-bsuite", horizon=8)) -> RunConfig:
     """The run for an environment."""
     return default_config(env, env_steps=10_000)
+
+
+def paper(env: GymnaxConfig = GymnaxConfig(name="MemoryChain-bsuite", horizon=8)) -> RunConfig:
+    """The paper's settings for other domains, since it has no experiment with these."""
+    return paper_config(env)

@@ -7,6 +7,7 @@ Expected: after half of the run -166 with unscaled rewards, -45 with x10, -173 w
 
 Source: paper appendix A, figure 11: context 128, unscaled rewards. `--learner.td.reward-scale 10` and `800` are the
 other scales of the figure, `--variant no-popart` its other agent. `benchmarks/popart.py` trains and plots all six runs.
+Unknown for `--preset paper`: network and length, which are those of other domains.
 Differs from the paper: LunarLander-v3 (Gymnasium has no v2), a narrower network, fewer gammas and a larger learning
 rate, to train on a CPU; values are bootstrapped at the horizon; trials of at most 500 steps, as in the authors'
 example.
@@ -17,6 +18,7 @@ from dataclasses import replace
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.config import RunConfig
 from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.paper import paper_config
 from yamame.presets import default_config, replace_learner_fields
 
 CONTEXT_LENGTH = 128
@@ -33,3 +35,9 @@ def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=5
         updates_per_env_step=2.0 / context,
         env_steps_per_iteration=base.num_envs * context,
     )
+
+
+def paper(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:
+    """Table 4, with the context of figure 11."""
+    config = paper_config(env, reward_scale=1.0)
+    return replace(config, context_length=min(env.horizon, CONTEXT_LENGTH))

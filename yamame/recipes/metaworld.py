@@ -8,8 +8,11 @@ Expected: with --env.attempt-length 50 --env-steps 120000 (8 to 13 minutes on on
 
 Source: paper section 5 and appendix C.4: rewards x10. Differs from the paper: attempts of 100 steps instead of 500, a
 narrower network of 2 layers instead of 3, fewer gammas and a larger learning rate, to train on a CPU; values are
-bootstrapped at the horizon; --env.attempt-length 500 --size base --env-steps 10000000 is closer to the paper.
+bootstrapped at the horizon; tasks of version 3 (the paper: version 2). Unknown for `--preset paper`: the tasks and
+context lengths of figure 6, and the attempts of a trial; 5 are the default of the authors' script.
 """
+
+import math
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
@@ -17,6 +20,7 @@ from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
 from yamame.config import EvalConfig, RunConfig
 from yamame.envs.metaworld import MetaworldConfig
+from yamame.paper import paper_agent, paper_config
 from yamame.presets import MAX_CONTEXT, small_agent
 
 
@@ -41,3 +45,9 @@ def config(env: MetaworldConfig = MetaworldConfig(name="reach-v3", attempts=3, a
         env_steps_per_iteration=24 * min(steps, 300),
         eval=EvalConfig(interval_env_steps=50_000, trials=24, final_trials=48, num_envs=24),
     )
+
+
+def paper(env: MetaworldConfig = MetaworldConfig(name="reach-v3")) -> RunConfig:
+    """Tables 3 and 4: 10 million steps."""
+    agent = paper_agent(timestep_hidden=(256, 256))
+    return paper_config(env, agent=agent, epochs=math.ceil(10_000_000 / (12 * env.max_trial_steps)))

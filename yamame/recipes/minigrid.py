@@ -9,9 +9,15 @@ For another id, set --env.horizon to its step limit, and --env.mission-words if 
 
 from yamame.config import RunConfig
 from yamame.envs.minigrid import MinigridConfig
+from yamame.paper import paper_config
 from yamame.presets import default_config
 
 
 def config(env: MinigridConfig = MinigridConfig()) -> RunConfig:
     """The run for an environment."""
     return default_config(env)
+
+
+def paper(env: MinigridConfig = MinigridConfig()) -> RunConfig:
+    """The paper's settings for other domains, since it has no experiment with these."""
+    return paper_config(env)

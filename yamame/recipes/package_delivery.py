@@ -23,6 +23,7 @@ from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
+from yamame.paper import paper_agent, paper_config
 from yamame.presets import small_agent
 
 TRIALS, UPDATES_PER_TRIAL = 12_000, 1.0
@@ -53,4 +54,18 @@ def config(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:
         replay=ReplayConfig(capacity_trajectories=15_000),
         updates_per_env_step=UPDATES_PER_TRIAL / steps,
         eval=EvalConfig(interval_env_steps=480 * steps, trials=128),
+    )
+
+
+def paper(env: PackageDeliveryConfig = PackageDeliveryConfig()) -> RunConfig:
+    """Tables 3 and 4, column Package Delivery: 2.6 million steps."""
+    return paper_config(
+        env,
+        agent=paper_agent(d_model=128, d_ff=512, timestep_hidden=(128, 128), timestep_width=128),
+        learning_rate=3e-4,
+        weight_decay=1e-4,
+        capacity_trajectories=15_000,
+        updates_per_epoch=1500,
+        num_actors=24,
+        epochs=600,
     )

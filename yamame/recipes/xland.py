@@ -10,9 +10,15 @@ are harder.
 
 from yamame.config import RunConfig
 from yamame.envs.xland import XLandConfig
+from yamame.paper import paper_config
 from yamame.presets import default_config
 
 
 def config(env: XLandConfig = XLandConfig()) -> RunConfig:
     """The run for a distribution of rulesets."""
     return default_config(env, env_steps=1_000_000)
+
+
+def paper(env: XLandConfig = XLandConfig()) -> RunConfig:
+    """The paper's settings for other domains, since it has no experiment with these."""
+    return paper_config(env)

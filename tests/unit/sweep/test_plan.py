@@ -10,7 +10,7 @@ from yamame.cli import main
 from yamame.config import RunConfig
 from yamame.config_io import first_difference
 from yamame.errors import UserError
-from yamame.experiments import Experiment, load_experiment
+from yamame.experiments.benchmarks import Benchmark, load_benchmark
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools.sweep.runs import (
     PlannedRun,
@@ -21,7 +21,7 @@ from yamame.tools.sweep.runs import (
     strip_seed_suffix,
 )
 
-TMAZE = Experiment(recipe="passive-tmaze", title="T-Maze")
+TMAZE = Benchmark(recipe="passive-tmaze", title="T-Maze")
 BOTH = "no-popart+no-multi-gamma"
 
 
@@ -83,7 +83,7 @@ def test_arms_differ_from_the_full_one_by_their_variants_alone() -> None:
 
 
 def test_a_benchmark_has_every_environment_with_every_arm() -> None:
-    popgym = load_experiment("popgym")
+    popgym = load_benchmark("popgym")
     names = choose_env_names(popgym, "MineSweeperEasy, HigherLowerEasy,", None, False)
     runs = plan(popgym, Path("here"), env_names=names, arms=choose_arms("gru"), seeds=[0])
     assert [run.series for run in runs] == [f"{name}-{arm}" for name in names for arm in ("full", "gru")]

@@ -12,7 +12,7 @@ from command_runs import output_json
 from sweep_runs import FakeTrain, fake_return
 
 from yamame.cli import main
-from yamame.experiments import Experiment, load_experiment
+from yamame.experiments.benchmarks import Benchmark, load_benchmark
 from yamame.tools.curves import RunCurve
 from yamame.tools.plots import COLORS, RANDOM_COLOR
 from yamame.tools.sweep.command import run_sweep
@@ -74,7 +74,7 @@ def test_a_benchmark_is_listed_with_its_published_scores(capsys: pytest.CaptureF
     for (name, arm), row in rows.items():
         best = [1.5 * fake_return(f"{name}-{arm}", seed) for seed in (0, 1)]  # of all evaluations
         assert row["score_per_seed"] == pytest.approx(best) and row["score_mean"] == pytest.approx(sum(best) / 2)
-        reference = load_experiment("popgym").scores
+        reference = load_benchmark("popgym").scores
         assert reference is not None
         published = reference.references[name]
         assert row["standardized"] == published.standardized(row["score_mean"])
@@ -133,7 +133,7 @@ def arm_result(number: int, seeds: int, env_name: str = "", random: float | None
 
 
 def results(arms: list[ArmResult]) -> SweepResults:
-    return SweepResults(experiment=Experiment(recipe="a", title="a"), arms=arms, num_unfinished=0)
+    return SweepResults(benchmark=Benchmark(recipe="a", title="a"), arms=arms, num_unfinished=0)
 
 
 @pytest.mark.parametrize(("arms", "seeds"), [(1, 1), (2, 3), (9, 3)])

@@ -22,8 +22,8 @@ def register(subparsers: Any) -> None:
         _sweep,
         help="train a recipe's variants, environments and seeds; plot curves and a table; resumes",
         usage="yamame sweep RECIPE [--variants A,B,A+B] [--no-full] [--seeds 0,1,2] "
-        "[--envs ENV,ENV | --difficulty LEVEL | --all] [--output-dir DIR] [--report-only] [--size SIZE] [--json] "
-        "[--quiet] [--FIELD VALUE]",
+        "[--envs ENV,ENV | --difficulty LEVEL | --all] [--output-dir DIR] [--report-only] [--preset small|paper] "
+        "[--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
         description="All other flags are those of the recipe (yamame train RECIPE --help lists them). They make the "
         "arm full; every other arm differs from it by its variants only. Run the same command again to resume.",
     )
@@ -38,6 +38,7 @@ def register(subparsers: Any) -> None:
         "--output-dir", type=Path, metavar="DIR", help="directory of all runs and results (default: sweeps/RECIPE)"
     )
     sweep.add_argument("--report-only", action="store_true", help="rebuild the report without training")
+    sweep.add_argument("--preset", metavar="NAME", default="small", help="small: for a CPU; paper: as in the paper")
     sweep.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base or large (default: recipe)")
     add_flags(sweep, "--import", "--json", "--quiet")
 
@@ -64,13 +65,14 @@ def run_sweep(
     output_dir: Path | None = None,
     report_only: bool = False,
     flags: Sequence[str] = (),
+    preset: str = "small",
     size: str | None = None,
     quiet: bool = False,
     train: Any = None,
 ) -> SweepReport:
     """Train the runs that are missing, then report on all runs in the directory (default: `sweeps/RECIPE`).
 
-    `recipe` may be an experiment; `flags` are fields of the recipe, the other arguments those of `yamame sweep`.
+    `recipe` may be a benchmark; `flags` are fields of the recipe, the other arguments those of `yamame sweep`.
     `train` trains one planned run (default: `train_or_resume`). Raises `UserError` for an unknown name, bad flags, or a
     directory that holds something else.
     """
@@ -78,7 +80,7 @@ def run_sweep(
     from yamame.tools.sweep.report import markdown, write_report
     from yamame.tools.sweep.results import collect_results
 
-    experiment = runs.find_experiment(recipe)
+    benchmark = runs.find_benchmark(recipe)
     directory = DEFAULT_SWEEPS_DIR / recipe if output_dir is None else output_dir
     if report_only:
         if flags:
@@ -88,17 +90,18 @@ def run_sweep(
         outcome = runs.Outcome()
     else:
         planned = runs.plan(
-            experiment,
+            benchmark,
             directory,
-            env_names=runs.choose_env_names(experiment, envs, difficulty, all_envs),
-            arms=runs.choose_arms(variants, experiment.variants, no_full=no_full),
+            env_names=runs.choose_env_names(benchmark, envs, difficulty, all_envs),
+            arms=runs.choose_arms(variants, benchmark.variants, no_full=no_full),
             seeds=runs.choose_seeds(seeds),
             flags=flags,
+            preset=preset,
             size=size,
         )
         _make_directory(directory)
         outcome = runs.execute(planned, quiet=quiet, train=train or runs.train_or_resume)
-    results = collect_results(directory, experiment)
+    results = collect_results(directory, benchmark)
     figures = write_report(directory, results)
     lines = [markdown(results), *(f"Figure: {path}" for path in figures)]
     if outcome.stopped_by:
@@ -106,7 +109,7 @@ def run_sweep(
     lines += [f"Failed: {title}: {error}" for title, error in outcome.failed.items()]
     lines += [f"In progress in another process: {title}" for title in outcome.in_progress]
     as_json = {
-        "recipe": experiment.recipe,
+        "recipe": benchmark.recipe,
         "output_dir": str(directory),
         **results.to_json(),
         "failed": outcome.failed,

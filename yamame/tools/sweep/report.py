@@ -38,13 +38,13 @@ def write_report(directory: Path, results: SweepResults) -> list[Path]:
     """Write all files of the report, each whole or not at all; return the paths of the figures."""
     rows = [arm.to_json() for arm in results.arms]
     figures = {CURVES: plot_curves(results)}
-    if results.experiment.scores:
+    if results.benchmark.scores:
         figures[SCORES] = plot_scores(results)
     images = "\n".join(f"![{name}]({name})" for name in figures)
     texts = {
         CSV: _csv(rows),
         JSON: json.dumps(results.to_json(), indent=1) + "\n",
-        MARKDOWN: f"# {results.experiment.title}\n\n{markdown(results)}\n\n{images}\n",
+        MARKDOWN: f"# {results.benchmark.title}\n\n{markdown(results)}\n\n{images}\n",
     }
     for name, text in texts.items():
         with replace_atomically(directory / name) as partial:
@@ -57,7 +57,7 @@ def write_report(directory: Path, results: SweepResults) -> list[Path]:
 def markdown(results: SweepResults) -> str:
     """Return the table with its notes, readable as plain text too."""
     rows = [dict(_cells(arm, results)) for arm in results.arms]
-    table = _markdown_table(list(rows[0]), [list(row.values()) for row in rows]) if rows else "No finished runs."
+    table = markdown_table(list(rows[0]), [list(row.values()) for row in rows]) if rows else "No finished runs."
     return "\n".join([table, "", *_notes(results)]).rstrip()
 
 
@@ -67,7 +67,7 @@ def plot_curves(results: SweepResults) -> "Figure":
     if len(by_env) == 1:
         labels = [arm.arm for arm in by_env[0]] + [RANDOM]
         figure, (axes,) = new_figure(height=HEIGHT + legend_height(labels))
-        _plot_env(axes, by_env[0], results.experiment.title)
+        _plot_env(axes, by_env[0], results.benchmark.title)
         legend_below(axes)
         return figure
     columns = min(MAX_COLUMNS, len(by_env))
@@ -83,7 +83,7 @@ def plot_curves(results: SweepResults) -> "Figure":
 
 def plot_scores(results: SweepResults) -> "Figure":
     """Plot a bar per environment and arm, a dot per seed and a marker per published score."""
-    scores = results.experiment.scores
+    scores = results.benchmark.scores
     assert scores is not None
     figure, (axes,) = new_figure(height=1.4 + 0.26 * len(results.arms))
     rows = range(len(results.arms))
@@ -98,7 +98,7 @@ def plot_scores(results: SweepResults) -> "Figure":
     axes.set_yticks(rows, [" ".join(_labels(arm, results)) for arm in results.arms])
     axes.invert_yaxis()
     axes.axvline(0, color="black", linewidth=0.8)
-    axes.set(xlabel=f"{scores.name} on {results.experiment.title}")
+    axes.set(xlabel=f"{scores.name} on {results.benchmark.title}")
     axes.legend(frameon=False, fontsize=9, ncols=6, loc="lower right", bbox_to_anchor=(1, 1), columnspacing=1)
     return figure
 
@@ -138,28 +138,31 @@ def _cells(arm: ArmResult, results: SweepResults) -> Iterator[tuple[str, str]]:
         yield "environment", arm.env_name
     yield "arm", arm.arm
     yield "seeds", str(len(arm.runs))
-    if results.experiment.scores and arm.reference:
+    if results.benchmark.scores and arm.reference:
         score = mean_of(arm.scores)
         standardized = arm.reference.standardized(score.mean)
-        yield results.experiment.scores.name, _mean(score)
-        yield "standardized", ("" if arm.reference.is_exact or standardized is None else "~") + _number(standardized)
+        yield results.benchmark.scores.name, format_mean(score)
+        yield (
+            "standardized",
+            ("" if arm.reference.is_exact or standardized is None else "~") + format_number(standardized),
+        )
         for method, published in arm.reference.published.items():
-            yield method.replace("_", " "), _number(published)
-    yield "final return", _mean(arm.final_return)
-    yield "success rate", _mean(arm.success_rate)
+            yield method.replace("_", " "), format_number(published)
+    yield "final return", format_mean(arm.final_return)
+    yield "success rate", format_mean(arm.success_rate)
     yield "env steps", f"{arm.env_steps:,.0f}"
     yield "wall seconds", f"{arm.wall_seconds:,.0f}"
 
 
 def _notes(results: SweepResults) -> Iterator[str]:
-    scores = results.experiment.scores
+    scores = results.benchmark.scores
     if scores:
         for arm, (of_scores, standardized) in results.aggregates.items():
             yield _aggregate_line(f"{scores.name}, {arm}", of_scores)
             yield _aggregate_line(f"Standardized, {arm}", standardized)
         yield from scores.notes
     elif results.arms and results.arms[0].random_return is not None:
-        yield f"Mean return of random actions: {_number(results.arms[0].random_return)}."
+        yield f"Mean return of random actions: {format_number(results.arms[0].random_return)}."
     if any(len(arm.runs) > 1 for arm in results.arms):
         yield "Means over seeds with 95 % intervals (Student's t)."
     if any(arm.curve and arm.curve.solved for arm in results.arms):
@@ -171,25 +174,27 @@ def _notes(results: SweepResults) -> Iterator[str]:
 def _aggregate_line(name: str, aggregate: Aggregate | None) -> str:
     if aggregate is None:
         return f"{name}: no environment with known bounds."
-    mean = _mean(Mean(aggregate.mean, aggregate.mean_ci95))
-    middle = _mean(Mean(aggregate.interquartile_mean, aggregate.interquartile_mean_ci95))
+    mean = format_mean(Mean(aggregate.mean, aggregate.mean_ci95))
+    middle = format_mean(Mean(aggregate.interquartile_mean, aggregate.interquartile_mean_ci95))
     return (
         f"{name}: mean {mean}, interquartile mean {middle} over {aggregate.num_envs} environments, "
         f"{aggregate.num_runs} runs."
     )
 
 
-def _mean(value: Mean | None) -> str:
+def format_mean(value: Mean | None) -> str:
+    """Format a mean with its interval; `-` for None."""
     if value is None:
         return "-"
-    return _number(value.mean) + ("" if value.ci95 is None else f" [{value.ci95[0]:.3f}, {value.ci95[1]:.3f}]")
+    return format_number(value.mean) + ("" if value.ci95 is None else f" [{value.ci95[0]:.3f}, {value.ci95[1]:.3f}]")
 
 
-def _number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
+    """Format a number with three digits; `-` for None."""
     return "-" if value is None else f"{value:.3f}"
 
 
-def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table padded to the width of its columns: text columns to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     alignments = ["<" if name in ("environment", "arm") else ">" for name in header]

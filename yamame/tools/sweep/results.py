@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from yamame.confidence import Aggregate, Mean, aggregate, mean_of
-from yamame.experiments import Experiment, Reference
+from yamame.experiments.benchmarks import Benchmark, Reference
 from yamame.metrics import EVAL_RETURN, read_metrics
 from yamame.runs import RunResult, random_baseline_return, read_config, read_result
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
@@ -25,7 +25,7 @@ class FinishedRun:
     curve: RunCurve
     """Evaluation return against environment steps."""
     score: float | None = None
-    """What the experiment compares with published scores."""
+    """What the benchmark compares with published scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +109,9 @@ class ArmResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResults:
-    """All environments and arms with a finished run, in the order of the experiment."""
+    """All environments and arms with a finished run, in the order of the benchmark."""
 
-    experiment: Experiment
+    benchmark: Benchmark
     arms: Sequence[ArmResult]
     num_unfinished: int
     """Runs that were started and are not finished."""
@@ -139,18 +139,18 @@ class SweepResults:
         }
         return {
             "arms": [arm.to_json() for arm in self.arms],
-            **({"aggregates": aggregates} if self.experiment.scores else {}),
+            **({"aggregates": aggregates} if self.benchmark.scores else {}),
             "num_unfinished": self.num_unfinished,
         }
 
 
-def collect_results(directory: Path, experiment: Experiment) -> SweepResults:
+def collect_results(directory: Path, benchmark: Benchmark) -> SweepResults:
     """Read all runs in the directory of a sweep; `UserError` if it holds something else."""
-    found = find_runs(directory, experiment)
+    found = find_runs(directory, benchmark)
     arms = []
     for (env_name, arm), group in groupby(found, key=lambda run: (run.env_name, run.arm)):
         members = list(group)
-        runs = [finished for run in members if (finished := _read(run, experiment))]
+        runs = [finished for run in members if (finished := _read(run, benchmark))]
         if runs:
             arms.append(
                 ArmResult(
@@ -158,20 +158,20 @@ def collect_results(directory: Path, experiment: Experiment) -> SweepResults:
                     arm=arm,
                     runs=sorted(runs, key=lambda run: run.seed),
                     random_return=random_baseline_return(members[0].directory),
-                    reference=experiment.scores.references.get(env_name) if experiment.scores else None,
+                    reference=benchmark.scores.references.get(env_name) if benchmark.scores else None,
                 )
             )
     num_finished = sum(len(arm.runs) for arm in arms)
-    return SweepResults(experiment=experiment, arms=arms, num_unfinished=len(found) - num_finished)
+    return SweepResults(benchmark=benchmark, arms=arms, num_unfinished=len(found) - num_finished)
 
 
-def _read(run: FoundRun, experiment: Experiment) -> FinishedRun | None:
+def _read(run: FoundRun, benchmark: Benchmark) -> FinishedRun | None:
     config, result = read_config(run.directory), read_result(run.directory)
     if result is None:
         return None
     score = None
-    if experiment.scores:
+    if benchmark.scores:
         logged = [line[EVAL_RETURN] for line in read_metrics(run.directory) if line.get(EVAL_RETURN) is not None]
-        score = experiment.scores.of_run([*logged, result["return_mean"]])
+        score = benchmark.scores.of_run([*logged, result["return_mean"]])
     curve = run_curve(run.directory, result, config)
     return FinishedRun(seed=config.seed, result=result, curve=curve, score=score)

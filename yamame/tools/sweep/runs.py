@@ -1,6 +1,6 @@
 """The runs of a sweep: which ones it consists of, which of them its directory holds, and their training.
 
-A run is named `ARM-seed-N`, or `ENV-ARM-seed-N` where an experiment has several environments. An arm is `full`, the
+A run is named `ARM-seed-N`, or `ENV-ARM-seed-N` where a benchmark has several environments. An arm is `full`, the
 unmodified recipe, or variants joined by +.
 """
 
@@ -21,7 +21,7 @@ from yamame import runs as run_api
 from yamame.config import RunConfig
 from yamame.config_io import first_difference
 from yamame.errors import UserError, describe_error
-from yamame.experiments import Experiment, experiment_names, load_experiment
+from yamame.experiments.benchmarks import Benchmark, benchmark_names, load_benchmark
 from yamame.presets import VARIANTS, apply_variants
 from yamame.run_dir import CHECKPOINTS, CONFIG, LOCK, METADATA, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
 from yamame.runs import read_config, read_metadata, read_result
@@ -51,6 +51,7 @@ class PlannedRun:
     """One environment, arm and seed."""
 
     recipe: str
+    preset: str = recipes.SMALL
     series: str
     """Name without the seed, such as `no-memory` or `RepeatFirstEasy-full`."""
     config: RunConfig
@@ -80,35 +81,35 @@ class FoundRun:
     directory: Path
 
 
-def find_experiment(name: str) -> Experiment:
-    """Return the experiment of a name, or the one task of the recipe of that name; `UserError` if there is neither."""
-    if name in experiment_names():
-        return load_experiment(name)
-    return Experiment(recipe=recipes.load_recipe(name).name, title=name)
+def find_benchmark(name: str) -> Benchmark:
+    """Return the benchmark of a name, or the one task of the recipe of that name; `UserError` if there is neither."""
+    if name in benchmark_names():
+        return load_benchmark(name)
+    return Benchmark(recipe=recipes.load_recipe(name).name, title=name)
 
 
-def choose_env_names(experiment: Experiment, envs: str | None, difficulty: str | None, all_envs: bool) -> list[str]:
+def choose_env_names(benchmark: Benchmark, envs: str | None, difficulty: str | None, all_envs: bool) -> list[str]:
     """Return the environments that the flags choose, `[""]` for a recipe of one task; `UserError` for bad flags."""
     num_given = sum((envs is not None, difficulty is not None, all_envs))
-    if not experiment.env_names:
+    if not benchmark.env_names:
         if num_given:
-            raise UserError(f"{experiment.recipe} is a single task: leave out --envs, --difficulty and --all")
+            raise UserError(f"{benchmark.recipe} is a single task: leave out --envs, --difficulty and --all")
         return [""]
     if num_given != 1:
         raise UserError("choose the environments by one of --envs A,B, --difficulty easy|medium|hard and --all")
     if all_envs:
-        return list(experiment.env_names)
+        return list(benchmark.env_names)
     if difficulty is not None:
-        if difficulty not in experiment.difficulties:
-            raise UserError(f"unknown difficulty {difficulty!r}: choose among {', '.join(experiment.difficulties)}")
-        return list(experiment.difficulties[difficulty])
+        if difficulty not in benchmark.difficulties:
+            raise UserError(f"unknown difficulty {difficulty!r}: choose among {', '.join(benchmark.difficulties)}")
+        return list(benchmark.difficulties[difficulty])
     chosen = list(dict.fromkeys(_split(envs)))
     if not chosen:
-        raise UserError(f"--envs is empty: give names such as {','.join(experiment.env_names[:2])}")
+        raise UserError(f"--envs is empty: give names such as {','.join(benchmark.env_names[:2])}")
     for name in chosen:
-        if name not in experiment.env_names:
-            nearest = difflib.get_close_matches(name, experiment.env_names, n=1, cutoff=0.0)[0]
-            raise UserError(f"{experiment.recipe} has no environment {name!r}: did you mean {nearest!r}?")
+        if name not in benchmark.env_names:
+            nearest = difflib.get_close_matches(name, benchmark.env_names, n=1, cutoff=0.0)[0]
+            raise UserError(f"{benchmark.recipe} has no environment {name!r}: did you mean {nearest!r}?")
     return chosen
 
 
@@ -140,37 +141,39 @@ def choose_seeds(seeds: str) -> list[int]:
 
 
 def plan(
-    experiment: Experiment,
+    benchmark: Benchmark,
     directory: Path,
     *,
     env_names: Sequence[str],
     arms: Sequence[str],
     seeds: Sequence[int],
     flags: Sequence[str] = (),
+    preset: str = recipes.SMALL,
     size: str | None = None,
 ) -> list[PlannedRun]:
     """Return every environment and arm with every seed, all of them before the second seed.
 
-    Size and flags make the full recipe, to which the variants are applied: a flag may concern what a variant removes,
-    and cannot undo the variant. Raises `UserError` for bad flags, for arms that do not differ, and if the directory
-    holds something else, such as other runs of these environments with another config.
+    Preset, size and flags make the full recipe, to which the variants are applied: a flag may concern what a variant
+    removes, and cannot undo the variant. Raises `UserError` for bad flags, for arms that do not differ, and if the
+    directory holds something else, such as other runs of these environments with another config.
     """
-    instead = {**_OWN_FLAGS, **({"--env.name": "--envs"} if experiment.env_names else {})}
+    instead = {**_OWN_FLAGS, **({"--env.name": "--envs"} if benchmark.env_names else {})}
     for flag in (flag.partition("=")[0] for flag in flags):
         if flag in instead:
             raise UserError(f"{flag} is set by the sweep: use {instead[flag]}")
-    full = {name: _full_config(experiment.recipe, name, flags, size) for name in env_names}
+    full = {name: _full_config(recipes.load_recipe(benchmark.recipe, preset), name, flags, size) for name in env_names}
     configs = {(name, arm): apply_variants(config, arm_variants(arm)) for name, config in full.items() for arm in arms}
     for name, config in full.items():
         _require_different({FULL: config, **{arm: configs[name, arm] for arm in arms}})
-    for found in find_runs(directory, experiment):
+    for found in find_runs(directory, benchmark):
         if found.env_name in full:
             config = read_config(found.directory)
             wanted = replace(apply_variants(full[found.env_name], arm_variants(found.arm)), seed=config.seed)
             require_same_config(found.directory, config, wanted)
     return [
         PlannedRun(
-            recipe=experiment.recipe,
+            recipe=benchmark.recipe,
+            preset=preset,
             series=_series(name, arm),
             config=replace(config, seed=seed),
             directory=directory / f"{_series(name, arm)}-seed-{seed}",
@@ -180,7 +183,7 @@ def plan(
     ]
 
 
-def find_runs(directory: Path, experiment: Experiment) -> list[FoundRun]:
+def find_runs(directory: Path, benchmark: Benchmark) -> list[FoundRun]:
     """Return all runs in the directory of a sweep, in the order of environments and arms; none without a directory.
 
     Raises `UserError` for a directory that is a run itself, that holds a run of something else, or that holds
@@ -191,7 +194,7 @@ def find_runs(directory: Path, experiment: Experiment) -> list[FoundRun]:
     if (directory / CONFIG).exists():
         raise UserError(f"{directory} is a run itself: choose another --output-dir")
     entries = sorted(entry for entry in directory.iterdir() if not entry.name.startswith("."))
-    known = {entry: _parse(entry, experiment) for entry in entries}
+    known = {entry: _parse(entry, benchmark) for entry in entries}
     strangers = [entry for entry in entries if known[entry] is None and entry.name not in RESULT_FILES]
     if strangers and len(strangers) == len(entries):
         raise _holds_other(directory, strangers[0].name)
@@ -202,10 +205,10 @@ def find_runs(directory: Path, experiment: Experiment) -> list[FoundRun]:
             if found is None:
                 raise _holds_other(directory, entry.name)
             recipe = read_metadata(entry).recipe
-            if recipe != experiment.recipe:
+            if recipe != benchmark.recipe:
                 raise _holds_other(directory, f"{entry.name} of {recipe}")
             runs.append(found)
-    env_order = ["", *experiment.env_names]
+    env_order = ["", *benchmark.env_names]
     return sorted(runs, key=lambda run: (env_order.index(run.env_name), _arm_order(run.arm)))
 
 
@@ -228,9 +231,9 @@ def arm_variants(arm: str) -> Sequence[str]:
     return () if arm == FULL else arm.split("+")
 
 
-def _full_config(recipe: str, env_name: str, flags: Sequence[str], size: str | None) -> RunConfig:
+def _full_config(recipe: recipes.Recipe, env_name: str, flags: Sequence[str], size: str | None) -> RunConfig:
     of_env = ["--env.name", env_name] if env_name else []
-    return recipes.config_from_flags(recipes.load_recipe(recipe), (), [*of_env, *flags], size=size)
+    return recipes.config_from_flags(recipe, (), [*of_env, *flags], size=size)
 
 
 def _require_different(configs: Mapping[str, RunConfig]) -> None:
@@ -243,9 +246,9 @@ def _series(env_name: str, arm: str) -> str:
     return f"{env_name}-{arm}" if env_name else arm
 
 
-def _parse(run: Path, experiment: Experiment) -> FoundRun | None:
+def _parse(run: Path, benchmark: Benchmark) -> FoundRun | None:
     series = strip_seed_suffix(run)
-    for name in experiment.env_names or [""]:
+    for name in benchmark.env_names or [""]:
         arm = (series or "").removeprefix(f"{name}-")
         if series == _series(name, arm) and all(variant in VARIANTS for variant in arm_variants(arm)):
             return FoundRun(name, arm, run)
@@ -283,7 +286,7 @@ def train_or_resume(run: PlannedRun, quiet: bool) -> Mapping[str, Any]:
     if run.status() is RunStatus.STARTED:
         result = run_api.resume(run.directory, env_steps=run.config.env_steps, quiet=quiet)
     else:
-        metadata = recipes.make_metadata(recipes.load_recipe(run.recipe), run.config)
+        metadata = recipes.make_metadata(recipes.load_recipe(run.recipe, run.preset), run.config)
         result = run_api.train(run.config, metadata, run_dir=run.directory, quiet=quiet)
     write_report_if_finished(result)
     return result

@@ -1,15 +1,14 @@
 """POPGym: 39 memory tasks, compared with the published scores (paper, figure 3).
 
 The score of a run is its MMER, the maximum over training of the mean evaluation return (Morad et al. 2023).
-`data/README.md` gives the sources of the numbers.
+`../data/README.md` gives the sources of the numbers.
 """
 
-import csv
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
 
 from yamame.envs.popgym import POPGYM_NAMES
-from yamame.experiments import Experiment, Reference, Scores
+from yamame.experiments import read_table
+from yamame.experiments.benchmarks import Benchmark, Reference, Scores
 
 DIFFICULTIES = {
     level: tuple(name for name in POPGYM_NAMES if name.endswith(level.capitalize()))
@@ -25,7 +24,7 @@ def references() -> Mapping[str, Reference]:
     paper's agent included.
     """
     found = {}
-    for row in _rows("popgym_reference.csv"):
+    for row in read_table("popgym_reference.csv"):
         paper, best, worst = (_number(row[key]) for key in ("amago_mmer_est", "best_mmer", "worst_mmer_est"))
         random = float(row["random_policy_return"])
         found[row["env"]] = Reference(
@@ -39,7 +38,7 @@ def references() -> Mapping[str, Reference]:
 
 def published_means() -> Mapping[str, Mapping[str, str]]:
     """Return the means over all 39 environments in the paper's figure 3: scale -> method -> mean."""
-    return {row["scale"]: row for row in _rows("popgym_fig3_summary.csv") if row["statistic"] == "mean"}
+    return {row["scale"]: row for row in read_table("popgym_fig3_summary.csv") if row["statistic"] == "mean"}
 
 
 def _notes() -> Iterator[str]:
@@ -54,16 +53,11 @@ def _notes() -> Iterator[str]:
     )
 
 
-def _rows(name: str) -> Iterator[dict[str, str]]:
-    text = (files("yamame.experiments") / "data" / name).read_text(encoding="utf-8")
-    return csv.DictReader(text.splitlines())
-
-
 def _number(cell: str) -> float | None:
     return float(cell) if cell else None
 
 
-EXPERIMENT = Experiment(
+BENCHMARK = Benchmark(
     recipe="popgym",
     title="POPGym",
     env_names=POPGYM_NAMES,

@@ -4,41 +4,43 @@ from pathlib import Path
 
 import pytest
 
-import yamame.experiments
+import yamame.experiments.benchmarks
 from yamame.envs.popgym import POPGYM_NAMES
-from yamame.experiments import Reference, experiment_names, load_experiment
-from yamame.experiments.popgym import published_means, references
+from yamame.experiments.benchmarks import Reference, benchmark_names, load_benchmark
+from yamame.experiments.benchmarks.popgym import published_means, references
 from yamame.recipes import recipe_names
-from yamame.tools.sweep.runs import find_experiment
+from yamame.tools.sweep.runs import find_benchmark
 
 GRU_STANDARDIZED = {"AutoencodeEasy": 0.1395, "RepeatPreviousMedium": 0.1179, "RepeatPreviousHard": 0.0418}
 """The GRU's standardized scores in figure 3, where the published bounds are exact."""
 
 
-def test_every_experiment_has_a_recipe_and_references_for_its_environments() -> None:
-    for name in experiment_names():
-        experiment = load_experiment(name)
-        assert experiment.recipe in recipe_names()
-        for of_level in experiment.difficulties.values():
-            assert set(of_level) <= set(experiment.env_names)
-        if experiment.scores:
-            assert set(experiment.scores.references) == set(experiment.env_names)
+def test_every_benchmark_has_a_recipe_and_references_for_its_environments() -> None:
+    for name in benchmark_names():
+        benchmark = load_benchmark(name)
+        assert benchmark.recipe in recipe_names()
+        for of_level in benchmark.difficulties.values():
+            assert set(of_level) <= set(benchmark.env_names)
+        if benchmark.scores:
+            assert set(benchmark.scores.references) == set(benchmark.env_names)
 
 
-def test_a_new_file_is_a_new_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_is_a_new_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "figure_9.py").write_text(
-        "from yamame.experiments import Experiment\n"
-        "EXPERIMENT = Experiment(recipe='package-delivery', title='Figure 9', variants=('no-relabeling',))\n"
+        "from yamame.experiments.benchmarks import Benchmark\n"
+        "BENCHMARK = Benchmark(recipe='package-delivery', title='Figure 9', variants=('no-relabeling',))\n"
     )
-    monkeypatch.setattr(yamame.experiments, "__path__", [*yamame.experiments.__path__, str(tmp_path)])
-    assert experiment_names() == ("figure-9", "popgym")
-    assert find_experiment("figure-9").variants == ("no-relabeling",)
+    monkeypatch.setattr(
+        yamame.experiments.benchmarks, "__path__", [*yamame.experiments.benchmarks.__path__, str(tmp_path)]
+    )
+    assert benchmark_names() == ("figure-9", "popgym")
+    assert find_benchmark("figure-9").variants == ("no-relabeling",)
 
 
 def test_difficulties_split_the_environments() -> None:
-    experiment = load_experiment("popgym")
-    assert [len(names) for names in experiment.difficulties.values()] == [13, 13, 13]
-    assert "RepeatFirstEasy" in experiment.difficulties["easy"]
+    benchmark = load_benchmark("popgym")
+    assert [len(names) for names in benchmark.difficulties.values()] == [13, 13, 13]
+    assert "RepeatFirstEasy" in benchmark.difficulties["easy"]
 
 
 def test_standardized_by_hand() -> None:

@@ -1,0 +1,10 @@
+"""Figure 29: updates per second at growing contexts, Transformer and GRU."""
+
+from yamame.experiments import Analysis, Experiment
+
+EXPERIMENT = Experiment(
+    title="Training throughput",
+    source="appendix D, figure 29",
+    analyses=(Analysis(title="throughput", figure="throughput"),),
+    notes=("The paper's numbers, of an A5000, are not known.",),
+)
