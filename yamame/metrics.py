@@ -150,6 +150,12 @@ METRICS: tuple[Metric, ...] = (
            "fraction of tokens whose action has a positive advantage, mean over the iteration", "fraction"),
     Metric("optim/grad_norm", "Gradient norm", "mean norm of the gradient before clipping over the iteration",
            "gradient norm"),
+    *(
+        Metric(f"optim/grad_norm_{loss}", f"Gradient norm, {name}",
+               f"norm of the gradient of the weighted {name}, in one of the last 500 updates", "gradient norm")
+        for loss, name in (("td", "TD loss"), ("policy_gradient", "policy gradient loss"),
+                           ("filtered_bc", "filtered BC loss"), ("world_model", "world model loss"))
+    ),
     Metric("optim/nonfinite_updates", "Non-finite updates",
            "number of updates skipped in the whole run because the loss or gradient was NaN or infinite",
            "updates", "lower"),

@@ -263,7 +263,7 @@ def test_values_by_discount_are_popart_s_in_units_of_reward() -> None:
     popart, all_gammas = learner.agent.value_code, learner.agent.gammas_G.tolist()
     values = learner.metrics()
     shown = [float(key.rpartition("_")[2]) for key in values if key.startswith("critic/td_target_mean_gamma_")]
-    assert len(shown) == 6 and len(values) == 13
+    assert len(shown) == 6 and len(values) == 1 + 2 * 6 + 3  # three gradient norms
     assert shown[0] == 0.5 and shown[-1] == pytest.approx(all_gammas[-1], rel=1e-5)
     for discount in shown:
         at = min(range(len(all_gammas)), key=lambda index: abs(all_gammas[index] - discount))
@@ -317,4 +317,51 @@ def test_targets_are_pessimistic_only_if_the_actor_maximizes_values(
     monkeypatch.setattr(TDLoss, "td_target", spy)
     config = LearnerConfig(policy_gradient=PolicyGradientLoss(weight=weight))
     Learner(tiny_agent(), config, generator=torch.Generator()).update(batch_of())
-    assert found == [pessimistic]
+    assert set(found) == {pessimistic}
+
+
+def gradient_norms(learner: Learner) -> dict[str, float]:
+    prefix = "optim/grad_norm_"
+    return {key.removeprefix(prefix): value for key, value in learner.metrics().items() if key.startswith(prefix)}
+
+
+@every_action_space
+def test_gradient_norms_are_those_of_each_weighted_loss(action_space: ActionSpace) -> None:
+    learner, batch = learner_of(action_space), batch_of(action_space)
+    agent, loss = learner.agent, FilteredBCLoss(weight=0.1)
+    state_ND = agent.encode(agent.features(batch), batch)
+    noise = agent.actor.sample_noise(state_ND.detach(), torch.Generator())
+    predictions = agent.predict(state_ND, batch, state_ND.new_zeros(len(state_ND), len(agent.gammas_G)), noise)
+    mean = (loss(batch, predictions).per_token * batch.loss_mask).sum() / batch.loss_mask.sum()
+    (0.1 * mean).backward()
+    expected = float(nn.utils.get_total_norm(learner.optimizer.grads))
+    learner.update(batch)
+    norms = gradient_norms(learner)
+    assert set(norms) == {"td", "policy_gradient", "filtered_bc"}
+    assert min(norms.values()) > 0
+    if action_space is DISCRETE:  # where the advantage has no noise
+        assert norms["filtered_bc"] == pytest.approx(expected, rel=1e-6)
+
+    tripled = learner_of(action_space, td=TDLoss(weight=30.0), filtered_bc=FilteredBCLoss(weight=0.0))
+    tripled.update(batch)
+    assert gradient_norms(tripled) == {
+        "td": pytest.approx(3 * norms["td"], rel=1e-6),
+        "policy_gradient": pytest.approx(norms["policy_gradient"], rel=1e-6),
+    }
+    chunked = learner_of(action_space)
+    chunked.compute = replace(chunked.compute, chunk_tokens=5)
+    chunked.update(batch)
+    assert gradient_norms(chunked) == pytest.approx(norms, rel=1e-6)
+
+
+@every_action_space
+def test_measuring_gradient_norms_changes_no_bit(action_space: ActionSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = learner_of(action_space)
+    measured.update(batch_of(action_space))
+    assert gradient_norms(measured)
+    monkeypatch.setattr(Learner, "_measure_gradient_norms", lambda *_: {})
+    other = learner_of(action_space)
+    other.update(batch_of(action_space))
+    assert not gradient_norms(other)
+    assert all(map(torch.equal, snapshot(measured).values(), snapshot(other).values()))
+    assert torch.equal(measured.generator.get_state(), other.generator.get_state())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import Agent
@@ -15,6 +15,7 @@ from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
+from yamame.algorithms.amago.optimizer import ClippedAdamW
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import Metrics, Replay
 from yamame.data.batch import Batch
@@ -26,6 +27,8 @@ from yamame.nets.ops import load_generator_state, masked_mean
 
 _MAX_GAMMAS = 6
 """Maximum number of gammas with metrics of their own."""
+GRADIENT_NORM_INTERVAL = 500
+"""Updates between measurements of the gradient norm of each loss, which take as long as a few updates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +111,7 @@ class Learner:
         self.num_updates = 0
         self._drops_out = any(isinstance(module, nn.Dropout) and module.p > 0 for module in agent.modules())
         self._losses = config.losses
+        self._gradient_norms: Metrics = {}
         self._num_nonfinite = torch.zeros((), dtype=torch.int64, device=compute.device)
         self._consecutive_nonfinite = torch.zeros_like(self._num_nonfinite)
         compiled: Callable[[Any], Any] = torch.compile if compute.compile else lambda function: function
@@ -143,20 +147,24 @@ class Learner:
         """
         self.num_updates += 1
         self.optimizer.lr.fill_(self.config.lr_at(self.num_updates))
+        if self.num_updates % GRADIENT_NORM_INTERVAL == 1:
+            self._gradient_norms = self._measure_gradient_norms(batch)
         if self._drops_out:
             torch.manual_seed((self.generator.initial_seed() + self.num_updates) % 2**63)
         return self._update(batch)
 
     def metrics(self) -> dict[str, float]:
-        """Return the number of non-finite updates, and the value code's metrics of some gammas in units of reward.
+        """Return the number of non-finite updates, the value code's metrics of some gammas, and gradient norms.
 
-        With PopArt: `critic/td_target_mean_gamma_<gamma>` and `critic/popart_std_gamma_<gamma>`.
+        With PopArt: `critic/td_target_mean_gamma_<gamma>` and `critic/popart_std_gamma_<gamma>`, in units of reward.
+        The gradient norms of the losses, `optim/grad_norm_<loss>`, are at most `GRADIENT_NORM_INTERVAL` updates old.
         """
         gammas, scale = self.agent.gammas_G.tolist(), self.config.td.reward_scale
         shown = np.linspace(0, len(gammas) - 1, min(len(gammas), _MAX_GAMMAS)).round().astype(int)
         rows = {name: (row_G / scale).tolist() for name, row_G in self.agent.value_code.metrics_by_gamma().items()}
         values = {f"{name}_gamma_{gammas[index]:.6g}": row[index] for index in shown for name, row in rows.items()}
-        return {"optim/nonfinite_updates": float(self.num_nonfinite), **values}
+        norms = {name: float(norm) for name, norm in self._gradient_norms.items()}
+        return {"optim/nonfinite_updates": float(self.num_nonfinite), **values, **norms}
 
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device."""
@@ -178,7 +186,7 @@ class Learner:
             state_ND = self._encode(features_NF, batch)
 
         chunks = _chunks(len(batch.reward), self.compute.chunk_tokens)
-        td_target_NG = self._td_target(batch, state_ND.detach(), chunks)
+        td_target_NG = self._td_target(batch, state_ND.detach(), chunks, self.generator)
         agent.value_code.update(td_target_NG, batch.loss_mask, self.distributed)
         num_transitions = batch.loss_mask.sum().to(state_ND.dtype)
         self.distributed.all_reduce_sum_(num_transitions)
@@ -209,9 +217,11 @@ class Learner:
             **{name: value / scale for name, value in agent.value_code.metrics().items()},
         }
 
-    def _td_target(self, batch: Batch, state_ND: Float[Tensor, "N D"], chunks: Sequence[slice]) -> Float[Tensor, "N G"]:
+    def _td_target(
+        self, batch: Batch, state_ND: Float[Tensor, "N D"], chunks: Sequence[slice], generator: torch.Generator
+    ) -> Float[Tensor, "N G"]:
         """Return the TD targets of all tokens, in units of scaled reward."""
-        noise, mask = self.agent.target_actor.sample_noise(state_ND, self.generator), batch.action_mask
+        noise, mask = self.agent.target_actor.sample_noise(state_ND, generator), batch.action_mask
         with self.compute.autocast():
             values = [
                 self._target_values(state_ND[chunk], _slice(mask, chunk), _slice(noise, chunk)) for chunk in chunks
@@ -220,7 +230,7 @@ class Learner:
             batch,
             torch.cat(values),
             self.agent.gammas_G,
-            self.generator,
+            generator,
             pessimistic=self.config.policy_gradient.weight > 0,
         )
 
@@ -273,6 +283,44 @@ class Learner:
             metrics |= {f"loss/{loss.name}": mean.detach(), **output.metrics}
         return total, metrics
 
+    def _measure_gradient_norms(self, batch: Batch) -> Metrics:
+        """Return the norm of the gradient of each weighted loss over this rank's batch.
+
+        Nothing changes, and the random streams of updates are not used.
+        """
+        agent, parameters = self.agent, self.optimizer.parameters
+        batch = batch.to(self.compute.device, non_blocking=True)
+        generator = torch.Generator(self.compute.device).manual_seed(self.num_updates)
+        features_NF = agent.features(batch)
+        with self.compute.autocast():
+            state_ND = agent.encode(features_NF, batch)
+        chunks = _chunks(len(batch.reward), self.compute.chunk_tokens)
+        target_NG = agent.value_code.normalize(self._td_target(batch, state_ND.detach(), chunks, generator))
+        noise, delta_NO = agent.actor.sample_noise(state_ND.detach(), generator), agent.observation_deltas(features_NF)
+        losses = [loss for loss in self._losses if loss.weight]
+        state_gradients: dict[str, list[Tensor]] = {loss.name: [] for loss in losses}
+        gradients = {loss.name: [torch.zeros_like(parameter) for parameter in parameters] for loss in losses}
+        for chunk in chunks:
+            tokens, chunk_ND = batch.slice_tokens(chunk), state_ND[chunk].detach().requires_grad_()
+            with self.compute.autocast():
+                predictions = agent.predict(
+                    chunk_ND, tokens, target_NG[chunk], _slice(noise, chunk), _slice(delta_NO, chunk)
+                )
+            for loss in losses:
+                value = loss.weight * (loss(tokens, predictions).per_token * tokens.loss_mask).sum()
+                of_state, *of_heads = torch.autograd.grad(
+                    value / batch.loss_mask.sum().clamp(min=1), [chunk_ND, *parameters], retain_graph=True,
+                    allow_unused=True, materialize_grads=True,
+                )  # fmt: skip
+                state_gradients[loss.name].append(of_state)
+                torch._foreach_add_(gradients[loss.name], of_heads)
+        for name, of_states in state_gradients.items():
+            of_encoders = torch.autograd.grad(
+                state_ND, parameters, torch.cat(of_states), retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            torch._foreach_add_(gradients[name], of_encoders)
+        return {f"optim/grad_norm_{name}": nn.utils.get_total_norm(each) for name, each in gradients.items()}
+
     def broadcast_parameters(self) -> None:
         """Copy weights and statistics of the main rank to all ranks."""
         self.distributed.broadcast_(*self.agent.state_dict().values())
@@ -286,6 +334,7 @@ class Learner:
             "updates": self.num_updates,
             "num_nonfinite": self.num_nonfinite,
             "consecutive_nonfinite": self.consecutive_nonfinite,
+            "gradient_norms": {name: float(norm) for name, norm in self._gradient_norms.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -296,6 +345,7 @@ class Learner:
         self.num_updates = state["updates"]
         self._num_nonfinite.fill_(state["num_nonfinite"])
         self._consecutive_nonfinite.fill_(state["consecutive_nonfinite"])
+        self._gradient_norms = {name: torch.tensor(norm) for name, norm in state["gradient_norms"].items()}
         self.broadcast_parameters()
 
 
@@ -308,49 +358,3 @@ def _chunks(num_tokens: int, max_tokens: int) -> list[slice]:
 
 def _slice(whole: Shaped[Tensor, "N ..."] | None, chunk: slice) -> Shaped[Tensor, "n ..."] | None:
     return None if whole is None else whole[chunk]
-
-
-class ClippedAdamW:
-    """Fused AdamW with gradients clipped to a global norm.
-
-    A step with a non-finite loss or gradient changes nothing. The check runs on the device without host
-    synchronization, so that the step can be captured in a CUDA graph.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter], *, weight_decay: float, max_grad_norm: float) -> None:
-        self.parameters = list(parameters)
-        self.max_grad_norm = max_grad_norm
-        self.lr = torch.zeros((), device=self.parameters[0].device)
-        """Learning rate of the next step; a tensor, so that a captured step reads its current value."""
-        self._adamw = torch.optim.AdamW(
-            self.parameters, lr=self.lr, weight_decay=weight_decay, fused=True, capturable=self.lr.is_cuda
-        )
-
-    def zero_grad(self) -> None:
-        """Clear all gradients."""
-        self._adamw.zero_grad()
-
-    @property
-    def grads(self) -> list[Tensor]:
-        """Gradients of the parameters that have one."""
-        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-
-    def step(self, loss: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Bool[Tensor, ""]]:
-        """Take a step if loss and gradients are finite. Return the norm before clipping and whether they are."""
-        norm = nn.utils.get_total_norm(self.grads, foreach=True)
-        finite = torch.isfinite(loss + norm)
-        # fused optimizers divide gradients by `grad_scale` and skip the step if `found_inf` is set
-        self._adamw.grad_scale = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0).float()  # type: ignore[attr-defined]
-        self._adamw.found_inf = (~finite).float()  # type: ignore[attr-defined]
-        self._adamw.step()
-        return norm, finite
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the moments and step counts of all parameters."""
-        return {"state": self._adamw.state_dict()["state"]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the moments and step counts of `state_dict`."""
-        self._adamw.load_state_dict({**self._adamw.state_dict(), "state": state["state"]})
-        for group in self._adamw.param_groups:
-            group["lr"] = self.lr
