@@ -47,9 +47,10 @@ def _notes() -> Iterator[str]:
         yield f"Published mean over all 39 environments, {name}: paper {mean['AMAGO']}, GRU {mean['OnPolicyGRU']}."
     yield ""
     yield (
-        "MMER: maximum over training of the mean evaluation return. Standardized: 0 is the worst published baseline, "
-        "1 the best published method, the paper's agent included; ~: an unknown worst baseline is replaced by random "
-        "actions, and an unknown score of the paper's agent by the best baseline."
+        "MMER: maximum over training of the mean evaluation return, the published definition, which overestimates: the "
+        "column `best, anew` evaluates the best checkpoint again on other seeds. Standardized: 0 is the worst "
+        "published baseline, 1 the best published method, the paper's agent included; ~: an unknown worst baseline is "
+        "replaced by random actions, and an unknown score of the paper's agent by the best baseline."
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from yamame.confidence import Mean
+from yamame.confidence import Mean, mean_of
 from yamame.experiments import AMAGO, Experiment
 from yamame.tools.plots import COLORS, RANDOM_COLOR, color, compact, legend_height, new_figure, plain, plot_band
 from yamame.tools.reproduce.results import SCORE_NAMES, ArmScores, PanelScores
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 X_NAMES = {"env_steps": "environment steps", "updates": "gradient updates"}
 MAX_COLUMNS = 3
+ANEW = "best, anew"
+"""Heading of the return of the best checkpoint on fresh seeds, beside the maximum that chose it."""
 _STYLES = ("--", ":", "-.")
 
 
@@ -24,6 +26,8 @@ def to_markdown(experiment: Experiment, panels: Sequence[PanelScores]) -> str:
     lines = [f"# {experiment.title}", "", f"Paper: {experiment.source}.", ""]
     if rows:
         cells = [dict(_cells(panel, arm)) for panel, arm in rows]
+        if not any(arm.best_returns for _, arm in rows):
+            cells = [{name: cell for name, cell in row.items() if name != ANEW} for row in cells]
         lines += [markdown_table(list(cells[0]), [list(row.values()) for row in cells]), ""]
         lines += [f"{title}: {text}." for title, text in _references(panels)]
         if any(len(arm.scores) > 1 for _, arm in rows):
@@ -43,6 +47,7 @@ def _cells(panel: PanelScores, arm: ArmScores) -> Iterator[tuple[str, str]]:
     yield "seeds", str(len(arm.scores))
     yield "score", SCORE_NAMES[panel.panel.score]
     yield "here", format_mean(arm.mean)
+    yield ANEW, format_mean(mean_of(arm.best_returns) if arm.best_returns else None)
     yield "paper", format_number(arm.arm.published)
     for key in ("env_steps", "updates", "train_seconds"):
         value = arm.average(key)

@@ -1,6 +1,5 @@
 """Scores of the finished runs of an experiment, beside those of the paper."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,12 @@ from yamame.envs.crafter.goals import parse_instruction
 from yamame.errors import UserError
 from yamame.experiments import Arm, Experiment, Panel, Score
 from yamame.metrics import EVAL_RETURN, EVAL_SUCCESS, read_metrics
-from yamame.run_dir import write_json
-from yamame.runs import RunResult, evaluate
+from yamame.runs import RunResult
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
+from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.reproduce.plan import PlannedArm, finished_result
 from yamame.tools.sweep.runs import PlannedRun
 
-EVALUATIONS = "evaluations.json"
-"""Results of evaluations with instructions of panels, which take longer than reading the results of runs."""
 SCORE_NAMES: Mapping[Score, str] = {
     "return": "return",
     "best_return": "MMER",
@@ -40,6 +37,8 @@ class ArmScores:
     """One of each seed; empty without finished runs, and where the arm does not have the instruction."""
     results: Sequence[RunResult]
     curve: Curve | None
+    best_returns: Sequence[float] = ()
+    """Returns of the best checkpoints, evaluated anew, if the score is the best return."""
     note: str = ""
     """Why there are no scores."""
 
@@ -62,6 +61,7 @@ class ArmScores:
             "mean": mean and mean.mean,
             "ci95": mean and mean.ci95 and list(mean.ci95),
             "published": self.arm.published,
+            **({"best_checkpoint_anew": list(self.best_returns)} if self.best_returns else {}),
             **{key: self.average(key) for key in ("env_steps", "updates", "train_seconds")},
             **({"note": self.note} if self.note else {}),
         }
@@ -87,7 +87,7 @@ class PanelScores:
 def collect_scores(experiment: Experiment, arms: Sequence[PlannedArm], directory: Path) -> list[PanelScores]:
     """Return the scores of all panels from the finished runs of their arms."""
     planned = {(each.arm.recipe, each.arm.flags, each.arm.variants): each for each in arms}
-    cache = _EvaluationCache(directory / EVALUATIONS)
+    cache = EvaluationCache(directory / EVALUATIONS)
     return [
         PanelScores(
             panel=panel,
@@ -97,15 +97,18 @@ def collect_scores(experiment: Experiment, arms: Sequence[PlannedArm], directory
     ]
 
 
-def _arm_scores(panel: Panel, arm: Arm, planned: PlannedArm, cache: "_EvaluationCache") -> ArmScores:
+def _arm_scores(panel: Panel, arm: Arm, planned: PlannedArm, cache: EvaluationCache) -> ArmScores:
     finished = [(run, result) for run in planned.runs if (result := finished_result(run)) is not None]
     note = planned.skipped or ("" if finished else "no finished runs")
     scores: list[float] = []
     curves: list[RunCurve] = []
+    anew: list[float | None] = []
     try:
         for run, result in finished:
             scores.append(_score(panel, run, result, cache))
             curves.append(_curve(panel, run, result))
+            if panel.score == "best_return":
+                anew.append(cache.best_return(run.directory, result["env_steps"]))
     except _InstructionError as missing:
         note, scores, curves = str(missing), [], []
     return ArmScores(
@@ -114,11 +117,12 @@ def _arm_scores(panel: Panel, arm: Arm, planned: PlannedArm, cache: "_Evaluation
         scores=scores,
         results=[result for _, result in finished],
         curve=mean_curve(curves) if curves else None,
+        best_returns=[value for value in anew if value is not None],
         note=note,
     )
 
 
-def _score(panel: Panel, run: PlannedRun, result: RunResult, cache: "_EvaluationCache") -> float:
+def _score(panel: Panel, run: PlannedRun, result: RunResult, cache: EvaluationCache) -> float:
     if panel.score == "best_return":
         logged = [line[EVAL_RETURN] for line in read_metrics(run.directory) if line.get(EVAL_RETURN) is not None]
         return float(max([*logged, result["return_mean"]]))
@@ -129,9 +133,14 @@ def _score(panel: Panel, run: PlannedRun, result: RunResult, cache: "_Evaluation
 
 
 def _of_instruction(
-    panel: Panel, run: PlannedRun, result: RunResult, instruction: str, cache: "_EvaluationCache"
+    panel: Panel, run: PlannedRun, result: RunResult, instruction: str, cache: EvaluationCache
 ) -> float:
-    evaluation = cache.evaluate(run, result, instruction)
+    assert isinstance(run.config.env, GoalEnvConfig)
+    try:
+        run.config.env.with_instruction(instruction)
+    except UserError as error:
+        raise _InstructionError(" ".join(str(error).split())) from error
+    evaluation = cache.evaluate(run.directory, result["env_steps"], instruction=instruction)
     if panel.score == "success_rate":
         return float(evaluation["success_rate"])
     return float(evaluation["return_mean"]) / len(parse_instruction(instruction))
@@ -152,26 +161,3 @@ def _mean_goals(panel: Panel, config: RunConfig) -> float:
 
 class _InstructionError(Exception):
     """An arm cannot have an instruction."""
-
-
-class _EvaluationCache:
-    """Evaluations with instructions, kept in a file: each is made once for the end of a run."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-    def evaluate(self, run: PlannedRun, result: RunResult, instruction: str) -> Mapping[str, Any]:
-        """Return the evaluation of a run. Raises `_InstructionError` if its task does not have the instruction."""
-        assert isinstance(run.config.env, GoalEnvConfig)
-        try:
-            run.config.env.with_instruction(instruction)
-        except UserError as error:
-            raise _InstructionError(" ".join(str(error).split())) from error
-        key = f"{run.directory.name} at {result['env_steps']}: {instruction}"
-        if key not in self._known:
-            evaluation = evaluate(run.directory, trials=None, seed=None, instruction=instruction)
-            self._known[key] = {name: evaluation[name] for name in ("return_mean", "success_rate", "trials")}
-            write_json(self._path, self._known)
-        known: Mapping[str, Any] = self._known[key]
-        return known

@@ -13,6 +13,7 @@ from yamame.experiments.benchmarks import Benchmark, Reference
 from yamame.metrics import EVAL_RETURN, read_metrics
 from yamame.runs import RunResult, random_baseline_return, read_config, read_result
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
+from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.sweep.runs import FoundRun, find_runs
 
 
@@ -26,6 +27,8 @@ class FinishedRun:
     """Evaluation return against environment steps."""
     score: float | None = None
     """What the benchmark compares with published scores."""
+    best_return: float | None = None
+    """Return of the best checkpoint, evaluated anew, where there are published scores; None: no such checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,12 @@ class ArmResult:
         return [run.score for run in self.runs if run.score is not None]
 
     @property
+    def best_return(self) -> Mean | None:
+        """Return of the best checkpoints on seeds that did not choose them; None without published scores."""
+        known = [run.best_return for run in self.runs if run.best_return is not None]
+        return mean_of(known) if known else None
+
+    @property
     def standardized(self) -> list[float]:
         """Standardized scores of all seeds; empty if a bound is unknown."""
         scores = [self.reference.standardized(score) for score in self.scores] if self.reference else []
@@ -96,8 +105,10 @@ class ArmResult:
         }
 
     def _scores_to_json(self, reference: Reference) -> dict[str, Any]:
-        score = mean_of(self.scores)
+        score, best = mean_of(self.scores), self.best_return
         return {
+            "best_return_anew": best and best.mean,
+            "best_return_anew_ci95": best and best.ci95 and list(best.ci95),
             "score_per_seed": self.scores,
             "score_mean": score.mean,
             "score_ci95": score.ci95 and list(score.ci95),
@@ -147,10 +158,11 @@ class SweepResults:
 def collect_results(directory: Path, benchmark: Benchmark) -> SweepResults:
     """Read all runs in the directory of a sweep; `UserError` if it holds something else."""
     found = find_runs(directory, benchmark)
+    cache = EvaluationCache(directory / EVALUATIONS)
     arms = []
     for (env_name, arm), group in groupby(found, key=lambda run: (run.env_name, run.arm)):
         members = list(group)
-        runs = [finished for run in members if (finished := _read(run, benchmark))]
+        runs = [finished for run in members if (finished := _read(run, benchmark, cache))]
         if runs:
             arms.append(
                 ArmResult(
@@ -165,13 +177,14 @@ def collect_results(directory: Path, benchmark: Benchmark) -> SweepResults:
     return SweepResults(benchmark=benchmark, arms=arms, num_unfinished=len(found) - num_finished)
 
 
-def _read(run: FoundRun, benchmark: Benchmark) -> FinishedRun | None:
+def _read(run: FoundRun, benchmark: Benchmark, cache: EvaluationCache) -> FinishedRun | None:
     config, result = read_config(run.directory), read_result(run.directory)
     if result is None:
         return None
-    score = None
+    score = best_return = None
     if benchmark.scores:
         logged = [line[EVAL_RETURN] for line in read_metrics(run.directory) if line.get(EVAL_RETURN) is not None]
         score = benchmark.scores.of_run([*logged, result["return_mean"]])
+        best_return = cache.best_return(run.directory, result["env_steps"])
     curve = run_curve(run.directory, result, config)
-    return FinishedRun(seed=config.seed, result=result, curve=curve, score=score)
+    return FinishedRun(seed=config.seed, result=result, curve=curve, score=score, best_return=best_return)

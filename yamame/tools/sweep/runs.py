@@ -25,11 +25,12 @@ from yamame.experiments.benchmarks import Benchmark, benchmark_names, load_bench
 from yamame.presets import VARIANTS, apply_variants
 from yamame.run_dir import CHECKPOINTS, CONFIG, LOCK, METADATA, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
 from yamame.runs import read_config, read_metadata, read_result
+from yamame.tools.evaluations import EVALUATIONS
 from yamame.tools.report import write_report_if_finished
 
 FULL = "full"
 CSV, MARKDOWN, JSON, CURVES, SCORES = "results.csv", "results.md", "results.json", "curves.png", "scores.png"
-RESULT_FILES = (CSV, MARKDOWN, JSON, CURVES, SCORES)
+RESULT_FILES = (CSV, MARKDOWN, JSON, CURVES, SCORES, EVALUATIONS)
 """Files of the report, beside the runs."""
 _RUN_NAME = re.compile(r"(?P<series>.+)-seed-\d+")
 _OWN_FLAGS = {"--seed": "--seeds", "--variant": "--variants", "--run-dir": "--output-dir"}
