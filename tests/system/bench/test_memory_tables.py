@@ -64,3 +64,26 @@ def test_other_runs_are_refused_in_one_line(tmp_path: Path) -> None:
     ):
         done = script(name, str(run), "--trials", trials)
         assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", [complaint])
+
+
+@pytest.mark.slow
+def test_windows_as_long_as_a_trial_are_the_carried_state_and_shorter_ones_are_not(tmp_path: Path) -> None:
+    command = f"{TINY_RUN} --variant gru --env.horizon 8 --no-deterministic-actions"
+    whole, short = (
+        train("passive-tmaze", tmp_path / name, f"{command} --context-length {context}")
+        for name, context in (("whole", 9), ("short", 1))
+    )
+    done = script("gru_window", str(whole), "--trials", "64")
+    assert done.returncode == 0, done.stderr
+    carried, windows = rows(done.stdout)["from the start of the trial"], rows(done.stdout)["of the last 10 timesteps"]
+    assert carried == windows
+    done = script("gru_window", str(short), "--trials", "2048")
+    assert rows(done.stdout)["from the start of the trial"] != rows(done.stdout)["of the last 2 timesteps"]
+
+
+@pytest.mark.slow
+def test_a_transformer_has_no_state_to_carry(tmp_path: Path) -> None:
+    run = train("passive-tmaze", tmp_path / "maze", f"{TINY_RUN} --env.horizon 4")
+    done = script("gru_window", str(run))
+    assert done.returncode == 2
+    assert "no recurrent model" in done.stderr
