@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from yamame.confidence import Mean, mean_of
-from yamame.experiments import AMAGO, Experiment
+from yamame.experiments import AMAGO, Experiment, Score
 from yamame.tools.plots import COLORS, RANDOM_COLOR, color, compact, legend_height, new_figure, plain, plot_band
 from yamame.tools.reproduce.results import SCORE_NAMES, ArmScores, PanelScores
 from yamame.tools.sweep.report import format_mean, format_number, markdown_table
@@ -17,6 +17,8 @@ X_NAMES = {"env_steps": "environment steps", "updates": "gradient updates"}
 MAX_COLUMNS = 3
 ANEW = "best, anew"
 """Heading of the return of the best checkpoint on fresh seeds, beside the maximum that chose it."""
+_EDGE: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.6}
+"""Keeps markers apart from bars."""
 _STYLES = ("--", ":", "-.")
 
 
@@ -62,7 +64,7 @@ def _references(panels: Sequence[PanelScores]) -> Iterator[tuple[str, str]]:
 
 
 def _plot_curves(panels: Sequence[PanelScores]) -> "Figure":
-    columns = min(MAX_COLUMNS, len(panels))
+    columns = 2 if len(panels) == 4 else min(MAX_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     longest = max(len(panel.arms) + len(panel.panel.references) for panel in panels)
     legend = legend_height(["a label of usual length"] * (2 * longest))
@@ -89,7 +91,8 @@ def _plot_panel(axes: "Axes", panel: PanelScores) -> None:
         axes.axhline(
             score, color=RANDOM_COLOR, linestyle=_STYLES[number % len(_STYLES)], linewidth=1, label=plain(name)
         )
-    axes.set(xlabel=X_NAMES[panel.panel.x_axis], ylabel=SCORE_NAMES[panel.panel.score], title=plain(panel.panel.title))
+    score: Score = "return" if panel.panel.score == "best_return" else panel.panel.score
+    axes.set(xlabel=X_NAMES[panel.panel.x_axis], ylabel=SCORE_NAMES[score], title=plain(panel.panel.title))
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(compact)
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
@@ -108,10 +111,10 @@ def _plot_bars(experiment: Experiment, panels: Sequence[PanelScores]) -> "Figure
             at = place - 0.4 + (number + 0.5) * width
             _bar(axes, at, width, arm.mean, color(number))
             if arm.arm.published is not None:
-                axes.plot([at], [arm.arm.published], "D", color="black", markersize=4, zorder=4)
+                axes.plot([at], [arm.arm.published], "D", color="black", markersize=5, zorder=4, **_EDGE)
         for name, score in panel.panel.references:
             marker = "sv^<>"[methods.index(name) % 5]
-            axes.plot([place], [score], marker, color=RANDOM_COLOR, markersize=4, zorder=4)
+            axes.plot([place], [score], marker, color=RANDOM_COLOR, markersize=5, zorder=4, **_EDGE)
     _legend_of_bars(axes, labels, methods, any(arm.arm.published is not None for each in panels for arm in each.arms))
     titles = [plain(panel.panel.title).replace(", ", ",\n") for panel in panels]
     axes.set_xticks(range(len(panels)), titles, fontsize=8)
