@@ -91,8 +91,8 @@ def _plot_panel(axes: "Axes", panel: PanelScores) -> None:
         axes.axhline(
             score, color=RANDOM_COLOR, linestyle=_STYLES[number % len(_STYLES)], linewidth=1, label=plain(name)
         )
-    score: Score = "return" if panel.panel.score == "best_return" else panel.panel.score
-    axes.set(xlabel=X_NAMES[panel.panel.x_axis], ylabel=SCORE_NAMES[score], title=plain(panel.panel.title))
+    name_of_curve: Score = "return" if panel.panel.score == "best_return" else panel.panel.score
+    axes.set(xlabel=X_NAMES[panel.panel.x_axis], ylabel=SCORE_NAMES[name_of_curve], title=plain(panel.panel.title))
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(compact)
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
