@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from yamame.errors import UserError, check_range
+from yamame.errors import ConfigFieldError, UserError, check_range
 from yamame.tools.bench.benchmarks import LearnerBench
 from yamame.tools.bench.measure import format_machine
+from yamame.tools.bench.separate_networks import SEPARATE_GRU, SeparateNetworksBench
 from yamame.tools.plots import (
     HEIGHT,
     color,
@@ -36,6 +37,8 @@ UNITS = {
     "tokens_per_second": "tokens per second",
     "peak_memory_bytes": "peak memory in GiB",
 }
+ENCODERS = {"transformer": "Transformer", "gru": "GRU", SEPARATE_GRU: "GRU, separate networks"}
+"""Encoder -> its label."""
 SETTINGS = ("size", "encoder", "batch", "lengths", "threads", "device", "dtype", "compile")
 """Settings that distinguish lines; a label has those that differ."""
 
@@ -49,7 +52,8 @@ class Options:
     context_lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
     """Transitions in a training window."""
     encoders: tuple[str, ...] = ("transformer", "gru")
-    """Trajectory encoders."""
+    """transformer and gru: the learner with this trajectory encoder; separate-gru: actor and critics with a GRU each,
+    as in earlier recurrent off-policy agents."""
     size: str = "popgym"
     """popgym, delivery, tmaze or crafter: the paper's network for it."""
     batch: int = 24
@@ -62,6 +66,9 @@ class Options:
     def __post_init__(self) -> None:
         check_range(self, "batch", "repeats", "context_lengths", ge=1)
         check_range(self, "threads", ge=0)
+        for name in self.encoders:
+            if name not in ENCODERS:
+                raise ConfigFieldError(self, "encoders", f"{name!r} is unknown: choose among {', '.join(ENCODERS)}")
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
@@ -100,19 +107,23 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
 def measure(options: Options) -> list[BenchJson]:
     """Run `yamame bench learner` for every encoder and context, in this process."""
     return [
-        LearnerBench(
-            encoder=encoder,  # type: ignore[arg-type]
+        _bench(
+            encoder,
             context=context,
             size=options.size,
             batch=options.batch,
             repeats=options.repeats,
             threads=options.threads,
         )
-        .run()
-        .to_json()
         for encoder in options.encoders
         for context in options.context_lengths
     ]
+
+
+def _bench(encoder: str, **options: Any) -> BenchJson:
+    if encoder == SEPARATE_GRU:
+        return SeparateNetworksBench(**options).run().to_json()
+    return LearnerBench(encoder=encoder, **options).run().to_json()  # type: ignore[arg-type]
 
 
 def series(results: Sequence[BenchJson]) -> dict[str, dict[int, list[BenchJson]]]:
@@ -136,7 +147,7 @@ def _settings_of(result: BenchJson) -> dict[str, str]:
 def _label(name: str, value: object) -> str:
     match name:
         case "encoder":
-            return {"transformer": "Transformer", "gru": "GRU"}.get(str(value), str(value))
+            return ENCODERS.get(str(value), str(value))
         case "compile":
             return "compiled" if value in (True, "on") else "not compiled"
         case "batch":
