@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from yamame.cli import _parser, main
+from yamame.config_io import diff_configs
 from yamame.experiments import experiment_names, load_experiment
 from yamame.metrics import get_metric
-from yamame.recipes import load_recipe, recipe_names
+from yamame.recipes import PAPER, load_recipe, recipe_names
 from yamame.tools.bench.benchmarks import BENCHES
 
+_LESS_INTERESTING = re.compile(
+    r"eval\.|agent\.timestep_encoder\.(image|text|tokens|instruction)|env_steps_per_iteration"
+)
 EXAMPLE = "passive-tmaze"
 """The recipe whose flags are listed."""
 
@@ -67,6 +71,21 @@ def recipe(name: str) -> Iterator[str]:
         yield f"* {word.capitalize()}: {about.get(word, 'not known')}"
     yield ""
     yield from _after_the_known_lines(lines[1:])
+    yield from ("", '??? note "All settings that differ from `--preset paper` on the same task"', "")
+    yield from ("    | setting | paper | small |", "    |---|---|---|")
+    for path, (paper, small) in differences_from_paper(name).items():
+        yield f"    | `{path}` | {_shown(paper)} | {_shown(small)} |"
+
+
+def differences_from_paper(name: str) -> dict[str, Any]:
+    """Path -> values in the presets paper and small, without evaluations and encoders of leaves."""
+    small, paper = load_recipe(name), load_recipe(name, PAPER)
+    found = diff_configs(paper.make_config(small.env), small.make_config(small.env))
+    return {path: pair for path, pair in found.items() if not _LESS_INTERESTING.match(path)}
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else str(value).rpartition(":")[2].replace("[]", "default")
 
 
 def experiments() -> Iterator[str]:

@@ -9,7 +9,8 @@ Expected: -288 / -261 / -164 (seeds 0, 1, 2), the same in every attempt (random 
 Source: paper section 4, figure 5. Differs from the paper: a narrower network, two gammas, a larger learning rate and
 windows of 16 steps, to train on a CPU; values are bootstrapped at the horizon; no filtered BC, and an entropy bonus.
 Exploration noise is clipped at the bounds of an action, and filtered BC imitates the clipped actions; without both the
-policy soon repeats one extreme action. The policy follows the mean of the critics instead of the minimum. The paper
+policy soon repeats one extreme action. The policy follows the mean of the critics instead of the minimum. Also: 5-step
+targets, tau 0.01, a learning rate that decays, the same noise in all trials and at all steps, no dropout. The paper
 does not give the reward scale of this task, its network or its length: `--preset paper` has the default scale, the
 network of Meta-World, and the 612,000 updates of figure 5.
 """

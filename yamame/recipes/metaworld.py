@@ -8,8 +8,9 @@ Expected: with --env.attempt-length 50 --env-steps 120000 (8 to 13 minutes on on
 
 Source: paper section 5 and appendix C.4: rewards x10. Differs from the paper: attempts of 100 steps instead of 500, a
 narrower network of 2 layers instead of 3, fewer gammas and a larger learning rate, to train on a CPU; values are
-bootstrapped at the horizon; tasks of version 3 (the paper: version 2). Unknown for `--preset paper`: the tasks and
-context lengths of figure 6, and the attempts of a trial; 5 are the default of the authors' script.
+bootstrapped at the horizon; tasks of version 3 (the paper: version 2); 5-step targets, the same noise in all trials and
+at all steps, no dropout. Unknown for `--preset paper`: the tasks and context lengths of figure 6, and the attempts of a
+trial; 5 are the default of the authors' script.
 """
 
 import math

@@ -10,7 +10,8 @@ Expected: 2.96 / 2.97 / 2.94 of 3 deliveries (seeds 0, 1, 2; random actions 0.2)
 Source: paper section 5 and appendix C. Differs from the paper: a narrower network, a larger learning rate, rewards x100
 instead of x10 and three gammas beside the acting one, to train on a CPU; values bootstrapped at the horizon; an entropy
 bonus in place of filtered BC, which preserves habits at forks; token shift and a world model, without which the agent
-does not learn within 18,000 updates that the outcome of a turn at a fork stays the same.
+does not learn within 18,000 updates that the outcome of a turn at a fork stays the same; a learning rate that decays,
+noise annealed over half of the run, no dropout.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig

@@ -9,8 +9,10 @@ Expected: RepeatPreviousEasy and RepeatFirstEasy 0.99 or more (random -0.5), Pos
     best published baseline 0.529); figure 3 of the paper has the means over all environments
 
 Source: paper section 4 and appendix C.1: rewards x100, probability clip and time limits as in the authors' later
-script. `--preset paper` has 24 actors, 80,000 trajectories and 15 million steps, as tables 3 and 4 give them.
-Differs from the paper: a narrower network, fewer gammas and a larger learning rate, to train on a CPU.
+script. `--preset paper` has 24 actors, 80,000 trajectories and 15 million steps, as tables 3 and 4 give them. Differs
+from the paper: a narrower network, fewer gammas and a larger learning rate, to train on a CPU; the same noise in all
+trials and at all steps, annealed sooner, and no dropout. Four kinds of environments have settings of their own: memory,
+HigherLower, pendulums and cart-poles.
 """
 
 from dataclasses import replace

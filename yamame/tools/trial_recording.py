@@ -147,13 +147,13 @@ def encode_png(frame: UInt8[np.ndarray, "height width 3"]) -> bytes:
     return file.getvalue()
 
 
-def describe_observation(observation: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:
-    """Describe one observation leaf by leaf, without instruction and action mask."""
+def describe_observation(observation: Mapping[str, Shaped[np.ndarray, "..."] | np.generic]) -> str:
+    """Describe one observation leaf by leaf, without instruction and action mask. A leaf of one number is a scalar."""
     shown = {name: leaf for name, leaf in observation.items() if name not in (INSTRUCTION_KEY, ACTION_MASK_KEY)}
     return "   ".join(_leaf(leaf) if name == DEFAULT_KEY else f"{name} {_leaf(leaf)}" for name, leaf in shown.items())
 
 
-def _leaf(leaf: Shaped[np.ndarray, "..."]) -> str:
+def _leaf(leaf: Shaped[np.ndarray, "..."] | np.generic) -> str:
     if leaf.ndim == 0:
         return f"{leaf.item():.3g}"
     if leaf.size <= MAX_VALUES:

@@ -162,3 +162,4 @@ def test_observations_in_a_few_words() -> None:
     observation = {"here": np.array([1.5, -2.0]), "sight": np.zeros((8, 8, 3), np.uint8), "level": np.array(4)}
     assert describe_observation(observation) == "here [1.5, -2]   sight 8 × 8 × 3 numbers from 0 to 0   level 4"
     assert describe_observation({"observation": np.array([0.25])}) == "[0.25]"
+    assert describe_observation({"observation": np.arange(3)[2]}) == "2"  # a Discrete leaf at one timestep
