@@ -56,7 +56,7 @@ test-faults: .venv/test
 test-all: .venv/chromium
 	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults'
 	$(MAKE) test-faults
-	$(BIN)/python -m pytest -n 0 -m learning
+	$(BIN)/python -m pytest -n 0 -m learning -o addopts='-ra --strict-markers --strict-config'
 
 bench: .venv/test
 	$(BIN)/python benchmarks/table.py
