@@ -27,7 +27,12 @@ def _panel(length: int) -> Panel:
     arms = tuple(
         Arm(label=label, recipe="crafter", flags=TRAINING, variants=tuple(ABLATIONS[label])) for label in _LABELS
     )
-    return Panel(title=f"{length} sub-goals", arms=arms, score="success_rate", instructions=_instructions(length))
+    return Panel(
+        title=f"{length} sub-goal" + ("s" if length > 1 else ""),
+        arms=arms,
+        score="success_rate",
+        instructions=_instructions(length),
+    )
 
 
 EXPERIMENT = Experiment(
