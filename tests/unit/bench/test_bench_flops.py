@@ -18,6 +18,7 @@ TRANSFORMER = TINY.transformer
 
 def counted(agent: Agent, batch: Batch) -> int:
     learner = Learner(agent, LearnerConfig(), generator=torch.Generator())
+    learner.update(batch)  # the first update measures gradient norms, too
     with FlopCounterMode(display=False) as counter:
         learner.update(batch)
     return counter.get_total_flops()
