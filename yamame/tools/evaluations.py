@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from yamame.errors import UserError
 from yamame.run_dir import BEST, write_json
 from yamame.runs import BEST_CHECKPOINT, LATEST, evaluate
 
@@ -18,7 +19,12 @@ class EvaluationCache:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        self._known: dict[str, Any] = {}
+        if path.exists():
+            try:
+                self._known = dict(json.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError, RecursionError) as problem:
+                raise UserError(f"{path} cannot be read ({problem}): remove it, it is made again") from problem
 
     def evaluate(
         self, run: Path, env_steps: int, *, instruction: str = "", checkpoint: str = LATEST

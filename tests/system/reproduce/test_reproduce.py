@@ -149,6 +149,11 @@ def test_other_flags_need_another_directory(tmp_path: Path) -> None:
         (["fig7", "--panels", "maze"], "no panel begins with 'maze': choose among w/o multi-gamma; w/ multi-gamma"),
         (["fig7", "--seeds", "a"], "is not a list of numbers"),
         (["fig7", "--learner.tao", "1"], "--learner.tau"),
+        (
+            ["fig7", "--report-only", "--output-dir", "nowhere"],
+            "nowhere does not exist: yamame reproduce fig7",
+        ),
+        (["fig13", "--output-dir", "/proc/no"], "cannot make /proc/no"),
         (["fig7", "--cost", "--report-only"], "not allowed with"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sweep_runs import FakeTrain
 
+from yamame.errors import UserError
 from yamame.run_dir import BEST
 from yamame.tools import evaluations
 from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
@@ -35,6 +36,13 @@ def test_each_evaluation_is_made_once_and_kept_in_the_file(tmp_path: Path, calls
     assert again.evaluate(run, 20, checkpoint="best")["return_mean"] == 4
     assert [call["checkpoint"] for call in calls] == ["latest", "latest", "latest", "best"]
     assert all(call["seed"] is None and call["trials"] is None for call in calls)
+
+
+@pytest.mark.parametrize("text", ["{", "3", "[1]"])
+def test_a_damaged_file_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / EVALUATIONS).write_text(text)
+    with pytest.raises(UserError, match=r"cannot be read .*: remove it"):
+        EvaluationCache(tmp_path / EVALUATIONS)
 
 
 def test_a_run_without_a_best_checkpoint_has_no_best_return(tmp_path: Path, calls: list[dict[str, Any]]) -> None:

@@ -38,6 +38,7 @@ from yamame.tools.bench.measure import (
     matmul_peak,
     seconds_per_call,
     synchronize,
+    time_updates,
 )
 from yamame.tools.bench.options import (
     BatchOptions,
@@ -77,27 +78,20 @@ class LearnerBench(BatchOptions):
         widening = (len(batch.reward), encoder.d_model, encoder.d_ff)
         peak = matmul_peak(device, compute.dtype, [*squares, widening])
         batch = batch.to(device)
-        memory = PeakMemory(device)
-        start = time.perf_counter()
-        for _ in range(self.warmup):
-            learner.update(batch)
-        synchronize(device)
-        warmup_seconds = time.perf_counter() - start
-        with memory:
-            seconds = seconds_per_call(lambda: learner.update(batch), repeats=self.repeats, device=device)
+        times = time_updates(lambda: learner.update(batch), warmup=self.warmup, repeats=self.repeats, device=device)
         learner.raise_if_diverged()
         flops, transitions = flops_per_update(learner.agent, self.window_lengths), int(batch.loss_mask.sum())
         samples = {
-            "updates_per_second": [1.0 / each for each in seconds],
-            "tokens_per_second": [transitions / each for each in seconds],
-            "matmul_peak_fraction": [flops / each / peak for each in seconds],
+            "updates_per_second": [1.0 / each for each in times.seconds],
+            "tokens_per_second": [transitions / each for each in times.seconds],
+            "matmul_peak_fraction": [flops / each / peak for each in times.seconds],
         }
         scalars = {
             "matmul_peak_gflops": peak / 1e9,
             "flops_per_update": flops,
             "tokens_per_update": transitions,
-            "warmup_seconds": warmup_seconds,
-            "peak_memory_bytes": memory.num_bytes,
+            "warmup_seconds": times.warmup_seconds,
+            "peak_memory_bytes": times.peak_memory_bytes,
         }
         return self.result("learner", compute, samples, scalars)
 

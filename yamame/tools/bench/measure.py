@@ -39,6 +39,25 @@ def seconds_per_call(work: Callable[[], object], *, repeats: int, device: torch.
     return [_seconds(work, calls, device) / calls for _ in range(repeats)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class UpdateTimes:
+    """Times and memory of repeated updates."""
+
+    seconds: list[float]
+    """Per update, of each repeat."""
+    warmup_seconds: float
+    peak_memory_bytes: int
+
+
+def time_updates(update: Callable[[], object], *, warmup: int, repeats: int, device: torch.device) -> UpdateTimes:
+    """Make `warmup` updates, then time `repeats` times as many as take long enough."""
+    memory = PeakMemory(device)
+    warmup_seconds = _seconds(update, warmup, device)
+    with memory:
+        seconds = seconds_per_call(update, repeats=repeats, device=device)
+    return UpdateTimes(seconds=seconds, warmup_seconds=warmup_seconds, peak_memory_bytes=memory.num_bytes)
+
+
 def _seconds(work: Callable[[], object], calls: int, device: torch.device) -> float:
     synchronize(device)
     began = time.perf_counter()

@@ -6,7 +6,6 @@ once.
 """
 
 import copy
-import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,7 +21,7 @@ from yamame.components import resolve_run_compute
 from yamame.data.batch import Batch
 from yamame.nets.compute import Compute
 from yamame.nets.ops import masked_mean
-from yamame.tools.bench.measure import BenchResult, PeakMemory, seconds_per_call, synchronize
+from yamame.tools.bench.measure import BenchResult, time_updates
 from yamame.tools.bench.options import BatchOptions, pack_windows, run_config
 
 SEPARATE_GRU = "separate-gru"
@@ -81,23 +80,16 @@ class SeparateNetworksBench(BatchOptions):
         learner = self.make_learner()
         compute, device = learner.compute, learner.compute.device
         batch = pack_windows(self, run_config(self.as_shared(), self.network.task(self.context)).replay).to(device)
-        memory = PeakMemory(device)
-        start = time.perf_counter()
-        for _ in range(self.warmup):
-            learner.update(batch)
-        synchronize(device)
-        warmup_seconds = time.perf_counter() - start
-        with memory:
-            seconds = seconds_per_call(lambda: learner.update(batch), repeats=self.repeats, device=device)
+        times = time_updates(lambda: learner.update(batch), warmup=self.warmup, repeats=self.repeats, device=device)
         transitions = int(batch.loss_mask.sum())
         samples = {
-            "updates_per_second": [1.0 / each for each in seconds],
-            "tokens_per_second": [transitions / each for each in seconds],
+            "updates_per_second": [1.0 / each for each in times.seconds],
+            "tokens_per_second": [transitions / each for each in times.seconds],
         }
         scalars = {
             "tokens_per_update": transitions,
-            "warmup_seconds": warmup_seconds,
-            "peak_memory_bytes": memory.num_bytes,
+            "warmup_seconds": times.warmup_seconds,
+            "peak_memory_bytes": times.peak_memory_bytes,
         }
         return self.result("learner", compute, samples, scalars)
 
@@ -121,9 +113,7 @@ class SeparateNetworksBench(BatchOptions):
 
     def as_shared(self) -> BatchOptions:
         """Return the same options for the shared GRU."""
-        names = ("repeats", "warmup", "threads", "device", "dtype", "compile", "size", "context", "seed", "batch")
-        fields = {name: getattr(self, name) for name in names}
-        return BatchOptions(**fields, lengths=self.lengths, encoder="gru")
+        return BatchOptions(**{**vars(self), "encoder": "gru"})
 
 
 def _encode(agent: Agent, batch: Batch) -> Tensor:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,12 +79,13 @@ def reproduce(
     `UserError` for an unknown name, bad flags, or a directory that holds other runs.
     """
     from yamame.experiments import load_experiment
-    from yamame.run_dir import write_json
+    from yamame.run_dir import replace_atomically, write_json
     from yamame.tools.reproduce import report
     from yamame.tools.reproduce.cost import estimate
     from yamame.tools.reproduce.plan import plan
     from yamame.tools.reproduce.results import collect_scores
     from yamame.tools.sweep import runs
+    from yamame.tools.sweep.command import make_directory
 
     if not 0 < budget <= 1:
         raise UserError(f"--budget {budget:g}: give a fraction above 0 and at most 1")
@@ -101,6 +102,10 @@ def reproduce(
     )
     planned = [run for arm in arms for run in arm.runs]
     outcome = runs.Outcome()
+    if report_only and not directory.is_dir():
+        raise UserError(f"{directory} does not exist: yamame reproduce {name} makes it, or name another --output-dir")
+    if not (report_only or cost):
+        make_directory(directory)
     if not report_only:
         price = estimate(arms)
         if cost:
@@ -113,7 +118,6 @@ def reproduce(
         return Reproduction(
             results={"experiment": name, "stopped_by": outcome.stopped_by}, text=text, exit_code=bool(outcome.failed)
         )
-    directory.mkdir(parents=True, exist_ok=True)
     scores = collect_scores(experiment, arms, directory)
     pictures = _draw(name, experiment, arms, scores, directory)
     results = {
@@ -127,7 +131,8 @@ def reproduce(
     table = report.to_markdown(experiment, scores)
     write_json(directory / f"{name}.json", results)
     images = "\n".join(f"![{path.name}]({path.name})" for path in pictures)
-    (directory / f"{name}.md").write_text(f"{table}\n{images}\n", encoding="utf-8")
+    with replace_atomically(directory / f"{name}.md") as partial:
+        partial.write_text(f"{table}\n{images}\n", encoding="utf-8")
     lines = [table, *(f"Picture: {path}" for path in pictures)]
     lines += [f"Failed: {title}: {error}" for title, error in outcome.failed.items()]
     lines += [f"In progress in another process: {title}" for title in outcome.in_progress]
@@ -136,8 +141,6 @@ def reproduce(
 
 def _choose_panels(experiment: "Experiment", titles: str | None) -> "Experiment":
     """Return the experiment with some of its panels and analyses. Raises `UserError` for an unknown title."""
-    from dataclasses import replace
-
     if titles is None:
         return experiment
     known = [*(panel.title for panel in experiment.panels), *(each.title for each in experiment.analyses)]

@@ -99,7 +99,7 @@ def run_sweep(
             preset=preset,
             size=size,
         )
-        _make_directory(directory)
+        make_directory(directory)
         outcome = runs.execute(planned, quiet=quiet, train=train or runs.train_or_resume)
     results = collect_results(directory, benchmark)
     figures = write_report(directory, results)
@@ -130,7 +130,8 @@ def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
     return report.exit_code
 
 
-def _make_directory(directory: Path) -> None:
+def make_directory(directory: Path) -> None:
+    """Make the directory of the runs. Raises `UserError` if that is not possible."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
