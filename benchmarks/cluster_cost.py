@@ -1,13 +1,13 @@
-"""What it costs to collect in other processes: trajectories, weights and orders through Ray's object store.
+"""What it costs to collect in other processes: trajectories, weights and requests through Ray's object store.
 
-python benchmarks/cluster_cost.py [--repeats 15] [--harvest 8] [--json]
+python benchmarks/cluster_cost.py [--repeats 15] [--trajectories 8] [--json]
 
 A Ray cluster of two nodes on this machine: `near` is an actor on the learner's node, which shares its memory, `far` one
-on the other, whose object store is filled through a socket of this machine. Everything is of one trajectory (a
-harvest's, divided) or of one broadcast; medians of the repeats, with the least and the greatest.
-What one thread computes alone (encode, append, load, refresh, steps, updates) is in seconds of its core, so that other
-work of the machine does not count; the rest is by the clock. `look` is one look at the answers that are still to come,
-of which a learner waits for as many as it has collectors.
+on the other, whose object store is filled through a socket of this machine. Everything is of one trajectory (of
+a result, divided) or of one broadcast; medians of the repeats, with minimum and maximum.
+What one thread computes alone (encode, append, load, set_up, steps, updates) is in seconds of its core, so that other
+work of the machine does not count; the rest is by the clock. `poll` is one poll of the pending answers,
+of which a learner has as many as it has collectors.
 """
 
 import argparse
@@ -56,24 +56,24 @@ RECIPES: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 """Kind of trajectory -> the recipe that makes such ones, and its flags."""
 Figure = dict[str, float]
-"""`median`, `least`, `greatest`."""
+"""`median`, `min`, `max`."""
 
 
 @ray.remote(num_cpus=0)
 class Collector:
-    """Holds what a collector would have made, and takes over weights."""
+    """Holds what a collector would have made, and loads weights."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
 
-    def ping(self, order: object) -> object:
-        return order
+    def ping(self, request: object) -> object:
+        return request
 
     def keep(self, trajectories: list[Trajectory]) -> None:
         """Copies in memory of its own, as a collector's are."""
         self.trajectories = [own(trajectory) for trajectory in trajectories]
 
-    def harvest(self) -> tuple[float, list[ray.ObjectRef]]:
+    def result(self) -> tuple[float, list[ray.ObjectRef]]:
         """Seconds of handing them to the object store, and where they are."""
         began = time.perf_counter()
         ref = ray.put(self.trajectories)
@@ -86,7 +86,7 @@ class Collector:
         self.agent = agent_of(size)
         self.policy = AMAGOPolicy(self.agent, num_envs=NUM_ENVS, generator=torch.Generator().manual_seed(0))
 
-    def take_over(self, weights: list[ray.ObjectRef]) -> tuple[float, float, float]:
+    def load_weights(self, weights: list[ray.ObjectRef]) -> tuple[float, float, float]:
         """Seconds of fetching, of loading into the agent, of making the policy that acts."""
         began = time.perf_counter()
         arrays = ray.get(weights[0])
@@ -110,7 +110,7 @@ def agent_of(size: str) -> Agent:
 
 def of_trajectories(name: str, actors: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """One kind's row of the table."""
-    trials = whole_trials(name, options.harvest)
+    trials = whole_trials(name, options.trajectories)
     for actor in actors.values():
         ray.get(actor.keep.remote(trials))
     seconds: dict[str, list[float]] = {key: [] for key in ("put", "get_near", "get_far", "encode", "append")}
@@ -119,13 +119,13 @@ def of_trajectories(name: str, actors: Mapping[str, Any], options: argparse.Name
         with LMDBReplayStore(Path(folder), capacity_trajectories=10**6, cache_bytes=defaults.cache_bytes) as store:
             for _ in range(options.repeats + 1):
                 for place, actor in actors.items():
-                    put, (ref,) = ray.get(actor.harvest.remote())
+                    put, (ref,) = ray.get(actor.result.remote())
                     began = time.perf_counter()
-                    harvest = ray.get(ref)
+                    result = ray.get(ref)
                     seconds[f"get_{place}"].append(time.perf_counter() - began)
-                    seconds["append"].append(_core_seconds(partial(store.extend, harvest)))
+                    seconds["append"].append(_core_seconds(partial(store.extend, result)))
                     seconds["put"].append(put)
-                    del harvest, ref
+                    del result, ref
                 seconds["encode"].append(_core_seconds(lambda: [encode(trial) for trial in trials]))
     warm = {key: [each / len(trials) for each in values[2:]] for key, values in seconds.items()}
     return {
@@ -143,12 +143,12 @@ def of_weights(size: str, actors: Mapping[str, Sequence[Any]], repeats: int) -> 
     for place, all_of_node in actors.items():
         ray.get([actor.act_for.remote(size) for actor in all_of_node])
         for count in ACTORS:
-            seconds: dict[str, list[float]] = {key: [] for key in ("put", "fetch", "load", "refresh", "all")}
+            seconds: dict[str, list[float]] = {key: [] for key in ("put", "fetch", "load", "set_up", "all")}
             for _ in range(repeats + 1):
                 began = time.perf_counter()
                 ref = ray.put(actor_state(AMAGOConfig(), agent))
                 put = time.perf_counter() - began
-                parts = ray.get([actor.take_over.remote([ref]) for actor in all_of_node[:count]])
+                parts = ray.get([actor.load_weights.remote([ref]) for actor in all_of_node[:count]])
                 everything = time.perf_counter() - began
                 slowest = [max(part) for part in zip(*parts, strict=True)]
                 for key, value in zip(seconds, (put, *slowest, everything), strict=True):
@@ -162,19 +162,19 @@ def of_weights(size: str, actors: Mapping[str, Sequence[Any]], repeats: int) -> 
 
 
 def round_trip(actor: Any, repeats: int) -> tuple[Figure, Figure]:
-    """An order of a few numbers, and its answer: by the clock, and seconds of the core of the thread that asks."""
-    order = {"round": 1, "version": 1, "vector_steps": 30}
+    """A request of a few numbers, and its answer: by the clock, and seconds of the core of the thread that asks."""
+    request = {"iteration": 1, "version": 1, "vector_steps": 30}
     seconds, core_seconds = [], []
     for _ in range(20 * repeats):
         began, core_began = time.perf_counter(), time.thread_time()
-        ray.get(actor.ping.remote(order))
+        ray.get(actor.ping.remote(request))
         seconds.append(time.perf_counter() - began)
         core_seconds.append(time.thread_time() - core_began)
     return figure(seconds[repeats:], 1e6), figure(core_seconds[repeats:], 1e6)
 
 
-def look(actor: Any, waited_for: int, repeats: int) -> Figure:
-    """One look at so many answers, none of which has come."""
+def poll(actor: Any, waited_for: int, repeats: int) -> Figure:
+    """One poll of so many answers, none of which has arrived."""
     pending = [actor.sleep.remote(2.0), *(actor.ping.remote(None) for _ in range(waited_for - 1))]
     seconds = []
     for _ in range(repeats):
@@ -209,8 +209,8 @@ def of_recipe(name: str, flags: Sequence[str], repeats: int) -> dict[str, Any]:
 def figure(values: Sequence[float], unit: float = 1.0) -> Figure:
     return {
         "median": round(unit * statistics.median(values), 2),
-        "least": round(unit * min(values), 2),
-        "greatest": round(unit * max(values), 2),
+        "min": round(unit * min(values), 2),
+        "max": round(unit * max(values), 2),
     }
 
 
@@ -226,11 +226,11 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         trips = {place: round_trip(actor, options.repeats) for place, actor in first.items()}
         return {
             "recipes": recipes,
-            "harvest": options.harvest,
+            "trajectories_per_result": options.trajectories,
             "repeats": options.repeats,
             "round_trip_microseconds": {place: trip for place, (trip, _) in trips.items()},
-            "order_microseconds": trips["near"][1],
-            "look_microseconds": {str(count): look(first["near"], count, options.repeats) for count in WAITED_FOR},
+            "request_microseconds": trips["near"][1],
+            "poll_microseconds": {str(count): poll(first["near"], count, options.repeats) for count in WAITED_FOR},
             "trajectories": {name: of_trajectories(name, first, options) for name in TASKS},
             "weights": {size: of_weights(size, actors, options.repeats) for size in AGENTS},
             "machine": describe_machine(torch.device("cpu")),
@@ -247,11 +247,11 @@ def table(costs: Mapping[str, Any]) -> Iterator[str]:
         cells = [words(row["microseconds"][key]) for key in ("put", "get_near", "get_far", "encode", "append")]
         yield f"| {name} | {row['bytes']:,.0f} | {row['encoded_bytes']:,.0f} | {' | '.join(cells)} |"
     yield ""
-    yield "| weights | bytes | collectors | put, us | fetch, us | load, us | refresh, us | all of it, us |"
+    yield "| weights | bytes | collectors | put, us | fetch, us | load, us | set up, us | all of it, us |"
     yield "|---|---|---|---|---|---|---|---|"
     for size, row in costs["weights"].items():
         for actors, parts in row["microseconds"].items():
-            cells = [words(parts[key]) for key in ("put", "fetch", "load", "refresh", "all")]
+            cells = [words(parts[key]) for key in ("put", "fetch", "load", "set_up", "all")]
             yield f"| {size} | {row['bytes']:,.0f} | {actors} | {' | '.join(cells)} |"
     yield ""
     yield "| recipe | environments | vector step, us | update, us |"
@@ -261,20 +261,20 @@ def table(costs: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {name} | {row['environments']} | {' | '.join(cells)} |"
     yield ""
     for place, value in costs["round_trip_microseconds"].items():
-        yield f"An order and its answer, {place}: {words(value)} us"
-    yield f"Of this, the core of the thread that asks: {words(costs['order_microseconds'])} us"
-    for count, value in costs["look_microseconds"].items():
-        yield f"A look at {count} answers to come: {words(value)} us"
+        yield f"A request and its answer, {place}: {words(value)} us"
+    yield f"Of this, the core of the thread that asks: {words(costs['request_microseconds'])} us"
+    for count, value in costs["poll_microseconds"].items():
+        yield f"A poll of {count} pending answers: {words(value)} us"
 
 
 def words(value: Figure) -> str:
-    return f"**{value['median']:,.0f}** ({value['least']:,.0f}-{value['greatest']:,.0f})"
+    return f"**{value['median']:,.0f}** ({value['min']:,.0f}-{value['max']:,.0f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--harvest", type=int, default=8, help="trajectories handed over together")
+    parser.add_argument("--trajectories", type=int, default=8, help="trajectories in a result")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
     costs = measure(options)

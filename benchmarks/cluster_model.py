@@ -1,9 +1,9 @@
-"""A cluster run as events: collectors that work off orders, learners that update and store, a network between them.
+"""A cluster run as events: collectors that answer requests, learners that update and store, a network between them.
 
-The protocol is that of yamame/run/cluster: a round hands out weights once, collectors have two orders each and never
-more than `rounds_behind` rounds of them in all, harvests are taken as they arrive, and a round is over when its
-environment steps are in and the updates are made that those of the round before allow. Not in it: what the operating
-system and the interpreter do when threads share cores.
+The protocol is that of yamame/distributed/ray: an iteration publishes weights once; collectors have two requests each,
+and never more than `max_policy_lag` iterations of them in all; results are received as they arrive; an iteration ends
+when its environment steps have arrived and the updates are made that those of the previous iteration allow. Not
+simulated: contention of threads that share cores.
 
 Every learner has a machine's network of its own if it is alone; several share that of one machine.
 """
@@ -23,30 +23,30 @@ Events = Generator[simpy.Event, Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Means over the rounds behind the first ones."""
+    """Means over the iterations after the warm-up."""
 
     env_steps_per_second: float
     updates_per_second: float
     learner_busy: float
-    """Fraction of a learner's time in which it updates, stores or hands out weights."""
-    taking_busy: float
-    """Fraction of the time of its second thread, which gives orders and takes harvests."""
+    """Fraction of a learner's time in which it updates, stores or publishes weights."""
+    receiving_busy: float
+    """Fraction of the time of its second thread, which sends requests and receives results."""
     network_busy: float
     """Fraction, of the busier direction of the learners' machine."""
     collector_idle: float
-    """Fraction of a collector's time without an order, or waiting for weights."""
-    age_updates: float
-    """Updates made since the weights that acted, when a harvest is taken."""
+    """Fraction of a collector's time without a request, or waiting for weights."""
+    policy_lag_updates: float
+    """Updates made since the weights that acted, when a result is received."""
 
 
 @dataclass
-class Order:
+class CollectRequest:
     version: int
     vector_steps: int
 
 
 @dataclass
-class Harvest:
+class CollectResult:
     version: int
     vector_steps: int
     trajectories: float
@@ -90,30 +90,32 @@ class Simulation:
         self.collecting = Meter(self.env)
         count = math.ceil(plan.collectors / plan.collectors_per_node)
         self.nodes = [self.hub] if plan.near else [Node(self.env) for _ in range(count)]
-        shares = plan.collectors // plan.learners
-        self.ranks = [Rank(self, rank, range(rank * shares, (rank + 1) * shares)) for rank in range(plan.learners)]
+        per_learner = plan.collectors // plan.learners
+        self.ranks = [
+            Rank(self, rank, range(rank * per_learner, (rank + 1) * per_learner)) for rank in range(plan.learners)
+        ]
         self.barrier = Barrier(self.env, plan.learners)
 
-    def run(self, *, rounds: int, warm_up: int) -> Outcome:
-        """Round after round; nothing of the first ones counts."""
-        done = [self.env.process(rank.rounds(warm_up)) for rank in self.ranks]
+    def run(self, *, iterations: int, warm_up: int) -> Outcome:
+        """Run iterations; the first `warm_up` do not count."""
+        done = [self.env.process(rank.run(warm_up)) for rank in self.ranks]
         self.env.run(self.env.all_of(done))
         for meter in self._meters():
             meter.restart()
         before, began = self._counts(), self.env.now
-        done = [self.env.process(rank.rounds(rounds)) for rank in self.ranks]
+        done = [self.env.process(rank.run(iterations)) for rank in self.ranks]
         self.env.run(self.env.all_of(done))
         seconds = self.env.now - began
         env_steps, updates = (after - then for after, then in zip(self._counts(), before, strict=True))
-        ages = [age for rank in self.ranks for age in rank.ages]
+        policy_lags = [lag for rank in self.ranks for lag in rank.policy_lags]
         return Outcome(
             env_steps_per_second=env_steps / seconds,
             updates_per_second=updates / seconds,
             learner_busy=mean(rank.learning.fraction() for rank in self.ranks),
-            taking_busy=mean(rank.taking.fraction() for rank in self.ranks),
+            receiving_busy=mean(rank.receiving.fraction() for rank in self.ranks),
             network_busy=max(meter.fraction() for meter in self.traffic.values()),
             collector_idle=1.0 - self.collecting.fraction() / self.plan.collectors,
-            age_updates=mean(ages) if ages else 0.0,
+            policy_lag_updates=mean(policy_lags) if policy_lags else 0.0,
         )
 
     def send(self, sender: Node, receiver: Node, num_bytes: float) -> Events:
@@ -131,7 +133,7 @@ class Simulation:
         yield self.env.timeout(self.plan.latency_seconds)
 
     def weights_at(self, index: int, rank: int, version: int) -> simpy.Event:
-        """When a rank's weights of a version are on a node, to which they are brought if nobody has asked yet."""
+        """When a rank's weights of a version are on a node, to which they are sent at the first call."""
         node = self.nodes[index]
         if (rank, version) not in node.weights:
             node.weights[rank, version] = self.env.process(self._bring(index, rank, version))
@@ -149,15 +151,15 @@ class Simulation:
         yield from self.traffic.values()
         yield self.collecting
         for rank in self.ranks:
-            rank.ages.clear()
-            yield from (rank.learning, rank.taking)
+            rank.policy_lags.clear()
+            yield from (rank.learning, rank.receiving)
 
     def _counts(self) -> tuple[float, float]:
         return sum(rank.env_steps for rank in self.ranks), self.ranks[0].updates
 
 
 class Barrier:
-    """Where learners wait for one another."""
+    """Barrier of the learners."""
 
     def __init__(self, env: simpy.Environment, parties: int) -> None:
         self._env, self._parties = env, parties
@@ -173,11 +175,11 @@ class Barrier:
 
 
 @dataclass
-class Member:
-    """A collector as its learner knows it."""
+class CollectorHandle:
+    """A collector, at its learner."""
 
     inbox: simpy.Store
-    orders: deque[Order] = field(default_factory=deque)
+    requests: deque[CollectRequest] = field(default_factory=deque)
 
 
 class Rank:
@@ -186,86 +188,86 @@ class Rank:
     def __init__(self, simulation: Simulation, index: int, collectors: range) -> None:
         self.simulation, self.index, self.env = simulation, index, simulation.env
         self.work, self.plan = simulation.work, simulation.plan
-        self.learning, self.taking = Meter(self.env), Meter(self.env)
-        self.members = [Member(simpy.Store(self.env)) for _ in collectors]
-        self.free = deque(self.members * self.plan.orders_each)
-        """Members that take another order, those with the fewest first."""
+        self.learning, self.receiving = Meter(self.env), Meter(self.env)
+        self.handles = [CollectorHandle(simpy.Store(self.env)) for _ in collectors]
+        self.free = deque(self.handles * self.plan.requests_per_collector)
+        """Collectors that accept another request, those with the fewest first."""
         self.coming = 0
-        """Vector steps of one collector each that are ordered and have not come in."""
+        """Vector steps of one collector each that are requested and have not arrived."""
         self.arrived: simpy.Store = simpy.Store(self.env)
-        self.round_steps = self.plan.round_steps or self.work.trial_steps
+        self.iteration_steps = self.plan.iteration_steps or self.work.trial_steps
         self.num_envs = self.work.environments * len(collectors)
         self.env_steps, self.updates, self.version, self.credit = 0, 0, -1, 0
         self.stored, self.trajectories = 0, 0.0
-        self.ages: list[int] = []
-        for member, number in zip(self.members, collectors, strict=True):
-            self.env.process(self.collect(member, number // self.plan.collectors_per_node))
+        self.policy_lags: list[int] = []
+        for handle, number in zip(self.handles, collectors, strict=True):
+            self.env.process(self.collect(handle, number // self.plan.collectors_per_node))
 
-    def rounds(self, count: int) -> Events:
+    def run(self, count: int) -> Events:
         """The main thread."""
         for _ in range(count):
             if self.updates != self.version:
-                yield from self.learning.work(self.work.hand_out_seconds)
+                yield from self.learning.work(self.work.publish_seconds)
                 self.version = self.updates
-            taking = self.env.process(self.take(self.round_steps * self.num_envs))
+            receiving = self.env.process(self.receive(self.iteration_steps * self.num_envs))
             due = max(0, int(self.stored * self.plan.learners * self.work.updates_per_env_step) - self.updates)
             yield from self.learning.work(due * self.plan.update_seconds(self.work))
             self.updates += due
-            yield taking
+            yield receiving
             yield from self.learning.work(self.trajectories * self.work.append_seconds)
             self.stored, self.trajectories = self.env_steps, 0.0
             yield self.simulation.barrier.wait()
 
-    def take(self, env_steps: int) -> Events:
-        """The second thread, for one round."""
+    def receive(self, env_steps: int) -> Events:
+        """The second thread, for one iteration."""
         while self.credit < env_steps:
-            yield from self.give_orders()
-            member, harvest = yield self.arrived.get()
-            self.coming -= member.orders.popleft().vector_steps
-            self.free.append(member)
-            seconds = self.work.order_seconds + self.work.look_seconds * len(self.members)
-            yield from self.taking.work(seconds + harvest.trajectories * self.work.get_seconds)
-            made = harvest.vector_steps * self.work.environments
+            yield from self.send_requests()
+            handle, result = yield self.arrived.get()
+            self.coming -= handle.requests.popleft().vector_steps
+            self.free.append(handle)
+            seconds = self.work.request_seconds + self.work.poll_seconds * len(self.handles)
+            yield from self.receiving.work(seconds + result.trajectories * self.work.get_seconds)
+            made = result.vector_steps * self.work.environments
             self.credit, self.env_steps = self.credit + made, self.env_steps + made
-            self.trajectories += harvest.trajectories
-            self.ages.append(self.version - harvest.version)
+            self.trajectories += result.trajectories
+            self.policy_lags.append(self.version - result.version)
         self.credit -= env_steps
-        yield from self.give_orders()
+        yield from self.send_requests()
 
-    def give_orders(self) -> Events:
-        """As many as may be."""
-        each, most = self.work.environments, math.ceil(self.round_steps / self.plan.orders_each)
-        ahead = self.plan.rounds_behind * self.round_steps * self.num_envs - self.credit
+    def send_requests(self) -> Events:
+        """Send as many requests as `max_policy_lag` allows."""
+        each, most = self.work.environments, math.ceil(self.iteration_steps / self.plan.requests_per_collector)
+        ahead = self.plan.max_policy_lag * self.iteration_steps * self.num_envs - self.credit
         while self.free and self.coming * each < ahead:
-            member = self.free.popleft()
-            order = Order(self.version, min(most, math.ceil(ahead / each) - self.coming))
-            member.orders.append(order)
-            self.coming += order.vector_steps
-            yield member.inbox.put(order)
+            handle = self.free.popleft()
+            request = CollectRequest(self.version, min(most, math.ceil(ahead / each) - self.coming))
+            handle.requests.append(request)
+            self.coming += request.vector_steps
+            yield handle.inbox.put(request)
 
-    def collect(self, member: Member, node: int) -> Events:
-        """One collector, for ever."""
+    def collect(self, handle: CollectorHandle, node: int) -> Events:
+        """Answer the requests of one collector."""
         work, simulation, version = self.work, self.simulation, -2
         node = 0 if self.plan.near else node
-        longest = max(1, math.ceil(self.plan.order_seconds / work.vector_step_seconds))
+        max_steps = max(1, math.ceil(self.plan.max_request_seconds / work.vector_step_seconds))
         while True:
-            order: Order = yield member.inbox.get()
-            if order.version != version:
-                version = order.version
+            request: CollectRequest = yield handle.inbox.get()
+            if request.version != version:
+                version = request.version
                 yield simulation.weights_at(node, self.index, version)
-                yield from simulation.collecting.work(work.take_over_seconds)
-            steps = min(order.vector_steps, longest)
+                yield from simulation.collecting.work(work.load_seconds)
+            steps = min(request.vector_steps, max_steps)
             trajectories = steps * work.environments / work.trial_steps
             seconds = steps * work.vector_step_seconds + trajectories * work.put_seconds
             yield from simulation.collecting.work(seconds)
-            harvest = Harvest(order.version, steps, trajectories)
-            self.env.process(self._deliver(member, harvest, simulation.nodes[node]))
+            result = CollectResult(request.version, steps, trajectories)
+            self.env.process(self._deliver(handle, result, simulation.nodes[node]))
 
-    def _deliver(self, member: Member, harvest: Harvest, node: Node) -> Events:
-        yield from self.simulation.send(node, self.simulation.hub, harvest.trajectories * self.work.trajectory_bytes)
-        yield self.arrived.put((member, harvest))
+    def _deliver(self, handle: CollectorHandle, result: CollectResult, node: Node) -> Events:
+        yield from self.simulation.send(node, self.simulation.hub, result.trajectories * self.work.trajectory_bytes)
+        yield self.arrived.put((handle, result))
 
 
-def simulate(work: Work, plan: Plan, *, rounds: int = 12, warm_up: int = 4) -> Outcome:
-    """The same figures at every call: nothing is drawn."""
-    return Simulation(work, plan).run(rounds=rounds, warm_up=warm_up)
+def simulate(work: Work, plan: Plan, *, iterations: int = 12, warm_up: int = 4) -> Outcome:
+    """Deterministic: nothing is sampled."""
+    return Simulation(work, plan).run(iterations=iterations, warm_up=warm_up)

@@ -1,11 +1,11 @@
-"""Whole runs on clusters of 1, 2 and 3 Ray nodes on this machine, beside what the simulation says of them.
+"""Whole runs on clusters of 1, 2 and 3 Ray nodes on this machine, and their simulation.
 
     python benchmarks/cluster_nodes.py [--seconds 20] [--costs benchmarks/cluster_costs.json] [--json]
 
 Each node has one collector of 4 environments that wait 5 milliseconds a step, as a simulator would, so that two cores
 carry three collectors and a learner. With few updates a step the collectors set the pace, with many the learner does.
 The simulation has nothing of the runs: a vector step, an update and storing are measured in one process before each
-run and after it (their means count, since other work of the machine comes and goes), orders and the object store by
+run and after it (their means count, since other work of the machine comes and goes), requests and the object store by
 cluster_cost.py, on a trajectory of about the same size.
 """
 
@@ -48,7 +48,7 @@ NEAREST_KIND = "T-Maze, 31 steps"
 
 
 class Patient(gymnasium.Env[np.ndarray, int]):
-    """Waits at every step, and ends after as many as a trial has."""
+    """Waits at every step, and ends after the steps of a trial."""
 
     observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = spaces.Discrete(4)
@@ -133,7 +133,7 @@ def speeds_of_run(run: RunConfig) -> dict[str, float]:
         "env_steps_per_second": (last["env_steps"] - first["env_steps"]) / seconds,
         "updates_per_second": (last["updates"] - first["updates"]) / seconds,
         "collector_idle": statistics.mean(line.get("collectors/idle_fraction", 0.0) for line in half),
-        "age_updates": statistics.mean(line.get("collectors/policy_lag_updates_mean", 0.0) for line in half),
+        "policy_lag_updates": statistics.mean(line.get("collectors/policy_lag_updates_mean", 0.0) for line in half),
         "seconds": seconds,
     }
 
@@ -144,10 +144,10 @@ def compare(costs: Mapping[str, Any], nodes: int, updates_per_env_step: float, s
     before, load = measured_work(costs, run), os.getloadavg()[0]
     expected = simulate(before, plan).env_steps_per_second
     with cluster_of([f"node {number}" for number in range(nodes)], cpus=1):
-        rounds = max(8, round(2 * seconds * expected / run.env_steps))
-        measured = speeds_of_run(replace(run, env_steps=rounds * run.env_steps))
+        iterations = max(8, round(2 * seconds * expected / run.env_steps))
+        measured = speeds_of_run(replace(run, env_steps=iterations * run.env_steps))
     work = mean_of(before, measured_work(costs, run))
-    simulated = simulate(work, plan, rounds=60, warm_up=10)
+    simulated = simulate(work, plan, iterations=60, warm_up=10)
     return {
         "measured": measured,
         "simulated": {key: getattr(simulated, key) for key in measured if key != "seconds"},
@@ -161,7 +161,7 @@ def compare(costs: Mapping[str, Any], nodes: int, updates_per_env_step: float, s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run's second half, which is measured")
-    parser.add_argument("--costs", type=Path, default=HERE / "cluster_costs.json", help="what cluster_cost.py printed")
+    parser.add_argument("--costs", type=Path, default=HERE / "cluster_costs.json", help="output of cluster_cost.py")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
     costs = json.loads(options.costs.read_text(encoding="utf-8"))
@@ -190,7 +190,7 @@ def cells(point: Mapping[str, Any]) -> str:
             f"{point['error']:+.0%}",
             f"{measured['updates_per_second']:.1f} | {simulated['updates_per_second']:.1f}",
             f"{measured['collector_idle']:.0%} | {simulated['collector_idle']:.0%}",
-            f"{measured['age_updates']:.0f} | {simulated['age_updates']:.0f}",
+            f"{measured['policy_lag_updates']:.0f} | {simulated['policy_lag_updates']:.0f}",
         )
     )
 

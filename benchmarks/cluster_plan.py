@@ -21,16 +21,16 @@ class Work:
     append_seconds: float
     """Of a learner, for each trajectory that it encodes and stores."""
     weights_bytes: float
-    hand_out_seconds: float
+    publish_seconds: float
     """Of a learner, for putting weights into the object store."""
-    take_over_seconds: float
+    load_seconds: float
     """Of a collector, for loading weights and making the policy."""
     update_seconds: float
     """Of a learner alone that makes the whole batch."""
     updates_per_env_step: float
-    order_seconds: float = 0.0
-    """Of a learner, for one order and its answer."""
-    look_seconds: float = 0.0
+    request_seconds: float = 0.0
+    """Of a learner, for one request and its answer."""
+    poll_seconds: float = 0.0
     """Of a learner, for each collector that it waits for, at each answer."""
 
 
@@ -50,40 +50,42 @@ class Plan:
     """Weights go from node to node in a binary tree, instead of from the learner to all."""
     all_reduce_seconds: float = 0.0
     """Of each update of several learners."""
-    rounds_behind: int = 2
-    orders_each: int = 2
-    order_seconds: float = 1.0
-    """Longest that an order takes."""
-    round_steps: int = 0
-    """Vector steps of a round; 0: those of a trial."""
+    max_policy_lag: int = 2
+    requests_per_collector: int = 2
+    max_request_seconds: float = 1.0
+    """Maximum time that a request takes."""
+    iteration_steps: int = 0
+    """Vector steps of an iteration; 0: those of a trial."""
     near: bool = False
     """Whether collectors are on the learners' machine, whose object store they share."""
 
     def update_seconds(self, work: Work) -> float:
-        """Of one update, each learner making its share of the batch."""
+        """Of one update, each learner making its part of the batch."""
         return work.update_seconds / self.learners + (self.all_reduce_seconds if self.learners > 1 else 0.0)
 
 
 def limits(work: Work, plan: Plan) -> dict[str, float]:
     """On paper: environment steps a second that each resource allows if nothing else is in the way."""
-    steps, each = plan.round_steps or work.trial_steps, work.environments
-    in_round = steps * each * plan.collectors
-    trajectories = in_round / work.trial_steps
-    orders_each = max(plan.orders_each, math.ceil(steps * work.vector_step_seconds / plan.order_seconds))
-    orders = orders_each * plan.collectors / plan.learners
-    looks = work.order_seconds + work.look_seconds * plan.collectors / plan.learners
+    steps, each = plan.iteration_steps or work.trial_steps, work.environments
+    per_iteration = steps * each * plan.collectors
+    trajectories = per_iteration / work.trial_steps
+    requests_per_collector = max(
+        plan.requests_per_collector, math.ceil(steps * work.vector_step_seconds / plan.max_request_seconds)
+    )
+    requests = requests_per_collector * plan.collectors / plan.learners
+    poll_total = work.request_seconds + work.poll_seconds * plan.collectors / plan.learners
     nodes = math.ceil(plan.collectors / plan.collectors_per_node)
     copies = plan.learners if plan.relayed else max(nodes, plan.learners)
-    new_weights = min(1.0, in_round * work.updates_per_env_step)
+    new_weights = min(1.0, per_iteration * work.updates_per_env_step)
     seconds = {
         "collectors": steps * work.vector_step_seconds
         + trajectories / plan.collectors * work.put_seconds
-        + new_weights * work.take_over_seconds,
-        "updates": in_round * work.updates_per_env_step * plan.update_seconds(work)
+        + new_weights * work.load_seconds,
+        "updates": per_iteration * work.updates_per_env_step * plan.update_seconds(work)
         + trajectories * work.append_seconds / plan.learners
-        + new_weights * work.hand_out_seconds,
-        "taking harvests": orders * looks + trajectories * work.get_seconds / plan.learners,
-        "network, harvests": 0.0 if plan.near else trajectories * work.trajectory_bytes * 8 / plan.bits_per_second,
+        + new_weights * work.publish_seconds,
+        "receiving results": requests * poll_total + trajectories * work.get_seconds / plan.learners,
+        "network, results": 0.0 if plan.near else trajectories * work.trajectory_bytes * 8 / plan.bits_per_second,
         "network, weights": 0.0 if plan.near else new_weights * copies * work.weights_bytes * 8 / plan.bits_per_second,
     }
-    return {name: in_round / spent if spent else math.inf for name, spent in seconds.items()}
+    return {name: per_iteration / spent if spent else math.inf for name, spent in seconds.items()}

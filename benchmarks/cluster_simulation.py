@@ -1,9 +1,10 @@
 """How far a cluster run carries: 10, 100 and 1,000 collectors, by events and on paper.
 
-    python benchmarks/cluster_simulation.py [--costs benchmarks/cluster_costs.json] [--learner gpu] [--picture FILE.png]
+    python benchmarks/cluster_simulation.py [--costs benchmarks/cluster_costs.json] [--learner gpu] [--output FILE.png]
 
-What a trajectory, weights, an order and a step cost is measured (cluster_cost.py writes the costs); the rest is assumed
-and said above the tables: the network, how many collectors are on a node, and for `--learner gpu` the updates a second.
+The costs of a trajectory, of weights, of a request and of a step are measured (by cluster_cost.py); the rest is assumed
+and printed above the tables: the network, the number of collectors on a node, and for `--learner gpu` updates
+per second.
 """
 
 import argparse
@@ -33,8 +34,8 @@ def work_of(costs: Mapping[str, Any], kind: str, *, size: str) -> Work:
     trajectory, recipe = costs["trajectories"][kind], costs["recipes"][kind]
     weights = costs["weights"][size]
     alone = weights["microseconds"]["1 far"]
-    looks = {int(count): seconds(value) for count, value in costs["look_microseconds"].items()}
-    fewest, most = min(looks), max(looks)
+    poll_total = {int(count): seconds(value) for count, value in costs["poll_microseconds"].items()}
+    low, high = min(poll_total), max(poll_total)
     of_trajectory = {key: seconds(value) for key, value in trajectory["microseconds"].items()}
     return Work(
         environments=recipe["environments"],
@@ -45,12 +46,12 @@ def work_of(costs: Mapping[str, Any], kind: str, *, size: str) -> Work:
         get_seconds=of_trajectory["get_near"],
         append_seconds=of_trajectory["append"],
         weights_bytes=weights["bytes"],
-        hand_out_seconds=seconds(alone["put"]),
-        take_over_seconds=seconds(alone["load"]) + seconds(alone["refresh"]),
+        publish_seconds=seconds(alone["put"]),
+        load_seconds=seconds(alone["load"]) + seconds(alone["set_up"]),
         update_seconds=seconds(recipe["microseconds"]["update"]),
         updates_per_env_step=recipe["updates_per_env_step"],
-        order_seconds=seconds(costs["order_microseconds"]) + looks[fewest],
-        look_seconds=max(0.0, (looks[most] - looks[fewest]) / (most - fewest)),
+        request_seconds=seconds(costs["request_microseconds"]) + poll_total[low],
+        poll_seconds=max(0.0, (poll_total[high] - poll_total[low]) / (high - low)),
     )
 
 
@@ -59,7 +60,7 @@ def seconds(measured: Mapping[str, float]) -> float:
 
 
 def works(costs: Mapping[str, Any], learner: str) -> dict[str, Work]:
-    """By name: with the learner as it was measured on a core, or as a GPU is assumed to be."""
+    """Return the work of each task; its learner is a core as measured, or an assumed GPU."""
     found = {}
     for kind in costs["recipes"]:
         if learner == "core":
@@ -85,8 +86,8 @@ def encoded_by_collectors(work: Work, costs: Mapping[str, Any], kind: str) -> Wo
 def table(all_works: Mapping[str, Work], plan: Plan) -> Iterator[str]:
     """A row for each task and number of collectors."""
     yield (
-        "| task | collectors | env steps/s | on paper | its limit | updates/s | learner busy | taking busy "
-        "| network busy | collectors idle | age, updates |"
+        "| task | collectors | env steps/s | on paper | its limit | updates/s | learner busy | receiving busy "
+        "| network busy | collectors idle | policy lag, updates |"
     )
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for kind, work in all_works.items():
@@ -94,14 +95,14 @@ def table(all_works: Mapping[str, Work], plan: Plan) -> Iterator[str]:
             spread = replace(plan, collectors=collectors)
             allowed = limits(work, spread)
             name = min(allowed, key=allowed.__getitem__)
-            yield (f"| {kind} | {collectors:,} | {row(simulate(work, spread), paper=allowed[name], limit=name)} |")
+            yield f"| {kind} | {collectors:,} | {row(simulate(work, spread), paper=allowed[name], limit=name)} |"
 
 
 def row(outcome: Outcome, *, paper: float, limit: str) -> str:
     return (
         f"**{outcome.env_steps_per_second:,.0f}** | {paper:,.0f} | {limit} | {outcome.updates_per_second:,.2f} | "
-        f"{outcome.learner_busy:.0%} | {outcome.taking_busy:.0%} | {outcome.network_busy:.1%} | "
-        f"{outcome.collector_idle:.0%} | {outcome.age_updates:,.0f}"
+        f"{outcome.learner_busy:.0%} | {outcome.receiving_busy:.0%} | {outcome.network_busy:.1%} | "
+        f"{outcome.collector_idle:.0%} | {outcome.policy_lag_updates:,.0f}"
     )
 
 
@@ -117,7 +118,7 @@ def saturation(all_works: Mapping[str, Work], plan: Plan) -> Iterator[str]:
 
 
 def enough(work: Work, plan: Plan, resource: str) -> str:
-    """The fewest collectors that keep a resource busy."""
+    """Return the minimum number of collectors that keep a resource busy."""
 
     def busy(collectors: int) -> bool:
         allowed = limits(work, replace(plan, collectors=collectors))
@@ -133,11 +134,11 @@ def enough(work: Work, plan: Plan, resource: str) -> str:
 
 
 def levers(costs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
-    """The task of pictures at 1,000 collectors, after one change and another; each keeps those before it."""
+    """The task with pixels at 1,000 collectors, after each of several cumulative changes."""
     work = works(costs, "gpu")[PIXELS]
     changes: list[tuple[str, Work, Plan]] = [("as it is", work, plan)]
-    plan = replace(plan, round_steps=work.trial_steps // 10)
-    changes.append(("rounds of a tenth of a trial", work, plan))
+    plan = replace(plan, iteration_steps=work.trial_steps // 10)
+    changes.append(("iterations of a tenth of a trial", work, plan))
     plan = replace(plan, learners=8, all_reduce_seconds=ALL_REDUCE_SECONDS)
     changes.append(("8 learners on one machine", work, plan))
     work = replace(work, updates_per_env_step=work.updates_per_env_step / 10)
@@ -152,12 +153,13 @@ def levers(costs: Mapping[str, Any], plan: Plan) -> Iterator[str]:
     changes.append(("20 learners", work, plan))
     plan = replace(plan, bits_per_second=10 * plan.bits_per_second)
     changes.append(("a network of 100 Gbit/s", work, plan))
-    yield "| change | env steps/s | on paper | its limit | updates/s | learner | taking | network | idle | age |"
+    yield "| change | env steps/s | on paper | its limit | updates/s | learner | receiving | network | idle | lag |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for name, changed, spread in changes:
         allowed = limits(changed, spread)
         limit = min(allowed, key=allowed.__getitem__)
-        yield f"| {name} | {row(simulate(changed, spread, rounds=4, warm_up=3), paper=allowed[limit], limit=limit)} |"
+        outcome = simulate(changed, spread, iterations=4, warm_up=3)
+        yield f"| {name} | {row(outcome, paper=allowed[limit], limit=limit)} |"
 
 
 def draw(all_works: Mapping[str, Work], plan: Plan, path: Path) -> None:
@@ -180,11 +182,11 @@ def draw(all_works: Mapping[str, Work], plan: Plan, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--costs", type=Path, default=HERE / "cluster_costs.json", help="what cluster_cost.py printed")
+    parser.add_argument("--costs", type=Path, default=HERE / "cluster_costs.json", help="output of cluster_cost.py")
     parser.add_argument(
         "--learner", choices=("core", "gpu"), default="gpu", help="a core as measured, or an assumed GPU"
     )
-    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     costs = json.loads(options.costs.read_text(encoding="utf-8"))
     plan, all_works = Plan(collectors=1000), works(costs, options.learner)
@@ -196,8 +198,8 @@ def main() -> None:
         print()
         for line in part:
             print(line, flush=True)
-    if options.picture:
-        draw(all_works, plan, options.picture)
+    if options.output:
+        draw(all_works, plan, options.output)
 
 
 if __name__ == "__main__":

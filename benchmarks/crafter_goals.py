@@ -1,6 +1,6 @@
 """What a run on Crafter can do: each of the 22 achievements by itself, and the instructions of the paper's figure 9.
 
-python benchmarks/crafter_goals.py RUN [--trials 32] [--beside OTHER ...]
+python benchmarks/crafter_goals.py RUN [--trials 32] [--compare OTHER ...]
 
 Success rates with 95 % intervals, as a table on stdout and as bars in RUN/crafter_goals.png. Other runs, such as those
 of an ablation, stand beside the first.
@@ -33,7 +33,7 @@ FIGURE_9 = (
 )
 """The paper's instructions; the last bar is that of `RANDOM`."""
 RANDOM = ""
-"""Instructions as they are drawn."""
+"""Instructions as the task samples them."""
 TRAVEL = "travel to (30, 30)"
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#aa3377")
 
@@ -42,11 +42,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--trials", type=int, default=32)
-    parser.add_argument("--beside", type=Path, nargs="*", default=[])
+    parser.add_argument("--compare", type=Path, nargs="*", default=[])
     options = parser.parse_args()
     singles = [goal_text(achievement_goal(name)) for name in ACHIEVEMENTS]
     instructions = list(dict.fromkeys([*singles, TRAVEL, *FIGURE_9, RANDOM]))
-    runs = [options.run, *options.beside]
+    runs = [options.run, *options.compare]
     try:
         for run in runs:
             _require_instructions(run)
@@ -65,7 +65,7 @@ def main() -> int:
         print(f"| {_name(instruction)} | {' | '.join(cells)} |", flush=True)
     shown = [*singles, TRAVEL, FIGURE_9[-1], RANDOM]
     draw(options.run / "crafter_goals.png", [_name(each) for each in shown], runs, [success[each] for each in shown])
-    print(f"Picture: {options.run / 'crafter_goals.png'}", file=sys.stderr)
+    print(f"Plot: {options.run / 'crafter_goals.png'}", file=sys.stderr)
     return 0
 
 

@@ -1,11 +1,11 @@
-"""What a run on Package Delivery remembers: what it does by what it has seen in the same trial.
+"""Memory of an agent on Package Delivery: its actions at forks and drops that it has met before in the trial.
 
 python benchmarks/delivery_memory.py RUN [--trials 128]
 
 An agent with a perfect memory takes the right way wherever it has turned before, be it the right way or the wrong one,
-and never drops again in a way that has failed. Beside what the policy does stands what the critics think: how often
+and never drops again in a way that has failed. The tables have the actions of the policy, and the critics: how often
 they rank the right way (the ways of dropping that were not tried) higher, and by how much (the mean over critics, in
-standard deviations of what they learn), at the acting discount.
+standard deviations of the targets), at the acting discount.
 """
 
 import sys
@@ -75,7 +75,7 @@ def report(run: Path, count: int) -> None:
             f"| {known} | {len(seen)} | {right:.2f} | {wrong:.2f} | {1 - right - wrong:.2f} | {np.mean(gaps > 0):.2f} "
             f"| {gaps.mean():.3f} |"
         )
-    print("\n| ways of dropping that failed | drops | in another way | by chance | critics know | by |")
+    print("\n| ways of dropping that failed | drops | in another way | random | critics prefer another | by |")
     print("|---|---|---|---|---|---|")
     for failed, drops in sorted(by_failed.items()):
         new, gaps = np.mean([drop.new for drop in drops]), np.array([drop.gap for drop in drops])

@@ -1,9 +1,9 @@
-"""What programs that follow a rule earn on Package Delivery: what chance is worth, and what memory is.
+"""Returns of rules on Package Delivery, with random turns and with memory.
 
 python benchmarks/delivery_rules.py [--min-destination 1] [--trials 2000] [--seed 0]
 
 All but the random one walk straight on, deliver where they should, and never drop again in a way that has failed. One
-turns by chance at every fork; the other takes the right way wherever it has turned before.
+turns at random at every fork; the other takes the right way wherever it has turned before.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Played:
     """One trial."""
 
     earned: float
-    wanted: int
+    requested: int
     """Sub-goals of its instruction."""
 
 
@@ -91,22 +91,22 @@ def play(config: PackageDeliveryConfig, rule: Rule, count: int, seed: int) -> It
     earned, ended = np.zeros(count), np.zeros(count, np.bool_)
     with closing(config.build(count, seed)) as trials:
         seen = trials.reset()
-        wanted = (seen[INSTRUCTION_KEY][:, :, 0] >= 0).sum(axis=1)
+        requested = (seen[INSTRUCTION_KEY][:, :, 0] >= 0).sum(axis=1)
         for _ in range(config.horizon):
             step = trials.step(rule.act(seen))
             earned += np.where(ended, 0.0, step.reward)
             ended |= step.terminated | step.truncated
             seen = step.observation
     assert ended.all()
-    return (Played(earned=float(one), wanted=int(most)) for one, most in zip(earned, wanted, strict=True))
+    return (Played(earned=float(one), requested=int(most)) for one, most in zip(earned, requested, strict=True))
 
 
 def row(name: str, played: list[Played]) -> str:
     """Of the table."""
     earned = np.mean([trial.earned for trial in played])
-    most = np.mean([trial.wanted for trial in played])
+    most = np.mean([trial.requested for trial in played])
     paid = sum(trial.earned > 0 for trial in played)
-    completed = np.mean([trial.earned == trial.wanted for trial in played])
+    completed = np.mean([trial.earned == trial.requested for trial in played])
     return f"| {name} | {earned:.3f} | {most:.3f} | {paid} of {len(played)} | {100 * completed:.1f} |"
 
 
@@ -115,7 +115,7 @@ def report(config: PackageDeliveryConfig, count: int, seed: int) -> None:
     road = config.road_length
     rules: dict[str, Callable[[int, np.random.Generator], Rule]] = {
         "at random": AtRandom,
-        "turns by chance": lambda num_envs, rng: Courier(num_envs, rng, road, remembers_forks=False),
+        "turns at random": lambda num_envs, rng: Courier(num_envs, rng, road, remembers_forks=False),
         "remembers forks": lambda num_envs, rng: Courier(num_envs, rng, road, remembers_forks=True),
     }
     print("| rule | deliveries | most possible | trials paid | instructions completed, % |")

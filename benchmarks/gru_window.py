@@ -1,4 +1,4 @@
-"""What it costs that a GRU trains on windows that begin with zeros and acts with a state from the start of the trial.
+"""Cost of training a GRU on windows that start with zeros, and acting with a state from the start of the trial.
 
 python benchmarks/gru_window.py RUN [--trials 256]
 

@@ -1,4 +1,4 @@
-"""How hard MazeRunner's tasks are: what a tree search needs that knows the maze, and one that has to look."""
+"""Difficulty of MazeRunner's tasks: steps of a tree search with the map, and of one that explores."""
 
 from dataclasses import dataclass
 
@@ -36,11 +36,11 @@ class MazeDifficulty:
 
     @property
     def reachable(self) -> float:
-        """Share of the instructions that can be completed at all."""
+        """Fraction of the instructions that can be completed at all."""
         return float((self.oracle[:, -1] != NEVER).mean())
 
     def completed(self, steps: Int64[np.ndarray, "tasks goals"], horizon: int) -> float:
-        """Share of the instructions that `oracle` or `explorer` completes within the horizon."""
+        """Fraction of the instructions that `oracle` or `explorer` completes within the horizon."""
         return float(((steps[:, -1] != NEVER) & (steps[:, -1] <= horizon)).mean())
 
     def mean_return(self, steps: Int64[np.ndarray, "tasks goals"], horizon: int) -> float:
@@ -60,7 +60,7 @@ def maze_difficulty(config: MazeRunnerConfig, *, tasks: int = 1000, seed: int = 
 
 
 def oracle_steps(wall: Bool[np.ndarray, "side side"], goals: Int64[np.ndarray, "goals"]) -> list[int]:
-    """Steps after which one who knows the maze completes each goal (cells in order, -1 behind the last)."""
+    """Steps after which an oracle with the map completes each goal (cells in order, -1 behind the last)."""
     here, steps, after = start_cell(len(wall)), 0, []
     for goal in goals:
         if goal >= 0 and steps != NEVER:

@@ -1,11 +1,11 @@
-"""What a run on MazeRunner has found out about its actions within a trial.
+"""Memory of an agent on MazeRunner: does its world model infer the rewiring of the actions within a trial?
 
 python benchmarks/maze_memory.py RUN [--trials 64]
 
-In rewired mazes it takes memory to know where an action leads. Of all steps that moved the agent this tells in how many
-the world model recognises the action: what it foresaw of the position is nearest to the move for that action, of all
-five. One row for each quarter of a window of memory. Beside it stand the policy's entropy and how many cells a trial
-visits. Needs discrete actions, a position in the observation and a world model.
+In rewired mazes the effect of an action must be inferred. Of all steps that moved the agent, this prints the fraction
+in which the world model recognizes the action: of the five predicted positions, that of the action is nearest to the
+real one. One row for each quarter of the attention window. The other columns are the entropy of the policy and the
+number of cells that a trial visits. Needs discrete actions, a position in the observation and a world model.
 """
 
 import sys
@@ -44,12 +44,12 @@ def report(run: Path, count: int) -> None:
         raise UserError(f"{run}: no trial was as long as the memory of {length} steps; --trials plays more of them")
     print(f"{updates} updates; {np.mean([trial.reward.sum() for trial in trials]):.2f} sub-goals a trial")
     print(f"{np.mean([cells_visited(trial) for trial in trials]):.1f} cells visited a trial\n")
-    moved, recognised, entropy = zip(*(look_into(agent, window) for window in windows), strict=True)
-    print("| steps of memory | moves | action recognised | by chance | entropy |")
+    moved, recognized, entropy = zip(*(look_into(agent, window) for window in windows), strict=True)
+    print("| steps of memory | moves | action recognized | random | entropy |")
     print("|---|---|---|---|---|")
     for steps in np.array_split(np.arange(length), QUARTERS):
         moves = np.sum([moved_T[steps].sum() for moved_T in moved])
-        known = np.sum([recognised_T[steps].sum() for recognised_T in recognised])
+        known = np.sum([recognized_T[steps].sum() for recognized_T in recognized])
         nats = np.mean([entropy_T[steps].mean() for entropy_T in entropy])
         print(f"| {steps[0]} to {steps[-1]} | {moves} | {known / moves:.2f} | {1 / ACTIONS:.2f} | {nats:.2f} |")
 
@@ -58,7 +58,7 @@ def report(run: Path, count: int) -> None:
 def look_into(
     agent: Agent, window: Window
 ) -> tuple[Bool[np.ndarray, "T"], Bool[np.ndarray, "T"], Float[np.ndarray, "T"]]:
-    """Which steps moved the agent, at which of these the action is recognised, and the acting policy's entropy."""
+    """Which steps moved the agent, at which of these the action is recognized, and the acting policy's entropy."""
     batch = pack([window])
     features_NF = agent.features(batch)
     target_delta_NO, state_ND = agent.observation_deltas(features_NF), agent.encode(features_NF, batch)
@@ -67,9 +67,9 @@ def look_into(
     error_NA = (forecast_NAO[..., :2] - target_delta_NO[:, None, :2]).square().sum(2)
     position = np.asarray(window.trajectory.observation["observation"])[window.start :][: window.length + 1, :2]
     moved = (np.diff(position, axis=0) != 0).any(axis=1)
-    recognised = (error_NA.argmin(1) == batch.action)[: window.length].numpy() & moved
+    recognized = (error_NA.argmin(1) == batch.action)[: window.length].numpy() & moved
     entropy_NG = agent.actor(state_ND).entropy(None)
-    return moved, recognised, entropy_NG[: window.length, agent.acting_index].numpy()
+    return moved, recognized, entropy_NG[: window.length, agent.acting_index].numpy()
 
 
 def _everywhere(action: int, like: Tensor) -> Tensor:

@@ -47,12 +47,12 @@ class PaddedBatch:
             out[rows, slots] = field[real]
             return out.float() if out.dtype == torch.bool else out
 
-        begun = (batch.time > 0).float()
-        previous_action = functional.one_hot(batch.previous_action, num_actions).float() * begun[:, None]
+        started = (batch.time > 0).float()
+        previous_action = functional.one_hot(batch.previous_action, num_actions).float() * started[:, None]
         return PaddedBatch(
             observation=padded(torch.cat([leaf.float() for leaf in batch.observation.values()], dim=1)),
             previous_action=padded(previous_action),
-            previous_reward=padded(batch.previous_reward * begun),
+            previous_reward=padded(batch.previous_reward * started),
             episode_start=padded(batch.episode_start),
             time=padded(batch.time),
             horizon=padded(batch.horizon),

@@ -1,4 +1,4 @@
-"""Trials that the newest agent of a run plays, and the command line of a program that looks into them."""
+"""Trials of the latest agent of a run, and the command line of a program that analyzes them."""
 
 import argparse
 import sys
@@ -37,7 +37,7 @@ def report_command(report: Callable[[Path, int], None], *, about: str | None, tr
 
 
 def open_run(run: Path) -> tuple[RunConfig, Agent, int]:
-    """How a run is set up, its newest agent and how many updates made it. Raises UserError where there is none."""
+    """Return the config of a run, its latest agent and its number of updates. Raises UserError if there is none."""
     agent, loaded = load_model(run, "latest")
     return read_config(run), agent, loaded.step
 

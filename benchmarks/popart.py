@@ -1,8 +1,8 @@
-"""The paper's figure 11: LunarLander with rewards x1, x10 and x800, with PopArt and without, as one picture.
+"""The paper's figure 11: LunarLander with rewards x1, x10 and x800, with PopArt and without, as one plot.
 
-python benchmarks/popart.py [--env-steps 300000] [--seeds 0 1 2] [--runs runs/popart] [--picture docs/popart.png]
+python benchmarks/popart.py [--env-steps 300000] [--seeds 0 1 2] [--runs runs/popart] [--output docs/popart.png]
 
-Six runs for each seed, one after the other. A run that is over is left alone and one that was stopped goes on, so the
+Six runs for each seed, one after the other. A finished run is kept and a stopped one is resumed, so the
 same command can be given again at any time; Ctrl-C stops with a checkpoint.
 """
 
@@ -32,7 +32,7 @@ PANELS = {
     "loss/policy_gradient": "size of the policy's loss",
     "loss/td": "loss of the critics",
 }
-"""Metric -> title. All but the first are drawn as sizes on a logarithmic axis."""
+"""Metric -> title. All but the first are plotted as magnitudes on a logarithmic axis."""
 COLORS = {1: "#4477aa", 10: "#228833", 800: "#ee6677"}
 SMOOTHING = 20
 """Points of a curve: means over so many equal parts of the run."""
@@ -63,11 +63,11 @@ def main() -> int:
         for seed, cell in product(options.seeds, CELLS):
             if not train(cell, seed, options.runs, options.env_steps):
                 return 1
-            draw(options.picture, options.runs, options.seeds)
+            draw(options.output, options.runs, options.seeds)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"picture: {options.picture}")
+    print(f"plot: {options.output}")
     return 0
 
 
@@ -77,19 +77,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--env-steps", type=int, default=300_000, help="length of each run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="one run of each kind for each")
     parser.add_argument("--runs", type=Path, default=Path("runs/popart"), help="folder of the run directories")
-    parser.add_argument("--picture", type=Path, default=Path("docs/popart.png"), help="where the curves go")
+    parser.add_argument("--output", type=Path, default=Path("docs/popart.png"), help="file of the plot")
     return parser.parse_args(arguments)
 
 
 def train(cell: Cell, seed: int, runs: Path, env_steps: int) -> bool:
     """Bring one run to its end, from wherever it stands; False if a signal stopped it."""
     directory = runs / f"{cell.name}-seed{seed}"
-    begun = (directory / CONFIG).exists()
-    result = read_result(directory) if begun else None
+    started = (directory / CONFIG).exists()
+    result = read_result(directory) if started else None
     if result and result["env_steps"] >= env_steps:
         return True
     print(f"{cell.label}, seed {seed}: {directory}", flush=True)
-    if begun:
+    if started:
         run = yamame.resume(directory, env_steps=env_steps, quiet=False)
     else:
         settings: dict[str, Any] = {"learner.td.reward_scale": float(cell.reward_scale)}
@@ -106,7 +106,7 @@ def train(cell: Cell, seed: int, runs: Path, env_steps: int) -> bool:
     return "stopped_by" not in run.result
 
 
-def draw(picture: Path, runs: Path, seeds: Sequence[int]) -> None:
+def draw(output: Path, runs: Path, seeds: Sequence[int]) -> None:
     """All curves that there are, as means over the seeds with their range shaded."""
     figure, panels = pyplot.subplots(2, 2, figsize=(10, 6.4), layout="constrained", sharex=True)
     for axes, (metric, title) in zip(panels.flat, PANELS.items(), strict=True):
@@ -122,8 +122,8 @@ def draw(picture: Path, runs: Path, seeds: Sequence[int]) -> None:
         axes.set_xlabel("environment steps")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=150)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(output, dpi=150)
     pyplot.close(figure)
 
 

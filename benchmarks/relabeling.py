@@ -1,4 +1,4 @@
-"""Trajectories told anew a second, on one core: `python benchmarks/relabeling.py [--seconds 2] [--repeats 5]`.
+"""Relabeled trajectories per second, on one core: `python benchmarks/relabeling.py [--seconds 2] [--repeats 5]`.
 
 Trials of random actions, as they are sampled from the replay store: decoded, cached, and never completed. Crafter's are
 laid end to end to 500 steps, since random actions seldom live so long.
@@ -47,9 +47,9 @@ def end_to_end(trials: Sequence[Trajectory], length: int) -> list[Trajectory]:
 
 def _joined(parts: Sequence[Trajectory], length: int) -> Trajectory:
     first = parts[0]
-    begins = np.cumsum([0, *map(len, parts)])
+    starts = np.cumsum([0, *map(len, parts)])
     records = [part.goals for part in parts if part.goals is not None]
-    step = np.concatenate([record.achieved_step + begin for record, begin in zip(records, begins, strict=False)])
+    step = np.concatenate([record.achieved_step + start for record, start in zip(records, starts, strict=False)])
     kept = step < length
     goals = replace(
         records[0],
@@ -84,8 +84,8 @@ def _unfinished(trajectory: Trajectory) -> bool:
 def told_anew_per_second(trials: Sequence[Trajectory], mode: RelabelMode, seconds: float) -> tuple[float, float]:
     """(trajectories that were given another instruction, all that were looked at) in a second of processor time."""
     relabel, known, rng = Relabeler(RelabelConfig(mode=mode)), GoalStatistics(), np.random.default_rng(0)
-    begun = time.process_time()
-    while (spent := time.process_time() - begun) < seconds:
+    began = time.process_time()
+    while (spent := time.process_time() - began) < seconds:
         for trajectory in trials:
             _, known = relabel(trajectory, known, rng)
     return known.num_relabeled / spent, known.num_sampled / spent
@@ -104,15 +104,15 @@ def main() -> None:
         "maze-runner 15": random_trials(MazeRunnerConfig(), num_envs=32, vector_steps=800),
         f"crafter, {CRAFTER_LENGTH} steps": end_to_end(crafter, CRAFTER_LENGTH),
     }
-    print("| trajectories | mode | told anew a second | drawn a second | steps | achieved goals |")
+    print("| trajectories | mode | relabeled per second | sampled per second | steps | achieved goals |")
     print("|---|---|---|---|---|---|")
     for name, trials in tasks.items():
         steps = np.mean([len(trial) for trial in trials])
         achieved = np.mean([len(trial.goals.achieved_step) for trial in trials if trial.goals is not None])
         for mode in ("some", "all"):
             measured = [told_anew_per_second(trials, mode, options.seconds) for _ in range(options.repeats)]
-            told, drawn = (statistics.median(each) for each in zip(*measured, strict=True))
-            print(f"| {name} | {mode} | {told:,.0f} | {drawn:,.0f} | {steps:.0f} | {achieved:.0f} |", flush=True)
+            relabeled, sampled = (statistics.median(each) for each in zip(*measured, strict=True))
+            print(f"| {name} | {mode} | {relabeled:,.0f} | {sampled:,.0f} | {steps:.0f} | {achieved:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,18 +16,18 @@ class Row:
     unit: str = "updates/s"
     authors: float | None = None
     """The best of the authors' code on two cores with AMX, where it was measured."""
-    wanted: float | None = None
-    """What we want to reach, at least."""
+    target: float | None = None
+    """Target: a minimum, of seconds a maximum."""
     runs: int = 1
     """Runs with seeds 0, 1, …, for commands that measure once."""
 
 
-def learner(name: str, title: str, flags: str, *, authors: float | None = None, wanted: float | None = None) -> Row:
+def learner(name: str, title: str, flags: str, *, authors: float | None = None, target: float | None = None) -> Row:
     command = f"yamame bench learner --json {flags}"
-    return Row(name=f"learner-{name}", title=f"learner, {title}", command=command, authors=authors, wanted=wanted)
+    return Row(name=f"learner-{name}", title=f"learner, {title}", command=command, authors=authors, target=target)
 
 
-def collector(name: str, title: str, flags: str, *, authors: float | None = None, wanted: float | None = None) -> Row:
+def collector(name: str, title: str, flags: str, *, authors: float | None = None, target: float | None = None) -> Row:
     return Row(
         name=f"collector-{name}",
         title=f"collector, popgym size, {title}",
@@ -35,7 +35,7 @@ def collector(name: str, title: str, flags: str, *, authors: float | None = None
         figure="env_steps_per_second",
         unit="steps/s",
         authors=authors,
-        wanted=wanted,
+        target=target,
     )
 
 
@@ -49,7 +49,7 @@ def replay(size: str, context: int) -> Row:
     )
 
 
-def train(name: str, flags: str, *, authors: float, wanted: float) -> Row:
+def train(name: str, flags: str, *, authors: float, target: float) -> Row:
     return Row(
         name=f"train-{name}",
         title=f"train {flags}, from command to report",
@@ -57,7 +57,7 @@ def train(name: str, flags: str, *, authors: float, wanted: float) -> Row:
         figure="wall_seconds",
         unit="s",
         authors=authors,
-        wanted=wanted,
+        target=target,
         runs=3,
     )
 
@@ -82,29 +82,29 @@ def memory(context: int) -> Row:
 
 
 EVERYWHERE = (
-    collector("tmaze-128", "T-Maze, context 128, 24 environments", "--context 128", authors=3100, wanted=10_000),
+    collector("tmaze-128", "T-Maze, context 128, 24 environments", "--context 128", authors=3100, target=10_000),
     collector(
         "tmaze-128-rolling",
         "T-Maze of 512 steps, context 128 (window full and rolling), 24 environments",
         "--context 128 --horizon 512",
         authors=1330,
-        wanted=8000,
+        target=8000,
     ),
-    collector("tmaze-512", "T-Maze, context 512, 24 environments", "--context 512", authors=1660, wanted=6000),
-    collector("tmaze-128-many", "T-Maze, context 128, 512 environments", "--context 128 --num-envs 512", wanted=20_000),
+    collector("tmaze-512", "T-Maze, context 512, 24 environments", "--context 512", authors=1660, target=6000),
+    collector("tmaze-128-many", "T-Maze, context 128, 512 environments", "--context 128 --num-envs 512", target=20_000),
     collector(
         "repeat-previous",
         "POPGym RepeatPreviousEasy, 24 environments",
         "--env popgym:RepeatPreviousEasy",
         authors=3440,
-        wanted=10_000,
+        target=10_000,
     ),
     replay("popgym", 128),
     replay("delivery", 180),
     replay("tmaze", 128),
     replay("crafter", 128),
-    train("tmaze", "passive-tmaze --env.horizon 30", authors=82, wanted=25),
-    train("repeat-previous", "popgym --env.name RepeatPreviousEasy", authors=83, wanted=30),
+    train("tmaze", "passive-tmaze --env.horizon 30", authors=82, target=25),
+    train("repeat-previous", "popgym --env.name RepeatPreviousEasy", authors=83, target=30),
     Row(
         name="end-to-end",
         title="end to end, passive-tmaze --env.horizon 30",
@@ -116,30 +116,30 @@ EVERYWHERE = (
 MEMORY = tuple(memory(context) for context in (128, 1000, 3000, 10_000))
 
 CPU = (
-    learner("popgym-64", "popgym size, context 64", "--size popgym --context 64", authors=3.8, wanted=12),
-    learner("popgym-128", "popgym size, context 128", "--size popgym --context 128", authors=2.6, wanted=7),
+    learner("popgym-64", "popgym size, context 64", "--size popgym --context 64", authors=3.8, target=12),
+    learner("popgym-128", "popgym size, context 128", "--size popgym --context 128", authors=2.6, target=7),
     learner(
         "popgym-128-uniform",
         "popgym size, context 128, lengths 20..128",
         "--size popgym --context 128 --lengths uniform",
         authors=2.6,
-        wanted=10,
+        target=10,
     ),
-    learner("popgym-512", "popgym size, context 512", "--size popgym --context 512", authors=0.51, wanted=1.5),
+    learner("popgym-512", "popgym size, context 512", "--size popgym --context 512", authors=0.51, target=1.5),
     learner(
         "popgym-512-uniform",
         "popgym size, context 512, lengths 20..512",
         "--size popgym --context 512 --lengths uniform",
         authors=0.51,
-        wanted=2.1,
+        target=2.1,
     ),
-    learner("delivery-180", "delivery size, context 180", "--size delivery --context 180", authors=2.0, wanted=7),
+    learner("delivery-180", "delivery size, context 180", "--size delivery --context 180", authors=2.0, target=7),
     learner(
         "popgym-128-gru",
         "popgym size, context 128, GRU",
         "--size popgym --context 128 --encoder gru",
         authors=2.5,
-        wanted=4,
+        target=4,
     ),
     against_naive("popgym-128", "--size popgym --context 128 --warmup 2 --repeats 5"),
     against_naive("popgym-128-uniform", "--size popgym --context 128 --lengths uniform --warmup 2 --repeats 5"),
@@ -150,20 +150,20 @@ CPU = (
 
 GPU = (
     *(
-        learner(f"popgym-{context}", f"popgym size, context {context}", f"--size popgym --context {context}", wanted=w)
+        learner(f"popgym-{context}", f"popgym size, context {context}", f"--size popgym --context {context}", target=w)
         for context, w in ((128, 500), (512, 400), (1024, 220))
     ),
     learner(
         "crafter-2000",
         "crafter size, context 2,000, batch 18",
         "--size crafter --context 2000 --batch 18",
-        wanted=45,
+        target=45,
     ),
     learner(
-        "tmaze-10000", "tmaze size, context 10,000, batch 24", "--size tmaze --context 10000 --batch 24", wanted=12
+        "tmaze-10000", "tmaze size, context 10,000, batch 24", "--size tmaze --context 10000 --batch 24", target=12
     ),
     learner(
-        "tmaze-100000", "tmaze size, context 100,000, batch 1", "--size tmaze --context 100000 --batch 1", wanted=4
+        "tmaze-100000", "tmaze size, context 100,000, batch 1", "--size tmaze --context 100000 --batch 1", target=4
     ),
     against_naive("popgym-128", "--size popgym --context 128"),
     *EVERYWHERE,

@@ -2,11 +2,11 @@
 
 A child process trains on environments of which two steps in a hundred raise or give NaN, infinity or another shape.
 Its worker processes are killed, records in its replay are changed by another process, batches get a NaN, and it is
-stopped and goes on, again and again, in the same process. In the first quarter it is also killed as a whole and begun
-anew; so what is compared, the second quarter and the last, is the life of one process, as seen from outside in /proc.
+stopped and resumed, again and again, in the same process. In the first quarter it is also killed and restarted; the
+second quarter and the last, which are compared, are of one process, measured from outside in /proc.
 
-Wanted: no crash, and no more memory, open files, threads, processes and disk at the end than after the second quarter.
-Exits with 1 otherwise. Of the disk only replay and checkpoints count: what was measured is kept by design.
+Target: no crash, and no more memory, open files, threads, processes and disk at the end than after the second quarter.
+Exits with 1 otherwise. Of the disk only replay and checkpoints count: metrics grow by design.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from yamame.runs import RunMetadata
 
 SECONDS_A_LINE, SAMPLES_A_LINE = 10.0, 5
 FAULTY_STEPS, FAULTY_BATCHES = 0.02, 0.01
-SECONDS_BETWEEN = {"worker killed": 10.0, "record changed": 3.0, "stop asked for": 30.0, "run killed": 15.0}
+SECONDS_BETWEEN = {"worker killed": 10.0, "record changed": 3.0, "stop requested": 30.0, "run killed": 15.0}
 WORKED_AFTER = 5.0
 MIB = 1 << 20
 LIMITS = {"memory MiB": 16.0, "workers' MiB": 16.0, "handles": 4.0, "threads": 2.0, "processes": 1.0, "disk MiB": 1.0}
@@ -52,7 +52,7 @@ MAX_GROWTH = 0.1
 
 
 class Unreliable(gymnasium.Env[np.ndarray, int]):
-    """Shows a bit, and five steps later wants it back."""
+    """Shows a bit; five steps later the action must repeat it."""
 
     observation_space = spaces.Box(-1.0, 1.0, (8,), np.float32)
     action_space = spaces.Discrete(2)
@@ -106,7 +106,7 @@ def config() -> RunConfig:
 
 
 def train(directory: Path, ended: Path) -> None:
-    """The child: a stopped run goes on until a file says that this is the end."""
+    """The child: a stopped run is resumed until a file ends the test."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # between two turns; inside, a run has a handler of its own
     update, rng = Learner.update, np.random.default_rng()
 
@@ -138,7 +138,7 @@ class Soak:
         self.faults: dict[str, Callable[[], bool]] = {
             "worker killed": self._kill_worker,
             "record changed": self._change_record,
-            "stop asked for": self._stop_run,
+            "stop requested": self._stop_run,
             "run killed": self._kill_run,
         }
         self.due = {name: self._after(seconds) for name, seconds in SECONDS_BETWEEN.items()}
@@ -149,13 +149,13 @@ class Soak:
         return time.monotonic() - self.began
 
     def resume(self) -> None:
-        """One look at the child, and what is due to happen to it."""
+        """Check the child, and cause the faults that are due."""
         if self.child.poll() == -signal.SIGTERM:  # it came where no run was listening: between two, in the same process
             self._begin()
         if self.child.poll() is not None:
             raise RuntimeError(f"the run ended with exit code {self.child.returncode}")
-        begun = (self.directory / "config.json").exists()
-        for name in [name for name, second in self.due.items() if begun and self.second > second]:
+        started = (self.directory / "config.json").exists()
+        for name in [name for name, second in self.due.items() if started and self.second > second]:
             self.due[name] = self._after(SECONDS_BETWEEN[name])
             self.counts[name] += self.faults[name]()
         with suppress(OSError):  # it was killed
@@ -255,8 +255,8 @@ class Soak:
         path = self.directory / "metrics.jsonl"
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         whole = json.loads(next((line for line in reversed(lines) if line.endswith(b"\n")), b"{}"))
-        wanted = ("env_steps", "updates", "optim/nonfinite_updates", "replay/num_corrupted")
-        return Counter({key: value for key, value in whole.items() if key in wanted or key.startswith("faults/")})
+        compared = ("env_steps", "updates", "optim/nonfinite_updates", "replay/num_corrupted")
+        return Counter({key: value for key, value in whole.items() if key in compared or key.startswith("faults/")})
 
 
 def soak(seconds: float, folder: Path, streams: list[TextIO]) -> int:
@@ -278,7 +278,7 @@ def soak(seconds: float, folder: Path, streams: list[TextIO]) -> int:
         say(tables)
         return 0 if sound else 1
     except (RuntimeError, subprocess.TimeoutExpired, UserError) as error:
-        say(f"{type(error).__name__}: {error}; the last that the run said:\n{watched.log.read_text()[-4_000:]}")
+        say(f"{type(error).__name__}: {error}; last output of the run:\n{watched.log.read_text()[-4_000:]}")
         return 1
     finally:
         watched.child.kill()
@@ -288,7 +288,7 @@ def soak(seconds: float, folder: Path, streams: list[TextIO]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--output", type=argparse.FileType("w"), help="a file for what is printed, beside the screen")
+    parser.add_argument("--output", type=argparse.FileType("w"), help="a copy of the output")
     parser.add_argument("--child", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

@@ -1,7 +1,7 @@
 """How soon SIGTERM ends a run with a checkpoint: `python benchmarks/stopping.py [RECIPE ...] [--moments 3]`.
 
 Every recipe with its own settings, in a process of its own, is stopped at moments spread over its first seconds of
-learning. Wanted: a checkpoint within ten seconds, at every recipe.
+learning. Target: a checkpoint within ten seconds, at every recipe.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def seconds_to_stop(recipe: str, wait: float) -> tuple[float, str]:
         if not learning(process, directory):
             process.kill()
             process.communicate()
-            return float("nan"), "did not begin to learn"
+            return float("nan"), "no update was made"
         time.sleep(wait)
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)

@@ -135,9 +135,9 @@ def windows(seconds: float) -> Iterator[str]:
     """What it saves to decompress no more than a window."""
     rng = np.random.default_rng(0)
     still = rng.integers(0, 256, (64, 64, 3), np.uint8)
-    pictures = np.stack([np.roll(still, step, axis=1) for step in range(1001)])
-    trajectory = replace(trajectories_of(1000, 1)[0], observation={"image": pictures})
-    yield "| 1,000 pictures of 64 x 64 | window | windows a second |"
+    frames = np.stack([np.roll(still, step, axis=1) for step in range(1001)])
+    trajectory = replace(trajectories_of(1000, 1)[0], observation={"image": frames})
+    yield "| 1,000 frames of 64 x 64 | window | windows a second |"
     yield "|---|---|---|"
     with tempfile.TemporaryDirectory() as folder:
         store = LMDBReplayStore(Path(folder), capacity_trajectories=100, cache_bytes=0)

@@ -1,4 +1,4 @@
-"""Run directories that look like real ones: configs of real recipes, metrics drawn at random."""
+"""Run directories with configs of real recipes and random metrics."""
 
 import json
 from pathlib import Path
@@ -32,11 +32,11 @@ def make_runs(folder: Path, *, runs: int, lines: int) -> None:
         _write(run / "config.json", config)
         _write(run / "metadata.json", {"recipe": recipe, "expected": ""})
         rng = np.random.default_rng(number)
-        share = 1.0 if number % 7 else 0.35 + 0.1 * seed
+        fraction = 1.0 if number % 7 else 0.35 + 0.1 * seed
         last = write_metrics(
-            run / "metrics.jsonl", rng, lines=lines, env_steps=config["env_steps"], share=share, width=width
+            run / "metrics.jsonl", rng, lines=lines, env_steps=config["env_steps"], fraction=fraction, width=width
         )
-        if share == 1.0:
+        if fraction == 1.0:
             _write(
                 run / "result.json",
                 {
@@ -66,13 +66,13 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_metrics(
-    path: Path, rng: np.random.Generator, *, lines: int, env_steps: int, share: float, width: int
+    path: Path, rng: np.random.Generator, *, lines: int, env_steps: int, fraction: float, width: int
 ) -> dict[str, Any]:
     """About 25 numbers a line; an evaluation every tenth line. The last evaluation, and what the last line counts."""
-    time_T = np.linspace(0, share, lines)
-    begin, slope = rng.uniform(0.25, 0.45), rng.uniform(9, 14)
+    time_T = np.linspace(0, fraction, lines)
+    start, slope = rng.uniform(0.25, 0.45), rng.uniform(9, 14)
     best = 0.7 + 0.25 * (width / 256) + rng.normal(0, 0.02)
-    skill = best / (1 + np.exp(-slope * (time_T - begin)))
+    skill = best / (1 + np.exp(-slope * (time_T - start)))
     speed = 2000 + 400 * rng.normal(size=lines).cumsum() / np.sqrt(lines) + rng.normal(0, 90, lines)
     columns: dict[str, np.ndarray] = {
         "rollout/num_trials": np.floor(time_T * 20_000),

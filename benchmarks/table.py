@@ -2,7 +2,7 @@
 
 python benchmarks/table.py [--rows 'learner-*' replay-popgym ...] [--folder benchmarks] [--list]
 
-Writes DATE-MACHINE.md and, beside it, DATE-MACHINE.json with all that the commands said. Rows that are measured again
+Writes DATE-MACHINE.md and DATE-MACHINE.json with the results of the commands. Rows that are measured again
 on the same day take the place of the old ones, so that the table can be made in parts. Run it on a quiet machine.
 """
 
@@ -28,12 +28,12 @@ from yamame.tools.bench.measure import describe_machine, format_machine
 
 HERE = Path(__file__).parent
 Answers = dict[str, list[dict[str, Any]]]
-"""Row -> what its command said in each run."""
+"""Row -> the results of its command in each run."""
 
 
-ABOUT = """Medians; the spread is from the least to the greatest repeat. *Of peak*: of the fastest matrix product,
+ABOUT = """Medians; the spread is the range of the repeats. *Of peak*: of the fastest matrix product,
 measured in the same process and type. *Authors*: their code at its best on two cores with AMX (410 GFLOP/s in float32,
-3,650 in bfloat16). *Wanted*: what ours should reach at least (seconds: at most), there or on a GPU."""
+3,650 in bfloat16). *Target*: minimum (seconds: maximum), there or on a GPU."""
 
 
 def main() -> int:
@@ -82,7 +82,7 @@ def ask(row: Row, seed: int) -> dict[str, Any]:
 
 
 def figures(row: Row, answers: list[dict[str, Any]]) -> tuple[float, float, float]:
-    """Median, least and greatest: of the repeats of one run, or of the runs."""
+    """Median, minimum and maximum: of the repeats of one run, or of the runs."""
     values = [float(answer[row.figure]) for answer in answers]
     low, high = answers[0].get("spread", {}).get(row.figure, (min(values), max(values)))
     return statistics.median(values), low, high
@@ -99,7 +99,7 @@ def table(rows: tuple[Row, ...], answers: Answers, machine: Mapping[str, Any]) -
         "",
         ABOUT,
         "",
-        "| work | median | spread | of peak | peak memory | authors | wanted |",
+        "| work | median | spread | of peak | peak memory | authors | target |",
         "|---|---|---|---|---|---|---|",
         *(line(row, answers[row.name]) for row in others),
     ]
@@ -121,7 +121,7 @@ def line(row: Row, answers: list[dict[str, Any]]) -> str:
         "" if fraction is None else f"{fraction:.0%} of {answers[0]['matmul_peak_gflops']:,.0f} GFLOP/s",
         gigabytes(answers[0]),
         "" if row.authors is None else short(row.authors),
-        "" if row.wanted is None else short(row.wanted),
+        "" if row.target is None else short(row.target),
     )
     return "| " + " | ".join(cells) + " |"
 

@@ -1,8 +1,8 @@
-"""How fast `yamame view` shows many runs, in how much memory, and what it costs the machine while a run goes on.
+"""Speed and memory of `yamame view` with many runs, and its load during a run.
 
     python benchmarks/viewer.py                       # 200 runs with 2,000,000 logged numbers
     python benchmarks/viewer.py --lines 10000         # 200 runs with 2,000,000 lines of 30 numbers each: 3 GB
-    python benchmarks/viewer.py --only-make runs      # leave such runs in a folder, to look at them
+    python benchmarks/viewer.py --only-make runs      # only make such runs, in a folder
 
 The runs are synthetic (synthetic_runs.py); the server is the command in a process of its own, the browser a headless
 Chromium. Each view is the first of a server just started. Prints JSON: times in seconds, memory in MiB.
@@ -63,7 +63,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def answer(url: str) -> tuple[float, bytes]:
-    """How long a question takes, and what is said."""
+    """Seconds of a request, and its answer."""
     began = time.perf_counter()
     with urllib.request.urlopen(url, timeout=600) as response:
         content: bytes = response.read()

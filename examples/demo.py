@@ -52,7 +52,7 @@ def main() -> None:
     for number, steps in enumerate(room, start=1):
         print(f"{number:7d}  {steps}")
     run.record_video(folder / "trial.gif")
-    print(f"\nThe bars as a picture: {folder / 'attempts.png'}; the agent at work: {folder / 'trial.gif'}")
+    print(f"\nThe bars as a plot: {folder / 'attempts.png'}; the agent at work: {folder / 'trial.gif'}")
     print(f"The whole run: {folder / 'report.html'}")
 
 

@@ -1,7 +1,7 @@
 """Config dataclasses to and from JSON, type checks that name the field, overrides by path, and differences.
 
 A field with the metadata `{"flatten": True}` has no part in the paths of flags, overrides and messages: those of
-`RunConfig.algorithm` begin with `agent` or `learner`.
+`RunConfig.algorithm` start with `agent` or `learner`.
 
 A dataclass is stored with its class, `{"type": "package.module:Class", field: value, ...}`, a function as
 `{"callable": "package.module:name"}`. No module is imported on a file's word: a class is a frozen dataclass of this

@@ -26,7 +26,7 @@ class RunFailedError(Exception):
 
 
 class ConfigFieldError(UserError):
-    """A field of a config has an invalid value. The message begins with the name of the field."""
+    """A field of a config has an invalid value. The message starts with the name of the field."""
 
     def __init__(self, config: Any, field: str, problem: str) -> None:
         super().__init__(f"{field} {problem}")

@@ -99,7 +99,7 @@ def _value_of(flag: str, words: Sequence[str], field: Field) -> Any:
 
 
 def _unexpected(word: str) -> str:
-    return f"unexpected {word!r}: flags begin with --; --help lists them"
+    return f"unexpected {word!r}: flags start with --; --help lists them"
 
 
 def _negated(path: str) -> str:

@@ -73,7 +73,7 @@ class Metric:
 
     @property
     def is_family(self) -> bool:
-        """Whether the key stands for one metric per attempt or gamma."""
+        """Whether the key is one metric per attempt or gamma."""
         return _INDEX.search(self.key) is not None
 
     @property
@@ -334,7 +334,7 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Remove what a killed writer left behind the last line end."""
+    """Remove an incomplete last line, of a killed writer."""
     if not path.exists():
         return
     content = path.read_bytes()

@@ -104,7 +104,7 @@ def whole(trials: list[Trajectory]) -> Batch:
 
 
 def policy_input(trials: list[Trajectory], now: list[tuple[int, int]], rng: np.random.Generator) -> PolicyInput:
-    """One timestep of every environment; where a trial begins, previous action and reward are nonsense."""
+    """One timestep of every environment; where a trial starts, previous action and reward are nonsense."""
     previous_action = rng.integers(0, 3, len(now))
     previous_reward = (1e3 * rng.normal(size=len(now))).astype(np.float32)
     for row, (trial, time) in enumerate(now):
@@ -127,7 +127,7 @@ def test_the_folder_has_the_papers_encoders() -> None:
 @every_encoder
 @torch.no_grad()
 def test_acting_step_by_step_is_the_whole_forward(config: TrajectoryEncoderConfig) -> None:
-    """Environments at different times, trials that begin while others continue, a memory that rolls, stale memory."""
+    """Environments at different times, trials that start while others continue, a memory that rolls, stale memory."""
     encoder = built(config)
     trials, schedule = trials_of(1)
     batch = whole(trials)
@@ -218,7 +218,7 @@ def test_a_memory_continues_from_its_saved_state(config: TrajectoryEncoderConfig
 
 @every_encoder
 @torch.no_grad()
-def test_nothing_leaks_from_the_future_from_other_segments_or_from_filling(config: TrajectoryEncoderConfig) -> None:
+def test_nothing_leaks_from_the_future_from_other_segments_or_from_padding(config: TrajectoryEncoderConfig) -> None:
     encoder = built(config)
     batch = double_batch(random_windows(0, (6, 3, 8)), token_multiple=8)
     x_ND = random_inputs(batch)
@@ -236,7 +236,7 @@ def test_nothing_leaks_from_the_future_from_other_segments_or_from_filling(confi
 @settings(max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(data=st.data())
 def test_packed_is_one_by_one(config: TrajectoryEncoderConfig, data: st.DataObject) -> None:
-    """States and gradients, whatever the lengths, the filling and the padding of rows."""
+    """States and gradients, whatever the lengths, the padding tokens and the padding of rows."""
     lengths = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
     multiple = data.draw(st.sampled_from([1, 4, 16]))
     encoder = built(config)
@@ -250,7 +250,7 @@ def test_packed_is_one_by_one(config: TrajectoryEncoderConfig, data: st.DataObje
 def test_rows_that_happen_to_hold_as_many_slots_as_there_are_tokens(
     config: TrajectoryEncoderConfig, lengths: tuple[int, ...]
 ) -> None:
-    """Rows x longest = tokens, though not every row is full: filling makes up for what is missing."""
+    """Rows x longest = tokens, though not every row is full: padding tokens make up the number."""
     windows = random_windows(4, lengths)
     batch = double_batch(windows, token_multiple=4)
     assert len(batch.loss_mask) == len(lengths) * batch.max_seqlen
@@ -264,15 +264,15 @@ def check_packed(encoder: nn.Module, windows: list[Window], batch: Batch) -> Non
     (states_ND * direction_ND[:, : states_ND.shape[1]])[batch.token_mask].sum().backward()
     packed_gradients = gradients(encoder)
     assert x_ND.grad is not None
-    assert not x_ND.grad[~batch.token_mask].any(), "the filling gets a gradient"
+    assert not x_ND.grad[~batch.token_mask].any(), "padding gets a gradient"
 
     encoder.zero_grad()
-    for window, begin, end in zip(windows, batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True):
-        x_one = x_ND.detach()[begin:end].requires_grad_()
+    for window, start, end in zip(windows, batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True):
+        x_one = x_ND.detach()[start:end].requires_grad_()
         state_one = encoder(x_one, double_batch([window]))
-        torch.testing.assert_close(states_ND[begin:end], state_one, rtol=0, atol=1e-10)
-        (state_one * direction_ND[begin:end, : states_ND.shape[1]]).sum().backward()
-        torch.testing.assert_close(x_ND.grad[begin:end], x_one.grad, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(states_ND[start:end], state_one, rtol=0, atol=1e-10)
+        (state_one * direction_ND[start:end, : states_ND.shape[1]]).sum().backward()
+        torch.testing.assert_close(x_ND.grad[start:end], x_one.grad, rtol=1e-9, atol=1e-10)
     for name, gradient in gradients(encoder).items():
         torch.testing.assert_close(
             packed_gradients[name], gradient, rtol=1e-8, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}"

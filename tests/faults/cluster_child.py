@@ -1,4 +1,4 @@
-"""`cluster_child.py FOLDER CLUSTER LEARNERS [ENV_STEPS]`: begin a run in a cluster, or resume it."""
+"""`cluster_child.py FOLDER CLUSTER LEARNERS [ENV_STEPS]`: start a run in a cluster, or resume it."""
 
 import sys
 from pathlib import Path

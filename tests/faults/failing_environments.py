@@ -139,7 +139,7 @@ class FailingVectorEnv(VectorEnv):
         if self.first and self.fault == "raise_in_reset" and self.resets == self.at:
             raise RuntimeError("no level was found")
         options = options or {}
-        self._begin(np.broadcast_to(options.get("reset_mask", True), 3), options.get("new_task", True))
+        self._start(np.broadcast_to(options.get("reset_mask", True), 3), options.get("new_task", True))
         return self._observe(), {}
 
     def step(self, actions: Any) -> Any:
@@ -152,7 +152,7 @@ class FailingVectorEnv(VectorEnv):
             for row in np.flatnonzero(ended):
                 final[row] = self._observe()[row]
             info = {"final_obs": final, "_final_obs": ended}
-            self._begin(ended, True)
+            self._start(ended, True)
         observation = self._observe()
         if self.first and self.steps == self.at:
             match self.fault:
@@ -166,7 +166,7 @@ class FailingVectorEnv(VectorEnv):
                     observation = observation[:, :2]
         return observation, reward, np.zeros(3, np.bool_), ended, info
 
-    def _begin(self, rows: np.ndarray, new_task: Any) -> None:
+    def _start(self, rows: np.ndarray, new_task: Any) -> None:
         new = rows & (np.broadcast_to(new_task, 3) | (self.task < 0))
         self.attempt[rows] += 1
         self.attempt[new] = 0

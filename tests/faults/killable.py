@@ -46,7 +46,7 @@ def small_config(**changes: Any) -> RunConfig:
 
 
 def train(config: RunConfig, directory: Path, *, before: Callable[[], None] = lambda: None) -> int:
-    """Begin or resume a run in a child; its process id. `before` is called there first."""
+    """Start or resume a run in a child; its process id. `before` is called there first."""
     child = os.fork()
     if child:
         return child

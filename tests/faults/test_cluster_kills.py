@@ -47,9 +47,9 @@ class Trainer:
 
     def __init__(self, directory: Path, cluster: str, *, learners: int) -> None:
         self.directory, self.words = directory, [str(directory), cluster, str(learners)]
-        self.begin()
+        self.start()
 
-    def begin(self, *env_steps: int) -> None:
+    def start(self, *env_steps: int) -> None:
         command = [sys.executable, str(HERE / "cluster_child.py"), *self.words, *map(str, env_steps)]
         self.process = subprocess.Popen(command)
 
@@ -98,7 +98,7 @@ def saved_env_steps(directory: Path) -> int:
 
 
 def assert_sound(directory: Path, *, learners: int) -> None:
-    """No record is damaged, no trial is there twice, and all that was counted is there but for trials in flight."""
+    """No record is corrupted, no trial is there twice, and all that was counted is there but for trials in flight."""
     stored = []
     for store in sorted(directory.glob("replay*")):
         assert main(["data", "verify", str(store)]) == 0
@@ -114,7 +114,7 @@ def assert_sound(directory: Path, *, learners: int) -> None:
 def finish(trainer: Trainer, pauses: dict[str, list[float]], *, learners: int) -> None:
     """End the run, check what it leaves and print the longest pauses."""
     trainer.kill()
-    trainer.begin(saved_env_steps(trainer.directory) + 200)
+    trainer.start(saved_env_steps(trainer.directory) + 200)
     assert trainer.process.wait(timeout=MAX_PAUSE) == 0
     assert_sound(trainer.directory, learners=learners)
     longest = {name: max(seconds) for name, seconds in pauses.items()}
@@ -142,7 +142,7 @@ def test_a_run_survives_whatever_is_killed(cluster: Any, tmp_path: Path) -> None
             before = saved_env_steps(trainer.directory)
             trainer.kill()
             assert saved_env_steps(trainer.directory) >= before
-            trainer.begin()
+            trainer.start()
         trainer.goes_on()
         pauses[victim].append(time.monotonic() - began)
     finish(trainer, pauses, learners=1)
@@ -164,6 +164,6 @@ def test_two_learners_survive_the_death_of_either_and_of_the_command(cluster: An
             trainer.kill()
         pauses[victim].append(time.monotonic() - began)
         assert saved_env_steps(trainer.directory) >= before
-        trainer.begin()
+        trainer.start()
         trainer.goes_on()
     finish(trainer, pauses, learners=2)

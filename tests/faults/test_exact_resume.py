@@ -81,7 +81,7 @@ def at(moment: str, count: int, action: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def begin(directory: Path, config: RunConfig) -> None:
+def start(directory: Path, config: RunConfig) -> None:
     """What a run has before its first step."""
     run = Trainer(config, directory)
     run.save_checkpoint()
@@ -89,7 +89,7 @@ def begin(directory: Path, config: RunConfig) -> None:
 
 
 def train(directory: Path, config: RunConfig) -> Trainer:
-    """Go on, to the end if nothing happens."""
+    """Resume, to the end if nothing happens."""
     run = Trainer(config, directory, resume=True)
     try:
         with ProgressBar(config.env_steps, quiet=True) as progress:
@@ -104,7 +104,7 @@ def killed() -> None:
 
 
 def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
-    """All that a run left behind but what a clock said, and ids: those of what was lost are not used again."""
+    """Everything that a run wrote but times and ids: ids of lost trajectories are not used again."""
     run = Trainer(config, directory, resume=True)
     rank_state = {"iteration": run.iteration.state_dict(), "metrics_bytes": run.logger and run.logger.num_bytes}
     tensors, state = collect_state(run.components, run.distributed, rank_state)
@@ -138,7 +138,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dic
     def of(task: str) -> dict[str, Any]:
         if task not in outcomes:
             directory = tmp_path_factory.mktemp("undisturbed")
-            begin(directory, config_of(task))
+            start(directory, config_of(task))
             assert train(directory, config_of(task)).is_finished()
             outcomes[task] = outcome(directory, config_of(task))
         return outcomes[task]
@@ -152,7 +152,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dic
 def test_killed_again_and_again(task: str, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]]) -> None:
     config, rng = config_of(task), np.random.default_rng(0)
     kills = 0
-    begin(tmp_path, config)
+    start(tmp_path, config)
     for _ in range(6):
         with at(str(rng.choice(list(MOMENTS))), int(rng.integers(1, 3)), killed):
             try:
@@ -179,7 +179,7 @@ def test_stopped_by_a_signal(
     moment: str, count: int, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]]
 ) -> None:
     config = config_of("package-delivery")
-    begin(tmp_path, config)
+    start(tmp_path, config)
     with at(moment, count, lambda: signal.raise_signal(signal.SIGTERM)):
         assert not train(tmp_path, config).is_finished()
     assert train(tmp_path, config).is_finished()

@@ -152,7 +152,7 @@ def test_a_soft_reset_that_fails_costs_its_trial(fault: str, workers: int, on_fa
     found, collector = acted(singles(tmp_path, fault, 3, workers, attempts=3), 40, on_fault)
     for row in set(range(ROWS)) - {UNLUCKY}:
         assert_same(found[row], sound[row])
-    # 8 steps of two attempts, the third cannot begin
+    # 8 steps of two attempts, the third cannot start
     assert [len(trajectory) for trajectory in found[UNLUCKY]] == [*([8] if on_fault == "truncate" else []), 12, 12]
     for trajectory in found[UNLUCKY]:
         assert_whole(trajectory)

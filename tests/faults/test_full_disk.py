@@ -41,14 +41,14 @@ def fill(disk: Path, *, leave: int = 0) -> Path:
     return filler
 
 
-def begin(directory: Path, env_steps: int) -> RunResult:
+def start(directory: Path, env_steps: int) -> RunResult:
     return train(small_config(env_steps=env_steps), RunMetadata(recipe="small"), run_dir=directory, quiet=True)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("undisturbed") / "run"
-    begin(directory, HALF)
+    start(directory, HALF)
     resume(directory, env_steps=WHOLE, quiet=True)
     return directory
 
@@ -57,7 +57,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("part", ["checkpoints", "replay", "metrics.jsonl", "tensorboard"])
 def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undisturbed: Path) -> None:
     directory = tmp_path / "run"
-    begin(directory, HALF)
+    start(directory, HALF)
     shutil.move(directory / part, disk / part)
     (directory / part).symlink_to(disk / part)
     filler = fill(disk)
@@ -83,7 +83,7 @@ def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undi
 def test_a_run_that_does_not_fit_at_all_leaves_nothing(disk: Path) -> None:
     fill(disk, leave=20_000)
     with pytest.raises(UserError, match="free disk space"):
-        begin(disk / "run", HALF)
+        start(disk / "run", HALF)
     assert not (disk / "run").exists()
 
 
@@ -99,7 +99,7 @@ def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch
 
     monkeypatch.setattr(Trainer, "evaluate", fill_and_evaluate)
     with pytest.raises(UserError, match="free disk space"):
-        begin(disk / "run", HALF)
+        start(disk / "run", HALF)
     assert filled
     filled[0].unlink()
     assert yamame.resume(disk / "run").result["env_steps"] == HALF

@@ -39,7 +39,7 @@ COMMANDS = {
     "info": "data info run",
     "verify": "data verify run",
     "eval": "eval run",
-    "play": "play run --output film.gif",
+    "play": "play run --output video.gif",
     "resume": "resume run --env-steps 96 --quiet",
 }
 
@@ -88,8 +88,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a finished run, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    for picture in ("plot_learning_curve", "plot_attempts"):  # they take longer than tiny runs
-        monkeypatch.setattr(f"yamame.tools.report.{picture}", lambda *_: None)
+    for plot in ("plot_learning_curve", "plot_attempts"):  # they take longer than tiny runs
+        monkeypatch.setattr(f"yamame.tools.report.{plot}", lambda *_: None)
     return Path(shutil.copytree(finished, "run"))
 
 

@@ -1,4 +1,4 @@
-"""`kill -9` of a whole run at 100 random moments: nothing is lost beyond the last checkpoint, nothing is different."""
+"""`kill -9` of a whole run at 100 random moments: resumed, it ends as the run that was never killed."""
 
 import json
 import multiprocessing
@@ -18,7 +18,7 @@ CONFIG: RunConfig = small_config()
 
 
 def env_steps_saved(directory: Path) -> int:
-    """Environment steps of the newest checkpoint, whatever happened; it must be whole."""
+    """Environment steps of the latest checkpoint, whatever happened; it must be whole."""
     checkpoint = load_latest_checkpoint(directory / "checkpoints")
     assert checkpoint.skipped_corrupted == ()
     return int(checkpoint.state["env_steps"])
@@ -45,7 +45,7 @@ def test_a_run_killed_at_a_hundred_moments_becomes_what_it_would_have_become(tmp
             else:
                 code = killed_after(train(CONFIG, directory), float(rng.uniform(0.0, 2.0)))
             kills += code == KILLED
-            if not (directory / "config.json").exists():  # it had not begun
+            if not (directory / "config.json").exists():  # it had not started
                 shutil.rmtree(directory, ignore_errors=True)
             else:
                 now = env_steps_saved(directory)

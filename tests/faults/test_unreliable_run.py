@@ -1,4 +1,4 @@
-"""A whole run in an environment that fails at every twentieth step: it finishes, and learns."""
+"""A whole run in an environment that fails at every twentieth step: it finishes, and its returns improve."""
 
 from pathlib import Path
 from typing import Any

@@ -32,7 +32,7 @@ class RepeatPair(gymnasium.Env[Any, Any]):
 
 
 class RepeatBits(gymnasium.Env[Any, Any]):
-    """Six bits are shown at step 0; each of 4 steps earns 1/4 times the share of them that the action repeats."""
+    """Six bits are shown at step 0; each of 4 steps earns 1/4 times the fraction of them that the action repeats."""
 
     def __init__(self) -> None:
         self.action_space = self.observation_space = spaces.MultiBinary((2, 3))

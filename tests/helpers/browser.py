@@ -85,7 +85,7 @@ def texts(driver: webdriver.Chrome, selector: str) -> list[str]:
     return [element.text for element in driver.find_elements(By.CSS_SELECTOR, selector)]
 
 
-def look(driver: webdriver.Chrome, *, width: int, height: int = 900) -> None:
+def resize(driver: webdriver.Chrome, *, width: int, height: int = 900) -> None:
     """Make the page itself so wide and high, however narrow (a window cannot be 400 pixels wide)."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

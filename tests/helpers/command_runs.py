@@ -30,7 +30,7 @@ def output_json(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -
 
 
 def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Run a command with a mistake; return its one line on stderr."""
+    """Run a command with invalid input; return its one line on stderr."""
     capsys.readouterr()
     assert main(list(args)) == 2
     out, err = capsys.readouterr()

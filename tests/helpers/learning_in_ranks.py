@@ -38,7 +38,7 @@ class Updates:
     nan_at: int = -1
     """The update before which the last rank's rewards become NaN."""
     means_of_means: bool = False
-    """A mistake: each process averages over its own tokens, and all average over processes."""
+    """An error on purpose: each process averages over its own tokens, and all average over processes."""
     agent: Any = TINY_AGENT
     learner: LearnerConfig = field(
         default_factory=lambda: LearnerConfig(
@@ -66,7 +66,7 @@ class MeansOfMeans(DistributedContext):
 
 
 def made(work: Updates, ranks: DistributedContext = SINGLE_PROCESS) -> Outcome:
-    """What becomes of a learner by its share of the updates."""
+    """The state of a learner after its part of the updates."""
     agent = tiny_agent(work.agent, work.action_space, dtype=work.dtype, seed=ranks.rank)
     context = MeansOfMeans(ranks.rank, ranks.world_size) if work.means_of_means else ranks
     learner = Learner(agent, work.learner, generator=torch.Generator().manual_seed(ranks.rank), distributed=context)
@@ -100,17 +100,17 @@ def _in_rank(rank: int, world: int, port: int, work: Callable[..., Any], argumen
 
 
 def _share(windows: list[Window], ranks: DistributedContext, dtype: torch.dtype) -> tuple[Batch, int]:
-    """A rank's part of a batch, and where its tokens begin in the whole."""
+    """A rank's part of a batch, and where its tokens start in the whole."""
     size = len(windows) // ranks.world_size
-    begin = ranks.rank * size
-    batch = pack(windows[begin : begin + size], pad_tokens_to_multiple_of=8, pad_seqlen_to_multiple_of=13)
-    first = sum(window.length + 1 for window in windows[:begin])
+    start = ranks.rank * size
+    batch = pack(windows[start : start + size], pad_tokens_to_multiple_of=8, pad_seqlen_to_multiple_of=13)
+    first = sum(window.length + 1 for window in windows[:start])
     return (in_double(batch) if dtype is torch.float64 else batch), first
 
 
 @contextmanager
 def _one_noise(*actors: Actor, seed: int, first: int) -> Iterator[None]:
-    """The chance in actions drawn for the tokens of all ranks together, of which each takes its own."""
+    """Random numbers of the actions sampled for the tokens of all ranks together, of which each takes its own."""
 
     def noise(actor: Actor, number: int) -> Callable[..., Tensor | None]:
         def drawn(state_ND: Tensor, generator: torch.Generator) -> Tensor | None:

@@ -13,15 +13,15 @@ def read_maze(*lines):
     return np.array([[letter == "#" for letter in line] for line in lines])
 
 
-def plain_maze(chance, side):
+def plain_maze(rng, side):
     wall = [[row in (0, side - 1) or column in (0, side - 1) for column in range(side)] for row in range(side)]
     for _ in range(int(0.75 * (side // 2) * (side // 2))):
-        column, row = 2 * chance.randrange(side // 2 + 1), 2 * chance.randrange(side // 2 + 1)
+        column, row = 2 * rng.randrange(side // 2 + 1), 2 * rng.randrange(side // 2 + 1)
         wall[row][column] = True
         for _ in range(int(0.75 * 10 * side)):
             inside = [(row + 2 * down, column + 2 * right) for down, right in WAYS[:4]]
             inside = [(r, c) for r, c in inside if 0 <= r < side and 0 <= c < side]
-            r, c = chance.choice(inside)
+            r, c = rng.choice(inside)
             if not wall[r][c]:
                 wall[r][c] = wall[(row + r) // 2][(column + c) // 2] = True
                 row, column = r, c
@@ -61,8 +61,8 @@ class PlainMazeRunner:
 
 def random_return(seed, side, horizon, max_goals):
     """Goals that random actions complete in one random maze."""
-    chance = random.Random(seed)
-    wall = plain_maze(chance, side)
+    rng = random.Random(seed)
+    wall = plain_maze(rng, side)
     free = [(int(row), int(column)) for row, column in np.argwhere(~wall) if (row, column) != (side - 2, side // 2)]
-    runner = PlainMazeRunner(wall.tolist(), chance.sample(free, chance.randint(1, max_goals)))
-    return sum(runner.step(chance.randrange(5)) for _ in range(horizon))
+    runner = PlainMazeRunner(wall.tolist(), rng.sample(free, rng.randint(1, max_goals)))
+    return sum(runner.step(rng.randrange(5)) for _ in range(horizon))

@@ -11,7 +11,7 @@ from yamame.data.trajectory import Trajectory
 
 
 def numbered(length: int, *, tag: int = 0, discrete: bool = True) -> Trajectory:
-    """Step t has reward 1000 tag + t + 1 and an observation of the same form, so that every slot can be recognised."""
+    """Step t has reward 1000 tag + t + 1 and an observation of the same schema, which identify every token."""
     step = 1000.0 * tag + np.arange(length + 1) + 1
     start = np.zeros(length + 1, bool)
     start[0] = True

@@ -31,7 +31,7 @@ def train(run: Path, *flags: str) -> Path:
 
 
 def write_run(run: Path, lines: Sequence[dict[str, Any]] = (), **config: Any) -> Path:
-    """A folder that looks like a run's."""
+    """A directory with the files of a run."""
     run.mkdir(parents=True)
     config = {"type": "yamame.config:RunConfig", "env_steps": 1000, "seed": 0, **config}
     (run / "config.json").write_text(json.dumps(config))

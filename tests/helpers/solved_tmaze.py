@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 JUNCTION = 15
-"""The step at which it has to know which way the cue pointed, which was shown at step 0."""
+"""The step at which the action must match the cue, which was shown at step 0."""
 
 
 def solved_tmaze(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Environments that a run must refuse or survive, under Gymnasium ids: `strange_environments:Unbounded-v0`."""
+"""Environments that a run must refuse or tolerate, under Gymnasium ids: `strange_environments:Unbounded-v0`."""
 
 import time
 from pathlib import Path
@@ -17,12 +17,12 @@ class Strange(gymnasium.Env[Any, Any]):
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
         nan_at_step: int | None = None,
-        asleep_at_step: int | None = None,
+        stall_at_step: int | None = None,
     ) -> None:
         self.observation_space = observation_space or spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = action_space or spaces.Discrete(2)
         self._nan_at_step = nan_at_step
-        self._asleep_at_step = asleep_at_step
+        self._stall_at_step = stall_at_step
         self._steps = -1
         self._time = 0
 
@@ -37,8 +37,8 @@ class Strange(gymnasium.Env[Any, Any]):
 
     def _observe(self) -> Any:
         self._steps += 1
-        if self._steps == self._asleep_at_step:
-            Path("asleep").touch()
+        if self._steps == self._stall_at_step:
+            Path("stalled").touch()
             time.sleep(60)
         if isinstance(self.observation_space, spaces.Box):
             return np.full((2,), np.nan if self._steps == self._nan_at_step else 0.0, np.float32)
@@ -51,7 +51,7 @@ _IDS: dict[str, dict[str, Any]] = {
     "Unbounded-v0": {"action_space": spaces.Box(-np.inf, np.inf, (3,), np.float32)},
     "NaNAtOnce-v0": {"nan_at_step": 0},
     "NaNLater-v0": {"nan_at_step": 40},
-    "Slow-v0": {"asleep_at_step": 8},
+    "Slow-v0": {"stall_at_step": 8},
     "Sound-v0": {},
 }
 

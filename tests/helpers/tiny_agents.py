@@ -50,14 +50,14 @@ def random_trajectory(
 ) -> Trajectory:
     """A trial of `length` transitions. `ending`: terminated, truncated or neither."""
     last = np.arange(length) == length - 1
-    begins = rng.random(length + 1) < 0.2
-    begins[0] = True
+    starts = rng.random(length + 1) < 0.2
+    starts[0] = True
     return Trajectory(
         reward=rng.normal(size=length).astype(np.float32),
         action=random_actions(rng, length, action_space),
         terminated=last & (ending == "terminated"),
         truncated=last & (ending == "truncated"),
-        episode_start=begins,
+        episode_start=starts,
         observation={
             "vector": rng.uniform(-1.0, 1.0, (length + 1, 3)).astype(np.float32),
             "cell": rng.integers(0, 4, length + 1),

@@ -73,9 +73,7 @@ def make_cart_pole() -> gymnasium.Env[Any, Any]:
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "yamame.tools.report.write_report", lambda *_, **__: None
-    )  # pictures take longer than tiny runs
+    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)  # plots take longer than tiny runs
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The command line as a contract: exit codes, what goes to stdout, and one line for every mistake."""
+"""The command line as a contract: exit codes, what goes to stdout, and one line for every error."""
 
 import json
 import os
@@ -42,9 +42,7 @@ TRAINED = EVALUATED | {"wall_seconds", "train_seconds", "env_steps_per_second", 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "yamame.tools.report.write_report", lambda *_, **__: None
-    )  # pictures take longer than tiny runs
+    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)  # plots take longer than tiny runs
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """The message of a mistake: exactly one line on stderr, exit code 2, nothing on stdout."""
+    """The message of invalid input: exactly one line on stderr, exit code 2, nothing on stdout."""
     capsys.readouterr()
     assert main([str(arg) for arg in args]) == 2
     out, err = capsys.readouterr()
@@ -145,21 +143,21 @@ def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixtur
 
 def test_eval_writes_a_video(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(finished)
-    assert main(["eval", str(finished), "--json", "--video", "film.gif", "--video-trials", "2"]) == 0
+    assert main(["eval", str(finished), "--json", "--video", "video.gif", "--video-trials", "2"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert set(printed) == EVALUATED | {"video"} and printed["video"] == "film.gif" and printed["trials"] == 4
-    assert Path("film.gif").read_bytes().startswith(b"GIF89a")
-    assert main(["eval", str(finished), "--video", "film.gif"]) == 0
-    assert "video: film.gif" in capsys.readouterr().out
-    assert "must end in .gif or .mp4" in refused(capsys, "eval", str(finished), "--video", "film.mov")
-    said = refused(capsys, "eval", str(finished), "--video", "film.gif", "--video-trials", "0")
+    assert set(printed) == EVALUATED | {"video"} and printed["video"] == "video.gif" and printed["trials"] == 4
+    assert Path("video.gif").read_bytes().startswith(b"GIF89a")
+    assert main(["eval", str(finished), "--video", "video.gif"]) == 0
+    assert "video: video.gif" in capsys.readouterr().out
+    assert "must end in .gif or .mp4" in refused(capsys, "eval", str(finished), "--video", "video.mov")
+    said = refused(capsys, "eval", str(finished), "--video", "video.gif", "--video-trials", "0")
     assert "at least 1 trial" in said
     assert files(finished) == before
 
 
 def test_no_video_of_environments_without_frames(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*STRANGE, "strange_environments:Sound-v0", "--quiet", "--run-dir", "run"]) == 0
-    said = refused(capsys, "eval", "run", "--video", "film.gif", *IMPORT)
+    said = refused(capsys, "eval", "run", "--video", "video.gif", *IMPORT)
     assert "cannot render" in said
     assert {path.name for path in Path().iterdir()} == {"run"}
 
@@ -216,7 +214,7 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
         assert word in out
 
 
-# mistakes
+# invalid input
 
 
 @pytest.mark.parametrize(
@@ -235,7 +233,7 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
         ("train passive-tmaze --env.horizon far", "--env.horizon: expected int, got 'far'"),
         ("train passive-tmaze --env-steps 1e5", "--env-steps: expected int, got '1e5'"),
         ("train passive-tmaze --env.horizon", "--env.horizon: expected int, got nothing"),
-        ("train passive-tmaze 3 --seed 3", "unexpected '3': flags begin with --"),
+        ("train passive-tmaze 3 --seed 3", "unexpected '3': flags start with --"),
         ("train passive-tmaze --agent.popart no", "--agent.no-popart turns it off"),
         ("train passive-tmaze --variant no-memry", "choose among"),
         ("train passive-tmaze --run-dir", "argument --run-dir"),
@@ -408,7 +406,7 @@ def test_bad_numbers_for_eval(args: str, message: str, finished: Path, capsys: p
         ("spaces.json", None),
     ],
 )
-def test_damaged_run_directories(
+def test_corrupted_run_directories(
     name: str, content: str | None, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = copied(finished)
@@ -492,7 +490,7 @@ def test_a_signal_stops_with_a_checkpoint_and_resume_continues(
 def test_a_second_signal_ends_at_once() -> None:
     slow = [*STRANGE, "strange_environments:Slow-v0", "--run-dir", "run", "--quiet", "--env.num-workers", "0"]
     with running(*slow) as process:
-        wait_for(Path("asleep").exists, process)  # one step of the environment now takes a minute
+        wait_for(Path("stalled").exists, process)  # one step of the environment now takes a minute
         process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
         assert process.poll() is None
@@ -520,7 +518,7 @@ def test_a_killed_run_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_signal_cuts_evaluations_short(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         signal.raise_signal(signal.SIGTERM)
-        raise AssertionError("the evaluation went on")
+        raise AssertionError("the evaluation continued")
 
     with monkeypatch.context() as patch:
         patch.setattr("yamame.trainer.evaluate_model", interrupted)

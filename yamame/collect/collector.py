@@ -328,9 +328,9 @@ class RolloutBuffer:
                 self._columns[name] = np.zeros((self._capacity, *value.shape), value.dtype)
             self._columns[name][row - self._first_row] = value
 
-    def read(self, name: str, env: int, begin: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
-        """Return a view of rows `begin` to `end` (exclusive) of one environment, valid until the next `write`."""
-        return self._columns[name][begin - self._first_row : end - self._first_row, env]
+    def read(self, name: str, env: int, start: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
+        """Return a view of rows `start` to `end` (exclusive) of one environment, valid until the next `write`."""
+        return self._columns[name][start - self._first_row : end - self._first_row, env]
 
     def _make_room(self, row: int, oldest: int) -> None:
         num_kept = row - oldest

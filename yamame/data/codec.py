@@ -159,7 +159,7 @@ def _compressed_frames(described: dict[str, Any], frames: bytes) -> dict[str, Co
     images, offset = {}, 0
     for name, leaf in described.items():
         bounds = list(itertools.accumulate(leaf["frames"], initial=offset))
-        chunks = [frames[begin:end] for begin, end in itertools.pairwise(bounds)]
+        chunks = [frames[start:end] for start, end in itertools.pairwise(bounds)]
         images[name], offset = CompressedFrames(shape=tuple(leaf["shape"]), frames=chunks), bounds[-1]
     return images
 

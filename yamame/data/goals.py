@@ -62,14 +62,14 @@ class Goals:
             return []
         hits = is_reached(self.achieved_goal[:, None], self.instruction, self.tolerance)
         completed: list[int] = []
-        begin = 0
+        start = 0
         for sub_goal in range(len(self.instruction)):
-            later = hits[begin:, sub_goal]
-            first = begin + int(later.argmax()) if len(later) else len(hits)
+            later = hits[start:, sub_goal]
+            first = start + int(later.argmax()) if len(later) else len(hits)
             if first == len(hits) or not hits[first, sub_goal]:
                 break
             completed.append(int(self.achieved_step[first]))
-            begin = int(np.searchsorted(self.achieved_step, completed[-1], side="right"))
+            start = int(np.searchsorted(self.achieved_step, completed[-1], side="right"))
         return completed
 
 

@@ -103,7 +103,7 @@ def _write_table(environment: lmdb.Environment, name: str, kind: EntryKind) -> N
 def _write_records(environment: lmdb.Environment) -> None:
     """Write records in ascending order of keys, each read in a transaction of its own.
 
-    After an unreadable page the search goes on at the next id, then 2, 4, 8, ... ids further.
+    After an unreadable page the search continues at the next id, then 2, 4, 8, ... ids further.
     """
     try:
         table = environment.open_db(b"records", create=False)

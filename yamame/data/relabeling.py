@@ -117,7 +117,7 @@ def _rescale(counts: Float64[np.ndarray, "goals"]) -> Float64[np.ndarray, "goals
 
 
 class Normalizer(Enum):
-    """How weights become probabilities; sampled anew for every choice."""
+    """How weights become probabilities; sampled again for every choice."""
 
     UNIFORM = auto()
     """All equal."""
@@ -250,8 +250,8 @@ class Relabeler:
     def _first_choice_prob(
         self, step_M: Int[np.ndarray, "M"], weight_M: Float[np.ndarray, "M"]
     ) -> Float[np.ndarray, "M"]:
-        steps, begins, step_of_M = np.unique(step_M, return_index=True, return_inverse=True)
-        prob_M = self._probs(np.add.reduceat(weight_M, begins))[step_of_M]
+        steps, starts, step_of_M = np.unique(step_M, return_index=True, return_inverse=True)
+        prob_M = self._probs(np.add.reduceat(weight_M, starts))[step_of_M]
         for index in range(len(steps)):
             at_step = step_of_M == index
             prob_M[at_step] *= self._probs(weight_M[at_step])
@@ -288,16 +288,16 @@ class Relabeler:
         weight_M = np.ones(len(step_M))
         if self.config.importance_sampling:
             weight_M = statistics.weights(goal_M, statistic=int(rng.random() * 2))
-        steps, begins = np.unique(step_M, return_index=True)
-        ends = np.append(begins[1:], len(step_M))
-        weight_of_step = np.add.reduceat(weight_M, begins)
+        steps, starts = np.unique(step_M, return_index=True)
+        ends = np.append(starts[1:], len(step_M))
+        weight_of_step = np.add.reduceat(weight_M, starts)
         remaining = np.arange(len(steps))
         chosen = []
         for _ in range(count):
             index = self._sample(weight_of_step[remaining], rng)
             step = remaining[index]
             remaining = np.delete(remaining, index)
-            goal = begins[step] + self._sample(weight_M[begins[step] : ends[step]], rng)
+            goal = starts[step] + self._sample(weight_M[starts[step] : ends[step]], rng)
             chosen.append((int(steps[step]), goal_M[goal]))
         return chosen
 

@@ -52,7 +52,7 @@ class CompressedFrames:
     def compress(leaf: UInt8[np.ndarray, "rows ..."], *, compression_level: int) -> "CompressedFrames":
         """Compress each chunk on its own."""
         compressor = zstandard.ZstdCompressor(level=compression_level)
-        chunks = (leaf[begin : begin + CHUNK_FRAMES] for begin in range(0, len(leaf), CHUNK_FRAMES))
+        chunks = (leaf[start : start + CHUNK_FRAMES] for start in range(0, len(leaf), CHUNK_FRAMES))
         return CompressedFrames(shape=leaf.shape, frames=[compressor.compress(chunk.tobytes()) for chunk in chunks])
 
     @property
@@ -60,14 +60,14 @@ class CompressedFrames:
         """Compressed size."""
         return sum(map(len, self.frames))
 
-    def read(self, begin: int, end: int) -> UInt8[np.ndarray, "rows ..."]:
-        """Return rows `begin` to `end` (exclusive), read-only; decompresses only their chunks."""
-        first = begin // CHUNK_FRAMES
+    def read(self, start: int, end: int) -> UInt8[np.ndarray, "rows ..."]:
+        """Return rows `start` to `end` (exclusive), read-only; decompresses only their chunks."""
+        first = start // CHUNK_FRAMES
         decompressor = zstandard.ZstdDecompressor()
         chunks = [decompressor.decompress(frame) for frame in self.frames[first : -(-end // CHUNK_FRAMES)]]
         raw = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         rows = np.frombuffer(raw, np.uint8).reshape(-1, *self.shape[1:])
-        return rows[begin - first * CHUNK_FRAMES : end - first * CHUNK_FRAMES]
+        return rows[start - first * CHUNK_FRAMES : end - first * CHUNK_FRAMES]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,10 +109,10 @@ class Trajectory:
     def __len__(self) -> int:
         return len(self.reward)
 
-    def read_observation(self, name: str, begin: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
-        """Return observations `begin` to `end` (exclusive) of a leaf, lazy or not."""
+    def read_observation(self, name: str, start: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
+        """Return observations `start` to `end` (exclusive) of a leaf, lazy or not."""
         leaf = self.lazy_observation.get(name)
-        return self.observation[name][begin:end] if leaf is None else leaf.read(begin, end)
+        return self.observation[name][start:end] if leaf is None else leaf.read(start, end)
 
     def return_per_attempt(self) -> Float32[np.ndarray, "attempts"]:
         """Sum of rewards of each attempt; the last one may be unfinished."""

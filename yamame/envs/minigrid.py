@@ -122,7 +122,7 @@ class MinigridConfig(SingleEnvConfig):
         super().__post_init__()
         check_range(self, "horizon", "attempts", "mission_words", ge=1)
         if not self.name.startswith(("MiniGrid-", "BabyAI-")):
-            raise ConfigFieldError(self, "name", f"must begin with MiniGrid- or BabyAI-, not be {self.name!r}")
+            raise ConfigFieldError(self, "name", f"must start with MiniGrid- or BabyAI-, not be {self.name!r}")
 
     @property
     @override

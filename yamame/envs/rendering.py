@@ -132,11 +132,11 @@ def render_frame(env: gymnasium.Env[Any, Any] | VectorEnv) -> UInt8[np.ndarray, 
     try:
         rendered = env.render()
     except Exception as error:  # third-party code may raise anything
-        raise UserError(f"this environment cannot be filmed: it does not render ({error!r})") from error
+        raise UserError(f"this environment cannot be recorded: it does not render ({error!r})") from error
     first = rendered[0] if isinstance(env, VectorEnv) and rendered is not None else rendered
     if not isinstance(first, np.ndarray) or first.dtype != np.uint8 or first.ndim != 3 or first.shape[2] != 3:
         raise UserError(
-            "this environment cannot be filmed: its render() returns no frame (uint8, height x width x 3); "
+            "this environment cannot be recorded: its render() returns no frame (uint8, height x width x 3); "
             "make it with render_mode='rgb_array'"
         )
     return first

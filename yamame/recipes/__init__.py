@@ -130,7 +130,7 @@ def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()
 
 
 def _parse_docstring(docstring: str) -> dict[str, str]:
-    """Return the first line, and the paragraphs that begin with a known word and a colon."""
+    """Return the first line, and the paragraphs that start with a known word and a colon."""
     text = inspect.cleandoc(docstring)
     found = re.findall(r"^(Command|Cost|Expected):(.*(?:\n .*)*)", text, re.MULTILINE)
     return {"summary": text.splitlines()[0], **{word.lower(): " ".join(rest.split()) for word, rest in found}}

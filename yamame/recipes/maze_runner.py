@@ -38,7 +38,7 @@ from yamame.presets import small_agent
 TRIALS, UPDATES_PER_TRIAL = 5_000, 2.0
 """Length and pace of a run, in trials that last to the horizon."""
 REWIRED_TRIALS, REWIRED_UPDATES_PER_TRIAL = 10_000, 3.0
-"""The same for rewired mazes, whose critics know for the first 9,000 updates hardly more than chance."""
+"""The same for rewired mazes, whose critics are hardly better than chance for the first 9,000 updates."""
 MAX_CONTEXT = 128
 
 

@@ -33,7 +33,7 @@ class EvaluationCache:
 
         Args:
             run: Run directory.
-            env_steps: Length of the run; a longer one is evaluated anew.
+            env_steps: Length of the run; a longer one is re-evaluated.
             instruction: Instruction of all trials; empty: sampled by the task.
             checkpoint: `latest` or `best`.
         """
@@ -46,7 +46,7 @@ class EvaluationCache:
         return known
 
     def best_return(self, run: Path, env_steps: int) -> float | None:
-        """Return the mean return of the best checkpoint, evaluated anew; None if the run has none.
+        """Return the mean return of the best checkpoint, re-evaluated; None if the run has none.
 
         The maximum over many evaluations (MMER) overestimates the return of the checkpoint that reached it; this does
         not.

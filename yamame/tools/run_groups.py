@@ -82,7 +82,7 @@ def _differences(base: Settings, other: Settings) -> str:
 
 
 def _short(path: str, paths: Sequence[str]) -> str:
-    """The end of a path, as long as it takes to tell it from the others."""
+    """The shortest end of a path that distinguishes it from the others."""
     parts = path.split(".")
     for count in range(1, len(parts)):
         end = ".".join(parts[-count:])

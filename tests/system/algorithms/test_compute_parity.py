@@ -1,4 +1,4 @@
-"""Every way of computing an update gives what the plain one gives: in pieces, in bfloat16, compiled, recorded."""
+"""Every way of computing an update gives what the plain one gives: in chunks, in bfloat16, compiled, recorded."""
 
 import subprocess
 import sys
@@ -52,17 +52,17 @@ def single_batch(action_space: ActionSpace, seed: int = 0) -> Batch:
 
 @every_action_space
 @pytest.mark.parametrize("chunk_tokens", [1, 7, 16])
-def test_in_pieces(action_space: ActionSpace, chunk_tokens: int) -> None:
-    """Pieces of one token, uneven pieces, and one that is nothing but filling; three updates, to see them compound."""
+def test_in_chunks(action_space: ActionSpace, chunk_tokens: int) -> None:
+    """Chunks of one token, uneven chunks, and one of padding alone; three updates, to see them compound."""
     whole = learner_of(CPU_FLOAT32, action_space)
-    pieces = learner_of(replace(CPU_FLOAT32, chunk_tokens=chunk_tokens), action_space)
+    chunked = learner_of(replace(CPU_FLOAT32, chunk_tokens=chunk_tokens), action_space)
     for seed in range(3):
         batch = double_batch(random_windows(seed, (5, 9, 2), action_space), token_multiple=32)
-        expected, metrics = whole.update(batch), pieces.update(batch)
+        expected, metrics = whole.update(batch), chunked.update(batch)
         for name, value in expected.items():
             torch.testing.assert_close(metrics[name], value, rtol=1e-6, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}")
     for name, value in whole.agent.state_dict().items():
-        torch.testing.assert_close(pieces.agent.state_dict()[name], value, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(chunked.agent.state_dict()[name], value, rtol=1e-6, atol=1e-9)
 
 
 @both_action_spaces

@@ -1,4 +1,4 @@
-"""Every way of computing an update on pictures, tokens and texts gives what the plain one gives."""
+"""Every way of computing an update on images, tokens and texts gives what the plain one gives."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def test_updates_in_bfloat16_are_close() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("chunk_elements", [500, 10**6])
 def test_updates_compiled_are_the_same(chunk_elements: int, pytestconfig: pytest.Config) -> None:
-    """In a process of its own, where no types are checked; batches of several sizes, in pieces and whole."""
+    """In a process of its own, where no types are checked; batches of several sizes, in chunks and whole."""
     paths = [str(pytestconfig.rootpath / "tests" / "helpers"), str(Path(__file__).parent)]
     code = f"""
 import sys; sys.path[:0] = {paths}

@@ -67,10 +67,10 @@ def one_by_one(learner: Learner, windows: list[Window]) -> tuple[Tensor, dict[st
     losses = torch.zeros(len(LOSSES), dtype=torch.float64)
     summed: dict[str, Tensor] = {}
     for window in windows:
-        share = window.length / total
+        fraction = window.length / total
         loss, gradient = measured(learner, double_batch([window]))
-        losses = losses + share * loss
-        summed = {name: summed.get(name, 0.0) + share * value for name, value in gradient.items()}
+        losses = losses + fraction * loss
+        summed = {name: summed.get(name, 0.0) + fraction * value for name, value in gradient.items()}
     return losses, summed
 
 
@@ -96,7 +96,7 @@ def test_packed_is_one_by_one(
 
 
 @action_spaces
-def test_filling_changes_nothing(action_space: ActionSpace) -> None:
+def test_padding_changes_nothing(action_space: ActionSpace) -> None:
     """(3, 5, 7) transitions in 24 tokens are as many as three rows of the longest have slots."""
     learner, windows = still_learner(action_space), random_windows(2, (3, 5, 7), action_space)
     expected = measured(learner, double_batch(windows))

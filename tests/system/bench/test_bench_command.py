@@ -1,4 +1,4 @@
-"""`yamame bench`: what it prints, and what it says to mistakes."""
+"""`yamame bench`: what it prints, and its errors."""
 
 import json
 from dataclasses import replace

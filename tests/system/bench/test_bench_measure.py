@@ -44,7 +44,7 @@ def test_quick_work_is_called_often_enough_for_the_clock(monkeypatch: pytest.Mon
 
 def test_a_peak_is_of_the_time_inside_alone() -> None:
     if not measure._CLEAR_PEAK.exists():
-        pytest.skip("peaks can be forgotten on Linux alone")
+        pytest.skip("only Linux resets the peak of memory")
     size = 200 << 20
     before = bytearray(size)
     before[:: 1 << 12] = bytes(len(before[:: 1 << 12]))
@@ -62,7 +62,7 @@ def test_a_peak_is_of_the_time_inside_alone() -> None:
     assert held.num_bytes - outside.num_bytes > 0.9 * size
 
 
-def test_where_a_peak_cannot_be_forgotten_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_peak_that_cannot_be_reset_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(measure, "_CLEAR_PEAK", tmp_path / "missing" / "file")
     monkeypatch.setattr(measure, "_STATUS", tmp_path / "missing")
     with PeakMemory(CPU) as memory:
@@ -88,18 +88,18 @@ def test_a_result_gives_medians_and_the_spread() -> None:
     machine = describe_machine(CPU)
     result = BenchResult(
         bench="some",
-        samples={"speed": [1.0, 9.0, 2.0], "share": [0.5, 0.25, 0.75]},
+        samples={"speed": [1.0, 9.0, 2.0], "fraction": [0.5, 0.25, 0.75]},
         scalars={"peak_memory_bytes": 123456},
         config={"a": 1},
         machine=machine,
     )
     said = result.to_json()
-    assert (said["bench"], said["speed"], said["share"], said["repeats"]) == ("some", 2.0, 0.5, 3)
-    assert said["spread"] == {"speed": [1.0, 9.0], "share": [0.25, 0.75]}
+    assert (said["bench"], said["speed"], said["fraction"], said["repeats"]) == ("some", 2.0, 0.5, 3)
+    assert said["spread"] == {"speed": [1.0, 9.0], "fraction": [0.25, 0.75]}
     assert said["peak_memory_bytes"] == 123456 and said["config"] == {"a": 1}
     lines = result.to_text().splitlines()
     assert lines[0].split() == ["speed", "2", "1", "to", "9"]
-    assert lines[1].split() == ["share", "0.5", "0.25", "to", "0.75"]
+    assert lines[1].split() == ["fraction", "0.5", "0.25", "to", "0.75"]
     assert "123,456" in lines[2]
     assert lines[-1] == format_machine(machine) and torch.__version__ in lines[-1]
 

@@ -22,7 +22,7 @@ def free(model: ModuleType, **costs: float) -> object:
     nothing = dict.fromkeys(
         (
             *("trajectory_bytes", "put_seconds", "get_seconds", "append_seconds"),
-            *("weights_bytes", "hand_out_seconds", "take_over_seconds", "update_seconds", "updates_per_env_step"),
+            *("weights_bytes", "publish_seconds", "load_seconds", "update_seconds", "updates_per_env_step"),
         ),
         0.0,
     )
@@ -51,7 +51,7 @@ def test_the_slower_of_collecting_and_learning_sets_the_speed(
     model: ModuleType, collectors: int, collects_faster: bool
 ) -> None:
     work = free(model, update_seconds=0.1, updates_per_env_step=0.01)
-    outcome = model.simulate(work, plan(model, collectors=collectors), rounds=30, warm_up=5)
+    outcome = model.simulate(work, plan(model, collectors=collectors), iterations=30, warm_up=5)
     collecting, learning = collectors * 400.0, 1000.0
     assert (collecting > learning) == collects_faster
     assert outcome.env_steps_per_second == pytest.approx(min(collecting, learning), rel=0.01)
@@ -62,7 +62,7 @@ def test_the_slower_of_collecting_and_learning_sets_the_speed(
 
 def test_learners_share_a_batch(model: ModuleType) -> None:
     work = free(model, update_seconds=0.1, updates_per_env_step=0.01)
-    outcome = model.simulate(work, plan(model, collectors=40, learners=4), rounds=30, warm_up=5)
+    outcome = model.simulate(work, plan(model, collectors=40, learners=4), iterations=30, warm_up=5)
     assert outcome.env_steps_per_second == pytest.approx(4000.0, rel=0.01)
 
 
@@ -72,12 +72,12 @@ def test_learners_share_a_batch(model: ModuleType) -> None:
         ({"trajectory_bytes": 1e6}, {"bits_per_second": 1e8}),
         ({"weights_bytes": 1e7}, {"bits_per_second": 1e8, "collectors_per_node": 1}),
         ({"get_seconds": 0.02}, {}),
-        ({"order_seconds": 0.5}, {}),
+        ({"request_seconds": 0.5}, {}),
         ({"append_seconds": 0.05}, {}),
-        ({"hand_out_seconds": 5.0}, {}),
-        ({"take_over_seconds": 5.0}, {}),
+        ({"publish_seconds": 5.0}, {}),
+        ({"load_seconds": 5.0}, {}),
     ],
-    ids=["harvests", "broadcast", "taking", "orders", "storing", "handing out", "taking over"],
+    ids=["results", "broadcast", "receiving", "requests", "storing", "publishing", "loading"],
 )
 def test_whatever_is_scarcest_sets_the_speed(
     model: ModuleType, costs: dict[str, float], changes: dict[str, float]
@@ -87,7 +87,7 @@ def test_whatever_is_scarcest_sets_the_speed(
     spread = plan(model, collectors=20, **changes)
     allowed = min(limits(work, spread).values())
     assert allowed < 20 * 400.0 / 2
-    assert model.simulate(work, spread, rounds=20).env_steps_per_second == pytest.approx(allowed, rel=0.2)
+    assert model.simulate(work, spread, iterations=20).env_steps_per_second == pytest.approx(allowed, rel=0.2)
 
 
 def test_nothing_is_ever_faster_than_on_paper(model: ModuleType) -> None:
@@ -98,15 +98,15 @@ def test_nothing_is_ever_faster_than_on_paper(model: ModuleType) -> None:
         get_seconds=1e-4,
         append_seconds=1e-3,
         weights_bytes=1e6,
-        hand_out_seconds=0.01,
-        take_over_seconds=0.02,
+        publish_seconds=0.01,
+        load_seconds=0.02,
         update_seconds=0.05,
         updates_per_env_step=0.01,
     )
     for collectors in (1, 2, 5, 20, 100):
         for spread in (plan(model, bits_per_second=1e9), plan(model, bits_per_second=1e9, relayed=True)):
             spread = replace(spread, collectors=collectors)  # type: ignore[type-var]
-            outcome = model.simulate(work, spread, rounds=30, warm_up=5)
+            outcome = model.simulate(work, spread, iterations=30, warm_up=5)
             assert outcome.env_steps_per_second <= 1.02 * min(limits(work, spread).values())
 
 
@@ -121,10 +121,10 @@ def test_relayed_weights_leave_the_learners_network_once(model: ModuleType) -> N
 
 def test_collectors_stay_within_the_iterations_that_they_may_be_ahead(model: ModuleType) -> None:
     work = free(model, update_seconds=0.1, updates_per_env_step=0.1)
-    for rounds_behind in (1, 2):
-        outcome = model.simulate(work, plan(model, collectors=10, rounds_behind=rounds_behind), rounds=20)
-        updates_a_round = 10 * 4 * 10 * 0.1
-        assert outcome.age_updates <= rounds_behind * updates_a_round
+    for max_policy_lag in (1, 2):
+        outcome = model.simulate(work, plan(model, collectors=10, max_policy_lag=max_policy_lag), iterations=20)
+        updates_per_iteration = 10 * 4 * 10 * 0.1
+        assert outcome.policy_lag_updates <= max_policy_lag * updates_per_iteration
 
 
 def test_the_same_figures_every_time(model: ModuleType) -> None:

@@ -5,7 +5,7 @@ from scripts import script
 
 
 def earned(*settings: str) -> dict[str, float]:
-    """By rule, as a share of what is possible."""
+    """By rule, as a fraction of the possible return."""
     done = script("delivery_rules", "--trials", "1500", *settings)
     assert done.returncode == 0, done.stderr
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]

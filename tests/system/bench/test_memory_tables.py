@@ -25,10 +25,10 @@ def test_a_maze_gives_a_row_for_each_quarter_of_memory(tmp_path: Path) -> None:
     table = rows(done.stdout)
     assert table.keys() == {"steps of memory", "0 to 4", "5 to 9", "10 to 14", "15 to 19"}
     del table["steps of memory"]
-    for moves, recognised, chance, entropy in table.values():
+    for moves, recognized, random, entropy in table.values():
         assert int(moves) > 32
-        assert float(recognised) < 0.5, "it has learned nothing"
-        assert chance == "0.20"
+        assert float(recognized) < 0.5, "the agent is untrained"
+        assert random == "0.20"
         assert 1.4 < float(entropy) <= 1.61, "it acts at random"
 
 
@@ -43,11 +43,11 @@ def test_a_road_gives_rows_for_turns_and_for_drops(tmp_path: Path) -> None:
         visits, right, wrong, stays, *_ = map(float, table[turns])
         assert visits > 20
         assert right + wrong + stays == pytest.approx(1, abs=0.02)
-        assert stays == pytest.approx(6 / 8, abs=0.25), "it has learned nothing, and two of eight actions turn"
-    drops, another, chance, *_ = map(float, table["1"])
+        assert stays == pytest.approx(6 / 8, abs=0.25), "the agent is untrained, and two of eight actions turn"
+    drops, another, random, *_ = map(float, table["1"])
     assert drops > 64
-    assert chance == 0.75
-    assert another == pytest.approx(chance, abs=0.2), "it has learned nothing"
+    assert random == 0.75
+    assert another == pytest.approx(random, abs=0.2), "the agent is untrained"
 
 
 @pytest.mark.slow

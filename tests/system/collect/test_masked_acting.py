@@ -84,14 +84,14 @@ def test_exploration_is_uniform_over_allowed_actions(kind: str) -> None:
     mask = np.random.default_rng(0).random((1, sum(sizes))) < 0.5
     for part in split_mask(mask, sizes):
         part[0, -1] = True
-    chance = np.random.default_rng(1).random((rows, len(sizes)))
-    chosen = sample_uniform_actions(chance, sizes, mask.repeat(rows, axis=0))
+    uniform = np.random.default_rng(1).random((rows, len(sizes)))
+    chosen = sample_uniform_actions(uniform, sizes, mask.repeat(rows, axis=0))
     for column, part in zip(chosen.T, split_mask(mask, sizes), strict=True):
         frequency = np.bincount(column, minlength=part.shape[1]) / rows
         np.testing.assert_allclose(frequency, part[0] / part.sum(), atol=0.02)
     np.testing.assert_array_equal(
-        sample_uniform_actions(chance, sizes, None),
-        sample_uniform_actions(chance, sizes, np.ones_like(mask).repeat(rows, axis=0)),
+        sample_uniform_actions(uniform, sizes, None),
+        sample_uniform_actions(uniform, sizes, np.ones_like(mask).repeat(rows, axis=0)),
     )
 
 

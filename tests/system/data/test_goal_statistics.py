@@ -108,7 +108,7 @@ def test_normalizers_are_drawn_by_their_chances() -> None:
     rng = np.random.default_rng(0)
     drawn = [sample_normalizer(rng) for _ in range(4000)]
     counts = [drawn.count(normalizer) for normalizer in NORMALIZER_PROBS]
-    assert stats.chisquare(counts, [4000 * chance for chance in (0.2, 0.1, 0.1, 0.6)]).pvalue > 1e-3
+    assert stats.chisquare(counts, [4000 * prob for prob in (0.2, 0.1, 0.1, 0.6)]).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("normalizer", Normalizer)

@@ -20,8 +20,8 @@ def example(tag: int) -> Trajectory:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     with opened(tmp_path / "replay", capacity=180, cache_bytes=0) as store:
-        for begin in range(0, 200, 20):
-            store.extend([example(tag) for tag in range(begin, begin + 20)])
+        for start in range(0, 200, 20):
+            store.extend([example(tag) for tag in range(start, start + 20)])
         store.extend([example(200), example(201)], tag=RecordTag.PROTECTED)
         store.sync()
         store.sync()  # deletes the first 20, which were evicted
@@ -67,11 +67,11 @@ def test_a_repair_that_was_killed_is_completed(directory: Path) -> None:
     assert sorted(path.name for path in directory.parent.iterdir()) == ["replay", "replay.backup-1"]
 
 
-@pytest.mark.parametrize("share", [0.95, 0.6, 0.2])
-def test_a_file_that_was_cut_off(directory: Path, share: float) -> None:
+@pytest.mark.parametrize("fraction", [0.95, 0.6, 0.2])
+def test_a_file_that_was_cut_off(directory: Path, fraction: float) -> None:
     data = directory / "data.mdb"
     with data.open("rb+") as file:
-        file.truncate(int(data.stat().st_size * share))
+        file.truncate(int(data.stat().st_size * fraction))
     with pytest.raises(UserError, match=r"corrupted .*yamame data repair"):
         opened(directory)
     assert_repaired(directory, at_least=0)

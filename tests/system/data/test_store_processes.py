@@ -116,8 +116,8 @@ READER = (
     PREAMBLE
     + """
 store = opened(directory, capacity=50, cache_bytes=1 << 20)
-read = missed = newest = 0
-while newest < 300:
+read = missed = last_id = 0
+while last_id < 300:
     ids = store.ids()
     assert list(ids) == sorted(ids) and len(ids) <= 50
     for number in ids[:5] + ids[-5:]:
@@ -128,7 +128,7 @@ while newest < 300:
             read += 1
         except KeyError:
             missed += 1
-    newest = store.total_appended
+    last_id = store.total_appended
 store.close()
 assert read
 """
@@ -145,7 +145,7 @@ def test_two_writers_and_two_readers_at_once(tmp_path: Path) -> None:
 
 
 def test_verifying_during_writes_finds_nothing(tmp_path: Path) -> None:
-    """How many it finds is chance: those that it has not come to may be pushed out meanwhile."""
+    """The number that it finds is random: those that it has not come to may be pushed out meanwhile."""
     good = 0
     with opened(tmp_path, capacity=50) as store:
         store.extend([numbered(3)] * 20)

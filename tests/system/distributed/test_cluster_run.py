@@ -1,4 +1,4 @@
-"""Whole runs from the command line with collectors in a cluster that is begun for them."""
+"""Whole runs from the command line with collectors in a cluster that is started for them."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def working(directory: Path) -> "tuple[subprocess.Popen[str], list[int]]":
 
 @pytest.mark.parametrize("learners", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_updates_follow_the_env_steps(tmp_path: Path, learners: int) -> None:
-    """Several learners share the cluster that the first begins."""
+    """Several learners share the cluster that the first starts."""
     run = train(tmp_path / "run", "--env-steps", "1000", "--num-learners", str(learners))
     out, err = run.communicate(timeout=250)
     assert run.returncode == 0, err

@@ -54,20 +54,20 @@ def joined(cluster: Any) -> Iterator[RayConnection]:
 
 
 @pytest.fixture
-def begin(joined: RayConnection) -> Iterator[Callable[..., RayCollector]]:
-    """Begins fleets; those that are left end with the test."""
-    begun: list[RayCollector] = []
+def start(joined: RayConnection) -> Iterator[Callable[..., RayCollector]]:
+    """Starts fleets, and ends them with the test."""
+    started: list[RayCollector] = []
 
-    def begin(config: RunConfig, *, name: str = "", restarts: int = 0) -> RayCollector:
+    def start(config: RunConfig, *, name: str = "", restarts: int = 0) -> RayCollector:
         fleet = CollectorPool(config, replace(joined, owns_cluster=False), rank=0, restarts=restarts)
         collectors = RayCollector(fleet, config.env.build(1, 0), config)
         collectors.name = name or uuid4().hex
         collectors.publish(agent_of(config), version=0)
-        begun.append(collectors)
+        started.append(collectors)
         return collectors
 
-    yield begin
-    for collectors in begun:
+    yield start
+    for collectors in started:
         collectors.close()
 
 
@@ -121,9 +121,9 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
-    begin: Callable[..., RayCollector], how: signal.Signals, capsys: pytest.CaptureFixture[str]
+    start: Callable[..., RayCollector], how: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    collectors = begin(config_with(max_policy_lag=LONG))  # so that no result is dropped
+    collectors = start(config_with(max_policy_lag=LONG))  # so that no result is dropped
     trajectories = collect_until(collectors, all_ready(collectors))
     trajectories += collect_until(collectors, has_made(collectors, 160))
     victim = collectors.pool.handles[0]
@@ -144,9 +144,9 @@ def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
 
 
 @pytest.mark.thorough
-def test_a_slow_collector_holds_up_no_other(begin: Callable[..., RayCollector], tmp_path: Path) -> None:
+def test_a_slow_collector_holds_up_no_other(start: Callable[..., RayCollector], tmp_path: Path) -> None:
     env = EnvFnConfig(env_fn=Troubled(sleeps=0.5, marks=tmp_path), horizon=4)
-    collectors = begin(replace(config_with(), env=env, context_length=0))
+    collectors = start(replace(config_with(), env=env, context_length=0))
     collect_until(collectors, all_ready(collectors))
     collect_until(collectors, has_made(collectors, 2_000))
     assert (tmp_path / "slow").exists()
@@ -155,9 +155,9 @@ def test_a_slow_collector_holds_up_no_other(begin: Callable[..., RayCollector], 
 
 
 @pytest.mark.thorough
-def test_environments_that_cannot_be_made_end_the_run_in_a_line(begin: Callable[..., RayCollector]) -> None:
+def test_environments_that_cannot_be_made_end_the_run_in_a_line(start: Callable[..., RayCollector]) -> None:
     good = config_with()
-    collectors = begin(good)
+    collectors = start(good)
     env = EnvFnConfig(env_fn=Troubled(cannot_be_made=True), horizon=4)
     collectors.pool._config_ref = ray.put(replace(good, env=env, context_length=0))
     collectors.pool._replace(collectors.pool.handles[0], "for the test")
@@ -167,9 +167,9 @@ def test_environments_that_cannot_be_made_end_the_run_in_a_line(begin: Callable[
 
 @pytest.mark.thorough
 def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
-    begin: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str]
+    start: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    collectors = begin(config_with())
+    collectors = start(config_with())
     collect_until(collectors, has_made(collectors, 80))
     collectors.pool._weights_ref = ray.put("no weights")
     collect_until(collectors, lambda: collectors.pool.num_replaced > 0)
@@ -182,10 +182,10 @@ def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
 
 @pytest.mark.thorough
 def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
-    cluster: Any, begin: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str], monkeypatch: Any
+    cluster: Any, start: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("yamame.distributed.ray.pool._SCHEDULING_WARNING_SECONDS", 1.0)
-    collectors = begin(replace(config := config_with(), ray=replace(config.ray, num_collectors=4), num_envs=16))
+    collectors = start(replace(config := config_with(), ray=replace(config.ray, num_collectors=4), num_envs=16))
     collect_until(collectors, lambda: len(collectors.pool.ready) == 2)
     later = time.monotonic() + 2.0
     collect_until(collectors, lambda: time.monotonic() > later)
@@ -202,23 +202,23 @@ def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
 
 
 @pytest.mark.thorough
-def test_collectors_outlive_their_learner_and_serve_the_next(begin: Callable[..., RayCollector]) -> None:
+def test_collectors_outlive_their_learner_and_serve_the_next(start: Callable[..., RayCollector]) -> None:
     config = config_with()
-    first = begin(config, name="a-run")
+    first = start(config, name="a-run")
     collect_until(first, all_ready(first))
     collect_until(first, has_made(first, 80))
     processes = [process_of(member) for member in first.pool.handles]
-    second = begin(config, name="a-run", restarts=1)  # the first sends no requests any more, as if it were dead
+    second = start(config, name="a-run", restarts=1)  # the first sends no requests any more, as if it were dead
     collect_until(second, all_ready(second), seconds=20.0)
     assert [process_of(member) for member in second.pool.handles] == processes
     collect_until(second, has_made(second, 80))
-    other = begin(replace(config, ray=replace(config.ray, num_collectors=1), num_envs=4), name="a-run-of-another")
+    other = start(replace(config, ray=replace(config.ray, num_collectors=1), num_envs=4), name="a-run-of-another")
     assert other.pool.handles[0].phase == "scheduling"
 
 
 @pytest.mark.thorough
-def test_a_forgotten_collector_leaves(begin: Callable[..., RayCollector]) -> None:
-    collectors = begin(config_with(orphan_timeout_seconds=3.0))
+def test_an_orphaned_collector_exits(start: Callable[..., RayCollector]) -> None:
+    collectors = start(config_with(orphan_timeout_seconds=3.0))
     collect_until(collectors, all_ready(collectors))
     processes = [process_of(member) for member in collectors.pool.handles]
     time.sleep(6.0)  # no requests, but the learner is alive
@@ -229,8 +229,8 @@ def test_a_forgotten_collector_leaves(begin: Callable[..., RayCollector]) -> Non
 
 
 @pytest.mark.thorough
-def test_the_end_ends_all_collectors(begin: Callable[..., RayCollector]) -> None:
-    collectors = begin(config_with())
+def test_close_ends_all_collectors(start: Callable[..., RayCollector]) -> None:
+    collectors = start(config_with())
     collect_until(collectors, all_ready(collectors))
     processes = [process_of(member) for member in collectors.pool.handles]
     collectors.close()
@@ -238,8 +238,8 @@ def test_the_end_ends_all_collectors(begin: Callable[..., RayCollector]) -> None
 
 
 @pytest.mark.thorough
-def test_a_run_without_any_collector_ends(begin: Callable[..., RayCollector], monkeypatch: Any) -> None:
+def test_a_run_without_any_collector_ends(start: Callable[..., RayCollector], monkeypatch: Any) -> None:
     monkeypatch.setattr("yamame.distributed.ray.pool.NO_RESPONSE_TIMEOUT_SECONDS", 2.0)
-    collectors = begin(config_with(num_cpus_per_collector=99.0))
+    collectors = start(config_with(num_cpus_per_collector=99.0))
     with pytest.raises(UserError, match="99 cores each"):
         collect_until(collectors, lambda: False)

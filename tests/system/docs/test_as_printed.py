@@ -1,4 +1,4 @@
-"""Blocks titled a minute of training run as printed, and agents learn what the pages say."""
+"""Blocks titled a minute of training run as printed, and agents reach the returns of the pages."""
 
 import sys
 from collections.abc import Iterator

@@ -76,9 +76,9 @@ def test_commands_in_documents_can_be_read(line: str) -> None:
     elif options.command is cli._bench:
         parse_benchmark(options.what, rest)
     elif options.command is figures._figure:
-        picture = load_figure(options.name)
-        paths, flags = figures._split(rest, picture.options)
-        assert paths and parse_flags(picture.options, flags, line)
+        figure = load_figure(options.name)
+        paths, flags = figures._split(rest, figure.options)
+        assert paths and parse_flags(figure.options, flags, line)
     else:
         assert rest == []
 

@@ -51,8 +51,8 @@ def test_every_page_is_there_and_in_the_menu(site: Path) -> None:
         assert (site / address).exists() and (page == "index.md" or f'href="{address}"' in menu), page
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
-    """Hyperlinks may lead away; scripts, styles, pictures and fonts may not come from there."""
+def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
+    """Hyperlinks may leave the site; scripts, styles, images and fonts are its own."""
     loaded = []
     for page in site.glob("*.html"):
         content = page.read_text(encoding="utf-8")
@@ -88,9 +88,9 @@ def test_the_interface_page_has_fields_and_what_they_mean(site: Path) -> None:
 
 
 def test_the_page_about_figures_names_all_of_them() -> None:
-    catalogue = pytest.importorskip("yamame.tools.figure")
+    figure_tool = pytest.importorskip("yamame.tools.figure")
     named = re.findall(r"^\| `([\w-]+)` \|", (DOCS / "figures.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(named) == sorted(catalogue.figure_names())
+    assert sorted(named) == sorted(figure_tool.figure_names())
 
 
 def test_equations_are_drawn(site: Path) -> None:

@@ -192,7 +192,7 @@ def test_rendering_changes_nothing() -> None:
     watched.reset(seed=2)
     alone.reset(seed=2)
     for step in range(30):
-        watched._game._step = alone._game._step = 180 + step  # at night pictures are grainy
+        watched._game._step = alone._game._step = 180 + step  # at night frames are noisy
         frame = watched.render()
         seen, other = watched.step(step % 5)[0], alone.step(step % 5)[0]
         assert all(np.array_equal(seen[leaf], other[leaf]) for leaf in seen)

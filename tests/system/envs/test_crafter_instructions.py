@@ -32,23 +32,23 @@ UNLIKELY = 1e-3
 
 
 @cache
-def place_chances() -> Mapping[tuple[int, int], float]:
+def place_probs() -> Mapping[tuple[int, int], float]:
     """Those of `sample_travel_target`, by integration: a place wins with its jitter u if all others stay below."""
     places = [(x, y) for x in COORDINATES for y in COORDINATES]
     far = np.array([np.hypot(x - 32, y - 32) for x, y in places])
     u = (np.arange(400) + 0.5) / 400
-    chances = np.zeros(len(places))
+    probs = np.zeros(len(places))
     for d in range(1, 45):
         farthest = far[far <= max(d, far.min())].max()
         rivals = np.flatnonzero((far <= farthest) & (far > farthest - 1))
         for i in rivals:
             below = np.clip(u[:, None] + far[i] - far[rivals[rivals != i]], 0, 1)
-            chances[i] += below.prod(axis=1).mean() * (45 - d) / 990
-    return {place: float(chance) for place, chance in zip(places, chances, strict=True) if chance > 0}
+            probs[i] += below.prod(axis=1).mean() * (45 - d) / 990
+    return {place: float(prob) for place, prob in zip(places, probs, strict=True) if prob > 0}
 
 
-def goal_chances() -> dict[Goal, float]:
-    chances = {
+def goal_probs() -> dict[Goal, float]:
+    probs = {
         "collect_sapling": 0.06,
         "collect_wood": 0.06,
         "collect_stone": 0.054,
@@ -65,23 +65,23 @@ def goal_chances() -> dict[Goal, float]:
         "place_plant": 0.03,
         "place_furnace": 0.015,
     }
-    chances |= {
-        f"make_{material}_{tool}": 0.15 * share * 0.5
-        for material, share in {"wood": 0.6, "stone": 0.3, "iron": 0.1}.items()
+    probs |= {
+        f"make_{material}_{tool}": 0.15 * fraction * 0.5
+        for material, fraction in {"wood": 0.6, "stone": 0.3, "iron": 0.1}.items()
         for tool in ("pickaxe", "sword")
     }
-    travel = {travel_goal(*place): 0.2 * chance for place, chance in place_chances().items()}
-    return {achievement_goal(name): chance for name, chance in chances.items()} | travel
+    travel = {travel_goal(*place): 0.2 * prob for place, prob in place_probs().items()}
+    return {achievement_goal(name): prob for name, prob in probs.items()} | travel
 
 
-def check(counted: Mapping[Goal, int], chances: Mapping[Goal, float]) -> None:
-    """The counts are a sample of the chances; those that are too small for the test are taken together."""
+def check(counted: Mapping[Goal, int], probs: Mapping[Goal, float]) -> None:
+    """The counts are a sample of the probs; those that are too small for the test are taken together."""
     total = sum(counted.values())
-    assert sum(chances.values()) == pytest.approx(1.0, abs=1e-3)
-    assert set(counted) <= set(chances)
-    large = [goal for goal, chance in chances.items() if chance * total >= 5]
+    assert sum(probs.values()) == pytest.approx(1.0, abs=1e-3)
+    assert set(counted) <= set(probs)
+    large = [goal for goal, prob in probs.items() if prob * total >= 5]
     observed = [counted.get(goal, 0) for goal in large]
-    expected = [chances[goal] * total for goal in large]
+    expected = [probs[goal] * total for goal in large]
     observed, expected = [*observed, total - sum(observed)], [*expected, total - sum(expected)]
     if expected[-1] < 1:
         observed, expected = [*observed[:-2], sum(observed[-2:])], [*expected[:-2], sum(expected[-2:])]
@@ -91,7 +91,7 @@ def check(counted: Mapping[Goal, int], chances: Mapping[Goal, float]) -> None:
 def test_goals_are_drawn_with_the_weights_of_the_authors() -> None:
     rng, source = np.random.default_rng(0), RandomInstructionSampler(1, expanded=False)
     drawn = Counter(goal for _ in range(SAMPLES) for goal in source.sample(rng))
-    check(drawn, goal_chances())
+    check(drawn, goal_probs())
 
 
 def test_lengths_are_uniform_and_sub_goals_independent() -> None:
@@ -100,33 +100,33 @@ def test_lengths_are_uniform_and_sub_goals_independent() -> None:
     lengths = Counter(map(len, instructions))
     assert set(lengths) == {1, 2, 3, 4, 5} and chisquare(list(lengths.values())).pvalue > UNLIKELY
     last = Counter(instruction[-1] for instruction in instructions if len(instruction) == 5)
-    check(last, goal_chances())
+    check(last, goal_probs())
 
 
 def test_journeys_are_as_long_as_the_draw_says() -> None:
     rng = np.random.default_rng(2)
     lengths = np.array([np.hypot(*(np.array(sample_travel_target(rng)) - 32)) for _ in range(SAMPLES)])
-    chances = place_chances()
-    mean = sum(np.hypot(x - 32, y - 32) * chance for (x, y), chance in chances.items())
+    probs = place_probs()
+    mean = sum(np.hypot(x - 32, y - 32) * prob for (x, y), prob in probs.items())
     assert lengths.mean() == pytest.approx(mean, abs=4 * lengths.std() / SAMPLES**0.5)
     assert mean == pytest.approx(sum(d * (45 - d) / 990 for d in range(1, 45)), abs=1.5) and lengths.max() <= 44
-    assert (0, 0) not in chances and len(chances) > 100
+    assert (0, 0) not in probs and len(probs) > 100
 
 
 def test_wake_up_is_never_a_goal() -> None:
-    assert achievement_goal("wake_up") not in goal_chances()
-    assert {achievement_goal(name) for name in ACHIEVEMENTS} - {achievement_goal("wake_up")} <= set(goal_chances())
+    assert achievement_goal("wake_up") not in goal_probs()
+    assert {achievement_goal(name) for name in ACHIEVEMENTS} - {achievement_goal("wake_up")} <= set(goal_probs())
 
 
 def test_expanded_worlds_ask_for_more() -> None:
     rng, source = np.random.default_rng(3), RandomInstructionSampler(1, expanded=True)
     drawn = Counter(goal for _ in range(SAMPLES) for goal in source.sample(rng))
-    chances = goal_chances()
+    probs = goal_probs()
     stone = achievement_goal("place_stone")
-    placed = {place_goal(*place): 0.5 * chances[stone] * chance for place, chance in place_chances().items()}
-    travel = {travel_goal(*place): 0.2 * 0.85 * chance for place, chance in place_chances().items()}
+    placed = {place_goal(*place): 0.5 * probs[stone] * prob for place, prob in place_probs().items()}
+    travel = {travel_goal(*place): 0.2 * 0.85 * prob for place, prob in place_probs().items()}
     near = {stand_near_goal("iron"): 0.2 * 0.10, stand_near_goal("diamond"): 0.2 * 0.05}
-    check(drawn, chances | placed | travel | near | {stone: 0.5 * chances[stone]})
+    check(drawn, probs | placed | travel | near | {stone: 0.5 * probs[stone]})
     plain = RandomInstructionSampler(5, expanded=False)
     assert not {goal for _ in range(500) for goal in plain.sample(rng)} & set(EXPANDED_GOALS)
 
@@ -192,8 +192,8 @@ def test_expanded_tech_trees_lead_to_what_is_rare() -> None:
 def test_a_third_of_the_instructions_follow_the_tech_tree() -> None:
     source, rng = TechTreeInstructionSampler(5, expanded=False), np.random.default_rng(0)
     source.random = NoRandom()  # type: ignore[assignment]
-    share = np.mean([bool(source.sample(rng)) for _ in range(3_000)])
-    assert share == pytest.approx(1 / 3, abs=0.035)
+    fraction = np.mean([bool(source.sample(rng)) for _ in range(3_000)])
+    assert fraction == pytest.approx(1 / 3, abs=0.035)
 
 
 def test_all_random_goals_are_goals_and_follow_from_the_seed() -> None:

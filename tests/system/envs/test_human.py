@@ -1,4 +1,4 @@
-"""Our own environments in a window, on a screen that is not there, and what they look like."""
+"""Our own environments in a window, on a virtual screen, and their frames."""
 
 import sys
 from collections.abc import Iterator
@@ -39,8 +39,8 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     pygame.display.quit()
 
 
-def has(picture: np.ndarray, color: tuple[int, int, int]) -> bool:
-    return bool((picture == color).all(-1).any())
+def has(frame: np.ndarray, color: tuple[int, int, int]) -> bool:
+    return bool((frame == color).all(-1).any())
 
 
 @every_one
@@ -51,9 +51,9 @@ def test_a_window_shows_the_first_environment_at_every_step(make: Any, screen: A
     same.reset(seed=3)
     for _ in range(4):
         pixels = screen.surfarray.array3d(screen.display.get_surface()).swapaxes(0, 1)
-        pictures = same.render()
-        assert pictures is not None and len(pictures) == 2
-        np.testing.assert_array_equal(pixels, pictures[0])
+        frames = same.render()
+        assert frames is not None and len(frames) == 2
+        np.testing.assert_array_equal(pixels, frames[0])
         assert has(pixels, AGENT)
         action = np.repeat(shown.single_action_space.sample()[None], 2, axis=0)
         shown.step(action)
@@ -87,13 +87,13 @@ def test_missing_packages_are_reported_in_a_line(monkeypatch: pytest.MonkeyPatch
 def test_the_road_shows_forks_and_where_they_lead() -> None:
     roads = PackageDeliveryVectorEnv(1)
     roads.reset(seed=0)
-    picture, side = roads.render_single(0), 480 // 12
-    assert has(picture, AGENT) and has(picture, GOAL)
+    frame, side = roads.render_single(0), 480 // 12
+    assert has(frame, AGENT) and has(frame, GOAL)
     for fork in np.flatnonzero(roads.correct_side[0] >= 0):
         left, top = (fork % 10 + 1) * side, (3 * (fork // 10) + 1) * side
         above, below = (
-            picture[top - side : top, left : left + side],
-            picture[top + side : top + 2 * side, left : left + side],
+            frame[top - side : top, left : left + side],
+            frame[top + side : top + 2 * side, left : left + side],
         )
         assert has(above, HINT) == (roads.correct_side[0, fork] == LEFT) != has(below, HINT)
 

@@ -124,10 +124,10 @@ def test_trials_record_the_observation_that_an_end_led_to():
     for _ in range(60):
         step = trials.step(np.zeros(2, np.int64))
         for row in np.flatnonzero(step.episode_start):
-            ended, begun = step.final_observation["observation"][row], step.observation["observation"][row]
-            # pushed to the left a pole falls beyond 12 degrees; CartPole begins within 0.05 of upright
+            ended, started = step.final_observation["observation"][row], step.observation["observation"][row]
+            # pushed to the left a pole falls beyond 12 degrees; CartPole starts within 0.05 of upright
             if not step.truncated[row]:
-                assert abs(ended[2]) > 0.2 and (np.abs(begun) <= 0.05).all()
+                assert abs(ended[2]) > 0.2 and (np.abs(started) <= 0.05).all()
                 starts += 1
     assert starts > 4 and step.truncated.all()
 
@@ -282,9 +282,9 @@ def in_a_new_process(program, **environment):
 
 @pytest.mark.slow
 def test_jax_is_only_imported_where_it_is_built_and_leaves_memory_to_pytorch():
-    look = "import os, sys; print('jax' in sys.modules, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))"
-    recipes = f"import yamame.recipes.gymnax, yamame.recipes.xland; {look}"
-    built = f"from yamame.envs.gymnax import GymnaxConfig; GymnaxConfig(horizon=3).build(1, 0); {look}"
+    report = "import os, sys; print('jax' in sys.modules, os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))"
+    recipes = f"import yamame.recipes.gymnax, yamame.recipes.xland; {report}"
+    built = f"from yamame.envs.gymnax import GymnaxConfig; GymnaxConfig(horizon=3).build(1, 0); {report}"
     assert in_a_new_process(recipes) == "False None"
     assert in_a_new_process(built) == "True false"
     assert in_a_new_process(built, XLA_PYTHON_CLIENT_PREALLOCATE="true") == "True true"

@@ -27,7 +27,7 @@ TINY = {
 
 
 def expert(rows):
-    """Looks back for the object of the first room, walks to the end, and turns towards the one like it.
+    """Turns to the object of the first room, walks to the end, and turns towards the one like it.
 
     A generator of actions that is sent observations; it sees nothing else.
     """
@@ -171,7 +171,7 @@ def test_training_runs(tmp_path, name):
 
 
 def test_wrong_names_are_answered_with_help(monkeypatch):
-    with pytest.raises(UserError, match="name must begin with MiniGrid- or BabyAI-"):
+    with pytest.raises(UserError, match="name must start with MiniGrid- or BabyAI-"):
         MinigridConfig(name="CartPole-v1")
     with pytest.raises(UserError, match=f"did you mean '{S7}'"):
         MinigridConfig(name="MiniGrid-MemoriS7-v0", num_workers=0).build(1, 0)

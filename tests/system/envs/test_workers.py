@@ -24,7 +24,7 @@ from yamame.envs.vector.subproc import SubprocVectorEnv
 from yamame.errors import UserError
 
 
-def begin(environments: EpisodeVectorEnv) -> Any:
+def reset_all(environments: EpisodeVectorEnv) -> Any:
     everywhere = np.ones(environments.num_envs, np.bool_)
     return environments.reset(everywhere, everywhere)
 
@@ -33,7 +33,7 @@ def trajectory(environments: EpisodeVectorEnv, steps: int) -> list[np.ndarray]:
     """Everything that comes back, with ended rows reset on new and old tasks in turn."""
     rng, many = np.random.default_rng(5), environments.num_envs
     space = environments.action_space
-    seen = list(begin(environments).values())
+    seen = list(reset_all(environments).values())
     for time_step in range(steps):
         discrete = isinstance(space, spaces.Discrete)
         action = rng.integers(2, size=many) if discrete else rng.uniform(-1.5, 1.5, (many, *space.shape))
@@ -71,13 +71,13 @@ def test_more_workers_than_environments_and_functions_that_no_import_finds() -> 
 
     environments = SubprocVectorEnv(lambda: Local(), 2, 0, 8)
     assert isinstance(environments, EpisodeVectorEnv)
-    np.testing.assert_array_equal(begin(environments)["observation"], np.full((2, 3), 7.0))
+    np.testing.assert_array_equal(reset_all(environments)["observation"], np.full((2, 3), 7.0))
     environments.close()
 
 
 def test_what_comes_back_is_the_callers_to_keep() -> None:
     environments = SubprocVectorEnv(CountingEnv, 2, 0, 1)
-    first = begin(environments)["observation"]
+    first = reset_all(environments)["observation"]
     step = environments.step(np.array([0, 1]))
     kept = first.copy(), step.reward.copy()
     environments.step(np.array([1, 1]))
@@ -97,7 +97,7 @@ def test_errors_for_the_user_are_the_same_as_in_this_process(fault: str) -> None
     for workers in (0, 2):
         environments = unfit(fault, workers)
         with pytest.raises(UserError) as caught:
-            begin(environments)
+            reset_all(environments)
         messages.append(str(caught.value))
         environments.close()
     assert messages[0] == messages[1]
@@ -107,7 +107,7 @@ def test_errors_for_the_user_are_the_same_as_in_this_process(fault: str) -> None
 def test_an_exception_in_the_first_reset_has_its_traceback_and_names_the_environment() -> None:
     environments = unfit("raise", 2)
     with pytest.raises(WorkerError, match="a worker process raised ValueError: the dice fell") as caught:
-        begin(environments)
+        reset_all(environments)
     assert "in reset" in str(caught.value) and "Traceback" in str(caught.value)
     assert "(environment 2)" in str(caught.value)
     environments.close()
@@ -118,13 +118,13 @@ def test_a_worker_that_dies_in_the_first_reset_is_an_error_and_never_a_wait(faul
     environments = unfit(fault, 2)
     for _ in range(2):
         with pytest.raises(WorkerError, match=f"environments 2 to 3 {how}"):
-            begin(environments)
+            reset_all(environments)
     environments.close()
 
 
 def test_a_user_error_is_never_survived() -> None:
     environments = unfit("user-later", 2)
-    begin(environments)
+    reset_all(environments)
     with pytest.raises(UserError, match="buy new dice"):
         environments.step(np.zeros(4, np.int64))
     environments.close()
@@ -163,7 +163,7 @@ def test_chosen_workers_that_cannot_begin_cost_one_line(
 
 def test_an_interrupted_step_leaves_nothing_behind() -> None:
     environments = SubprocVectorEnv(partial(SlowEnv, 0.3), 2, 0, 2)
-    begin(environments)
+    reset_all(environments)
 
     def interrupt(*_: Any) -> None:
         raise InterruptedError
@@ -175,18 +175,18 @@ def test_an_interrupted_step_leaves_nothing_behind() -> None:
             environments.step(np.ones(2, np.int64))
     finally:
         signal.signal(signal.SIGALRM, previous)
-    assert (begin(environments)["observation"][:, 2] == 0).all()
+    assert (reset_all(environments)["observation"][:, 2] == 0).all()
     assert environments.step(np.zeros(2, np.int64)).reward.tolist() == [1, 1]
     environments.close()
 
 
 def test_closing_twice_and_forgetting_to_end_the_processes() -> None:
-    closed, forgotten = (SubprocVectorEnv(CountingEnv, 2, 0, 2) for _ in range(2))
-    processes = [worker._process for each in (closed, forgotten) for worker in each._workers]
+    closed, dropped = (SubprocVectorEnv(CountingEnv, 2, 0, 2) for _ in range(2))
+    processes = [worker._process for each in (closed, dropped) for worker in each._workers]
     assert all(process.poll() is None for process in processes)
     closed.close()
     closed.close()
-    del forgotten
+    del dropped
     assert [process.returncode for process in processes] == [0] * 4
 
 

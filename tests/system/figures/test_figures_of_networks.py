@@ -38,8 +38,8 @@ def test_attention_of_every_head_at_a_step(tmaze: Path) -> None:
         assert frames.child_axes[0].get_title().startswith(f"step {heaviest[0]}")
         assert f": {percent:.0f} %" in frames.child_axes[0].get_title()
         assert f"step {step} of 0 to {len(played) - 1}" in heatmap.get_title()
-        picture = attention._frame(played, heaviest[0])
-        assert picture is not None and np.array_equal(np.asarray(frames.child_axes[0].images[0].get_array()), picture)
+        frame = attention._frame(played, heaviest[0])
+        assert frame is not None and np.array_equal(np.asarray(frames.child_axes[0].images[0].get_array()), frame)
 
 
 def test_models_without_attention_are_an_error(tmaze: Path) -> None:
@@ -105,12 +105,12 @@ def test_values_through_training(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
     (axes,) = q_by_gamma.draw([run], q_by_gamma.Options(num_trajectories=3)).axes
     checkpoints = list_kept_checkpoints(run)
-    newest = list(iter_valid_trajectories(run / "replay", read_task_spec(run).schema))[-3:]
+    latest = list(iter_valid_trajectories(run / "replay", read_task_spec(run).schema))[-3:]
     scale = read_config(run).algorithm.learner.td.reward_scale
     x, y = next(data for label, data in lines(axes).items() if label.endswith("(acting)"))
     assert list(x) == [checkpoint_updates(path) for path in checkpoints]
     for path, drawn in zip(checkpoints, y, strict=True):
         agent, _ = load_model(run, str(path))
-        values = np.concatenate([analyze_trajectory(agent, each, reward_scale=scale).q_TG[:, -1] for each in newest])
+        values = np.concatenate([analyze_trajectory(agent, each, reward_scale=scale).q_TG[:, -1] for each in latest])
         assert drawn == pytest.approx(values.mean(), rel=1e-5)
     assert axes.get_xlabel() == "gradient updates" and "3 stored trajectories" in axes.get_title()

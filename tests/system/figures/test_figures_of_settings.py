@@ -42,7 +42,7 @@ def test_the_schedule_is_what_explores(tmaze: Path) -> None:
     assert over_trial.get_ylabel() == "probability of a random action"
 
 
-def test_random_multipliers_are_a_band(maze: Path) -> None:
+def test_random_noise_scales_are_a_band(maze: Path) -> None:
     over_trial, over_training = exploration_schedule.draw([maze], exploration_schedule.Options()).axes
     assert len(over_trial.lines) == 5 and over_trial.get_ylabel() == "maximum probability of a random action"
     (band,) = over_training.collections

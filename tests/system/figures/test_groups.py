@@ -46,8 +46,8 @@ def test_hostile_names_are_drawn_as_they_are(tmaze: Path, tmp_path: Path) -> Non
     name = r"$\frac{$<script>"
     for new, old in ((f"{name}-seed-0", "full-seed-0"), ("b-seed-0", "no-memory-seed-0")):
         shutil.copytree(tmaze / old, tmp_path / new)
-    for picture, options in ((learning_curves, learning_curves.Options(title=name)), (ablation_bars, None)):
-        figure = picture.draw([tmp_path], options or ablation_bars.Options())
+    for figure_module, options in ((learning_curves, learning_curves.Options(title=name)), (ablation_bars, None)):
+        figure = figure_module.draw([tmp_path], options or ablation_bars.Options())
         save(figure, tmp_path / "x.svg")
     assert (tmp_path / "x.svg").stat().st_size > 2000
 

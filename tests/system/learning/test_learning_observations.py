@@ -1,4 +1,4 @@
-"""Pictures, tokens, texts and numbers, seen once and needed later: learned from scratch. Minutes each."""
+"""Images, tokens, texts and numbers, seen once and needed later: learned from scratch. Minutes each."""
 
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class ColourOfTheSquare(gymnasium.Env[np.ndarray, int]):
-    """A square somewhere in the first picture says by its colour which action earns 1 at the end; the rest is noise."""
+class ColorOfTheSquare(gymnasium.Env[np.ndarray, int]):
+    """A square somewhere in the first image says by its color which action earns 1 at the end; the rest is noise."""
 
     observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
     action_space = spaces.Discrete(3)
@@ -35,12 +35,12 @@ class ColourOfTheSquare(gymnasium.Env[np.ndarray, int]):
         super().reset(seed=seed)
         self.time = 0
         self.answer = int(self.np_random.integers(3))
-        return picture(self.np_random, self.answer), {}
+        return image(self.np_random, self.answer), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.time += 1
         ended = self.time == self.length
-        return picture(self.np_random, None), float(ended and action == self.answer), ended, False, {}
+        return image(self.np_random, None), float(ended and action == self.answer), ended, False, {}
 
 
 class FourMessages(gymnasium.Env[dict[str, Any], int]):
@@ -48,7 +48,7 @@ class FourMessages(gymnasium.Env[dict[str, Any], int]):
 
     observation_space = spaces.Dict(
         {
-            "camera": ColourOfTheSquare.observation_space,
+            "camera": ColorOfTheSquare.observation_space,
             "grid": spaces.MultiDiscrete(np.full((3, 3), 6)),
             "word": spaces.Text(6, min_length=0, charset="eflghirt "),
             "number": spaces.Box(-1.0, 1.0, (2,)),
@@ -63,8 +63,8 @@ class FourMessages(gymnasium.Env[dict[str, Any], int]):
         super().reset(seed=seed)
         self.time = 0
         self.answers = self.np_random.integers(2, size=4)
-        colour, token, word, sign = (int(answer) for answer in self.answers)
-        observation = self._nothing(colour)
+        color, token, word, sign = (int(answer) for answer in self.answers)
+        observation = self._nothing(color)
         row, column = self.np_random.integers(3, size=2)
         observation["grid"][row, column] = 4 + token
         observation["word"] = " " * int(self.np_random.integers(2)) + ("left", "right")[word]
@@ -77,27 +77,25 @@ class FourMessages(gymnasium.Env[dict[str, Any], int]):
         right = question >= 0 and action == self.answers[question]
         return self._nothing(None), 0.25 * float(right), self.time == self.length, False, {}
 
-    def _nothing(self, colour: int | None) -> dict[str, Any]:
+    def _nothing(self, color: int | None) -> dict[str, Any]:
         return {
-            "camera": picture(self.np_random, colour),
+            "camera": image(self.np_random, color),
             "grid": self.np_random.integers(4, size=(3, 3)),
             "word": "",
             "number": np.array([0.0, self.np_random.uniform(-1.0, 1.0)], np.float32),
         }
 
 
-def picture(rng: np.random.Generator, colour: int | None) -> np.ndarray:
+def image(rng: np.random.Generator, color: int | None) -> np.ndarray:
     image = rng.integers(60, size=(16, 16, 3), dtype=np.uint8)
-    if colour is not None:
+    if color is not None:
         top, left = rng.integers(12, size=2)
-        image[top : top + 4, left : left + 4, colour] = 255
+        image[top : top + 4, left : left + 4, color] = 255
     return image
 
 
 def test_a_picture_is_remembered(tmp_path: Path) -> None:
-    run = yamame.train(
-        ColourOfTheSquare, horizon=8, env_steps=96_000, run_dir=tmp_path / "run", size="tiny", **SETTINGS
-    )
+    run = yamame.train(ColorOfTheSquare, horizon=8, env_steps=96_000, run_dir=tmp_path / "run", size="tiny", **SETTINGS)
     assert run.evaluate(trials=256)["return_mean"] >= 0.95
 
 

@@ -1,4 +1,4 @@
-"""`yamame reproduce`: every experiment at a tiny budget to its picture, resumed, and with bad input."""
+"""`yamame reproduce`: every experiment at a tiny budget to its plot, resumed, and with bad input."""
 
 import json
 from dataclasses import replace
@@ -47,16 +47,16 @@ def test_every_experiment_at_a_tiny_budget(name: str, tmp_path: Path, capsys: py
     assert "on this machine" in err or name == "fig29"
     experiment = load_experiment(name)
     assert [panel["panel"] for panel in results["panels"]] == [panel.title for panel in experiment.panels]
-    assert len(results["pictures"]) == bool(experiment.panels) + len(experiment.analyses)
-    for picture in results["pictures"]:
-        with Image.open(picture) as image:
+    assert len(results["plots"]) == bool(experiment.panels) + len(experiment.analyses)
+    for path in results["plots"]:
+        with Image.open(path) as image:
             assert image.size[0] > 500
     for panel in results["panels"]:
         for arm in panel["arms"]:
             assert arm["scores"] or "changes nothing" in arm["note"] or "goal" in arm["note"], arm
     text = (tmp_path / f"{name}.md").read_text()
     assert all(panel.title in text for panel in experiment.panels)
-    assert all(Path(picture).name in text for picture in results["pictures"])
+    assert all(Path(path).name in text for path in results["plots"])
 
 
 EXAMPLE = Experiment(
@@ -146,7 +146,7 @@ def test_other_flags_need_another_directory(tmp_path: Path) -> None:
         (["fig7", "--budget", "0"], "--budget 0: give a fraction above 0 and at most 1"),
         (["fig7", "--budget", "x"], "invalid float value"),
         (["fig7", "--preset", "papr"], "unknown preset 'papr'"),
-        (["fig7", "--panels", "maze"], "no panel begins with 'maze': choose among w/o multi-gamma; w/ multi-gamma"),
+        (["fig7", "--panels", "maze"], "no panel starts with 'maze': choose among w/o multi-gamma; w/ multi-gamma"),
         (["fig7", "--seeds", "a"], "is not a list of numbers"),
         (["fig7", "--learner.tao", "1"], "--learner.tau"),
         (

@@ -1,4 +1,4 @@
-"""`yamame data` as a contract: exit codes, what goes to stdout, one line for every mistake."""
+"""`yamame data` as a contract: exit codes, what goes to stdout, one line for every error."""
 
 import json
 import shutil

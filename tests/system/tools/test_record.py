@@ -38,8 +38,8 @@ def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
 
 def pixels(frame: bytes | None) -> np.ndarray:
     assert frame is not None
-    with Image.open(io.BytesIO(frame)) as picture:
-        return np.asarray(picture.convert("RGB"))
+    with Image.open(io.BytesIO(frame)) as image:
+        return np.asarray(image.convert("RGB"))
 
 
 def test_attempts_in_a_room(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_pictures_keep_their_pixels() -> None:
     few = np.zeros((5, 7, 3), np.uint8)
     few[2, 3] = (1, 200, 3)
     many = np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
-    for picture in (few, many):
-        np.testing.assert_array_equal(pixels(encode_png(picture)), picture)
+    for image in (few, many):
+        np.testing.assert_array_equal(pixels(encode_png(image)), image)
 
 
 def test_observations_in_a_few_words() -> None:

@@ -1,4 +1,4 @@
-"""An agent that has solved a T-maze looks, at the junction, at the first step: where the cue was."""
+"""An agent that has solved a T-maze attends, at the junction, to the first timestep, which showed the cue."""
 
 from pathlib import Path
 

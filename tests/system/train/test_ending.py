@@ -41,7 +41,7 @@ def test_a_failed_run_says_why(problem: Exception, why: str, tmp_path: Path, mon
         raise problem
 
     monkeypatch.setattr(Trainer, "_run_iteration", fail)
-    if isinstance(problem, MemoryError):  # a mistake of the user: the network does not fit
+    if isinstance(problem, MemoryError):  # an error of the user: the network does not fit
         assert main([*TRAIN, "--run-dir", str(tmp_path / "run")]) == 2
     else:
         with pytest.raises(type(problem)):
@@ -59,9 +59,9 @@ def test_is_locked(tmp_path: Path) -> None:
 def test_is_locked_keeps_no_process_from_training(tmp_path: Path) -> None:
     """Another process checks all the time; training can always start."""
     (tmp_path / LOCK).touch()
-    look = "import sys; from pathlib import Path; from yamame.run_dir import is_locked\nprint(flush=True)\n"
+    imports = "import sys; from pathlib import Path; from yamame.run_dir import is_locked\nprint(flush=True)\n"
     looking = subprocess.Popen(
-        [sys.executable, "-c", look + "while True: is_locked(Path(sys.argv[1]))", str(tmp_path)],
+        [sys.executable, "-c", imports + "while True: is_locked(Path(sys.argv[1]))", str(tmp_path)],
         stdout=subprocess.PIPE,
     )
     try:

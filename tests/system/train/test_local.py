@@ -70,7 +70,7 @@ def test_the_world_model_is_built_where_it_has_a_weight(tmp_path: Path) -> None:
     assert lines and all(line["loss/world_model"] > 0 for line in lines)
 
 
-def test_relabeling_is_measured_and_outlives_the_process(tmp_path: Path) -> None:
+def test_relabeling_is_measured_and_survives_the_process(tmp_path: Path) -> None:
     road = load_recipe("package-delivery")
     sizes = {key: value for key, value in TINY.items() if key != "env.horizon"}
     config = config_from_overrides(road, [], {**sizes, "env": {"horizon": 40}, "env_steps": 1_600})

@@ -102,9 +102,9 @@ def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path)
     stores = {id(run.components.offline_store): True, id(run.components.replay.store): False}
     whole = Sampler._sample_trajectory
 
-    def watched(sampler: Sampler, share: Any, rng: np.random.Generator) -> Any:
-        from_data.append(stores[id(share.store)])
-        return whole(sampler, share, rng)
+    def watched(sampler: Sampler, owned: Any, rng: np.random.Generator) -> Any:
+        from_data.append(stores[id(owned.store)])
+        return whole(sampler, owned, rng)
 
     with pytest.MonkeyPatch.context() as patch, ProgressBar(1, quiet=True) as progress:
         patch.setattr(Sampler, "_sample_trajectory", watched)
@@ -130,13 +130,13 @@ def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> No
     assert not torch.equal(weights_of(of_run), weights_of(of_both))
 
 
-def mistakes(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
+def invalid_settings(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
     yield offline("nowhere"), "nowhere is no run, no replay store and no Minari dataset"
     yield offline(source, **{"env.horizon": 4, "updates_per_env_step": 0.0}), "would make no updates"
 
 
 def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
-    for changes, problem in mistakes(source):
+    for changes, problem in invalid_settings(source):
         with pytest.raises(UserError, match=problem):
             train(tiny_config(**changes), ABOUT, run_dir=tmp_path / "run", quiet=True)
         assert not (tmp_path / "run").exists()

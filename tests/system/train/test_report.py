@@ -49,7 +49,7 @@ def write_metrics(directory, lines):
 
 
 def shows(path, color):
-    """Whether a picture has more than a few pixels of a colour."""
+    """Whether an image has more than a few pixels of a color."""
     pixels = np.round(matplotlib.image.imread(path)[..., :3] * 255).astype(int)
     assert pixels.shape[0] > 300 and pixels.shape[1] > 600
     return (np.abs(pixels - color) <= 1).all(-1).sum() > 100
@@ -68,7 +68,7 @@ def test_pictures_show_what_there_is(tmp_path, lines, attempts):
     assert shows(curve, RED) and shows(curve, GREY) and shows(curve, BLUE) == (lines > 0)
     assert shows(tmp_path / "return_per_attempt.png", BLUE)
     assert shows(tmp_path / "return_per_attempt.png", GREEN) == (attempts > 1)
-    # a band of a fifth of the colour, over white
+    # a band of a fifth of the color, over white
     assert attempts == 1 or shows(tmp_path / "return_per_attempt.png", tuple(round(255 - (255 - c) / 5) for c in BLUE))
 
 

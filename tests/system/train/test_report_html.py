@@ -74,12 +74,12 @@ def test_it_is_one_file_with_its_pictures_inside(tmp_path: Path) -> None:
     assert "http://" not in text and "https://" not in text
     assert {name for name, _ in page.elements}.isdisjoint({"script", "link", "iframe", "object", "a", "form", "base"})
     assert all(not name.startswith("on") for _, attributes in page.elements for name in attributes)
-    pictures = [attributes for name, attributes in page.elements if name == "img"]
-    assert [attributes["alt"] for attributes in pictures] == [
+    images = [attributes for name, attributes in page.elements if name == "img"]
+    assert [attributes["alt"] for attributes in images] == [
         "Return against environment steps",
         "Return of each attempt",
     ]
-    for attributes, file in zip(pictures, ("learning_curve.png", "return_per_attempt.png"), strict=True):
+    for attributes, file in zip(images, ("learning_curve.png", "return_per_attempt.png"), strict=True):
         kind, _, inside = (attributes["src"] or "").partition(",")
         assert kind == "data:image/png;base64" and b64decode(inside) == (tmp_path / "run" / file).read_bytes()
         assert Image.open(BytesIO(b64decode(inside))).size[0] > 600
@@ -119,7 +119,7 @@ def test_hostile_names_are_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"overrides": 3}', '{"overrides": {"a": 1}}'])
-def test_damaged_files_cost_a_section_at_most(tmp_path: Path, content: str) -> None:
+def test_corrupted_files_cost_a_section_at_most(tmp_path: Path, content: str) -> None:
     (tmp_path / "run").mkdir()
     for name in ("metadata.json", "config.json"):
         (tmp_path / "run" / name).write_text(content)
@@ -150,8 +150,8 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for picture in ("plot_learning_curve", "plot_attempts"):  # they take longer than a tiny run
-        monkeypatch.setattr(f"yamame.tools.report.{picture}", lambda *_: None)
+    for plot in ("plot_learning_curve", "plot_attempts"):  # they take longer than a tiny run
+        monkeypatch.setattr(f"yamame.tools.report.{plot}", lambda *_: None)
     config = tiny_config(env_steps=64, eval={"final_trials": 8, "num_envs": 8, "interval_env_steps": 0})
     about = RunMetadata(recipe="x", command="yamame train x", overrides={"seed": (0, 1)})
     with monkeypatch.context() as patch:

@@ -183,7 +183,7 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
         b'{"env_steps": 6, "updates": 1, "wall_seconds": 1, "loss/td": -1e300}',
     ]
     (run / "metrics.jsonl").write_bytes(
-        b"\n".join(piece for pair in zip(good, junk, strict=False) for piece in pair) + b"\n" + junk[-1] + b"\n\n"
+        b"\n".join(line for pair in zip(good, junk, strict=False) for line in pair) + b"\n" + junk[-1] + b"\n\n"
     )
     with client(tmp_path) as asking:
         (one,) = ids(asking).values()

@@ -1,4 +1,4 @@
-"""The Rollouts view in a real browser, on a solved T-maze; and what its server answers, to mistakes as well."""
+"""The Rollouts view in a real browser, on a solved T-maze; and what its server answers, to invalid requests as well."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("selenium")
-from browser import chromium, complaints, look, texts, viewer, wait_for
+from browser import chromium, complaints, resize, texts, viewer, wait_for
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -89,7 +89,7 @@ def test_a_rollout_plays_and_attention_at_the_junction_is_on_the_cue(tmp_path: P
         ActionChains(driver).send_keys(Keys.HOME).perform()
         assert moment(driver) == 0
         for width in (1280, 400):
-            look(driver, width=width)
+            resize(driver, width=width)
             wait_for(lambda: driver.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "fits")
         assert complaints(driver) == []
 
@@ -139,15 +139,15 @@ def test_mistakes_are_reported_in_a_line(wish: dict[str, str], line: str, tmp_pa
         assert answer.status_code == 422 and line in answer.json()["error"] and "\n" not in answer.json()["error"]
 
 
-def test_damaged_runs_and_forgotten_pictures(tmp_path: Path) -> None:
+def test_corrupted_runs_and_expired_frames(tmp_path: Path) -> None:
     run = solved_tmaze(tmp_path)
     with client_for(tmp_path) as client:
         address = run_of(client)
         assert client.get(f"{address}/frames/0123").status_code == 422
         assert client.get("/api/rollouts/000000000000").status_code == 404
         (run / "checkpoints" / "update-000001501" / "tensors.safetensors").write_bytes(b"nonsense")
-        damaged = client.get(f"{address}/recording", params={"seed": SEED})
-        assert damaged.status_code == 422 and "are corrupted" in damaged.json()["error"]
+        corrupted = client.get(f"{address}/recording", params={"seed": SEED})
+        assert corrupted.status_code == 422 and "are corrupted" in corrupted.json()["error"]
         (run / "result.json").write_text('{"return_per_attempt": [1.0]}')
         assert "corrupted" in client.get(address).json()["error"]
         (run / "config.json").write_text("{")

@@ -25,11 +25,11 @@ def test_the_states_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         interrupt_in_iteration(patch, 3)
         train(runs / "nested" / "stopped")
     with monkeypatch.context() as patch:
-        rounds = iter([None, None])
+        passes = iter([None, None])
         original = Trainer._run_iteration
 
         def failing(self: Trainer, *args: object) -> float:
-            if next(rounds, "end") == "end":
+            if next(passes, "end") == "end":
                 raise ValueError("the environment <b>fell</b> over")
             return original(self, *args)  # type: ignore[arg-type]
 
@@ -95,15 +95,15 @@ def test_a_run_that_is_deleted_while_it_is_shown(tmp_path: Path) -> None:
     from yamame.tools.viewer.run_index import RunIndex, UnknownRunError
 
     run = write_run(tmp_path / "runs" / "one")
-    catalogue = RunIndex([tmp_path / "runs"], clock=lambda: 0.0)  # never looks again
-    (run_id,) = catalogue.found().entries
-    assert catalogue.entry(run_id).path == run.resolve()
+    index = RunIndex([tmp_path / "runs"], clock=lambda: 0.0)  # never refreshes
+    (run_id,) = index.found().entries
+    assert index.entry(run_id).path == run.resolve()
     run.rename(tmp_path / "away")
     with pytest.raises(UnknownRunError, match="one does not exist any more"):
-        catalogue.entry(run_id)
+        index.entry(run_id)
     run.symlink_to(tmp_path / "away")
     with pytest.raises(UnknownRunError, match="one does not exist any more"):
-        catalogue.entry(run_id)
+        index.entry(run_id)
 
 
 def test_names_are_only_ever_text(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_another_sites_page_may_link_here_but_not_ask(tmp_path: Path) -> None:
         assert asking.get("/api/runs", headers={**foreign, "sec-fetch-site": "same-origin"}).status_code == 200
 
 
-def test_from_elsewhere_the_token_is_required_and_then_kept(tmp_path: Path) -> None:
+def test_from_other_machines_the_token_is_required_and_then_kept(tmp_path: Path) -> None:
     access = Access(token="s3cret-token", cookie="yamame-view-80")
     with client(tmp_path, access=access, host="box.example") as asking:
         for path in ("/", "/api/runs", "/static/app.js", "/?token=", "/?token=s3cret-toke", "/?token=s3cret-tokenn"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("selenium")
-from browser import chromium, complaints, look, texts, viewer, wait_for
+from browser import chromium, complaints, resize, texts, viewer, wait_for
 from command_runs import SMALL
 from PIL import Image
 from runs_to_view import line, train, write_run
@@ -61,7 +61,7 @@ def names(driver: Chrome) -> list[str]:
 
 
 def open_runs(driver: Chrome, address: str, count: int) -> None:
-    look(driver, width=1280)
+    resize(driver, width=1280)
     driver.get("about:blank")
     driver.get(f"{address}/#/runs")
     wait_for(lambda: len(names(driver)) == count, "all runs are shown")
@@ -119,7 +119,7 @@ def test_curves_of_several_runs(driver: Chrome, address: str, folder: Path) -> N
     assert texts(driver, ".sections h2")[:2] == ["Returns", "Losses"]
     before = panel_line(driver, "rollout/return_mean")
     click(driver, '[data-axis="wall_seconds"]')
-    wait_for(lambda: panel_line(driver, "rollout/return_mean") != before, "another axis is another picture")
+    wait_for(lambda: panel_line(driver, "rollout/return_mean") != before, "another axis is another plot")
     assert "wall time" in driver.find_element(By.CSS_SELECTOR, '[data-keys="rollout/return_mean"] svg').text
     click(driver, '[data-axis="env_steps"]')
     click(driver, "#grouped")
@@ -147,12 +147,8 @@ def test_what_is_saved_is_valid(driver: Chrome, address: str, folder: Path) -> N
         click(driver, f"{panel} .tool", number)
     png, svg, table = (downloads / f"td_loss.{kind}" for kind in ("png", "svg", "csv"))
     wait_for(lambda: all(path.exists() and path.stat().st_size for path in (png, svg, table)), "the files are there")
-    with Image.open(png) as picture:
-        assert (
-            picture.format == "PNG"
-            and picture.width > 600
-            and len(picture.convert("RGB").getcolors(1 << 20) or []) > 20
-        )
+    with Image.open(png) as image:
+        assert image.format == "PNG" and image.width > 600 and len(image.convert("RGB").getcolors(1 << 20) or []) > 20
     root = ElementTree.parse(svg).getroot()
     space = "{http://www.w3.org/2000/svg}"
     assert root.tag == f"{space}svg" and "TD loss" in [text.text for text in root.iter(f"{space}text")]
@@ -188,7 +184,7 @@ def test_a_live_run_grows_and_its_end_is_shown(driver: Chrome, tmp_path: Path) -
         [sys.executable, "-c", command, *flags, "--run-dir", str(run), "--quiet"], stderr=subprocess.DEVNULL
     )
     try:
-        wait_for(lambda: (run / "metrics.jsonl").exists() and len(read_metrics(run)) > 3, "the run has begun", 60)
+        wait_for(lambda: (run / "metrics.jsonl").exists() and len(read_metrics(run)) > 3, "the run has started", 60)
         assert is_locked(run)
         with viewer(tmp_path / "runs") as address:
             open_runs(driver, address, 1)
@@ -253,5 +249,5 @@ def test_nothing_sticks_out_of_the_page(driver: Chrome, address: str, width: int
     for view in ("runs", "curves"):
         click(driver, f'[data-view="{view}"]')
         wait_for(lambda: driver.find_elements(By.CSS_SELECTOR, ".pill, path.line"), "the view is there")
-        look(driver, width=width)
+        resize(driver, width=width)
         wait_for(lambda: driver.execute_script(INNER) == [width, width], f"it fits into {width} pixels")

@@ -49,7 +49,7 @@ def test_comes_back_as_it_was(tmp_path):
     base = torch.arange(12, dtype=torch.float64).reshape(3, 4)
     tensors = {
         "transposed": base.t(),
-        "shares/memory": base[1:],
+        "parts/memory": base[1:],
         "parameter": nn.Parameter(torch.ones(2)),
         "scalar": torch.tensor(3),
         "empty": torch.zeros(0, 5),
@@ -89,7 +89,7 @@ def test_saving_the_same_step_again_replaces_it(tmp_path):
     assert load_latest_checkpoint(tmp_path).state == {"second": True}
 
 
-def test_a_damaged_later_checkpoint_never_outlives_a_new_one(tmp_path):
+def test_a_corrupted_later_checkpoint_is_replaced_by_a_new_one(tmp_path):
     save(tmp_path, 1)
     (save(tmp_path, 9) / "state.json").unlink()
     assert load_latest_checkpoint(tmp_path).step == 1
@@ -98,8 +98,8 @@ def test_a_damaged_later_checkpoint_never_outlives_a_new_one(tmp_path):
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", ["flip", "cut", "grow", "empty", "remove"])
-def test_falls_back_where_any_file_is_damaged(tmp_path, name, damage):
+@pytest.mark.parametrize("corruption", ["flip", "cut", "grow", "empty", "remove"])
+def test_falls_back_where_any_file_is_corrupted(tmp_path, name, corruption):
     save(tmp_path, 1)
     file = save(tmp_path, 2) / name
     content = file.read_bytes()
@@ -110,7 +110,7 @@ def test_falls_back_where_any_file_is_damaged(tmp_path, name, damage):
         "grow": [content + b"x"],
         "empty": [b""],
         "remove": [None],
-    }[damage]
+    }[corruption]
     for variant in variants:
         file.write_bytes(variant) if variant is not None else file.unlink()
         loaded = load_latest_checkpoint(tmp_path)

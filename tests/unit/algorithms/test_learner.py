@@ -267,9 +267,9 @@ def test_values_by_discount_are_popart_s_in_units_of_reward() -> None:
     assert shown[0] == 0.5 and shown[-1] == pytest.approx(all_gammas[-1], rel=1e-5)
     for discount in shown:
         at = min(range(len(all_gammas)), key=lambda index: abs(all_gammas[index] - discount))
-        mean, deviation = popart.mean_G[at].item() / 4, popart.std_G[at].item() / 4
+        mean, std = popart.mean_G[at].item() / 4, popart.std_G[at].item() / 4
         assert values[f"critic/td_target_mean_gamma_{discount:g}"] == pytest.approx(mean) and mean
-        assert values[f"critic/popart_std_gamma_{discount:g}"] == pytest.approx(deviation)
+        assert values[f"critic/popart_std_gamma_{discount:g}"] == pytest.approx(std)
     without = learner_of(agent_config=replace(TINY_AGENT, popart=False))
     assert without.metrics() == {"optim/nonfinite_updates": 0.0}
 

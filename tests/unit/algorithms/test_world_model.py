@@ -189,7 +189,7 @@ def test_without_a_weight_there_is_nothing_of_it() -> None:
         f"world_model.mlp.{layer}.{kind}" for layer in ("hidden.0", "hidden.1", "output") for kind in ("weight", "bias")
     } | {f"world_model.normalizer.{moment}" for moment in ("mean", "square", "count")}
     for name, value in without.state_dict().items():
-        assert torch.equal(value, with_it.state_dict()[name]), "what else there is begins as it does without"
+        assert torch.equal(value, with_it.state_dict()[name]), "all other parameters start as they do without"
     metrics = learner_of(without, world_model=WorldModelLoss()).update(batch_of())
     assert "loss/world_model" not in metrics
 
@@ -230,16 +230,16 @@ def test_outliers_do_not_dominate_the_loss() -> None:
 
 @every_action_space
 @pytest.mark.parametrize("chunk_tokens", [1, 7])
-def test_in_pieces(action_space: ActionSpace, chunk_tokens: int) -> None:
-    whole, pieces = (
+def test_in_chunks(action_space: ActionSpace, chunk_tokens: int) -> None:
+    whole, chunked = (
         learner_of(agent_of(action_space)),
         learner_of(agent_of(action_space), replace(CPU_FLOAT32, chunk_tokens=chunk_tokens)),
     )
     for seed in range(2):
-        expected, metrics = (learner.update(batch_of(action_space, seed)) for learner in (whole, pieces))
+        expected, metrics = (learner.update(batch_of(action_space, seed)) for learner in (whole, chunked))
         torch.testing.assert_close(metrics["loss/world_model"], expected["loss/world_model"], rtol=1e-6, atol=1e-9)
     for name, value in whole.agent.state_dict().items():
-        torch.testing.assert_close(pieces.agent.state_dict()[name], value, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(chunked.agent.state_dict()[name], value, rtol=1e-6, atol=1e-9)
 
 
 def test_a_restored_learner_continues_bit_for_bit() -> None:

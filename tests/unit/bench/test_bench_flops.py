@@ -46,7 +46,7 @@ def test_attention_is_half_of_what_the_full_square_would_take() -> None:
     assert 2 * (attention + (length + 1) * itself) == squares + (length + 1) * itself
 
 
-def test_filling_is_not_counted() -> None:
+def test_padding_is_not_counted() -> None:
     agent = tiny_size_agent()
     assert flops_per_update(agent, LENGTHS) == flops_per_update(agent, [7, 12, 3])
     assert counted(agent, tiny_size_batch(LENGTHS, token_multiple=64)) > flops_per_update(agent, LENGTHS)

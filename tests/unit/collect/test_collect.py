@@ -170,24 +170,24 @@ def test_the_action_executed_is_the_one_that_is_stored_and_shown(space):
         assert step.previous_action.dtype == before.dtype
 
 
-def test_version_is_the_one_at_the_first_action_and_exploration_the_trials_multiplier():
+def test_version_is_the_one_at_the_first_action_and_exploration_the_trials_noise_scale():
     environments = ScriptedEnvironments(2, lambda env, trial: [3 + env])
     policy = WatchingPolicy()
     collector = collector_of(environments, BilevelEpsilonGreedy())
-    multipliers: dict[int, list[float]] = {0: [], 1: []}
+    noise_scales: dict[int, list[float]] = {0: [], 1: []}
     found: dict[int, list[Trajectory]] = {0: [], 1: []}
     for vector_step in range(24):
         policy.version = vector_step
         finished = collector.step(policy, deterministic=False)
         for env in range(2):
             if vector_step % (3 + env) == 0:
-                multipliers[env].append(collector.explorer.noise_scale_E[env])
+                noise_scales[env].append(collector.explorer.noise_scale_E[env])
         for env, trajectory in finished:
             found[env].append(trajectory)
     for env in range(2):
         assert [trajectory.policy_version for trajectory in found[env]] == list(range(0, 24, 3 + env))
-        assert [trajectory.noise_scale for trajectory in found[env]] == multipliers[env]
-    assert len(set(multipliers[0])) == 8
+        assert [trajectory.noise_scale for trajectory in found[env]] == noise_scales[env]
+    assert len(set(noise_scales[0])) == 8
 
 
 def test_exploration_gets_the_steps_so_far_and_the_horizon():

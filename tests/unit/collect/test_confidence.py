@@ -38,7 +38,7 @@ def test_missing_values_do_not_count() -> None:
     assert both_low[2] == both_high[2] == 0.1
 
 
-def test_pieces_of_the_resampling_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_the_resampling_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(3).normal(size=(30, 3))
     whole = bootstrap_ci95(values)
     monkeypatch.setattr("yamame.confidence.MAX_CHUNK_VALUES", 1000)

@@ -60,7 +60,7 @@ def test_success_and_attempts():
     result = evaluate(WatchingPolicy(), environments, trials=4, deterministic=True)
     expected = [any(announces(trial, attempt) for attempt in range(1 + trial)) for trial in range(4)]
     assert result.success_rate == np.mean(expected)
-    assert result.return_per_attempt == [0.0, 1.0, 2.0]  # a fourth attempt was begun by one trial of four
+    assert result.return_per_attempt == [0.0, 1.0, 2.0]  # a fourth attempt was started by one trial of four
     of_attempt = [[announces(trial, attempt) for trial in range(attempt, 4)] for attempt in range(3)]
     assert result.success_per_attempt == [np.mean(each) for each in of_attempt]
     assert result.success_per_attempt_ci95 is not None

@@ -82,7 +82,7 @@ def test_a_schedule_of_no_length_is_refused(config):
         config(anneal_env_steps=0)
 
 
-def test_multipliers():
+def test_noise_scales():
     rng = np.random.default_rng(0)
     drawn = BilevelEpsilonGreedy().sample_noise_scale(rng, 10_000)
     assert drawn.min() >= 0.0

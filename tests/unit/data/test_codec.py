@@ -67,10 +67,10 @@ def test_decoded_arrays_are_read_only(copied: Callable[[Trajectory], Trajectory]
 def test_a_flip_of_any_byte_is_noticed() -> None:
     record = encode(numbered(5))
     for place in range(len(record)):
-        damaged = bytearray(record)
-        damaged[place] ^= 1 << (place % 8)
+        corrupted = bytearray(record)
+        corrupted[place] ^= 1 << (place % 8)
         with pytest.raises(CorruptedRecordError):
-            decode(bytes(damaged))
+            decode(bytes(corrupted))
 
 
 def test_any_truncation_and_any_tail_is_noticed() -> None:

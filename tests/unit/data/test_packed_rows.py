@@ -1,4 +1,4 @@
-"""Pictures over time stay compressed: rows come back as they were, and of the rest nothing is decompressed."""
+"""Frames stay compressed: rows are read as they were written, and no others are decompressed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +26,12 @@ LENGTH = 200
 FRAME = (32, 32, 3)
 
 
-def filmed(length: int = LENGTH, *, tag: int = 0) -> Trajectory:
-    """Pictures that tell where they come from, between two other leaves."""
-    pictures = np.random.default_rng(tag).integers(0, 256, (length + 1, *FRAME), np.uint8)
+def with_frames(length: int = LENGTH, *, tag: int = 0) -> Trajectory:
+    """Frames with their trajectory and timestep, between two other leaves."""
+    frames = np.random.default_rng(tag).integers(0, 256, (length + 1, *FRAME), np.uint8)
     numbers = numbered(length, tag=tag)
     row = numbers.observation["observation"]
-    return replace(numbers, observation={"a": row, "image": pictures, "z": row[:, 0].astype(np.int64)})
+    return replace(numbers, observation={"a": row, "image": frames, "z": row[:, 0].astype(np.int64)})
 
 
 @pytest.mark.parametrize(
@@ -41,25 +41,25 @@ def filmed(length: int = LENGTH, *, tag: int = 0) -> Trajectory:
         (np.zeros((LENGTH, *FRAME), np.float32), False),  # whose values are checked
         (np.zeros((2 * CHUNK_FRAMES, 64, 64, 3), np.uint8), False),  # no longer than what is read anyhow
         (np.zeros((LENGTH, 7, 9), np.uint8), False),  # small
-        (np.zeros((LENGTH, 5000), np.uint8), False),  # no picture
+        (np.zeros((LENGTH, 5000), np.uint8), False),  # no frame
     ],
 )
 def test_only_long_trials_of_pictures_are_cut(leaf: np.ndarray, worth_it: bool) -> None:
     assert CompressedFrames.suits(leaf) is worth_it
 
 
-@given(begin=st.integers(0, LENGTH), length=st.integers(1, LENGTH))
+@given(start=st.integers(0, LENGTH), length=st.integers(1, LENGTH))
 @settings(max_examples=40, deadline=None)
-def test_any_rows_come_back_as_they_were(begin: int, length: int) -> None:
-    leaf = filmed().observation["image"]
+def test_any_rows_come_back_as_they_were(start: int, length: int) -> None:
+    leaf = with_frames().observation["image"]
     packed = CompressedFrames.compress(leaf, compression_level=1)
-    rows = packed.read(begin, min(begin + length, len(leaf)))
-    np.testing.assert_array_equal(rows, leaf[begin : begin + length])
+    rows = packed.read(start, min(start + length, len(leaf)))
+    np.testing.assert_array_equal(rows, leaf[start : start + length])
     assert not rows.flags.writeable
 
 
 def test_a_record_is_read_whole_or_lazy() -> None:
-    trajectory = filmed()
+    trajectory = with_frames()
     record = encode(trajectory)
     whole, packed = decode(record), decode(record, lazy=True)
     assert_same(whole, trajectory)
@@ -70,7 +70,7 @@ def test_a_record_is_read_whole_or_lazy() -> None:
 
 
 def test_only_the_chunks_of_a_window_are_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = decode(encode(filmed()), lazy=True)
+    packed = decode(encode(with_frames()), lazy=True)
     chunks: list[int] = []
     original = zstandard.ZstdDecompressor
 
@@ -87,7 +87,7 @@ def test_only_the_chunks_of_a_window_are_decompressed(monkeypatch: pytest.Monkey
 
 
 def test_a_batch_is_the_same_either_way() -> None:
-    records = [encode(filmed(length, tag=tag)) for tag, length in enumerate((LENGTH, 140, 150))]
+    records = [encode(with_frames(length, tag=tag)) for tag, length in enumerate((LENGTH, 140, 150))]
 
     def batch(*, lazy: tuple[bool, bool, bool]) -> object:
         read = [decode(record, lazy=each) for record, each in zip(records, lazy, strict=True)]
@@ -110,14 +110,14 @@ def test_a_store_samples_lazy_and_reads_whole(tmp_path: Path) -> None:
         }
     )
     form = TrajectorySchema.from_spaces(space, spaces.Discrete(LENGTH + 1))
-    opened(tmp_path).extend([filmed(tag=tag) for tag in range(2)])
+    opened(tmp_path).extend([with_frames(tag=tag) for tag in range(2)])
     with opened(tmp_path, cache_bytes=1 << 24, schema=form) as store:
         sampler = Sampler(store, config=ReplayConfig(batch_size=4), context_length=20, rng=np.random.default_rng(0))
         batch = sampler.sample()
         assert batch.observation["image"].shape[1:] == FRAME
         for number in store.ids():
             assert list(store.get(number, lazy=True).lazy_observation) == ["image"]
-            assert_same(store.get(number), filmed(tag=number))
+            assert_same(store.get(number), with_frames(tag=number))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_store_samples_lazy_and_reads_whole(tmp_path: Path) -> None:
 def test_pictures_of_another_task_are_set_aside(tmp_path: Path, space: spaces.Space) -> None:
     leaves = {"a": spaces.Box(-1e9, 1e9, (1,)), "image": space, "z": spaces.Discrete(10_000)}
     form = TrajectorySchema.from_spaces(spaces.Dict(leaves), spaces.Discrete(LENGTH + 1))
-    opened(tmp_path).append(filmed())
+    opened(tmp_path).append(with_frames())
     with opened(tmp_path, schema=form) as store:
         with pytest.raises(CorruptedRecordError, match="its observation 'image'"):
             store.get(0, lazy=True)
@@ -135,14 +135,14 @@ def test_pictures_of_another_task_are_set_aside(tmp_path: Path, space: spaces.Sp
 
 @pytest.mark.parametrize("byte", [4, 20, 300, 5_000, 100_000, -1])
 def test_a_flip_of_any_byte_is_noticed(byte: int) -> None:
-    record = bytearray(encode(filmed()))
+    record = bytearray(encode(with_frames()))
     record[byte] ^= 0x10
     with pytest.raises(CorruptedRecordError):
         decode(bytes(record), lazy=True)
 
 
 def test_frames_that_do_not_fit_their_description_are_noticed() -> None:
-    frames = CompressedFrames.compress(filmed().observation["image"], compression_level=1).frames
+    frames = CompressedFrames.compress(with_frames().observation["image"], compression_level=1).frames
     for shape in [(LENGTH + 1, 32, 32), (LENGTH + 100, *FRAME)]:
         with pytest.raises(ValueError, match="rows"):
             CompressedFrames(shape=shape, frames=frames)

@@ -54,8 +54,8 @@ def reference(windows: list[Window], num_tokens: int) -> dict[str, list]:
                     },
                 }
             )
-    filling = {name: np.zeros_like(value).tolist() for name, value in tokens[0].items()} | {"segment_ids": len(windows)}
-    tokens += [filling] * (num_tokens - len(tokens))
+    padding = {name: np.zeros_like(value).tolist() for name, value in tokens[0].items()} | {"segment_ids": len(windows)}
+    tokens += [padding] * (num_tokens - len(tokens))
     return {name: [token[name] for token in tokens] for name in tokens[0]}
 
 
@@ -102,7 +102,7 @@ def test_leaves_keep_their_dtype(trajectory) -> None:
     assert batch.action.dtype in (torch.int64, torch.float32)
 
 
-def test_equal_windows_need_no_filling() -> None:
+def test_equal_windows_need_no_padding() -> None:
     windows = [Window(trajectory=numbered(9, tag=tag), start=2, length=4) for tag in range(3)]
     assert pack(windows, pad_tokens_to_multiple_of=1).reward.shape == (15,)
     assert pack(windows, pad_tokens_to_multiple_of=1).token_mask.all()
@@ -118,7 +118,7 @@ def test_rows_are_full_where_every_window_has_the_tokens_of_a_row() -> None:
         ).equal_lengths
 
     assert full_rows([4, 4, 4])
-    assert full_rows([4, 4, 4], token_multiple=64), "the filling is no row"
+    assert full_rows([4, 4, 4], token_multiple=64), "padding is no row"
     assert full_rows([7, 7], row_multiple=8)
     assert not full_rows([4, 3, 4])
     assert not full_rows([4, 4], row_multiple=8), "rows have eight slots"
@@ -127,7 +127,7 @@ def test_rows_are_full_where_every_window_has_the_tokens_of_a_row() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(window_lists(), st.sampled_from([1, 4, 64]))
-def test_the_filling_keeps_its_limit(windows: list[Window], token_multiple: int) -> None:
+def test_padding_is_limited(windows: list[Window], token_multiple: int) -> None:
     batch = pack(windows, pad_tokens_to_multiple_of=token_multiple)
     assert batch.num_segments == len(windows)
     assert (~batch.token_mask).sum() <= batch.max_padding
@@ -156,9 +156,9 @@ def test_no_windows_are_refused() -> None:
 
 def fastest(work: Callable[[], Batch]) -> float:
     def seconds() -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         work()
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     return min(seconds() for _ in range(30))
 

@@ -85,9 +85,9 @@ def test_rewarded_windows_are_drawn_more_often_by_the_chance_that_others_are_kep
     of_window = batch.reward.new_zeros(6000).scatter_add(
         0, batch.segment_ids[batch.loss_mask], batch.reward[batch.loss_mask]
     )
-    share = (of_window != 0).double().mean().item()
+    fraction = (of_window != 0).double().mean().item()
     expected = 4 / (4 + 6 * keep)
-    assert abs(share - expected) < 4 * (expected * (1 - expected) / 6000) ** 0.5
+    assert abs(fraction - expected) < 4 * (expected * (1 - expected) / 6000) ** 0.5
 
 
 def test_windows_cover_every_start_and_trajectory_uniformly() -> None:
@@ -134,7 +134,7 @@ def test_prefetched_batches_are_those_of_sample(prefetch_batches: int) -> None:
 def halved(
     trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator
 ) -> tuple[Trajectory, GoalStatistics]:
-    """Rewards times a random number: a relabeler that uses chance, and counts."""
+    """Rewards times a random number: a relabeler with a random generator, and counts."""
     reward = (trajectory.reward * rng.random()).astype(np.float32)
     return replace(trajectory, reward=reward), replace(statistics, num_sampled=statistics.num_sampled + 1)
 
@@ -267,7 +267,7 @@ def test_an_empty_store_says_so() -> None:
         next(sampler.iter_batches(1))
 
 
-def test_relabeled_trajectories_are_sliced_after_relabelling() -> None:
+def test_relabeled_trajectories_are_sliced_after_relabeling() -> None:
     def cut(trajectory: Trajectory, statistics: GoalStatistics, rng: np.random.Generator) -> Any:
         return numbered(2, tag=7), statistics
 

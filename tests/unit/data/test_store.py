@@ -78,18 +78,18 @@ def test_reopening_gives_everything_back(store: LMDBReplayStore) -> None:
 def test_rollback_goes_back_to_a_checkpoint(store: LMDBReplayStore) -> None:
     store.extend([numbered(3, tag=tag) for tag in range(7)])
     store.sync()
-    at_checkpoint, newest = list(store.ids()), store.total_appended - 1
+    at_checkpoint, last_id = list(store.ids()), store.total_appended - 1
     for tag in range(7, 10):
         store.append(numbered(3, tag=tag))
     assert list(store.ids()) == [5, 6, 7, 8, 9]
     store = reopened(store)
-    assert store.rollback(newest) == 3
+    assert store.rollback(last_id) == 3
     assert list(store.ids()) == at_checkpoint == [2, 3, 4, 5, 6]
     for number in store.ids():
         assert_same(store.get(number), numbered(3, tag=number))
     with pytest.raises(KeyError):
         store.get(8)
-    assert store.rollback(newest) == 0
+    assert store.rollback(last_id) == 0
     store.close()
 
 
@@ -120,8 +120,8 @@ def test_any_of_several_checkpoints_can_be_gone_back_to(tmp_path: Path) -> None:
         store.sync()
         kept.append((store.total_appended - 1, list(store.ids())))
     store = reopened(store)
-    for newest, ids in reversed(kept[-3:]):
-        store.rollback(newest)
+    for last_id, ids in reversed(kept[-3:]):
+        store.rollback(last_id)
         assert list(store.ids()) == ids
     store.close()
 

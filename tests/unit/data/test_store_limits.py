@@ -116,10 +116,10 @@ def test_imported_trajectories_are_evicted_in_turn_but_no_checkpoint_discards_th
         store.append(
             numbered(2),
         )
-        newest = store.total_appended - 1
+        last_id = store.total_appended - 1
         store.extend([numbered(2)] * 2, tag=RecordTag.IMPORTED)
         store.append(numbered(2))
-        assert store.rollback(newest) == 1
+        assert store.rollback(last_id) == 1
         assert store.ids() == (1, 2, 3, 4)
         store.extend([numbered(2)] * 3)
         assert store.ids() == (4, 6, 7, 8)

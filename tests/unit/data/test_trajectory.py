@@ -6,7 +6,7 @@ from yamame.data.trajectory import Trajectory
 
 
 def trajectory(**changes: Any) -> Trajectory:
-    """Five transitions in attempts of two, one and two; the last observation begins nothing."""
+    """Five transitions in attempts of two, one and two; the last observation starts nothing."""
     fields: dict[str, Any] = {
         "reward": np.array([1.0, 2.0, 4.0, 8.0, 16.0], np.float32),
         "action": np.zeros(5, np.int64),

@@ -22,34 +22,34 @@ FAULT = Fault(kind="exception", message="environment 3: raised", traceback="Trac
 
 
 class ScriptedFleet(CollectorPool):
-    """Members that are ready; `do` says who works off one order now, and what comes of it."""
+    """Collectors that are ready; `do` chooses the collector that answers its next request, and the result."""
 
     def __init__(self, collectors: int) -> None:
         self.handles = [CollectorHandle(index) for index in range(collectors)]
-        for member in self.handles:
-            member.phase = "ready"
+        for collector in self.handles:
+            collector.phase = "ready"
         self.num_replaced = 0
-        self.handed_out: list[PolicyWeights] = []
-        self.begun_as: list[str] = []
+        self.published: list[PolicyWeights] = []
+        self.started_as: list[str] = []
         self._answers: Results = []
         self.polls = 0
 
     def start(self, name: str) -> None:
-        self.begun_as.append(name)
+        self.started_as.append(name)
 
     def publish_weights(self, weights: PolicyWeights) -> None:
-        self.handed_out.append(weights)
+        self.published.append(weights)
 
     @property
     def ready(self) -> list[CollectorHandle]:
-        return sorted(self.handles, key=lambda member: len(member.calls))
+        return sorted(self.handles, key=lambda collector: len(collector.calls))
 
     @property
     def pending_requests(self) -> Iterator[CollectRequest]:
-        return (order for member in self.handles for order in member.pending_requests)
+        return (request for collector in self.handles for request in collector.pending_requests)
 
-    def submit(self, member: CollectorHandle, order: CollectRequest) -> None:
-        member.push_call(Call(None, order))
+    def submit(self, collector: CollectorHandle, request: CollectRequest) -> None:
+        collector.push_call(Call(None, request))
 
     def poll(self, seconds: float) -> Results:
         self.polls += 1
@@ -57,10 +57,10 @@ class ScriptedFleet(CollectorPool):
         return answers
 
     def do(self, index: int, *, trials: int = 0, vector_steps: int | None = None, **changes: Any) -> CollectRequest:
-        """Let a collector of 4 environments work off its first order."""
-        order = self.handles[index].pop_call().request
-        assert order is not None
-        made = order.vector_steps if vector_steps is None else vector_steps
+        """Let a collector of 4 environments answer its first request."""
+        request = self.handles[index].pop_call().request
+        assert request is not None
+        made = request.vector_steps if vector_steps is None else vector_steps
         result = CollectResult(
             vector_steps=made,
             env_steps=4 * made,
@@ -70,8 +70,8 @@ class ScriptedFleet(CollectorPool):
             seconds=3.0,
             idle_seconds=1.0,
         )
-        self._answers.append((order, replace(result, **changes)))
-        return order
+        self._answers.append((request, replace(result, **changes)))
+        return request
 
     def lose(self, index: int) -> None:
         self.handles[index].calls.clear()
@@ -92,7 +92,7 @@ def trajectory(index: int) -> Trajectory:
 
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
-    """2 collectors of 4 environments, rounds of 10 vector steps, a run of 25 rounds."""
+    """2 collectors of 4 environments, iterations of 10 vector steps, a run of 25 iterations."""
     return pool_config(**{"env_steps": 2_000, "env_steps_per_iteration": 80})
 
 
@@ -104,7 +104,7 @@ def agent(config: RunConfig) -> Agent:
     )
 
 
-def begun(config: RunConfig, agent: Agent) -> tuple[RayCollector, ScriptedFleet]:
+def started(config: RunConfig, agent: Agent) -> tuple[RayCollector, ScriptedFleet]:
     fleet = ScriptedFleet(config.ray.num_collectors)
     collectors = RayCollector(fleet, config.env.build(1, 0), config)
     collectors.publish(agent, version=0)
@@ -117,19 +117,19 @@ def step(collectors: RayCollector) -> list[Trajectory] | None:
 
 
 def ordered(fleet: ScriptedFleet) -> list[list[int]]:
-    return [[order.vector_steps for order in member.pending_requests] for member in fleet.handles]
+    return [[request.vector_steps for request in collector.pending_requests] for collector in fleet.handles]
 
 
 def test_every_collector_has_a_request_and_one_more_an_iteration_in_all(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(config, agent)
+    collectors, fleet = started(config, agent)
     assert step(collectors) is None
     assert ordered(fleet) == [[5, 5], [5, 5]]
-    assert all(order.deterministic for order in fleet.pending_requests)
+    assert all(request.deterministic for request in fleet.pending_requests)
     assert collectors.env_steps == 0
 
 
 def test_a_vector_step_is_over_when_as_much_has_come_in(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(config, agent)
+    collectors, fleet = started(config, agent)
     step(collectors)
     fleet.do(0, trials=3)
     assert step(collectors) is not None  # 20 environment steps: two vector steps, and half of one
@@ -144,7 +144,7 @@ def test_a_vector_step_is_over_when_as_much_has_come_in(config: RunConfig, agent
 
 
 def test_what_came_in_is_not_counted_before_it_is_taken(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(config, agent)
+    collectors, fleet = started(config, agent)
     step(collectors)
     fleet.do(0, vector_steps=1, trials=1)
     assert step(collectors) is None
@@ -155,7 +155,7 @@ def test_what_came_in_is_not_counted_before_it_is_taken(config: RunConfig, agent
 
 
 def test_a_fast_collector_makes_up_for_a_slow_one(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(config, agent)
+    collectors, fleet = started(config, agent)
     made = 0
     while made < 50:
         made += step(collectors) is not None
@@ -166,15 +166,15 @@ def test_a_fast_collector_makes_up_for_a_slow_one(config: RunConfig, agent: Agen
 
 
 def test_requests_never_exceed_the_maximum_of_iterations(agent: Agent) -> None:
-    config = replace(pool_config(**{"env_steps_per_iteration": 8}), env_steps=2_000)  # rounds of one vector step
-    for rounds_behind, expected in ((1, [[1], [1]]), (2, [[1, 1], [1, 1]]), (9, [[1, 1], [1, 1]])):
-        collectors, fleet = begun(replace(config, ray=replace(config.ray, max_policy_lag=rounds_behind)), agent)
+    config = replace(pool_config(**{"env_steps_per_iteration": 8}), env_steps=2_000)  # iterations of one vector step
+    for max_policy_lag, expected in ((1, [[1], [1]]), (2, [[1, 1], [1, 1]]), (9, [[1, 1], [1, 1]])):
+        collectors, fleet = started(replace(config, ray=replace(config.ray, max_policy_lag=max_policy_lag)), agent)
         step(collectors)
         assert ordered(fleet) == expected
 
 
 def test_nothing_is_ordered_beyond_the_end(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(replace(config, env_steps=42), agent)
+    collectors, fleet = started(replace(config, env_steps=42), agent)
     made = 0
     while made < 10:
         made += step(collectors) is not None
@@ -186,7 +186,7 @@ def test_nothing_is_ordered_beyond_the_end(config: RunConfig, agent: Agent) -> N
 
 
 def test_requests_of_a_lost_collector_are_made_again(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(replace(config, env_steps=40), agent)
+    collectors, fleet = started(replace(config, env_steps=40), agent)
     step(collectors)
     assert ordered(fleet) == [[5], [5]]
     fleet.lose(1)
@@ -195,7 +195,7 @@ def test_requests_of_a_lost_collector_are_made_again(config: RunConfig, agent: A
 
 
 def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(config, agent)  # at most two rounds behind
+    collectors, fleet = started(config, agent)  # at most two iterations old
     step(collectors)
     for version in (10, 20):
         collectors.publish(agent, version=version)
@@ -206,16 +206,16 @@ def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) 
     taken_before = collectors.env_steps
     while (trials := step(collectors)) is not None:
         assert trials == []
-    made = sum(order.vector_steps for order in late) * 4
-    assert collectors.env_steps == taken_before + made  # their next trials go on from there, and are not dropped
+    made = sum(request.vector_steps for request in late) * 4
+    assert collectors.env_steps == taken_before + made  # their next trials continue there, and are not dropped
     metrics = collectors.counts() | collectors.metrics()
     assert metrics["collectors/num_stale_dropped"] == 2.0
     assert metrics["collectors/policy_lag_updates_mean"] == 10.0  # 20 updates were made, the trial began after 10
-    assert {order.weight_sync for order in fleet.pending_requests} == {1, 3, 4}
+    assert {request.weight_sync for request in fleet.pending_requests} == {1, 3, 4}
 
 
 def test_waiting_results_grow_stale_too(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(config, agent)
+    collectors, fleet = started(config, agent)
     step(collectors)
     fleet.do(0, vector_steps=1, trials=1)
     assert step(collectors) is None
@@ -228,22 +228,22 @@ def test_waiting_results_grow_stale_too(config: RunConfig, agent: Agent) -> None
 
 
 def test_weights_are_handed_out_when_they_have_changed(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(config, agent)
+    collectors, fleet = started(config, agent)
     for version in (0, 0, 7, 7):
         collectors.publish(agent, version=version)
-    assert [weights.version for weights in fleet.handed_out] == [0, 7]
-    assert len({weights.name for weights in fleet.handed_out}) == 2
-    assert fleet.begun_as == [collectors.name]
-    expected = sum(array.nbytes for array in fleet.handed_out[-1].tensors.values())
+    assert [weights.version for weights in fleet.published] == [0, 7]
+    assert len({weights.name for weights in fleet.published}) == 2
+    assert fleet.started_as == [collectors.name]
+    expected = sum(array.nbytes for array in fleet.published[-1].tensors.values())
     assert collectors.metrics()["collectors/weight_sync_bytes"] == expected
 
 
 def test_the_clock_is_of_all_learners(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(replace(config, num_learners=3, env_steps=600), agent)
+    collectors, fleet = started(replace(config, num_learners=3, env_steps=600), agent)
     collectors.env_steps, collectors.remote_env_steps = 100, 200
     step(collectors)
-    assert {order.env_steps for order in fleet.pending_requests} == {300}
-    assert sum(order.vector_steps for order in fleet.pending_requests) * 4 == 80
+    assert {request.env_steps for request in fleet.pending_requests} == {300}
+    assert sum(request.vector_steps for request in fleet.pending_requests) * 4 == 80
     collectors.env_steps = 200  # a third of the run
     assert step(collectors) == []
 
@@ -251,7 +251,7 @@ def test_the_clock_is_of_all_learners(config: RunConfig, agent: Agent) -> None:
 def test_too_many_faults_of_all_collectors_together_end_the_run(
     config: RunConfig, agent: Agent, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    collectors, fleet = begun(replace(config, fault_tolerance=replace(config.fault_tolerance, max_restarts=3)), agent)
+    collectors, fleet = started(replace(config, fault_tolerance=replace(config.fault_tolerance, max_restarts=3)), agent)
     step(collectors)
     fleet.do(0, faults=(FAULT, FAULT))
     fleet.do(1, faults=(FAULT,))
@@ -269,12 +269,12 @@ def test_too_many_faults_of_all_collectors_together_end_the_run(
 
 
 def test_it_continues_from_its_saved_state(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(config, agent)
+    collectors, fleet = started(config, agent)
     step(collectors)
     fleet.do(0)
     step(collectors)
     state = collectors.state_dict()
-    other, _ = begun(config, agent)
+    other, _ = started(config, agent)
     assert other.load_state_dict(state)
     assert (other.env_steps, other.name) == (20, collectors.name)
     assert (step(other), step(other)) == ([], None)  # one vector step and a half were still to be made of the 20
@@ -282,7 +282,7 @@ def test_it_continues_from_its_saved_state(config: RunConfig, agent: Agent) -> N
 
 
 def test_idle_time_of_collectors_is_reported(config: RunConfig, agent: Agent) -> None:
-    collectors, fleet = begun(config, agent)
+    collectors, fleet = started(config, agent)
     step(collectors)
     fleet.do(0)
     step(collectors)

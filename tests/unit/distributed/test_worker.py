@@ -89,14 +89,14 @@ def test_it_makes_what_a_collector_of_this_process_makes(config: RunConfig) -> N
 def test_trials_continue_across_collect_requests(config: RunConfig) -> None:
     by = weights(agent_of(config, seed=3), 5)
     whole = work_through(CollectorWorker(config, seed=SEED), [42], by)
-    pieces = work_through(CollectorWorker(config, seed=SEED), [1, 2, 3, 30, 6], by)
-    assert [len(result.trajectories) for result in pieces] == [0, 0, 4, 32, 4]
-    assert [result.env_steps for result in pieces] == [4, 8, 12, 120, 24]
-    collected = [trajectory for result in pieces for trajectory in result.trajectories]
+    results = work_through(CollectorWorker(config, seed=SEED), [1, 2, 3, 30, 6], by)
+    assert [len(result.trajectories) for result in results] == [0, 0, 4, 32, 4]
+    assert [result.env_steps for result in results] == [4, 8, 12, 120, 24]
+    collected = [trajectory for result in results for trajectory in result.trajectories]
     assert fingerprints(collected) == fingerprints(list(whole[0].trajectories))
 
 
-def test_for_another_learner_new_trials_begin(config: RunConfig) -> None:
+def test_another_learner_gets_new_trials(config: RunConfig) -> None:
     """Or it would get trials of whose steps it has counted only some."""
     by, actor = weights(agent_of(config, seed=3), 5), CollectorActor(config, SEED, orphan_timeout_seconds=None)
     actor.setup("one")

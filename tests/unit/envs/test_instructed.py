@@ -81,7 +81,7 @@ def test_rewards_follow_the_active_sub_goal_alone() -> None:
         (0.0, False, False, [NONE, DONE, 3]),
         (1.0, True, True, [NONE, DONE, DONE]),
     ]
-    assert shown(step.observation) == [NONE, 2, 3]  # the next episode has begun
+    assert shown(step.observation) == [NONE, 2, 3]  # the next episode has started
 
 
 def test_one_sub_goal_a_step_even_if_two_were_achieved() -> None:
@@ -120,7 +120,7 @@ def test_the_environment_may_end_the_episode_and_the_horizon_does() -> None:
 def test_the_stored_trial_has_its_instruction_and_achieved_goals() -> None:
     collector = Collector(trials((2, 3), (9, 4)), "calls", Explorer(NoExploration(), spaces.Discrete(10), 2, RNG))
     finished = [
-        pair for actions in ((3, 1), (2, 9), (3, 0)) for pair in collector.step(Told(actions), deterministic=True)
+        pair for actions in ((3, 1), (2, 9), (3, 0)) for pair in collector.step(Scripted(actions), deterministic=True)
     ]
     assert [env for env, _ in finished] == [1, 0]
     died, done = finished[0][1], finished[1][1]
@@ -137,7 +137,7 @@ def test_the_stored_trial_has_its_instruction_and_achieved_goals() -> None:
 RNG = np.random.default_rng(0)
 
 
-class Told(Policy):
+class Scripted(Policy):
     """Follows the instruction."""
 
     version = 0

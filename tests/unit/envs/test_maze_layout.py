@@ -33,11 +33,11 @@ def test_every_maze_has_its_border_its_spawn_rows_and_no_enclosed_cell(side, see
 
 @pytest.mark.parametrize("side", [9, 15])
 def test_mazes_are_drawn_as_often_as_by_rules_written_plainly(side):
-    count, rng, chance = 900, np.random.default_rng(0), random.Random(1)
+    count, rng, plain_rng = 900, np.random.default_rng(0), random.Random(1)
     ours = np.stack([sample_maze(rng, side) for _ in range(count)])
-    plain = np.stack([plain_maze(chance, side) for _ in range(count // 5)])
-    share = (count * ours.mean(axis=0) + count // 5 * plain.mean(axis=0)) / (count + count // 5)
-    spread = np.sqrt(share * (1 - share) * (1 / count + 5 / count))
+    plain = np.stack([plain_maze(plain_rng, side) for _ in range(count // 5)])
+    fraction = (count * ours.mean(axis=0) + count // 5 * plain.mean(axis=0)) / (count + count // 5)
+    spread = np.sqrt(fraction * (1 - fraction) * (1 / count + 5 / count))
     assert (np.abs(ours.mean(axis=0) - plain.mean(axis=0)) <= 4.5 * spread).all()
     for statistic in (lambda wall: wall.mean(axis=(1, 2)), dead_ends):
         one, other = statistic(ours), statistic(plain)

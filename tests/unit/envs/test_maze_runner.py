@@ -94,17 +94,17 @@ def test_instructions_are_uniform_over_lengths_and_free_cells():
     observation, _ = mazes.reset(seed=0)
     length = (mazes.goal >= 0).sum(axis=1)
     assert np.abs(np.bincount(length)[1:] - 2000).max() < 4 * np.sqrt(6000 * 2 / 9)
-    chance = np.zeros((3, 49))
+    prob = np.zeros((3, 49))
     for row in range(6000):
         goals = mazes.goal[row, : length[row]]
         free = ~mazes.wall[row].ravel()
         free[5 * 7 + 3] = False
         assert len(set(goals)) == length[row] and free[goals].all() and (mazes.goal[row, length[row] :] == -1).all()
         assert observation["desired_goal"][row, : length[row]].tolist() == [list(divmod(goal, 7)) for goal in goals]
-        chance[: length[row]] += free / free.sum()
+        prob[: length[row]] += free / free.sum()
     for slot in range(3):
         found = np.bincount(mazes.goal[length > slot, slot], minlength=49)
-        assert (np.abs(found - chance[slot]) <= 4.5 * np.sqrt(chance[slot])).all()
+        assert (np.abs(found - prob[slot]) <= 4.5 * np.sqrt(prob[slot])).all()
 
 
 def test_rewired_directions_belong_to_the_task():
@@ -112,8 +112,8 @@ def test_rewired_directions_belong_to_the_task():
     mazes.reset(seed=0)
     wiring = mazes.wiring.copy()
     np.testing.assert_array_equal(np.sort(wiring, axis=1), np.tile(np.arange(5), (500, 1)))
-    share = np.mean(wiring[:, :, None] == np.arange(5), axis=0)
-    assert np.abs(share - 0.2).max() < 4.5 * np.sqrt(0.16 / 500)
+    fraction = np.mean(wiring[:, :, None] == np.arange(5), axis=0)
+    assert np.abs(fraction - 0.2).max() < 4.5 * np.sqrt(0.16 / 500)
     mazes.reset(options={"new_task": False})
     np.testing.assert_array_equal(mazes.wiring, wiring)
     mazes.reset(options={"new_task": np.arange(500) < 250})
@@ -265,9 +265,9 @@ def test_pictures_show_walls_goals_and_agent():
 
 def colors(mazes):
     """What every cell shows that is not plain floor: the uppermost color."""
-    picture = mazes.render()[0]
-    pixels, side = len(picture) // mazes.side, mazes.side
-    cells = picture.reshape(side, pixels, side, pixels, 3).swapaxes(1, 2).reshape(side * side, -1, 3)
+    image = mazes.render()[0]
+    pixels, side = len(image) // mazes.side, mazes.side
+    cells = image.reshape(side, pixels, side, pixels, 3).swapaxes(1, 2).reshape(side * side, -1, 3)
     shown = {}
     for number, cell in enumerate(cells):
         colors = {tuple(color) for color in cell.tolist()}

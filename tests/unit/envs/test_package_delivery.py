@@ -164,7 +164,7 @@ def test_destinations_that_begin_farther_off_change_nothing_else() -> None:
     assert (near.destinations != far.destinations).any()
 
 
-def test_its_name_says_where_destinations_begin() -> None:
+def test_its_name_has_the_first_destination() -> None:
     assert PackageDeliveryConfig().task_name == "package-delivery-30"
     assert PackageDeliveryConfig(min_destination=10).task_name == "package-delivery-30-from-10"
 

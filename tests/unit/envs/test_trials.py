@@ -72,8 +72,8 @@ def test_one_attempt_is_a_trial_and_its_flags_pass_through():
     assert column(said, "truncated") == ["....", ".XX.", "...."]
     assert column(said, "episode_start") == ["....", "XXX.", "...."]
     assert said[1]["final"] == [2, 2, 2, 2] and said[1]["seen"] == [2.5, 2.5, 2.5, 2]
-    begun = [True, True, True, False]
-    assert script.resets == [(0, [True] * 4, [True] * 4), (2, begun, begun)]
+    started = [True, True, True, False]
+    assert script.resets == [(0, [True] * 4, [True] * 4), (2, started, started)]
 
 
 def test_an_attempt_that_is_not_the_last_is_followed_by_a_soft_reset():

@@ -95,7 +95,7 @@ def test_horizon_that_cuts_all_rows_at_once_is_a_full_reset(mode, horizon):
         assert seen[2] == index % horizon and truncated == start == (index % horizon == horizon - 1)
 
 
-def test_same_step_environment_that_takes_masks_can_repeat_a_task_it_has_begun():
+def test_same_step_environment_that_takes_masks_can_repeat_a_task_it_has_started():
     adapter = GymnasiumVectorAdapter(sync(SAME_STEP), seed=5)
     everywhere = np.ones(NUM_ENVS, np.bool_)
     adapter.reset(everywhere, everywhere)
@@ -103,9 +103,9 @@ def test_same_step_environment_that_takes_masks_can_repeat_a_task_it_has_begun()
     while not ended.any():
         step = adapter.step(np.zeros(NUM_ENVS, np.int64))
         ended = step.terminated | step.truncated
-    begun = adapter.reset(ended, ended)["observation"]
+    started = adapter.reset(ended, ended)["observation"]
     again = adapter.reset(ended, ~everywhere)["observation"]
-    np.testing.assert_array_equal(again[ended], begun[ended] + [0, 1, 0])
+    np.testing.assert_array_equal(again[ended], started[ended] + [0, 1, 0])
 
 
 def test_mode_is_the_environments_own_though_gymnasium_shares_metadata():

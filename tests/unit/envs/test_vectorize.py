@@ -30,7 +30,7 @@ class BrokenEnv(gymnasium.Env[Any, Any]):
         return (self.broken, self.reward, False, False, {}) if self.steps == 2 else (self.sound, 0.0, False, False, {})
 
 
-def begin(environments):
+def reset_all(environments):
     everywhere = np.ones(environments.num_envs, np.bool_)
     return environments.reset(everywhere, everywhere)
 
@@ -50,7 +50,7 @@ def test_anything_else_is_refused(given):
 def test_serial_steps_resets_and_reports():
     singles = [CountingEnv(), CountingEnv()]
     environments = SerialVectorEnv(singles, seed=3)
-    first = begin(environments)["observation"]
+    first = reset_all(environments)["observation"]
     singles[0].task, singles[1].task = 4, 5  # 3 steps then terminated; 4 steps then truncated
     for count in (1, 2):
         step = environments.step(np.array([0, 1]))
@@ -73,7 +73,7 @@ def test_serial_seeds_the_first_reset_only_and_says_whether_the_task_is_new():
     def singles(seed):
         made = [CountingEnv() for _ in range(3)]
         environments = SerialVectorEnv(made, seed)
-        begin(environments)
+        reset_all(environments)
         environments.reset(np.array([False, True, True]), np.array([False, True, False]))
         return made
 
@@ -97,7 +97,7 @@ def test_discrete_observation_and_action_count_from_zero():
             return super().step(action)
 
     environments = make_episode_vector_env([Shifted(), Shifted()], 0)
-    assert begin(environments)["n"].tolist() == [0, 0]
+    assert reset_all(environments)["n"].tolist() == [0, 0]
     assert environments.action_space == spaces.Discrete(2)
     environments.step(np.array([0, 1]))
 
@@ -111,32 +111,32 @@ NOT_FINITE = [
     ({"observation": INFINITE}, "environment 1 returned infinity in observation 'x' at step 2"),
     ({"reward": float("nan")}, "environment 1 returned NaN as reward at step 2"),
 ]
-BEGUN_NOT_FINITE = ({"first": NAN}, "environment 1 returned NaN in observation 'x' at step 0")
+FIRST_NOT_FINITE = ({"first": NAN}, "environment 1 returned NaN in observation 'x' at step 0")
 
 
 def makers(broken):
     return [BrokenEnv, lambda: BrokenEnv(**broken), BrokenEnv]
 
 
-@pytest.mark.parametrize(("broken", "message"), [*NOT_FINITE, BEGUN_NOT_FINITE])
+@pytest.mark.parametrize(("broken", "message"), [*NOT_FINITE, FIRST_NOT_FINITE])
 def test_numbers_that_are_not_finite_are_refused(broken, message):
     environments = make_episode_vector_env([make() for make in makers(broken)], 0)
     with pytest.raises(UserError, match=message):
-        begin(environments)
+        reset_all(environments)
         for _ in range(2):
             environments.step(np.zeros(3, np.int64))
 
 
 def test_a_vector_environment_that_is_not_finite_when_it_begins_is_refused():
-    broken, message = BEGUN_NOT_FINITE
+    broken, message = FIRST_NOT_FINITE
     with pytest.raises(UserError, match=message):
-        begin(make_episode_vector_env(SyncVectorEnv(makers(broken)), 0))
+        reset_all(make_episode_vector_env(SyncVectorEnv(makers(broken)), 0))
 
 
 @pytest.mark.parametrize(("broken", "message"), NOT_FINITE)
 def test_rows_of_vector_environments_that_are_not_finite_restart(broken, message):
     environments = make_episode_vector_env(SyncVectorEnv(makers(broken)), 0)
-    begin(environments)
+    reset_all(environments)
     assert environments.step(np.zeros(3, np.int64)).failed is None
     step = environments.step(np.zeros(3, np.int64))
     assert step.failed is not None and step.failed.tolist() == [False, True, False] == (~step.is_transition).tolist()
@@ -147,11 +147,11 @@ def test_rows_of_vector_environments_that_are_not_finite_restart(broken, message
 
 def test_observation_of_the_wrong_shape_is_refused():
     with pytest.raises(UserError, match="does not match"):
-        begin(make_episode_vector_env(BrokenEnv(first={"x": np.zeros(3, np.float32), "n": 1}), 0))
+        reset_all(make_episode_vector_env(BrokenEnv(first={"x": np.zeros(3, np.float32), "n": 1}), 0))
     opaque = OpaqueVectorEnv(2, AutoresetMode.SAME_STEP)
     opaque.single_observation_space = spaces.Box(0, 1, (4,))
     with pytest.raises(UserError, match=r"shape \(3,\)"):
-        begin(make_episode_vector_env(opaque, 0))
+        reset_all(make_episode_vector_env(opaque, 0))
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.DISABLED, None])

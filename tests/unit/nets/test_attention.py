@@ -22,8 +22,8 @@ from yamame.nets.attention import (
 )
 
 HEADS, WIDTH = 2, 8
-BACK_ENDS: list[AttentionBackend] = [attend, attend_per_segment, attend_padded]
-every_back_end = pytest.mark.parametrize("look", BACK_ENDS)
+BACKENDS: list[AttentionBackend] = [attend, attend_per_segment, attend_padded]
+every_backend = pytest.mark.parametrize("attend", BACKENDS)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
@@ -40,7 +40,7 @@ def random_inputs(batch: Batch, dtype: torch.dtype = torch.float64) -> list[Tens
 
 
 def by_hand(q: Tensor, k: Tensor, v: Tensor, batch: Batch, attention_window: int) -> Tensor:
-    """Softmax of q k / sqrt(F) over all pairs of tokens of which the first may see the second; zero on the filling."""
+    """Softmax of q k / sqrt(F) over all pairs of tokens of which the first may see the second; zero on padding."""
     token = torch.arange(len(q))
     distance = token[:, None] - token
     seen = (batch.segment_ids[:, None] == batch.segment_ids) & (distance >= 0) & (distance < attention_window)
@@ -49,41 +49,43 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, batch: Batch, attention_window: int
     return torch.einsum("hnm,mhf->nhf", weight, v) * batch.token_mask[:, None, None]
 
 
-def values_and_gradients(look: Callable[..., Tensor], inputs: list[Tensor], batch: Batch, memory: int) -> list[Tensor]:
+def values_and_gradients(
+    attend: Callable[..., Tensor], inputs: list[Tensor], batch: Batch, memory: int
+) -> list[Tensor]:
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
-    out = look(*leaves, batch, memory)
+    out = attend(*leaves, batch, memory)
     direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     real = batch.token_mask[:, None, None].to(out.device)
     out = torch.where(real, out, 0.0)
     return [out, *torch.autograd.grad((out * direction.to(out)).sum(), leaves)]
 
 
-def check(look: Callable[..., Tensor], batch: Batch, memory: int, dtype: torch.dtype, tolerance: float) -> None:
+def check(attend: Callable[..., Tensor], batch: Batch, memory: int, dtype: torch.dtype, tolerance: float) -> None:
     inputs = random_inputs(batch, dtype)
     expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, memory)
-    for got, target in zip(values_and_gradients(look, inputs, batch, memory), expected, strict=True):
+    for got, target in zip(values_and_gradients(attend, inputs, batch, memory), expected, strict=True):
         assert got.dtype == dtype
         torch.testing.assert_close(got.double(), target, rtol=0, atol=tolerance)
 
 
-@every_back_end
+@every_backend
 @pytest.mark.parametrize("attention_window", [1, 3, 7, 20])
 @pytest.mark.parametrize("row_multiple", [1, 8])
 def test_each_token_averages_what_it_may_remember(
-    look: AttentionBackend, attention_window: int, row_multiple: int
+    attend: AttentionBackend, attention_window: int, row_multiple: int
 ) -> None:
-    check(look, batch_of((4, 7, 1), row_multiple=row_multiple), attention_window, torch.float64, 1e-12)
+    check(attend, batch_of((4, 7, 1), row_multiple=row_multiple), attention_window, torch.float64, 1e-12)
 
 
-@every_back_end
+@every_backend
 @pytest.mark.parametrize("token_multiple", [1, 8])
-def test_windows_of_equal_length(look: AttentionBackend, token_multiple: int) -> None:
+def test_windows_of_equal_length(attend: AttentionBackend, token_multiple: int) -> None:
     batch = batch_of((5, 5, 5), token_multiple)
     assert batch.equal_lengths
-    check(look, batch, 5, torch.float64, 1e-12)
+    check(attend, batch, 5, torch.float64, 1e-12)
 
 
-@every_back_end
+@every_backend
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(
     tokens=st.lists(st.integers(1, 9), min_size=1, max_size=5),
@@ -92,38 +94,38 @@ def test_windows_of_equal_length(look: AttentionBackend, token_multiple: int) ->
     attention_window=st.integers(1, 10),
 )
 def test_any_lengths(
-    look: AttentionBackend, tokens: list[int], token_multiple: int, row_multiple: int, attention_window: int
+    attend: AttentionBackend, tokens: list[int], token_multiple: int, row_multiple: int, attention_window: int
 ) -> None:
-    check(look, batch_of(tokens, token_multiple, row_multiple), attention_window, torch.float64, 1e-12)
+    check(attend, batch_of(tokens, token_multiple, row_multiple), attention_window, torch.float64, 1e-12)
 
 
-@every_back_end
+@every_backend
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(tokens=st.lists(st.integers(1, 6), min_size=2, max_size=4), data=st.data())
-def test_nothing_leaks_between_windows(look: AttentionBackend, tokens: list[int], data: st.DataObject) -> None:
-    """What one window or the filling holds, huge as it may be, changes no other window, to the bit."""
+def test_nothing_leaks_between_windows(attend: AttentionBackend, tokens: list[int], data: st.DataObject) -> None:
+    """What one window or the padding holds, huge as it may be, changes no other window, to the bit."""
     batch = batch_of(tokens)
     inputs = random_inputs(batch)
     changed = data.draw(st.integers(0, len(tokens)))
     elsewhere = batch.token_mask & (batch.segment_ids != changed)
     disturbed = [torch.where(elsewhere[:, None, None], x, 1e6) for x in inputs]
-    before, after = look(*inputs, batch, 10), look(*disturbed, batch, 10)
+    before, after = attend(*inputs, batch, 10), attend(*disturbed, batch, 10)
     assert torch.equal(before[elsewhere], after[elsewhere])
     assert after.isfinite().all()
 
 
-@every_back_end
-def test_the_filling_gets_no_gradient(look: AttentionBackend) -> None:
+@every_backend
+def test_padding_gets_no_gradient(attend: AttentionBackend) -> None:
     batch = batch_of((3, 2), token_multiple=16)
-    for gradient in values_and_gradients(look, random_inputs(batch), batch, 5)[1:]:
+    for gradient in values_and_gradients(attend, random_inputs(batch), batch, 5)[1:]:
         assert not gradient[~batch.token_mask].any()
 
 
 @pytest.mark.parametrize("length", [5, 128, 200, 390, 500])
 @pytest.mark.parametrize("attention_window", [3, 150, 1000])
 @pytest.mark.parametrize("causal", [sdpa_attention, matmul_attention])
-def test_rows_cut_in_pieces(causal: Callable[..., Tensor], length: int, attention_window: int) -> None:
-    """Lengths on both sides of where rows are taken in pieces, memory shorter and longer than a piece."""
+def test_rows_in_chunks(causal: Callable[..., Tensor], length: int, attention_window: int) -> None:
+    """Lengths on both sides of where rows are processed in chunks, memory shorter and longer than a chunk."""
     batch = batch_of((length,), token_multiple=1)
     q, k, v = random_inputs(batch)
     out = causal(q[None], k[None], v[None], attention_window)[0]
@@ -178,10 +180,10 @@ def test_the_choice(device: str, dtype: torch.dtype, head_width: int, expected: 
 @pytest.mark.parametrize("token_multiple", [1, 64])
 @pytest.mark.parametrize("attention_window", [10, 1000])
 @pytest.mark.parametrize(
-    ("look", "dtype", "tolerance"), [(attend_flash, torch.bfloat16, 0.05), (attend_padded, torch.float32, 1e-4)]
+    ("attend", "dtype", "tolerance"), [(attend_flash, torch.bfloat16, 0.05), (attend_padded, torch.float32, 1e-4)]
 )
 def test_on_a_gpu(
-    look: AttentionBackend,
+    attend: AttentionBackend,
     dtype: torch.dtype,
     tolerance: float,
     tokens: tuple[int, ...],
@@ -193,13 +195,13 @@ def test_on_a_gpu(
     expected = values_and_gradients(by_hand, [x.double() for x in inputs], batch, attention_window)
     there = batch.to(torch.device("cuda"))
     for got, target in zip(
-        values_and_gradients(look, [x.cuda() for x in inputs], there, attention_window), expected, strict=True
+        values_and_gradients(attend, [x.cuda() for x in inputs], there, attention_window), expected, strict=True
     ):
         torch.testing.assert_close(got.cpu().double(), target, rtol=0, atol=tolerance)
 
 
 @needs_gpu
-def test_the_filling_is_finite_on_a_gpu() -> None:
+def test_padding_is_finite_on_a_gpu() -> None:
     """Even where it is longer than every window."""
     batch = batch_of((3, 2), token_multiple=512).to(torch.device("cuda"))
     assert attend_flash(*(x.cuda() for x in random_inputs(batch, torch.bfloat16)), batch, 5).isfinite().all()

@@ -125,7 +125,7 @@ def test_tanh_gaussian_samples_are_distributed_and_inside() -> None:
     assert sample.atanh().std().item() == pytest.approx(math.exp(-1.5), rel=0.03)
 
 
-def test_samples_carry_gradients_to_mean_and_deviation() -> None:
+def test_samples_carry_gradients_to_mean_and_std() -> None:
     raw, policy = gaussian()
     policy.sample(torch.Generator().manual_seed(0)).sum().backward()
     assert raw.grad is not None and (raw.grad != 0).all()

@@ -14,8 +14,8 @@ def test_every_pair_without_replacement_is_equally_likely() -> None:
     expected = torch.zeros(members)
     for pair in combinations(range(members), 2):
         expected[min(pair)] += 1 / 6
-    share = torch.stack([(least_NG == member).float().mean(dim=0) for member in range(members)])
-    torch.testing.assert_close(share, expected[:, None].expand(-1, discounts), rtol=0, atol=0.015)
+    fraction = torch.stack([(least_NG == member).float().mean(dim=0) for member in range(members)])
+    torch.testing.assert_close(fraction, expected[:, None].expand(-1, discounts), rtol=0, atol=0.015)
     assert expected[3] == 0 and not (least_NG == 3).any(), "one critic was drawn twice"
 
 

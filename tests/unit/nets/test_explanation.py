@@ -17,7 +17,7 @@ HEADS, WIDTH, LENGTH = 2, 4, 300
 every_memory = pytest.mark.parametrize("attention_window", [1, 5, 150, 1000])
 
 
-def looks(attention_window: int, keep: int = LENGTH) -> tuple[list[Tensor], Tensor, np.ndarray, np.ndarray]:
+def traced(attention_window: int, keep: int = LENGTH) -> tuple[list[Tensor], Tensor, np.ndarray, np.ndarray]:
     """Queries, keys and values of one window, and what `attend_with_weights` says of them."""
     generator = torch.Generator().manual_seed(0)
     inputs = [3 * torch.randn(LENGTH, HEADS, WIDTH, generator=generator, dtype=torch.float64) for _ in range(3)]
@@ -26,7 +26,7 @@ def looks(attention_window: int, keep: int = LENGTH) -> tuple[list[Tensor], Tens
 
 @every_memory
 def test_the_weights_are_those_of_the_layers_own_output(attention_window: int) -> None:
-    inputs, found, weight_HTS, key_HTS = looks(attention_window)
+    inputs, found, weight_HTS, key_HTS = traced(attention_window)
     batch = double_batch(random_windows(0, [LENGTH - 1]))
     torch.testing.assert_close(found, attend(*inputs, batch, attention_window), rtol=0, atol=1e-12)
     value = inputs[2].numpy()
@@ -37,7 +37,7 @@ def test_the_weights_are_those_of_the_layers_own_output(attention_window: int) -
 
 @every_memory
 def test_weights_sum_to_one_and_see_neither_the_future_nor_what_is_forgotten(attention_window: int) -> None:
-    _, _, weight_HTS, key_HTS = looks(attention_window)
+    _, _, weight_HTS, key_HTS = traced(attention_window)
     np.testing.assert_allclose(weight_HTS.sum(2), 1.0, atol=1e-5)
     distance = np.broadcast_to(np.arange(LENGTH)[None, :, None], key_HTS.shape) - key_HTS
     looked = weight_HTS > 0
@@ -46,8 +46,8 @@ def test_weights_sum_to_one_and_see_neither_the_future_nor_what_is_forgotten(att
 
 
 def test_the_heaviest_are_kept() -> None:
-    _, _, weight_HTS, key_HTS = looks(1000)
-    _, _, kept_HTS, kept_key_HTS = looks(1000, keep=7)
+    _, _, weight_HTS, key_HTS = traced(1000)
+    _, _, kept_HTS, kept_key_HTS = traced(1000, keep=7)
     assert kept_HTS.shape == (HEADS, LENGTH, 7)
     np.testing.assert_array_equal(kept_HTS, weight_HTS[:, :, :7])
     assert (np.diff(weight_HTS, axis=2) <= 0).all()

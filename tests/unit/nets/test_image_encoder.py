@@ -93,6 +93,6 @@ def test_it_sees_the_whole_picture() -> None:
     encoder = built(leaf)
     before = encoder(torch.zeros(1, 11, 8, 1, dtype=torch.uint8))
     for place in range(11 * 8):
-        picture = torch.zeros(11 * 8, dtype=torch.uint8)
-        picture[place] = 255
-        assert not torch.allclose(encoder(picture.view(1, 11, 8, 1)), before), place
+        image = torch.zeros(11 * 8, dtype=torch.uint8)
+        image[place] = 255
+        assert not torch.allclose(encoder(image.view(1, 11, 8, 1)), before), place

@@ -7,7 +7,7 @@ BETA = 1e-4
 
 
 def running_moments(batches: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of rows, batch i of k weighing (1 - beta)^(k - i)."""
+    """Mean and std of rows, batch i of k weighing (1 - beta)^(k - i)."""
     weight = (1.0 - BETA) ** np.arange(len(batches) - 1, -1, -1)
     mean = np.average([batch.mean(0) for batch in batches], axis=0, weights=weight)
     square = np.average([(batch**2).mean(0) for batch in batches], axis=0, weights=weight)
@@ -20,10 +20,10 @@ def test_moments_are_those_of_the_raw_inputs_seen_so_far() -> None:
     normalizer = InputNormalizer(3).double()
     for batch in batches:
         normalizer.update(torch.from_numpy(batch), torch.ones(20, dtype=torch.bool))
-    mean, deviation = running_moments(batches)
+    mean, std = running_moments(batches)
     np.testing.assert_allclose(normalizer.mean.numpy(), mean, rtol=1e-8)
     x = rng.normal(size=(7, 3))
-    np.testing.assert_allclose(normalizer(torch.from_numpy(x)).numpy(), (x - mean) / deviation, rtol=1e-6)
+    np.testing.assert_allclose(normalizer(torch.from_numpy(x)).numpy(), (x - mean) / std, rtol=1e-6)
 
 
 def test_the_first_batch_replaces_the_initial_moments() -> None:
@@ -33,14 +33,14 @@ def test_the_first_batch_replaces_the_initial_moments() -> None:
     torch.testing.assert_close(normalizer.square, torch.tensor([17.0]), rtol=1e-3, atol=0)
 
 
-def test_filling_does_not_count() -> None:
+def test_padding_does_not_count() -> None:
     x_NF = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
     real_N = torch.tensor([True, True, False, True, False, True])
-    with_filling, without = InputNormalizer(2), InputNormalizer(2)
-    with_filling.update(torch.where(real_N[:, None], x_NF, 1e4), real_N)
+    with_padding, without = InputNormalizer(2), InputNormalizer(2)
+    with_padding.update(torch.where(real_N[:, None], x_NF, 1e4), real_N)
     without.update(x_NF[real_N], real_N[real_N])
     for name, value in without.state_dict().items():
-        torch.testing.assert_close(with_filling.state_dict()[name], value)
+        torch.testing.assert_close(with_padding.state_dict()[name], value)
     before = {name: value.clone() for name, value in without.state_dict().items()}
     without.update(torch.full((3, 2), 9.0), torch.zeros(3, dtype=torch.bool))
     assert all(torch.equal(before[name], value) for name, value in without.state_dict().items())

@@ -80,7 +80,7 @@ def test_a_policy_leaves_the_agent_alone() -> None:
     assert all(torch.equal(before[name], value) for name, value in agent.state_dict().items())
 
 
-def test_memory_outlives_a_refresh_but_not_a_reset() -> None:
+def test_memory_outlives_load_weights_but_not_a_reset() -> None:
     agent = tiny_agent()
     shake(agent)
     kept, refreshed, reset = policy_of(agent), policy_of(agent), policy_of(agent)

@@ -27,7 +27,7 @@ def test_values_do_not_change_when_statistics_move() -> None:
 
 
 def test_normalized_predictions_and_targets_are_on_one_scale() -> None:
-    """normalise(value(raw)) is w raw + b: what the critic's loss compares with the normalised target."""
+    """normalize(value(raw)) is w raw + b: what the critic's loss compares with the normalized target."""
     popart = PopArt(2).double()
     for target_NG in targets(20):
         popart.update(target_NG, torch.ones(30, dtype=torch.bool))
@@ -36,7 +36,7 @@ def test_normalized_predictions_and_targets_are_on_one_scale() -> None:
     torch.testing.assert_close(popart.normalize(popart.denormalize(raw_NKG)[:, 0]), expected_NG, rtol=0, atol=1e-12)
 
 
-def test_starts_with_mean_0_and_deviation_10() -> None:
+def test_starts_with_mean_0_and_std_10() -> None:
     popart = PopArt(2)
     torch.testing.assert_close(popart.denormalize(torch.full((1, 1, 2), 0.5)), torch.full((1, 1, 2), 5.0))
     torch.testing.assert_close(popart.normalize(torch.full((1, 2), 5.0)), torch.full((1, 2), 0.5))
@@ -46,9 +46,9 @@ def test_the_first_update_moves_about_half_way() -> None:
     """The count starts at 1, so the initial statistics weigh as much as the first batch: beta_2 = 1 / (2 - beta)."""
     popart = PopArt(1).double()
     popart.update(torch.tensor([[30.0], [10.0]], dtype=torch.float64), torch.ones(2, dtype=torch.bool))
-    share = 1.0 / (2.0 - BETA)
-    torch.testing.assert_close(popart.mean_G, torch.tensor([share * 20.0]).double(), rtol=1e-6, atol=0)
-    torch.testing.assert_close(popart.square_G, torch.tensor([100 + share * 400.0]).double(), rtol=1e-6, atol=0)
+    fraction = 1.0 / (2.0 - BETA)
+    torch.testing.assert_close(popart.mean_G, torch.tensor([fraction * 20.0]).double(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(popart.square_G, torch.tensor([100 + fraction * 400.0]).double(), rtol=1e-6, atol=0)
 
 
 def test_debiased_statistics_are_a_weighted_average_of_batches() -> None:
@@ -77,7 +77,7 @@ def test_targets_that_are_not_valid_do_not_count() -> None:
     torch.testing.assert_close(clean.mean_G, poisoned.mean_G)
 
 
-def test_constant_targets_keep_the_deviation_positive() -> None:
+def test_constant_targets_keep_the_std_positive() -> None:
     popart = PopArt(1)
     for _ in range(30):
         popart.update(torch.full((4, 1), 7.0), torch.ones(4, dtype=torch.bool))

@@ -24,12 +24,12 @@ def test_n_step_targets_are_those_of_the_definition(windows: tuple[list[int], li
     value_NG = torch.randn(len(terminal), len(DISCOUNTS), generator=generator, dtype=torch.float64)
     valid_N = torch.zeros(len(terminal), dtype=torch.bool)
     expected_NG = value_NG.clone()
-    begin = 0
+    start = 0
     for length in lengths:
-        valid_N[begin : begin + length] = True
-        for t in range(begin, begin + length):
-            expected_NG[t] = by_definition(t, begin + length, n, reward_N, terminal, value_NG)
-        begin += length + 1
+        valid_N[start : start + length] = True
+        for t in range(start, start + length):
+            expected_NG[t] = by_definition(t, start + length, n, reward_N, terminal, value_NG)
+        start += length + 1
     target_NG = n_step_target(
         reward_N=reward_N,
         terminal_N=torch.tensor(terminal),

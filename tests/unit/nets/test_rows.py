@@ -9,9 +9,9 @@ from yamame.nets.ops import PaddedLayout
 LENGTHS = [(3, 1, 4), (4, 4), (1,), (2, 4), (4, 2)]
 
 
-def layout_of(lengths: tuple[int, ...] | list[int], filling: int, padding: int) -> tuple[PaddedLayout, Tensor]:
-    segment = [b for b, length in enumerate(lengths) for _ in range(length)] + [len(lengths)] * filling
-    position = [t for length in lengths for t in range(length)] + [0] * filling
+def layout_of(lengths: tuple[int, ...] | list[int], extra: int, padding: int) -> tuple[PaddedLayout, Tensor]:
+    segment = [b for b, length in enumerate(lengths) for _ in range(length)] + [len(lengths)] * extra
+    position = [t for length in lengths for t in range(length)] + [0] * extra
     segment_N = torch.tensor(segment)
     length = max(lengths) + padding
     layout = PaddedLayout.from_segments(
@@ -21,26 +21,24 @@ def layout_of(lengths: tuple[int, ...] | list[int], filling: int, padding: int) 
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), filling=st.integers(0, 9), padding=st.integers(0, 3)
-)
-def test_tokens_are_padded_into_rows_and_unpadded(lengths: list[int], filling: int, padding: int) -> None:
-    layout, real_N = layout_of(lengths, filling, padding)
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), extra=st.integers(0, 9), padding=st.integers(0, 3))
+def test_tokens_are_padded_into_rows_and_unpadded(lengths: list[int], extra: int, padding: int) -> None:
+    layout, real_N = layout_of(lengths, extra, padding)
     x_ND = torch.randn(len(real_N), 2)
     rows_BLD = layout.pad(x_ND)
     assert rows_BLD.shape == (len(lengths), max(lengths) + padding, 2)
-    begin = 0
+    start = 0
     for row, length in enumerate(lengths):
-        assert torch.equal(rows_BLD[row, :length], x_ND[begin : begin + length])
-        begin += length
+        assert torch.equal(rows_BLD[row, :length], x_ND[start : start + length])
+        start += length
     assert torch.equal(layout.unpad(rows_BLD)[real_N], x_ND[real_N])
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize(("filling", "padding"), [(0, 0), (2, 0), (0, 2), (3, 1)])
-def test_gradients_are_autograds_own(lengths: tuple[int, ...], filling: int, padding: int) -> None:
-    """Through both gathers and something in between that looks back along rows, against plain indexing."""
-    layout, real_N = layout_of(lengths, filling, padding)
+@pytest.mark.parametrize(("extra", "padding"), [(0, 0), (2, 0), (0, 2), (3, 1)])
+def test_gradients_are_autograds_own(lengths: tuple[int, ...], extra: int, padding: int) -> None:
+    """Through both gathers and something in between that reads earlier timesteps of rows, against plain indexing."""
+    layout, real_N = layout_of(lengths, extra, padding)
     generator = torch.Generator().manual_seed(0)
     x_ND = torch.randn(len(real_N), 3, generator=generator, dtype=torch.float64, requires_grad=True)
     weight_ND = torch.randn(len(real_N), 3, generator=generator, dtype=torch.float64)
@@ -63,8 +61,8 @@ def test_gradients_are_autograds_own(lengths: tuple[int, ...], filling: int, pad
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_each_gather_alone_passes_gradcheck(lengths: tuple[int, ...]) -> None:
-    """Where results on padding and filling are masked, as every use of them does."""
-    layout, real_N = layout_of(lengths, filling=2, padding=1)
+    """Where results on padding are masked, as every use of them does."""
+    layout, real_N = layout_of(lengths, extra=2, padding=1)
     slots = layout.num_rows * layout.length
     real_slot_BL = torch.arange(layout.length) < torch.tensor(lengths)[:, None]
     x_ND = torch.randn(len(real_N), 2, dtype=torch.float64, requires_grad=True)
@@ -74,19 +72,19 @@ def test_each_gather_alone_passes_gradcheck(lengths: tuple[int, ...]) -> None:
 
 
 def test_full_rows_are_not_copied() -> None:
-    layout, _ = layout_of((3, 3), filling=0, padding=0)
+    layout, _ = layout_of((3, 3), extra=0, padding=0)
     x_ND = torch.randn(6, 2)
     assert layout.pad(x_ND).data_ptr() == layout.unpad(x_ND.view(2, 3, 2)).data_ptr() == x_ND.data_ptr()
     filled_ND = torch.randn(8, 2)
-    assert layout_of((3, 3), filling=2, padding=0)[0].pad(filled_ND).data_ptr() == filled_ND.data_ptr()
+    assert layout_of((3, 3), extra=2, padding=0)[0].pad(filled_ND).data_ptr() == filled_ND.data_ptr()
 
 
-@pytest.mark.parametrize("filling", [0, 2])
-def test_full_rows_are_what_rows_of_any_length_would_be(filling: int) -> None:
-    layout, real_N = layout_of((3, 3), filling=filling, padding=0)
-    segment_N, position_N = torch.arange(6 + filling) // 3, torch.arange(6 + filling) % 3
+@pytest.mark.parametrize("extra", [0, 2])
+def test_full_rows_are_what_rows_of_any_length_would_be(extra: int) -> None:
+    layout, real_N = layout_of((3, 3), extra=extra, padding=0)
+    segment_N, position_N = torch.arange(6 + extra) // 3, torch.arange(6 + extra) % 3
     general = PaddedLayout.from_segments(segment_N, position_N, 2, 3, all_full=False)
-    x_ND = torch.randn(6 + filling, 2)
+    x_ND = torch.randn(6 + extra, 2)
     assert torch.equal(layout.pad(x_ND), general.pad(x_ND))
     rows_BLD = torch.randn(2, 3, 2)
     assert torch.equal(layout.unpad(rows_BLD)[real_N], general.unpad(rows_BLD)[real_N])

@@ -127,12 +127,12 @@ def test_every_leaf_matters_and_every_parameter_learns(kinds: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("chunk_elements", [1, 432, 500, 1000])
-def test_in_pieces_it_computes_the_same_and_so_do_its_gradients(chunk_elements: int) -> None:
-    """A picture has 216 elements: one, two and four at once."""
-    whole, pieces = encoder_of(), encoder_of(replace(CONFIG, chunk_elements=chunk_elements))
-    pieces.load_state_dict(whole.state_dict())
+def test_chunks_change_neither_outputs_nor_gradients(chunk_elements: int) -> None:
+    """An image has 216 elements: one, two and four at once."""
+    whole, chunked = encoder_of(), encoder_of(replace(CONFIG, chunk_elements=chunk_elements))
+    chunked.load_state_dict(whole.state_dict())
     results = []
-    for encoder in (whole, pieces):
+    for encoder in (whole, chunked):
         out = encoder(*inputs(encoder))
         (out * torch.linspace(-1.0, 1.0, 5)).square().sum().backward()
         results.append([out, *(parameter.grad for parameter in encoder.parameters())])

@@ -32,14 +32,14 @@ def test_each_evaluation_is_made_once_and_kept_in_the_file(tmp_path: Path, calls
     again = EvaluationCache(path)
     assert again.evaluate(run, 10, instruction="a")["return_mean"] == 1
     assert again.evaluate(run, 10, instruction="b")["return_mean"] == 2
-    assert again.evaluate(run, 20, instruction="a")["return_mean"] == 3  # the run went on
+    assert again.evaluate(run, 20, instruction="a")["return_mean"] == 3  # the run was resumed
     assert again.evaluate(run, 20, checkpoint="best")["return_mean"] == 4
     assert [call["checkpoint"] for call in calls] == ["latest", "latest", "latest", "best"]
     assert all(call["seed"] is None and call["trials"] is None for call in calls)
 
 
 @pytest.mark.parametrize("text", ["{", "3", "[1]"])
-def test_a_damaged_file_is_one_line(tmp_path: Path, text: str) -> None:
+def test_a_corrupted_file_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / EVALUATIONS).write_text(text)
     with pytest.raises(UserError, match=r"cannot be read .*: remove it"):
         EvaluationCache(tmp_path / EVALUATIONS)
@@ -66,7 +66,7 @@ def test_a_benchmark_reports_the_best_checkpoint_anew_beside_its_maximum(
     assert len(calls) == 2
     assert arm["best_return_anew"] == pytest.approx(1.5)
     assert arm["score_mean"] != arm["best_return_anew"]
-    assert " best, anew |" in report.text
+    assert " best, re-evaluated |" in report.text
     again = run_sweep("popgym", output_dir=tmp_path, report_only=True)
     assert len(calls) == 2
     assert again.results == report.results

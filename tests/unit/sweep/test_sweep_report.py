@@ -101,7 +101,7 @@ def test_a_benchmark_is_listed_with_its_published_scores(capsys: pytest.CaptureF
 def test_an_empty_directory_has_an_empty_report(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("passive-tmaze", "popgym"):
         Path(name).mkdir()
-        for _ in range(2):  # the report of the first time is no stranger to the second
+        for _ in range(2):  # the second report replaces the first
             assert main(["sweep", name, "--report-only", "--output-dir", name]) == 0
             assert "No finished runs" in capsys.readouterr().out
 

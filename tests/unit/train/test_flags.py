@@ -50,7 +50,7 @@ class AgentSettings:
     discounts: tuple[float, ...] = (0.9, 0.99)
     """Discounts."""
     popart: bool = True
-    """Normalise."""
+    """Normalize."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ def test_help_goes_to_stdout_and_exits_with_zero(capsys, flag):
         ("--env.attempt_length", "--env.attempt-length: expected int, got nothing"),
         ("--env.horizon --seed 3", "--env.horizon: expected int, got nothing"),
         ("--agent.popart False", "unexpected 'False' after --agent.popart: a switch takes no value; --agent.no-popart"),
-        ("stray", "unexpected 'stray': flags begin with --"),
+        ("stray", "unexpected 'stray': flags start with --"),
         ("--env.horizon 3 4", "unexpected '4'"),
         ("--env.horizon 0", "the horizon must be positive"),
         ("--env.horizon 3", "an attempt is longer than the horizon"),
@@ -261,7 +261,7 @@ def test_overrides_of_one_section_are_made_together(changes):
 
 
 def test_a_stray_value_is_not_blamed_on_an_earlier_flag():
-    with pytest.raises(UserError, match="unexpected '3': flags begin with --"):
+    with pytest.raises(UserError, match="unexpected '3': flags start with --"):
         parse("3", "--env.horizon", "3")
-    with pytest.raises(UserError, match="unexpected '3': flags begin with --"):
+    with pytest.raises(UserError, match="unexpected '3': flags start with --"):
         parse("--env.horizon=3", "3")

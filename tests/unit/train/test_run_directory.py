@@ -43,7 +43,7 @@ def test_nothing_is_written_over(tmp_path):
     assert (run / CONFIG).read_text() == "{}" and [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
 
 
-def test_a_run_is_recognised(tmp_path):
+def test_a_run_is_recognized(tmp_path):
     run = make_run(tmp_path / "run")
     assert resolve_run_dir(run) == run
 
@@ -51,8 +51,8 @@ def test_a_run_is_recognised(tmp_path):
 def test_the_nearest_run_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "runs" / "tmaze-20250101-000000")
-    newest = make_run(tmp_path / "runs" / "popgym-20250101-000000")
-    os.utime(newest / CONFIG, (2e9, 2e9))
+    latest = make_run(tmp_path / "runs" / "popgym-20250101-000000")
+    os.utime(latest / CONFIG, (2e9, 2e9))
     with pytest.raises(UserError, match=r"does not exist: did you mean runs/tmaze-20250101-000000\?"):
         resolve_run_dir(tmp_path / "tmaze-2025")
     with pytest.raises(UserError, match=r"is not a run directory .*did you mean .*popgym-20250101-000000\?"):

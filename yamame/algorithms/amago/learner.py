@@ -353,7 +353,7 @@ def _chunks(num_tokens: int, max_tokens: int) -> list[slice]:
     """Split the tokens into slices of nearly equal size, at most `max_tokens`."""
     count = -(-num_tokens // max_tokens)
     size = -(-num_tokens // count)
-    return [slice(begin, min(begin + size, num_tokens)) for begin in range(0, num_tokens, size)]
+    return [slice(start, min(start + size, num_tokens)) for start in range(0, num_tokens, size)]
 
 
 def _slice(whole: Shaped[Tensor, "N ..."] | None, chunk: slice) -> Shaped[Tensor, "n ..."] | None:

@@ -48,7 +48,7 @@ class VectorEnvWrapper(RenderableVectorEnv):
     @override
     def render(self) -> UInt8[np.ndarray, "height width 3"]:
         if not isinstance(self.env, RenderableVectorEnv):
-            raise UserError("this environment cannot be filmed: it has no frames")
+            raise UserError("this environment cannot be recorded: it has no frames")
         return self.env.render()
 
     def state_dict(self) -> State | None:

@@ -48,7 +48,7 @@ def _notes() -> Iterator[str]:
     yield ""
     yield (
         "MMER: maximum over training of the mean evaluation return, the published definition, which overestimates: the "
-        "column `best, anew` evaluates the best checkpoint again on other seeds. Standardized: 0 is the worst "
+        "column `best, re-evaluated` evaluates the best checkpoint again on other seeds. Standardized: 0 is the worst "
         "published baseline, 1 the best published method, the paper's agent included; ~: an unknown worst baseline is "
         "replaced by random actions, and an unknown score of the paper's agent by the best baseline."
     )

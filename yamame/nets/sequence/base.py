@@ -89,7 +89,7 @@ class RecurrentEncoder(nn.Module):
     Args:
         recurrence: Module with the signature of PyTorch's recurrent layers with `batch_first=True`:
             `recurrence(x_BLD, hidden) -> (states_BLS, hidden)`. `hidden` is a tensor `[..., B, D]` or a tuple of
-            such tensors; None stands for zeros.
+            such tensors; None: zeros.
     """
 
     def __init__(self, recurrence: nn.Module) -> None:

@@ -64,7 +64,7 @@ class GRU(RecurrentEncoder):
 
 
 def gru_forward(recurrence: nn.GRU, rows_BLD: Float[Tensor, "B L inputs"]) -> Float[Tensor, "B L D"]:
-    """The states of an `nn.GRU` with `batch_first` that begins with zeros.
+    """The states of an `nn.GRU` with `batch_first` that starts with zeros.
 
     `nn.GRU` itself is slow to train on a CPU: it sums the weights' gradient step by step.
     """

@@ -1,1 +1,1 @@
-"""`yamame reproduce`: the runs of a figure or table of the paper, and its picture with the paper's numbers."""
+"""`yamame reproduce`: the runs of a figure or table of the paper, and its plot with the paper's numbers."""

@@ -73,7 +73,7 @@ def reproduce(
     quiet: bool = False,
     train: Any = None,
 ) -> Reproduction:
-    """Train the runs of an experiment that are missing; write its picture, its table and its results.
+    """Train the runs of an experiment that are missing; write its plot, its table and its results.
 
     The arguments are those of `yamame reproduce`; `train` trains one planned run (default: `train_or_resume`). Raises
     `UserError` for an unknown name, bad flags, or a directory that holds other runs.
@@ -119,21 +119,21 @@ def reproduce(
             results={"experiment": name, "stopped_by": outcome.stopped_by}, text=text, exit_code=bool(outcome.failed)
         )
     scores = collect_scores(experiment, arms, directory)
-    pictures = _draw(name, experiment, arms, scores, directory)
+    plots = _draw(name, experiment, arms, scores, directory)
     results = {
         "experiment": name,
         "preset": preset,
         "budget": budget,
         "panels": [panel.to_json() for panel in scores],
-        "pictures": [str(path) for path in pictures],
+        "plots": [str(path) for path in plots],
         "failed": outcome.failed,
     }
     table = report.to_markdown(experiment, scores)
     write_json(directory / f"{name}.json", results)
-    images = "\n".join(f"![{path.name}]({path.name})" for path in pictures)
+    images = "\n".join(f"![{path.name}]({path.name})" for path in plots)
     with replace_atomically(directory / f"{name}.md") as partial:
         partial.write_text(f"{table}\n{images}\n", encoding="utf-8")
-    lines = [table, *(f"Picture: {path}" for path in pictures)]
+    lines = [table, *(f"Plot: {path}" for path in plots)]
     lines += [f"Failed: {title}: {error}" for title, error in outcome.failed.items()]
     lines += [f"In progress in another process: {title}" for title in outcome.in_progress]
     return Reproduction(results=results, text="\n".join(lines), exit_code=1 if outcome.failed else 0)
@@ -150,7 +150,7 @@ def _choose_panels(experiment: "Experiment", titles: str | None) -> "Experiment"
     found = [title for title in known if any(title.lower().startswith(name.lower()) for name in chosen)]
     for name in chosen:
         if not any(title.lower().startswith(name.lower()) for title in known):
-            raise UserError(f"--panels: no panel begins with {name!r}: choose among {'; '.join(known)}")
+            raise UserError(f"--panels: no panel starts with {name!r}: choose among {'; '.join(known)}")
     return replace(
         experiment,
         panels=tuple(panel for panel in experiment.panels if panel.title in found),
@@ -161,22 +161,22 @@ def _choose_panels(experiment: "Experiment", titles: str | None) -> "Experiment"
 def _draw(
     name: str, experiment: "Experiment", arms: "Sequence[PlannedArm]", scores: Any, directory: Path
 ) -> list[Path]:
-    """Write the pictures of panels and analyses; return their paths."""
+    """Write the plots of panels and analyses; return their paths."""
     from yamame.tools.plots import save
     from yamame.tools.reproduce import report
 
-    pictures = []
+    plots = []
     if scores:
-        pictures.append(directory / f"{name}.png")
-        save(report.plot(experiment, scores), pictures[-1])
+        plots.append(directory / f"{name}.png")
+        save(report.plot(experiment, scores), plots[-1])
     for analysis in experiment.analyses:
         run = _run_of(analysis, arms)
         if analysis.arm is not None and run is None:
             continue
         suffix = analysis.title.lower().replace(" ", "-")
-        pictures.append(directory / f"{name}-{suffix}.png")
-        save(_draw_analysis(analysis, run), pictures[-1])
-    return pictures
+        plots.append(directory / f"{name}-{suffix}.png")
+        save(_draw_analysis(analysis, run), plots[-1])
+    return plots
 
 
 def _run_of(analysis: "Analysis", arms: "Sequence[PlannedArm]") -> Path | None:

@@ -120,7 +120,7 @@ def _plan_arm(
 
 
 def finished_result(run: PlannedRun) -> RunResult | None:
-    """Return the result of a run; None if it is not finished, or not begun."""
+    """Return the result of a run; None if it is not finished, or not started."""
     return read_result(run.directory) if (run.directory / CONFIG).exists() else None
 
 

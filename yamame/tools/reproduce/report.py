@@ -1,4 +1,4 @@
-"""Picture and table of an experiment, with the paper's numbers beside ours."""
+"""Plot and table of an experiment, with the paper's numbers beside ours."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 X_NAMES = {"env_steps": "environment steps", "updates": "gradient updates"}
 MAX_COLUMNS = 3
-ANEW = "best, anew"
+REEVALUATED = "best, re-evaluated"
 """Heading of the return of the best checkpoint on fresh seeds, beside the maximum that chose it."""
 _EDGE: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.6}
 """Keeps markers apart from bars."""
@@ -29,7 +29,7 @@ def to_markdown(experiment: Experiment, panels: Sequence[PanelScores]) -> str:
     if rows:
         cells = [dict(_cells(panel, arm)) for panel, arm in rows]
         if not any(arm.best_returns for _, arm in rows):
-            cells = [{name: cell for name, cell in row.items() if name != ANEW} for row in cells]
+            cells = [{name: cell for name, cell in row.items() if name != REEVALUATED} for row in cells]
         lines += [markdown_table(list(cells[0]), [list(row.values()) for row in cells]), ""]
         lines += [f"{title}: {text}." for title, text in _references(panels)]
         if any(len(arm.scores) > 1 for _, arm in rows):
@@ -49,7 +49,7 @@ def _cells(panel: PanelScores, arm: ArmScores) -> Iterator[tuple[str, str]]:
     yield "seeds", str(len(arm.scores))
     yield "score", SCORE_NAMES[panel.panel.score]
     yield "here", format_mean(arm.mean)
-    yield ANEW, format_mean(mean_of(arm.best_returns) if arm.best_returns else None)
+    yield REEVALUATED, format_mean(mean_of(arm.best_returns) if arm.best_returns else None)
     yield "paper", format_number(arm.arm.published)
     for key in ("env_steps", "updates", "train_seconds"):
         value = arm.average(key)

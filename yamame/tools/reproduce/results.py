@@ -38,7 +38,7 @@ class ArmScores:
     results: Sequence[RunResult]
     curve: Curve | None
     best_returns: Sequence[float] = ()
-    """Returns of the best checkpoints, evaluated anew, if the score is the best return."""
+    """Returns of the best checkpoints, re-evaluated, if the score is the best return."""
     note: str = ""
     """Why there are no scores."""
 
@@ -102,13 +102,13 @@ def _arm_scores(panel: Panel, arm: Arm, planned: PlannedArm, cache: EvaluationCa
     note = planned.skipped or ("" if finished else "no finished runs")
     scores: list[float] = []
     curves: list[RunCurve] = []
-    anew: list[float | None] = []
+    reevaluated: list[float | None] = []
     try:
         for run, result in finished:
             scores.append(_score(panel, run, result, cache))
             curves.append(_curve(panel, run, result))
             if panel.score == "best_return":
-                anew.append(cache.best_return(run.directory, result["env_steps"]))
+                reevaluated.append(cache.best_return(run.directory, result["env_steps"]))
     except _InstructionError as missing:
         note, scores, curves = str(missing), [], []
     return ArmScores(
@@ -117,7 +117,7 @@ def _arm_scores(panel: Panel, arm: Arm, planned: PlannedArm, cache: EvaluationCa
         scores=scores,
         results=[result for _, result in finished],
         curve=mean_curve(curves) if curves else None,
-        best_returns=[value for value in anew if value is not None],
+        best_returns=[value for value in reevaluated if value is not None],
         note=note,
     )
 

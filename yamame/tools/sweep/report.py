@@ -140,7 +140,7 @@ def _cells(arm: ArmResult, results: SweepResults) -> Iterator[tuple[str, str]]:
     yield "seeds", str(len(arm.runs))
     if results.benchmark.scores and arm.reference:
         score = mean_of(arm.scores)
-        yield "best, anew", format_mean(arm.best_return)
+        yield "best, re-evaluated", format_mean(arm.best_return)
         standardized = arm.reference.standardized(score.mean)
         yield results.benchmark.scores.name, format_mean(score)
         yield (

@@ -28,7 +28,7 @@ class FinishedRun:
     score: float | None = None
     """What the benchmark compares with published scores."""
     best_return: float | None = None
-    """Return of the best checkpoint, evaluated anew, where there are published scores; None: no such checkpoint."""
+    """Return of the best checkpoint, re-evaluated, where there are published scores; None: no such checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)

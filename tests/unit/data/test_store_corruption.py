@@ -1,4 +1,4 @@
-"""Records that cannot be learned from are quarantined with a reason and counted; sampling goes on."""
+"""Records that cannot be learned from are quarantined with a reason and counted; sampling continues."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -195,7 +195,7 @@ def test_a_counter_that_is_wrong_overwrites_nothing(tmp_path: Path, counter: byt
         assert [store.get(number).reward[0] for number in store.ids()] == [1000.0 * tag + 1 for tag in range(5)]
 
 
-def test_a_full_file_does_not_keep_damage_from_being_set_aside(tmp_path: Path) -> None:
+def test_a_full_file_does_not_keep_corrupted_records_from_quarantine(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (5, 300_000), dtype=np.uint8)
     huge = Trajectory(**{**vars(good()), "observation": {"noise": noise}})
     with opened(tmp_path, max_bytes=3 << 20, schema=FORM) as store:

@@ -1,4 +1,4 @@
-"""Films of a run: every attempt to its end, in whole files, and one line for what cannot be filmed."""
+"""Videos of a run: every attempt to its end, in whole files, and one line for what cannot be recorded."""
 
 import json
 import re
@@ -64,8 +64,8 @@ def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
     return run
 
 
-def has(picture: np.ndarray, color: tuple[int, int, int]) -> bool:
-    return bool((picture == color).all(-1).any())
+def has(frame: np.ndarray, color: tuple[int, int, int]) -> bool:
+    return bool((frame == color).all(-1).any())
 
 
 # what is shown
@@ -76,22 +76,22 @@ def test_every_attempt_is_seen_to_its_end(trials: int) -> None:
     shown: list[np.ndarray] = []
     serial = SerialVectorEnv([Traffic()], 0)
     camera = VideoRecorder(serial, shown.append, trials=trials)
-    filmed = TrialWrapper(camera, horizon=100, attempts=2)
-    result = evaluate(RandomPolicy(serial.action_space, np.random.default_rng(0)), filmed, trials=3, deterministic=True)
+    env = TrialWrapper(camera, horizon=100, attempts=2)
+    result = evaluate(RandomPolicy(serial.action_space, np.random.default_rng(0)), env, trials=3, deterministic=True)
     assert result.return_mean == 6.0
-    assert [int(picture[0, 0, 0]) for picture in shown] == [0, 50, 100, 150] * 2 * trials
-    assert all(picture.shape == shown[0].shape for picture in shown)
-    assert len({picture.tobytes() for picture in shown}) == len(shown)  # the caption counts
+    assert [int(frame[0, 0, 0]) for frame in shown] == [0, 50, 100, 150] * 2 * trials
+    assert all(frame.shape == shown[0].shape for frame in shown)
+    assert len({frame.tobytes() for frame in shown}) == len(shown)  # the caption counts
     assert serial.render_fps == 25
 
 
 def test_captions_are_below_an_enlarged_frame() -> None:
-    picture = np.zeros((30, 40, 3), np.uint8)
-    picture[0, 0] = (1, 2, 3)
-    captioned_picture = add_caption(picture, ("step 1", "reward 0"))
-    assert captioned_picture.shape == (30 * 8 + 46, 320, 3)
-    assert (captioned_picture[:8, :8] == (1, 2, 3)).all() and (captioned_picture[:240, 8:] == 0).all()
-    assert has(captioned_picture[240:], (255, 255, 255))
+    frame = np.zeros((30, 40, 3), np.uint8)
+    frame[0, 0] = (1, 2, 3)
+    captioned_frame = add_caption(frame, ("step 1", "reward 0"))
+    assert captioned_frame.shape == (30 * 8 + 46, 320, 3)
+    assert (captioned_frame[:8, :8] == (1, 2, 3)).all() and (captioned_frame[:240, 8:] == 0).all()
+    assert has(captioned_frame[240:], (255, 255, 255))
     large = np.zeros((500, 600, 3), np.uint8)
     assert add_caption(large, ("a",)).shape == (526, 600, 3)
 
@@ -99,16 +99,16 @@ def test_captions_are_below_an_enlarged_frame() -> None:
 def test_frames_of_a_maze() -> None:
     mazes = TMazeVectorEnv(4, horizon=5)
     mazes.reset(seed=0)
-    begin = mazes.render()
-    assert len(begin) == 4 and all(has(each, GOAL) and has(each, AGENT) and has(each, HINT) for each in begin)
+    start = mazes.render()
+    assert len(start) == 4 and all(has(each, GOAL) and has(each, AGENT) and has(each, HINT) for each in start)
     up, down = (int(np.flatnonzero(mazes.goal == goal)[0]) for goal in (1, -1))
-    height = begin[0].shape[0]
-    assert has(begin[up][: height // 2], GOAL) and not has(begin[up][height // 2 :], GOAL)
-    assert has(begin[down][height // 2 :], GOAL) and not has(begin[down][: height // 2], GOAL)
+    height = start[0].shape[0]
+    assert has(start[up][: height // 2], GOAL) and not has(start[up][height // 2 :], GOAL)
+    assert has(start[down][height // 2 :], GOAL) and not has(start[down][: height // 2], GOAL)
     mazes.step(np.zeros(4, np.int64))
     moved = mazes.render()
     assert not any(has(each, HINT) for each in moved)
-    column = [int(np.flatnonzero((each[0] == AGENT).all(-1).any(0)).mean()) for each in (begin, moved)]
+    column = [int(np.flatnonzero((each[0] == AGENT).all(-1).any(0)).mean()) for each in (start, moved)]
     assert column[1] > column[0]
 
 
@@ -135,32 +135,32 @@ def test_frames_of_a_long_corridor_have_a_maximum_width() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "env", "trials", "pictures"),
+    ("recipe", "env", "trials", "num_frames"),
     [
         ("passive-tmaze", {"horizon": 3}, 1, 5),
         ("passive-tmaze", {"horizon": 3}, 2, 10),
         ("gymnasium", {"id": "yamame/PassiveTMaze-v0", "horizon": 5}, 1, 6),
     ],
 )
-def test_gif(tmp_path: Path, recipe: str, env: dict[str, Any], trials: int, pictures: int) -> None:
-    run, film = made(recipe, tmp_path / "run", env), tmp_path / "film.gif"
-    record_video(run, film, trials=trials)
-    with Image.open(film) as image:
+def test_gif(tmp_path: Path, recipe: str, env: dict[str, Any], trials: int, num_frames: int) -> None:
+    run, video = made(recipe, tmp_path / "run", env), tmp_path / "video.gif"
+    record_video(run, video, trials=trials)
+    with Image.open(video) as image:
         frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)]
-    assert len(frames) == pictures
-    assert len({frame.tobytes() for frame in frames}) == pictures
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["film.gif", "run"]
-    before = film.read_bytes()
-    record_video(run, film, trials=trials)
-    assert film.read_bytes() == before
+    assert len(frames) == num_frames
+    assert len({frame.tobytes() for frame in frames}) == num_frames
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["video.gif", "run"]
+    before = video.read_bytes()
+    record_video(run, video, trials=trials)
+    assert video.read_bytes() == before
 
 
 def test_mp4_of_a_room_with_attempts(tmp_path: Path) -> None:
     import imageio_ffmpeg
 
     run = made("dark-key-to-door", tmp_path / "run", {"size": 3, "horizon": 12, "attempt_length": 4})
-    record_video(run, tmp_path / "film.mp4")
-    frames, seconds = imageio_ffmpeg.count_frames_and_secs(tmp_path / "film.mp4")
+    record_video(run, tmp_path / "video.mp4")
+    frames, seconds = imageio_ffmpeg.count_frames_and_secs(tmp_path / "video.mp4")
     assert frames >= 15 and seconds == pytest.approx(frames / 10, abs=0.2)  # 12 steps, 3 or more first observations
 
 
@@ -176,13 +176,17 @@ def test_cart_pole_is_drawn_by_gymnasium(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_written_are_early_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, message in (("film.avi", "must end in"), ("film", "must end in"), ("x/film.gif", "existing directory")):
+    for name, message in (
+        ("video.avi", "must end in"),
+        ("video", "must end in"),
+        ("x/video.gif", "existing directory"),
+    ):
         with pytest.raises(UserError, match=message):
             record_video(tmp_path, tmp_path / name)
-    validate_video_path(tmp_path / "film.mp4")
+    validate_video_path(tmp_path / "video.mp4")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'yamame\[video\]'"):
-        validate_video_path(tmp_path / "film.mp4")
+        validate_video_path(tmp_path / "video.mp4")
 
 
 class Blank(Traffic):
@@ -203,7 +207,10 @@ class Unmade(Traffic):
 @pytest.mark.parametrize("kind", [Blank, Unseen, Unmade])
 def test_environments_without_frames(kind: type[gymnasium.Env[Any, Any]], tmp_path: Path) -> None:
     serial = SerialVectorEnv([kind()], 0)
-    with pytest.raises(UserError, match="cannot be filmed") as error, open_video(tmp_path / "film.gif", 10.0) as video:
+    with (
+        pytest.raises(UserError, match="cannot be recorded") as error,
+        open_video(tmp_path / "video.gif", 10.0) as video,
+    ):
         VideoRecorder(serial, video.add, trials=1).reset(np.ones(1, bool), np.ones(1, bool))
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
@@ -216,12 +223,12 @@ def test_the_caption_has_the_progress_of_the_instruction(tmp_path: Path, monkeyp
     run = made("package-delivery", tmp_path / "run", {"horizon": 8})
     said: list[str] = []
 
-    def heard(picture: np.ndarray, lines: tuple[str, ...]) -> np.ndarray:
+    def heard(frame: np.ndarray, lines: tuple[str, ...]) -> np.ndarray:
         said.append(lines[2])
-        return picture
+        return frame
 
     monkeypatch.setattr("yamame.envs.wrappers.video_recorder.add_caption", heard)
-    evaluation = record_video(run, tmp_path / "film.gif")
+    evaluation = record_video(run, tmp_path / "video.gif")
     assert evaluation.trials == 1 and len(said) == 9
     assert re.fullmatch(r"0 done; now \(\d+\)(, then \(\d+\))+", said[0])
 
@@ -230,21 +237,21 @@ def test_instructions_are_refused_where_there_are_none(tmp_path: Path) -> None:
     corridor = made("passive-tmaze", tmp_path / "corridor", {"horizon": 3})
     road = made("package-delivery", tmp_path / "road", {"horizon": 8})
     with pytest.raises(UserError, match="has no instructions"):
-        record_video(corridor, tmp_path / "film.gif", instruction="turn left")
+        record_video(corridor, tmp_path / "video.gif", instruction="turn left")
     with pytest.raises(UserError, match="leave --instruction out"):
-        record_video(road, tmp_path / "film.gif", instruction="4, 9")
-    assert not (tmp_path / "film.gif").exists()
+        record_video(road, tmp_path / "video.gif", instruction="4, 9")
+    assert not (tmp_path / "video.gif").exists()
 
 
 def test_play_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made("package-delivery", tmp_path / "run", {"horizon": 8})
-    film = tmp_path / "film.gif"
-    assert main(["play", str(run), "--output", str(film), "--trials", "2", "--json"]) == 0
+    video = tmp_path / "video.gif"
+    assert main(["play", str(run), "--output", str(video), "--trials", "2", "--json"]) == 0
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert said["video"] == str(film) and len(said["returns"]) == 2
-    with Image.open(film) as pictures:
-        assert pictures.n_frames == 18  # type: ignore[attr-defined]
-    assert main(["play", str(run), "--output", str(film), "--instruction", "4, 9"]) == 2
+    assert said["video"] == str(video) and len(said["returns"]) == 2
+    with Image.open(video) as frames:
+        assert frames.n_frames == 18  # type: ignore[attr-defined]
+    assert main(["play", str(run), "--output", str(video), "--instruction", "4, 9"]) == 2
     assert main(["play", str(run)]) == 2
     assert "--output" in capsys.readouterr().err
 
@@ -252,7 +259,7 @@ def test_play_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_crafter_accepts_instructions_as_text(tmp_path: Path) -> None:
     pytest.importorskip("crafter")
     run = made("crafter", tmp_path / "run", {"horizon": 10, "num_workers": 0})
-    evaluation = record_video(run, tmp_path / "film.gif", instruction="Collect some wood, travel to (30, 30)")
+    evaluation = record_video(run, tmp_path / "video.gif", instruction="Collect some wood, travel to (30, 30)")
     assert evaluation.trials == 1 and evaluation.success_rate is not None
     evaluated = run_evaluate(run, trials=2, seed=0, instruction="travel to (30, 30)")
     assert evaluated["trials"] == 2
