@@ -48,7 +48,7 @@ class Store:
 
     def write(self, trajectories: list[Trajectory]) -> None:
         self.store.extend(trajectories)
-        self.store.sync()
+        self.store.mark_checkpoint()
 
     def read(self, index: int) -> object:
         return self.store.get(self.store.ids()[index])

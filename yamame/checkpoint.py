@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from yamame.errors import UserError, wrap_os_errors
+from yamame.files import sync_folder, write_synced
 
 SCHEMA_VERSION = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -78,7 +79,7 @@ def save_checkpoint(
     final = directory / f"update-{step:09d}"
     with _created_atomically(final) as temporary:
         for name, content in contents.items():
-            _write_durably(temporary / name, content)
+            write_synced(temporary / name, content)
     _delete_old(directory, step, keep)
     return final
 
@@ -225,18 +226,11 @@ def _created_atomically(final: Path) -> Iterator[Path]:
         try:
             temporary.mkdir()
             yield temporary
-            _flush_folder(temporary)
+            sync_folder(temporary)
             _rename(temporary, final)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _link_or_copy(source: str, target: str) -> None:
@@ -246,16 +240,6 @@ def _link_or_copy(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _flush_folder(path: Path) -> None:
-    if os.name == "nt":  # Windows cannot open folders
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _rename(temporary: Path, final: Path) -> None:
     """Rename a folder; rename an existing checkpoint of this step first, so that one of the two is always readable."""
     if final.exists():
@@ -263,7 +247,7 @@ def _rename(temporary: Path, final: Path) -> None:
         shutil.rmtree(replaced, ignore_errors=True)
         final.rename(replaced)
     temporary.rename(final)
-    _flush_folder(final.parent)
+    sync_folder(final.parent)
 
 
 def _delete_old(directory: Path, step: int, keep: int) -> None:

@@ -36,9 +36,13 @@ class ConfigFieldError(UserError):
         """The message without the name."""
 
 
-def describe_error(error: Exception) -> str:
-    """Return type and message of an exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+def describe_error(error: BaseException) -> str:
+    """Return type and message of an exception in one line; only the type if its message cannot be made."""
+    try:
+        message = str(error)
+    except Exception:
+        message = ""
+    return " ".join(f"{type(error).__name__}: {message}".rstrip(": ").split())
 
 
 @contextmanager

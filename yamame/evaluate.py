@@ -20,6 +20,7 @@ from yamame.confidence import bootstrap_ci95, wilson_ci95
 from yamame.config import RunConfig
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
+from yamame.envs.vector.faults import restart_with_retries
 from yamame.errors import UserError
 from yamame.metrics import EVAL, EVAL_TRAIN_TASKS
 
@@ -85,13 +86,22 @@ def evaluate(
     Raises:
         UserError: If `trials` is not positive, or environments fail too often.
     """
+    collector = _collector(envs, faults or FaultToleranceConfig())
+    return _run_trials(collector, policy, trials=trials, deterministic=deterministic, confidence_seed=confidence_seed)
+
+
+def _collector(envs: TrialVectorEnv, faults: FaultToleranceConfig) -> Collector:
+    explorer = Explorer(NoExploration(), envs.action_space, envs.num_envs, np.random.default_rng(0))
+    return Collector(envs, "", explorer, replace(faults, on_fault="drop"))
+
+
+def _run_trials(
+    collector: Collector, policy: Policy, *, trials: int, deterministic: bool, confidence_seed: int = 0
+) -> EvalResult:
     if trials < 1:
         raise UserError(f"cannot evaluate over {trials} trials: pass at least 1")
-    num_envs = envs.num_envs
+    num_envs = collector.environments.num_envs
     quotas = [trials // num_envs + (env < trials % num_envs) for env in range(num_envs)]
-    explorer = Explorer(NoExploration(), envs.action_space, num_envs, np.random.default_rng(0))
-    faults = replace(faults or FaultToleranceConfig(), on_fault="drop")
-    collector = Collector(envs, "", explorer, faults)
     summaries: list[list[TrialSummary]] = [[] for _ in range(num_envs)]
     num_left = trials
     while num_left:
@@ -200,23 +210,33 @@ def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: in
 
 def evaluate_random_policy(config: RunConfig, *, trials: int, seed: int = EVALUATION_SEED) -> EvalResult:
     """Evaluate uniformly random actions on the test tasks. Arguments are those of `evaluate_model`."""
-    env = config.env.eval_config()
-    with closing(env.build(_num_envs(config, env, trials), seed)) as envs:
-        policy = RandomPolicy(envs.action_space, np.random.default_rng(seed))
-        return evaluate(policy, envs, trials=trials, deterministic=False, faults=config.fault_tolerance)
+    with closing(_start(config, config.env.eval_config(), trials=trials, seed=seed)) as collector:
+        policy = RandomPolicy(collector.environments.action_space, np.random.default_rng(seed))
+        return _run_trials(collector, policy, trials=trials, deterministic=False)
 
 
 def _evaluate_model(config: RunConfig, env: EnvConfig, model: nn.Module, *, trials: int, seed: int) -> EvalResult:
-    num_envs = _num_envs(config, env, trials)
-    with closing(env.build(num_envs, seed)) as envs:
+    with closing(_start(config, env, trials=trials, seed=seed)) as collector:
         generator = torch.Generator(model_device(model)).manual_seed(seed)
+        num_envs = collector.environments.num_envs
         policy = config.algorithm.build_policy(model, num_envs=num_envs, generator=generator)
-        deterministic = config.deterministic_actions
-        return evaluate(policy, envs, trials=trials, deterministic=deterministic, faults=config.fault_tolerance)
+        return _run_trials(collector, policy, trials=trials, deterministic=config.deterministic_actions)
 
 
-def _num_envs(config: RunConfig, env: EnvConfig, trials: int) -> int:
-    return env.required_num_envs or min(trials, config.eval.num_envs)
+def _start(config: RunConfig, env: EnvConfig, *, trials: int, seed: int) -> Collector:
+    """Make and reset the environments of an evaluation; if that fails, try again, as after a fault."""
+
+    def start() -> Collector:
+        envs = env.build(env.required_num_envs or min(trials, config.eval.num_envs), seed)
+        try:
+            collector = _collector(envs, config.fault_tolerance)
+            collector.start()
+        except BaseException:
+            envs.close()
+            raise
+        return collector
+
+    return restart_with_retries(start, "the environments of an evaluation", [])
 
 
 def _metrics(group: str, result: EvalResult) -> dict[str, float]:

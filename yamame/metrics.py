@@ -288,10 +288,14 @@ class MetricLogger:
         """Size of `metrics.jsonl`."""
         return self._file.seek(0, os.SEEK_END)
 
-    def truncate(self, length: int | None) -> None:
-        """Cut `metrics.jsonl` to `length` bytes; None: keep all of it."""
-        if length is not None and length < self.num_bytes:
+    def truncate(self, length: int) -> list[str]:
+        """Cut `metrics.jsonl` to `length` bytes; return a warning if it is shorter or has unreadable lines."""
+        num_bytes = self.num_bytes
+        if length < num_bytes:
             self._file.truncate(length)
+        num_unreadable = len(self._path.read_bytes().splitlines()) - len(read_metrics(self._path.parent))
+        warnings = [f"{self._path} lacks {length - num_bytes} bytes of the checkpoint"] if num_bytes < length else []
+        return warnings + ([f"{self._path} has {num_unreadable} unreadable lines"] if num_unreadable else [])
 
     def flush(self) -> None:
         """Wait until all lines are on the disk."""

@@ -12,17 +12,17 @@ runs/<recipe>-<time>/
 
 import contextlib
 import difflib
-import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from filelock import FileLock, Timeout, lock_descriptor
 
-from yamame.errors import UserError, wrap_os_errors
+from yamame.errors import UserError, describe_error
+from yamame.files import sync_folder, write_json
 from yamame.metrics import METRICS_FILE
 
 DEFAULT_RUNS_DIR = Path("runs")
@@ -136,6 +136,7 @@ def _create_given(run_dir: Path) -> Path:
     if run_dir.exists() and not run_dir.is_dir():
         raise UserError(f"{run_dir} is a file: choose another --run-dir")
     run_dir.mkdir(parents=True, exist_ok=True)
+    sync_folder(run_dir.parent)
     if (run_dir / CONFIG).exists():
         raise UserError(f"{run_dir} has a run: resume it with yamame resume {run_dir}, or choose another --run-dir")
     if any(entry.name != LOCK for entry in run_dir.iterdir()):
@@ -150,6 +151,7 @@ def _create_default(recipe: str) -> Path:
         directory = DEFAULT_RUNS_DIR / (stem if attempt == 1 else f"{stem}-{attempt}")
         with contextlib.suppress(FileExistsError):
             directory.mkdir()
+            sync_folder(DEFAULT_RUNS_DIR)
             return directory
     raise UserError(f"{DEFAULT_RUNS_DIR / stem} and numbered copies exist: choose a --run-dir")
 
@@ -174,25 +176,6 @@ def _list_runs(folder: Path) -> list[Path]:
 ExitKind = Literal["stopped", "failed"]
 
 
-@contextlib.contextmanager
-def replace_atomically(path: Path) -> Iterator[Path]:
-    """Yield a file to write beside `path`, which it replaces at the end of the block. Removed if the block raises."""
-    partial = path.with_name(f".partial-{path.name}")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically. Raises `UserError` if it cannot be written."""
-    partial = path.with_suffix(".partial")
-    with wrap_os_errors(path):
-        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        partial.replace(path)
-
-
 def write_status(directory: Path, status: ExitKind, reason: str) -> None:
     """Write `status.json`; ignore errors, which would hide the reason."""
     with contextlib.suppress(UserError):
@@ -207,6 +190,5 @@ def record_failure(directory: Path) -> Iterator[None]:
         yield
     except Exception as problem:
         is_own = type(problem).__module__.startswith("yamame.")
-        reason = str(problem) if is_own else f"{type(problem).__name__}: {problem}".rstrip(": ")
-        write_status(directory, "failed", reason)
+        write_status(directory, "failed", str(problem) if is_own else describe_error(problem))
         raise

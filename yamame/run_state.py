@@ -10,7 +10,9 @@ from torch import Tensor
 
 from yamame.checkpoint import Checkpoint, flatten_tensors, unflatten_tensors
 from yamame.components import TrainingComponents
+from yamame.data.database import ids_from_ranges, ids_to_ranges
 from yamame.data.relabeling import GoalStatistics
+from yamame.data.store import LMDBReplayStore
 from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
 from yamame.nets.ops import load_generator_state
@@ -84,6 +86,7 @@ def collect_state(
         "sampler": components.replay.sampler.state_dict(),
         "statistics": components.statistics.state_dict(),
         "num_appended": components.replay.store.total_appended,
+        "stored_ids": ids_to_ranges(components.replay.store.ids()),
         **({} if distributed.is_main else {"learner_rng": components.algorithm.generator.get_state()}),
     }
     main_rank, *other_ranks = distributed.gather_object(state)
@@ -116,17 +119,38 @@ def restore_state(
     components.algorithm.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["algorithm"]))
     if "learner_rng" in state:
         load_generator_state(components.algorithm.generator, state["learner_rng"])
-    num_lost = state["num_appended"] - store.total_appended
+    warnings = _check_store(store, state)
     store.rollback(state["num_appended"] - 1)
     components.statistics.load_state_dict(state["statistics"])
     components.replay.sampler.load_state_dict(state["sampler"])
     components.rng.bit_generator.state = state["exploration_rng"]
     restored_trials = components.collector.load_state_dict(state["collector"])
     components.policy.load_state_dict(state["policy"])
-    warnings = [] if restored_trials else ["environment state cannot be restored; starting new trials"]
-    if num_lost > 0:
-        warnings.append(f"{store.directory} has lost at least {num_lost} trajectories of the checkpoint")
+    if not restored_trials:
+        warnings.append("environment state cannot be restored; starting new trials")
     return state, warnings
+
+
+def needed_ids(checkpoint: Checkpoint, rank: int) -> list[int]:
+    """Return the ids of the trajectories that a rank of a checkpoint needs. Raises `UserError` if it is malformed."""
+    saved = _all_ranks(checkpoint)
+    try:
+        return ids_from_ranges([saved["run"], *saved.get("other_ranks", [])][rank]["stored_ids"])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise UserError(f"{checkpoint.path} does not name the trajectories of learner {rank}") from error
+
+
+def _check_store(store: LMDBReplayStore, state: Mapping[str, Any]) -> list[str]:
+    """Return warnings of known losses since a checkpoint. Raises `UserError` if other trajectories are missing."""
+    needed = ids_from_ranges(state["stored_ids"])
+    missing, gone = store.missing(needed)
+    if missing:
+        raise UserError(
+            f"{store.directory} lacks {len(missing)} of the {len(needed)} trajectories of the checkpoint: "
+            f"yamame data repair {store.directory} accepts the loss"
+        )
+    causes = "corrupted, deleted at a size limit or lost in a repair"
+    return [f"{len(gone)} of the {len(needed)} trajectories of the checkpoint are gone ({causes})"] if gone else []
 
 
 def load_goal_statistics(checkpoint: Checkpoint) -> GoalStatistics:

@@ -22,6 +22,7 @@ from yamame.distributed_context import DistributedContext
 from yamame.envs.config import apply_instruction
 from yamame.errors import UserError
 from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, evaluate_model
+from yamame.files import write_json
 from yamame.progress import ProgressBar
 from yamame.run_dir import (
     BEST,
@@ -34,7 +35,6 @@ from yamame.run_dir import (
     lock_run_dir,
     record_failure,
     resolve_run_dir,
-    write_json,
     write_status,
 )
 from yamame.run_state import checkpoint_mismatch_error

@@ -8,9 +8,11 @@ One iteration collects one trial per environment (or `env_steps_per_iteration`),
 `updates_per_env_step` allows. It can be interrupted after any vector step or update, and resumed.
 """
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,11 +21,13 @@ from yamame.collect.background import BackgroundThread, ShouldStop
 from yamame.collect.statistics import summarize_trial
 from yamame.components import build_components
 from yamame.config import RunConfig
+from yamame.config_io import flatten_config
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.connection import connect_ranks
 from yamame.distributed.sharding import shard_config
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport, evaluate_model, evaluate_random_policy
 from yamame.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND, MetricLogger
 from yamame.progress import ProgressBar
@@ -92,6 +96,9 @@ class Trainer:
             except (RuntimeError, KeyError, TypeError, ValueError) as error:
                 self.close()
                 raise checkpoint_mismatch_error(directory) from error
+            except UserError:
+                self.close()
+                raise
 
     def train(self, progress: ProgressBar) -> str:
         """Train; return the name of the signal that stopped the run, or "". A checkpoint is saved in either case."""
@@ -271,7 +278,7 @@ class Trainer:
         """Save the state of all ranks; return the checkpoint's folder, on the main rank."""
         if self.logger:
             self.logger.flush()
-        self.components.replay.store.sync()
+        self.components.replay.store.mark_checkpoint()
         rank_state = {"iteration": self.iteration.state_dict(), "metrics_bytes": self.logger and self.logger.num_bytes}
         tensors, state = collect_state(self.components, self.distributed, rank_state)
         if not self.distributed.is_main:
@@ -280,7 +287,12 @@ class Trainer:
             self.directory / CHECKPOINTS,
             step=self.algorithm.num_updates,
             tensors=tensors,
-            state={**state, "train_state": vars(self.state), "env_steps": self.env_steps},
+            state={
+                **state,
+                "train_state": vars(self.state),
+                "env_steps": self.env_steps,
+                "config": flatten_config(self.config),
+            },
             keep=self.config.checkpoint.keep_latest_k,
         )
 
@@ -295,8 +307,10 @@ class Trainer:
         rank_state, self.resume_warnings = restore_state(checkpoint, self.components, self.distributed)
         self.iteration = IterationState.from_state_dict(rank_state["iteration"])
         self._count_env_steps()
+        if changed := _changed_fields(checkpoint.state["config"], flatten_config(self.config)):
+            self.resume_warnings.append(f"the config differs from that of the checkpoint: {changed}")
         if self.logger:
-            self.logger.truncate(rank_state["metrics_bytes"])
+            self.resume_warnings += self.logger.truncate(rank_state["metrics_bytes"])
 
     def _save_best_or_milestone(self, *, best: bool) -> bool:
         """Save and keep a checkpoint if it is the best so far or a milestone."""
@@ -371,6 +385,11 @@ class Trainer:
             self.logger.close()
         self._background.close()
         self.components.close()
+
+
+def _changed_fields(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    changed = [path for path in {**saved, **current} if path != "env_steps" and saved.get(path) != current.get(path)]
+    return ", ".join(f"{path} {json.dumps(saved.get(path))} -> {json.dumps(current.get(path))}" for path in changed)
 
 
 def _train_state(checkpoint: Checkpoint, directory: Path) -> TrainState:

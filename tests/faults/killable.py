@@ -107,7 +107,7 @@ def _watch_touches(dies_now: Callable[[], bool], *, before: bool = False, after:
     patch = pytest.MonkeyPatch()
     for name in TOUCHES:
         patch.setattr(os, name, watched(getattr(os, name), getattr(os, name)))
-    patch.setattr(checkpoint, "_write_durably", watched(checkpoint._write_durably, _write_half))
+    patch.setattr(checkpoint, "write_synced", watched(checkpoint.write_synced, _write_half))
     patch.setattr(Database, "write", watched(Database.write, _write_without_commit))
 
 
@@ -116,7 +116,7 @@ def _write_half(path: Path, content: bytes) -> None:
 
 
 def _write_without_commit(
-    database: Database, work: Callable[[lmdb.Transaction], Any], *, freeing: bool = False
+    database: Database, work: Callable[[lmdb.Transaction], Any], *, allow_reserve: bool = False
 ) -> None:
     with database._environment.begin(write=True) as transaction:
         work(transaction)

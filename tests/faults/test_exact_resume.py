@@ -49,7 +49,7 @@ MOMENTS = {
     "acting": (Collector, "step"),
     "updating": (Learner, "update"),
     "storing": (LMDBReplayStore, "extend"),
-    "syncing": (LMDBReplayStore, "sync"),
+    "marking": (LMDBReplayStore, "mark_checkpoint"),
     "logging": (MetricLogger, "write"),
     "saving": (MetricLogger, "flush"),
 }

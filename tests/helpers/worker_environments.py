@@ -3,6 +3,8 @@
 import os
 import signal
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,3 +86,19 @@ class SlowEnv(CountingEnv):
     def step(self, action: int) -> Any:
         time.sleep(self.seconds)
         return super().step(action)
+
+
+class StallsInResetEnv(CountingEnv):
+    """Its second reset never ends, once: a file says that it was met."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__()
+        self._mark, self._resets = mark, 0
+
+    def reset(self, **arguments: Any) -> Any:
+        self._resets += 1
+        with suppress(FileExistsError):
+            if self._resets == 2:
+                self._mark.touch(exist_ok=False)
+                time.sleep(1_000)
+        return super().reset(**arguments)

@@ -165,7 +165,7 @@ class Collector:
 
         Raises `UserError` if environments fail too often.
         """
-        now = self._input or self._reset()
+        now = self.start()
         action = policy.act(now, deterministic=deterministic)
         mask = now.observation.get(ACTION_MASK_KEY)
         total_env_steps = self.env_steps + self.remote_env_steps
@@ -192,15 +192,18 @@ class Collector:
         self._input = _next_input(now, action, step, ended_E)
         return completed
 
-    def _reset(self) -> PolicyInput:
-        num_envs = self.environments.num_envs
-        return PolicyInput(
-            time=np.zeros(num_envs, np.int64),
-            observation=self.environments.reset(),
-            previous_action=zero_action(self.environments.action_space, num_envs),
-            previous_reward=np.zeros(num_envs, np.float32),
-            episode_start=np.ones(num_envs, np.bool_),
-        )
+    def start(self) -> PolicyInput:
+        """Return the next input of the policy. Resets the environments if there are no active trials."""
+        if self._input is None:
+            num_envs = self.environments.num_envs
+            self._input = PolicyInput(
+                time=np.zeros(num_envs, np.int64),
+                observation=self.environments.reset(),
+                previous_action=zero_action(self.environments.action_space, num_envs),
+                previous_reward=np.zeros(num_envs, np.float32),
+                episode_start=np.ones(num_envs, np.bool_),
+            )
+        return self._input
 
     def _write_transition(
         self, now: PolicyInput, action: Shaped[np.ndarray, "E ..."], policy: Policy, step: VectorStep

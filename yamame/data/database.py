@@ -1,9 +1,10 @@
 """An LMDB environment whose file grows up to a limit, and the tables of a replay store in it."""
 
 import errno
+import json
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -12,9 +13,11 @@ from typing import TypeVar
 
 import lmdb
 
-from yamame.data.record_reader import is_intact
+from yamame.data.page_check import CorruptedPageError, check_pages
 from yamame.errors import UserError
+from yamame.files import sync_folder
 
+DATABASE_FILE = "data.mdb"
 _INITIAL_MAP_BYTES = 1 << 24
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a partial write appears as EIO
 _CORRUPTION_ERRORS = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.PanicError, lmdb.BadTxnError)
@@ -35,7 +38,7 @@ class CorruptedDatabaseError(UserError):
 
 
 class Database:
-    """A store's tables in one directory. Commits survive a killed process; after `sync` also a power failure.
+    """A store's tables in one directory. Commits survive a killed process and a power failure.
 
     The LMDB map doubles when it is full, up to `max_bytes`; the file takes the disk space of what was written. 1/64 of
     `max_bytes` is reserved, since freeing space takes space. Several processes may have a directory open, each once.
@@ -90,16 +93,10 @@ class Database:
             self._last_seen = transaction_id if transaction_id == self._last_seen + 1 else self._last_seen
             return result
 
-    def sync(self) -> None:
-        """Flush all commits to disk."""
-        with self._wrap_errors():
-            self._environment.sync(True)
-
     def close(self) -> None:
-        """Sync and close. Idempotent."""
+        """Close. Idempotent."""
         with self._lock:
             if not self._closed:
-                self.sync()
                 self._closed = True
                 self._environment.close()
 
@@ -132,14 +129,17 @@ class Database:
 def _open(directory: Path, *, map_size: int) -> "tuple[lmdb.Environment, Tables]":
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        environment = lmdb.open(str(directory), map_size=map_size, max_dbs=len(TABLES), sync=False, metasync=False)
+        if is_new := not (directory / DATABASE_FILE).exists():
+            sync_folder(directory.parent)
+        else:
+            check_pages(directory)  # LMDB would abort this process
+        environment = lmdb.open(str(directory), map_size=map_size, max_dbs=len(TABLES))
+        if is_new:
+            sync_folder(directory)
         environment.reader_check()
-        num_bytes = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-        is_short = (directory / "data.mdb").stat().st_size < num_bytes  # often normal: pages at the end may be unused
-        if is_short and not is_intact(directory):
-            environment.close()
-            raise CorruptedDatabaseError(directory, "its file is truncated")
         return environment, Tables(environment)
+    except CorruptedPageError as error:
+        raise CorruptedDatabaseError(directory, error) from error
     except (lmdb.Error, OSError) as error:
         if "already open" in str(error):
             raise UserError(f"{directory} is already open in this process: close the other store first") from error
@@ -151,8 +151,10 @@ def _open(directory: Path, *, map_size: int) -> "tuple[lmdb.Environment, Tables]
 
 TABLES = ("records", "quarantined", "reasons", "tags", "counters")
 _ID = struct.Struct(">Q")
-_NEXT_ID = b"next_id"
+NEXT_ID, DELETED_BEFORE, LOST = b"next_id", b"deleted_before", b"lost"
+"""Keys of the table of counters."""
 _MAX_ID = (1 << 63) - 1
+_MAX_IDS = 1 << 28
 
 
 class RecordTag(Enum):
@@ -193,6 +195,32 @@ def id_of(key: bytes) -> int | None:
     return record_id if record_id <= _MAX_ID else None
 
 
+def ids_to_ranges(ids: Iterable[int]) -> list[list[int]]:
+    """Return ids as JSON: [first, last] of each run of successive ones."""
+    ranges: list[list[int]] = []
+    for record_id in sorted(ids):
+        if ranges and ranges[-1][1] == record_id - 1:
+            ranges[-1][1] = record_id
+        else:
+            ranges.append([record_id, record_id])
+    return ranges
+
+
+def ids_from_ranges(ranges: Collection[Sequence[int]]) -> list[int]:
+    """Return the ids of `ids_to_ranges`. Raises `ValueError` for more than a store can hold."""
+    if sum(last + 1 - first for first, last in ranges) > _MAX_IDS:
+        raise ValueError(f"more than {_MAX_IDS} ids")
+    return [record_id for first, last in ranges for record_id in range(first, last + 1)]
+
+
+def parse_lost(content: bytes) -> set[int]:
+    """Return the ids in the counter `LOST`; none if it is corrupted."""
+    try:
+        return set(ids_from_ranges(json.loads(content)))
+    except (ValueError, TypeError):
+        return set()
+
+
 class Tables:
     """The tables `TABLES` of an open database, created if missing. Methods work in the given transaction."""
 
@@ -216,14 +244,14 @@ class Tables:
 
     def next_id(self, transaction: lmdb.Transaction) -> int:
         """Return the counter or, if it is missing or too small, the successor of the newest record's id."""
-        counted = id_of(bytes(transaction.get(_NEXT_ID, default=b"", db=self.counters)))
+        counted = id_of(bytes(transaction.get(NEXT_ID, default=b"", db=self.counters)))
         cursor = transaction.cursor(self.records)
         newest = id_of(bytes(cursor.key())) if cursor.last() else None
         return max(0 if counted is None else counted, 0 if newest is None else newest + 1)
 
     def set_next_id(self, transaction: lmdb.Transaction, next_id: int) -> None:
         """Set the counter."""
-        transaction.put(_NEXT_ID, key_of(next_id), db=self.counters)
+        transaction.put(NEXT_ID, key_of(next_id), db=self.counters)
 
     def put(self, transaction: lmdb.Transaction, records: Iterable[bytes], tag: RecordTag | None) -> list[int]:
         """Store new records; return their ids."""
@@ -245,6 +273,29 @@ class Tables:
         for record_id in ids:
             transaction.delete(key_of(record_id), db=self.records)
             transaction.delete(key_of(record_id), db=self.tags)
+
+    def set_deleted_before(self, transaction: lmdb.Transaction, record_id: int) -> None:
+        """Record that older ids, the protected ones excepted, were deleted in turn."""
+        transaction.put(DELETED_BEFORE, key_of(record_id), db=self.counters)
+
+    def add_lost(self, transaction: lmdb.Transaction, ids: Iterable[int]) -> None:
+        """Record ids whose loss is known."""
+        known = parse_lost(bytes(transaction.get(LOST, default=b"", db=self.counters)))
+        transaction.put(LOST, json.dumps(ids_to_ranges({*known, *ids})).encode(), db=self.counters)
+
+    def unaccounted(self, transaction: lmdb.Transaction, ids: Iterable[int]) -> list[int]:
+        """Return the ids that are neither stored nor quarantined, were not deleted in turn and not known as lost."""
+        deleted_before = id_of(bytes(transaction.get(DELETED_BEFORE, default=b"", db=self.counters))) or 0
+        lost = parse_lost(bytes(transaction.get(LOST, default=b"", db=self.counters)))
+        records, quarantined = transaction.cursor(self.records), transaction.cursor(self.reasons)
+        return [
+            record_id
+            for record_id in ids
+            if record_id >= deleted_before
+            and record_id not in lost
+            and not records.set_key(key_of(record_id))
+            and not quarantined.set_key(key_of(record_id))
+        ]
 
     def quarantine(self, transaction: lmdb.Transaction, key: bytes, reason: str, *, keep_bytes: bool) -> None:
         """Move a record to the quarantined ones, with its bytes or only its key and the reason."""

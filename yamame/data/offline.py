@@ -56,7 +56,7 @@ def open_offline_store(
                 store.extend(some)
             if len(store) == before:
                 raise UserError(f"{source} holds no trajectories to learn from")
-        store.sync()
+        store.mark_checkpoint()
     except BaseException:
         store.close()
         raise

@@ -31,8 +31,8 @@ class EntryKind(IntEnum):
     """Why a record was quarantined."""
     PROBLEM = 3
     """Why records cannot be read."""
-    NEXT_ID = 4
-    """The stored id of the next record, without a key."""
+    COUNTER = 4
+    """A value of the table of counters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +68,6 @@ def read_records_in_subprocess(directory: Path) -> Iterator[StoredEntry]:
         yield StoredEntry(kind=EntryKind.PROBLEM, key=b"", value=problem.encode())
 
 
-def is_intact(directory: Path) -> bool:
-    """Whether every record can be read, valid or not."""
-    return all(entry.kind is not EntryKind.PROBLEM for entry in read_records_in_subprocess(directory))
-
-
 def _main(directory: str) -> None:
     try:
         environment = lmdb.open(directory, readonly=True, create=False, max_dbs=_MAX_TABLES)
@@ -82,10 +77,7 @@ def _main(directory: str) -> None:
     with environment:
         _write_table(environment, "tags", EntryKind.TAG)
         _write_table(environment, "reasons", EntryKind.REASON)
-        with suppress(lmdb.Error):
-            table = environment.open_db(b"counters", create=False)
-            with environment.begin() as transaction:
-                _write(EntryKind.NEXT_ID, b"", transaction.get(b"next_id", default=b"", db=table))
+        _write_table(environment, "counters", EntryKind.COUNTER)
         _write_records(environment)
 
 

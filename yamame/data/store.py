@@ -1,11 +1,11 @@
 """`LMDBReplayStore`: durable first-in-first-out storage of trajectories in one crash-safe embedded database.
 
-A killed process loses at most what it was appending; a power failure, what came after the last `sync`.
+A killed process loses at most what it was appending, and so does a power failure.
 
-Evicted trajectories are not sampled any more but stay on disk for `retained_checkpoints` further `sync`s, so that a
+Evicted trajectories are not sampled any more but stay on disk for `retained_checkpoints` further checkpoints, so that a
 resumed run restores exactly what was stored at any of its last `retained_checkpoints` checkpoints:
 
-    checkpoint:  store.sync(), and save store.total_appended
+    checkpoint:  store.mark_checkpoint(), and save store.total_appended
     resume:      store.rollback(total_appended - 1)
 
 Records that cannot be learned from are quarantined when they are read, with the reason, and counted.
@@ -177,7 +177,7 @@ class LMDBReplayStore:
             evicted = self._eviction.add(sizes, protected=tag is RecordTag.PROTECTED)
             self._evicted_since_checkpoint += len(evicted)
             self._discard_cached(evicted)
-            self._delete(self._eviction.deletable())
+            self._delete(self._eviction.deletable(), in_turn=True)
         return ids
 
     def ids(self) -> tuple[int, ...]:
@@ -215,11 +215,22 @@ class LMDBReplayStore:
             self.cache.put(trajectory_id, trajectory)
         return trajectory
 
+    def missing(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Return which ids are not stored: those that nothing accounts for, then those that are known to be gone.
+
+        Known are quarantined ones, those that were deleted in turn, and those that a repair could not recover.
+        """
+        with self._lock:
+            self._refresh()
+            gone = set(ids).difference(self._eviction.ids(), self._eviction.evicted)
+            unaccounted = self._database.read(lambda transaction: self._tables.unaccounted(transaction, gone))
+            return sorted(unaccounted), sorted(gone.difference(unaccounted))
+
     def rollback(self, last_id: int) -> int:
         """Delete trajectories newer than `last_id`, restore those that they evicted; return the number of deleted ones.
 
         The ids are then those of the time when `last_id` was the newest, unless more than `retained_checkpoints`
-        `sync`s or appends of more than the capacity came in between. Tagged trajectories stay.
+        checkpoints or appends of more than the capacity came in between. Tagged trajectories stay.
         """
         with self._lock:
             contents = self._database.read(self._tables.contents)
@@ -232,23 +243,23 @@ class LMDBReplayStore:
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Whether evictions since the last `sync` may soon delete what a checkpoint needs."""
+        """Whether evictions since the last checkpoint may soon delete what a checkpoint needs."""
         with self._lock:
             retained = self._oldest_at_checkpoints.maxlen or 0
             return self._evicted_since_checkpoint * (retained + 1) >= self.capacity_trajectories
 
-    def sync(self) -> None:
-        """Flush to disk, for a checkpoint; delete what was evicted before the oldest retained checkpoint."""
+    def mark_checkpoint(self) -> None:
+        """Retain the current trajectories for a checkpoint; delete those of checkpoints that are not retained."""
         with self._lock:
             oldest, active = self._oldest_at_checkpoints, self._eviction.active
             if len(oldest) == oldest.maxlen:
-                self._delete([record_id for record_id in self._eviction.evicted if record_id < oldest[0]])
+                needless = [record_id for record_id in self._eviction.evicted if record_id < oldest[0]]
+                self._delete(needless, in_turn=True)
             oldest.append(next(iter(active)) if active else self.total_appended)
             self._evicted_since_checkpoint = 0
-        self._database.sync()
 
     def close(self) -> None:
-        """Flush to disk and close the directory. Idempotent."""
+        """Close the directory. Idempotent."""
         self._database.close()
 
     def _load(self, *, evicted: Collection[int] = ()) -> None:
@@ -292,14 +303,16 @@ class LMDBReplayStore:
                 oldest = self._eviction.oldest(num_bytes)
                 if not oldest:
                     raise
-                self._delete(oldest)
+                self._delete(oldest, in_turn=True)
                 # a second commit, of no change: LMDB reuses pages that were freed by the last transaction but one
                 self._database.write(lambda transaction: self._tables.put(transaction, [], None), allow_reserve=True)
 
-    def _delete(self, ids: Sequence[int]) -> None:
+    def _delete(self, ids: Sequence[int], *, in_turn: bool = False) -> None:
         def delete(transaction: lmdb.Transaction) -> None:
             self._tables.delete(transaction, ids)
             self._tables.put(transaction, [], None)
+            if in_turn:
+                self._tables.set_deleted_before(transaction, max(ids) + 1)
 
         if ids:
             self._database.write(delete, allow_reserve=True)

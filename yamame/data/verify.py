@@ -1,7 +1,7 @@
 """Verification and repair of replay stores, whatever state their files are in."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -9,13 +9,22 @@ from pathlib import Path
 import lmdb
 
 from yamame.data.codec import CorruptedRecordError, decode
-from yamame.data.database import Database, RecordTag, id_of
+from yamame.data.database import (
+    DATABASE_FILE,
+    DELETED_BEFORE,
+    LOST,
+    NEXT_ID,
+    Database,
+    RecordTag,
+    id_of,
+    parse_lost,
+)
+from yamame.data.page_check import check_pages_in_subprocess
 from yamame.data.record_reader import EntryKind, StoredEntry, read_records_in_subprocess
 from yamame.data.schema import TrajectorySchema, consistency_error
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
-
-_DATABASE_FILE = "data.mdb"
+from yamame.files import sync_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,24 +48,33 @@ class VerifyReport:
     """Still sampled from: the next reader will quarantine them."""
     quarantined: list[CorruptedRecord] = field(default_factory=list)
     """Moved aside by an earlier reader."""
+    missing: list[int] = field(default_factory=list)
+    """Ids that the latest checkpoint needs and that nothing accounts for."""
+    lost: list[int] = field(default_factory=list)
+    """Ids that the latest checkpoint needs and that a repair could not recover."""
 
 
 def require_store(directory: Path) -> Path:
     """Return the path if it is a replay store; otherwise raise `UserError`."""
-    if not (directory / _DATABASE_FILE).is_file():
-        raise UserError(f"{directory} holds no replay store (it has no {_DATABASE_FILE})")
+    if not (directory / DATABASE_FILE).is_file():
+        raise UserError(f"{directory} holds no replay store (it has no {DATABASE_FILE})")
     return directory
 
 
-def verify_store(directory: Path, schema: TrajectorySchema | None) -> VerifyReport:
-    """Check every record; modifies nothing, and other processes may write meanwhile.
+def verify_store(directory: Path, schema: TrajectorySchema | None, *, needed_ids: Collection[int] = ()) -> VerifyReport:
+    """Check every page and every record; modifies nothing, and other processes may write meanwhile.
 
     Args:
         directory: Of the store.
         schema: That trajectories must match; None: they must only be consistent.
+        needed_ids: Trajectories that the latest checkpoint needs.
     """
     report = VerifyReport()
-    for entry in read_records_in_subprocess(require_store(directory)):
+    if problem := check_pages_in_subprocess(require_store(directory)):
+        report.corrupted.append(CorruptedRecord(record_id="", reason=problem))
+    found = _Ids()
+    for entry in read_records_in_subprocess(directory):
+        found.add(entry)
         if entry.kind is EntryKind.REASON:
             reason = entry.value.decode(errors="replace")
             report.quarantined.append(CorruptedRecord(record_id=format_key(entry.key), reason=reason))
@@ -64,7 +82,31 @@ def verify_store(directory: Path, schema: TrajectorySchema | None) -> VerifyRepo
             report.corrupted.append(bad)
         elif entry.kind is EntryKind.RECORD:
             report.num_valid += 1
+    report.missing, report.lost = found.missing(needed_ids)
     return report
+
+
+class _Ids:
+    """Ids in a store."""
+
+    def __init__(self) -> None:
+        self._present: set[int | None] = set()
+        self._lost: set[int] = set()
+        self.deleted_before = 0
+
+    def add(self, entry: StoredEntry) -> None:
+        """Take the ids of an entry into account."""
+        if entry.kind in (EntryKind.RECORD, EntryKind.REASON):
+            self._present.add(id_of(entry.key))
+        elif entry.kind is EntryKind.COUNTER and entry.key == LOST:
+            self._lost = parse_lost(entry.value)
+        elif entry.kind is EntryKind.COUNTER and entry.key == DELETED_BEFORE:
+            self.deleted_before = id_of(entry.value) or 0
+
+    def missing(self, ids: Collection[int]) -> tuple[list[int], list[int]]:
+        """Return which ids nothing accounts for, and which are known as lost."""
+        absent = sorted({record_id for record_id in ids if record_id >= self.deleted_before} - self._present)
+        return [each for each in absent if each not in self._lost], [each for each in absent if each in self._lost]
 
 
 def check_record(entry: StoredEntry, schema: TrajectorySchema | None) -> CorruptedRecord | None:
@@ -113,21 +155,23 @@ class RepairReport:
     """New path of the old store."""
 
 
-def repair_store(directory: Path, schema: TrajectorySchema | None) -> RepairReport:
+def repair_store(directory: Path, schema: TrajectorySchema | None, *, needed_ids: Collection[int] = ()) -> RepairReport:
     """Replace a store by a new one with its valid records, under the same ids; the old store is renamed.
 
+    Records that are lost, and `needed_ids` that are missing, are known as lost from then on: the run can be resumed.
     No other process may have it open. If this process is killed, the old store is intact under one of the two names,
     and `finish_interrupted_repair` does the rest.
     """
     finish_interrupted_repair(directory)
     building, repaired = (directory.with_name(f"{directory.name}.{name}") for name in ("building", "repaired"))
     shutil.rmtree(building, ignore_errors=True)
-    num_recovered, lost = _copy_valid_records(require_store(directory), building, schema)
+    num_recovered, lost = _copy_valid_records(require_store(directory), building, schema, needed_ids)
     building.rename(repaired)
     backups = (directory.with_name(f"{directory.name}.backup-{number}") for number in count(1))
     backup = next(path for path in backups if not path.exists())
     directory.rename(backup)
     repaired.rename(directory)
+    sync_folder(directory.parent)
     return RepairReport(num_recovered=num_recovered, lost=lost, backup_path=backup)
 
 
@@ -140,13 +184,14 @@ def finish_interrupted_repair(directory: Path) -> None:
 
 
 def _copy_valid_records(
-    source: Path, target: Path, schema: TrajectorySchema | None
+    source: Path, target: Path, schema: TrajectorySchema | None, needed_ids: Collection[int]
 ) -> tuple[int, list[CorruptedRecord]]:
     """Return the number of copied records, and the corrupted ones."""
     num_copied, next_id = 0, 0
     lost: list[CorruptedRecord] = []
     tags: dict[bytes, RecordTag | None] = {}
     pending: list[StoredEntry] = []
+    found = _Ids()
     database = Database(target, max_bytes=_MAX_BYTES)
 
     def write() -> None:
@@ -160,9 +205,12 @@ def _copy_valid_records(
 
     for entry in read_records_in_subprocess(source):
         next_id = max(next_id, _next_id_from(entry))
+        bad = check_record(entry, schema)
+        if not bad and entry.kind is not EntryKind.REASON:  # quarantined records are not copied
+            found.add(entry)
         if entry.kind is EntryKind.TAG:
             tags[entry.key] = RecordTag.from_value(entry.value)
-        elif bad := check_record(entry, schema):
+        elif bad:
             lost.append(bad)
         elif entry.kind is EntryKind.RECORD:
             pending.append(entry)
@@ -170,6 +218,15 @@ def _copy_valid_records(
             if len(pending) == _RECORDS_PER_TRANSACTION:
                 write()
     write()
+    named = {int(bad.record_id) for bad in lost if bad.record_id.isdecimal()}
+    missing, known = found.missing(needed_ids)
+    lost += [CorruptedRecord(record_id=str(each), reason="it is missing") for each in missing if each not in named]
+
+    def write_losses(transaction: lmdb.Transaction) -> None:
+        database.tables.set_deleted_before(transaction, found.deleted_before)
+        database.tables.add_lost(transaction, {*named, *missing, *known})
+
+    database.write(write_losses)
     database.close()
     return num_copied, lost
 
@@ -177,7 +234,7 @@ def _copy_valid_records(
 def _next_id_from(entry: StoredEntry) -> int:
     """Lower bound of the next id that follows from an entry."""
     next_id = 0
-    if entry.kind is EntryKind.NEXT_ID:
+    if entry.kind is EntryKind.COUNTER and entry.key == NEXT_ID:
         next_id = id_of(entry.value) or 0
     elif entry.kind is EntryKind.RECORD and (record_id := id_of(entry.key)) is not None:
         next_id = record_id + 1

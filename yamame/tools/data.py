@@ -63,17 +63,21 @@ def _verify(options: argparse.Namespace) -> _Output:
     from yamame.tools.run_data import DataSource
 
     source = DataSource.from_path(options.path)
-    found = verify_store(source.store, source.schema)
+    found = verify_store(source.store, source.schema, needed_ids=source.needed_ids())
 
     lines = [f"{found.num_valid:,} valid trajectories"]
     lines += [f"corrupted: {record}" for record in found.corrupted]
     lines += [f"quarantined: {record}" for record in found.quarantined]
+    lines += [f"missing: trajectory {record_id}, which the latest checkpoint needs" for record_id in found.missing]
+    lines += [f"lost in a repair: trajectory {record_id}" for record_id in found.lost]
     report = {
         "valid": found.num_valid,
         "corrupted": _listed(found.corrupted),
         "quarantined": _listed(found.quarantined),
+        "missing": found.missing,
+        "lost": found.lost,
     }
-    return report, "\n".join(lines), int(bool(found.corrupted or found.quarantined))
+    return report, "\n".join(lines), int(bool(found.corrupted or found.quarantined or found.missing))
 
 
 def _repair(options: argparse.Namespace) -> _Output:
@@ -83,7 +87,7 @@ def _repair(options: argparse.Namespace) -> _Output:
 
     source = DataSource.from_path(options.path)
     with nullcontext() if source.run is None else lock_run_dir(source.run):
-        result = repair_store(source.store, source.schema)
+        result = repair_store(source.store, source.schema, needed_ids=source.needed_ids())
     lines = [
         f"{result.num_recovered:,} trajectories recovered, {len(result.lost):,} lost",
         f"backup of the old store: {result.backup_path}",

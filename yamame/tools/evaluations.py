@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.run_dir import BEST, write_json
+from yamame.files import write_json
+from yamame.run_dir import BEST
 from yamame.runs import BEST_CHECKPOINT, LATEST, evaluate
 
 EVALUATIONS = "evaluations.json"

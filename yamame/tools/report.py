@@ -14,8 +14,9 @@ from typing import Any
 
 from yamame.distributed.learners import is_output_process
 from yamame.errors import describe_error
+from yamame.files import replace_atomically
 from yamame.metrics import METRICS, get_metric, read_metrics
-from yamame.run_dir import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT, replace_atomically
+from yamame.run_dir import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
 from yamame.runs import random_baseline
 from yamame.tools.plots import plot_attempts, plot_learning_curve
 

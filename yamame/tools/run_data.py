@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from yamame.checkpoint import list_checkpoints, load_latest_checkpoint
 from yamame.data.codec import decode
 from yamame.data.database import RecordTag
 from yamame.data.minari import ExportResult, export_trajectories, read_trajectories
@@ -16,7 +17,8 @@ from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import check_record, iter_valid_trajectories, require_store
 from yamame.errors import UserError
-from yamame.run_dir import CONFIG, REPLAY, replay_dirs, resolve_run_dir
+from yamame.run_dir import CHECKPOINTS, CONFIG, REPLAY, replay_dirs, resolve_run_dir
+from yamame.run_state import needed_ids
 from yamame.runs import read_config, read_task_spec
 
 _CHUNK_EPISODES = 64
@@ -48,6 +50,13 @@ class DataSource:
     def schema(self) -> TrajectorySchema | None:
         """Schema of its trajectories; None without a run."""
         return None if self.run is None else read_task_spec(self.run).schema
+
+    def needed_ids(self) -> list[int]:
+        """Return the ids of the trajectories that the latest checkpoint needs; none without one."""
+        if self.run is None or not list_checkpoints(self.run / CHECKPOINTS):
+            return []
+        rank = next((rank for rank, store in enumerate(replay_dirs(self.run)) if store.samefile(self.store)), None)
+        return [] if rank is None else needed_ids(load_latest_checkpoint(self.run / CHECKPOINTS), rank)
 
 
 def iter_trajectories(run: Path) -> Iterator[Trajectory]:

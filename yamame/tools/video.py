@@ -23,7 +23,7 @@ from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, EvalResult, evaluate
-from yamame.run_dir import replace_atomically
+from yamame.files import replace_atomically
 from yamame.runs import LATEST, load_model, read_config
 
 Frame = UInt8[np.ndarray, "height width 3"]

@@ -23,8 +23,8 @@ def directory(tmp_path: Path) -> Path:
         for start in range(0, 200, 20):
             store.extend([example(tag) for tag in range(start, start + 20)])
         store.extend([example(200), example(201)], tag=RecordTag.PROTECTED)
-        store.sync()
-        store.sync()  # deletes the first 20, which were evicted
+        store.mark_checkpoint()
+        store.mark_checkpoint()  # deletes the first 20, which were evicted
     return tmp_path / "replay"
 
 

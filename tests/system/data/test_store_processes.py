@@ -107,7 +107,7 @@ store = opened(directory, capacity=50, cache_bytes=0)
 for tag in range(150):
     store.append(numbered(1 + tag % 40, tag=tag))
     if tag % 10 == 0:
-        store.sync()
+        store.mark_checkpoint()
 store.close()
 """
 )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from counting_environment import CountingEnv
 from gymnasium import spaces
-from worker_environments import NestedEnv, OtherSpacesEnv, SlowEnv, UnfitEnv
+from worker_environments import NestedEnv, OtherSpacesEnv, SlowEnv, StallsInResetEnv, UnfitEnv
 
 from yamame.envs.base import EpisodeVectorEnv
 from yamame.envs.env_fn import EnvFnConfig
@@ -119,6 +119,19 @@ def test_a_worker_that_dies_in_the_first_reset_is_an_error_and_never_a_wait(faul
     for _ in range(2):
         with pytest.raises(WorkerError, match=f"environments 2 to 3 {how}"):
             reset_all(environments)
+    environments.close()
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_in_a_reset_is_replaced_at_the_next_step(tmp_path: Path) -> None:
+    make = partial(StallsInResetEnv, tmp_path / "met")
+    environments = SubprocVectorEnv(make, 3, 0, 3, step_timeout_seconds=0.5)  # a reset may take 5 seconds
+    reset_all(environments)
+    reset_all(environments)
+    steps = [environments.step(np.zeros(3, np.int64)) for _ in range(2)]
+    assert steps[0].failed is not None and np.count_nonzero(steps[0].failed) == 1 and steps[1].failed is None
+    (fault,) = steps[0].faults
+    assert fault.kind == "timeout" and "did not reply in time" in fault.message
     environments.close()
 
 

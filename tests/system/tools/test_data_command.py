@@ -76,8 +76,51 @@ def test_info(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "16 (16 of passive-tmaze-3)" in capsys.readouterr().out
 
 
+def remove(run: Path, number: int) -> None:
+    with lmdb.open(str(run / "replay"), max_dbs=5) as environment:
+        table = environment.open_db(b"records")
+        with environment.begin(table, write=True) as transaction:
+            assert transaction.delete(number.to_bytes(8, "big"))
+
+
+def test_a_run_without_some_trajectories_resumes_after_a_repair(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (3, 9):
+        remove(run, number)
+    assert reported(capsys, "verify", run, code=1)["missing"] == [3, 9]
+    said = refused(capsys, "resume", run, "--env-steps", "72", "--quiet")
+    assert "lacks 2 of the 16 trajectories of the checkpoint: yamame data repair run/replay accepts the loss" in said
+    repaired = reported(capsys, "repair", run)
+    assert repaired["recovered"] == 14 and [bad["id"] for bad in repaired["lost"]] == ["3", "9"]
+    found = reported(capsys, "verify", run)
+    assert (found["valid"], found["missing"], found["lost"]) == (14, [], [3, 9])
+    assert main(["data", "verify", str(run)]) == 0
+    assert "lost in a repair: trajectory 9" in capsys.readouterr().out
+    assert main(["resume", str(run), "--env-steps", "72", "--quiet"]) == 0
+    assert "2 of the 16 trajectories of the checkpoint are gone" in capsys.readouterr().err
+    assert main(["resume", str(run), "--env-steps", "80", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_resume_reports_changed_files(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, metrics = run / "config.json", run / "metrics.jsonl"
+    config.write_text(config.read_text().replace('"learning_rate": 0.0', '"learning_rate": 0.1'))
+    metrics.write_bytes(metrics.read_bytes()[:-4] + b"\n")
+    capsys.readouterr()
+    assert main(["resume", str(run), "--env-steps", "72", "--quiet"]) == 0
+    err = capsys.readouterr().err
+    assert "the config differs from that of the checkpoint: learner.learning_rate 0.0" in err
+    assert "metrics.jsonl lacks 3 bytes of the checkpoint" in err and "1 unreadable lines" in err
+    assert err.count("\n") == 3
+
+
 def test_verify_names_what_is_corrupted_and_changes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reported(capsys, "verify", run) == {"valid": 16, "corrupted": [], "quarantined": []}
+    assert reported(capsys, "verify", run) == {
+        "valid": 16,
+        "corrupted": [],
+        "quarantined": [],
+        "missing": [],
+        "lost": [],
+    }
     spoil(run, 7)
     for _ in range(2):
         report = reported(capsys, "verify", run, code=1)

@@ -15,6 +15,7 @@ from yamame.envs.base import TrialVectorEnv
 from yamame.envs.tmaze import PassiveTMazeConfig, TMazeVectorEnv
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.wrappers.trials import TrialWrapper
+from yamame.errors import UserError
 from yamame.evaluate import SELECTION_SEED, EvalReport
 from yamame.metrics import read_metrics
 from yamame.run_dir import BEST
@@ -134,3 +135,36 @@ def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, mo
     assert read_result(run) is None
     assert resume(run, env_steps=None, quiet=True)["env_steps"] == 800
     assert read_result(run) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailingMazeConfig(PassiveTMazeConfig):
+    """Environments of evaluations fail in their first reset, as often as `failures` says."""
+
+    def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
+        if seed == SELECTION_SEED and failures:
+            raise failures.pop()
+        return super().build(num_envs, seed)
+
+
+failures: list[Exception] = []
+
+
+def test_an_evaluation_whose_environments_fail_at_the_start_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yamame.envs.vector.faults.RETRY_DELAYS_SECONDS", (0.0, 0.0, 0.0))
+    evaluation = {"trials": 8, "final_trials": 8, "num_envs": 8, "interval_env_steps": 100}
+    config = tiny_config(eval=evaluation, num_envs=8)
+    run = RunMetadata(recipe="x")
+    undisturbed = train(config, run, run_dir=tmp_path / "undisturbed", quiet=True)
+    failing = replace(config, env=FailingMazeConfig(**vars(config.env)))
+    failures[:] = [ValueError("no license"), ConnectionError("no port")]
+    result = train(failing, run, run_dir=tmp_path / "failing", quiet=True)
+    assert not failures and result["return_mean"] == undisturbed["return_mean"]
+    failures[:] = [ValueError("no license")] * 3
+    with pytest.raises(UserError, match="the environments of an evaluation failed and could not be restarted after 3"):
+        train(failing, run, run_dir=tmp_path / "never", quiet=True)
+    assert (
+        resume(tmp_path / "never", env_steps=None, quiet=True, config=failing)["return_mean"] == result["return_mean"]
+    )

@@ -77,7 +77,7 @@ def test_reopening_gives_everything_back(store: LMDBReplayStore) -> None:
 
 def test_rollback_goes_back_to_a_checkpoint(store: LMDBReplayStore) -> None:
     store.extend([numbered(3, tag=tag) for tag in range(7)])
-    store.sync()
+    store.mark_checkpoint()
     at_checkpoint, last_id = list(store.ids()), store.total_appended - 1
     for tag in range(7, 10):
         store.append(numbered(3, tag=tag))
@@ -95,18 +95,18 @@ def test_rollback_goes_back_to_a_checkpoint(store: LMDBReplayStore) -> None:
 
 def test_a_kill_between_sync_and_checkpoint_file_still_finds_the_older_checkpoint(store: LMDBReplayStore) -> None:
     store.extend([numbered(3)] * 5)
-    store.sync()
+    store.mark_checkpoint()
     store.extend([numbered(3)] * 2)
-    store.sync()
+    store.mark_checkpoint()
     assert store.rollback(4) == 2
     assert list(store.ids()) == [0, 1, 2, 3, 4]
 
 
 def test_the_second_sync_frees_what_was_evicted(store: LMDBReplayStore) -> None:
     store.extend([numbered(3)] * 7)
-    store.sync()
+    store.mark_checkpoint()
     store.append(numbered(3))
-    store.sync()
+    store.mark_checkpoint()
     store.close()
     assert on_disk(store.directory) == [2, 3, 4, 5, 6, 7]
 
@@ -117,7 +117,7 @@ def test_any_of_several_checkpoints_can_be_gone_back_to(tmp_path: Path) -> None:
     for _ in range(4):
         store.append(numbered(3))
         store.append(numbered(3))
-        store.sync()
+        store.mark_checkpoint()
         kept.append((store.total_appended - 1, list(store.ids())))
     store = reopened(store)
     for last_id, ids in reversed(kept[-3:]):
@@ -128,7 +128,7 @@ def test_any_of_several_checkpoints_can_be_gone_back_to(tmp_path: Path) -> None:
 
 def test_a_sync_is_due_before_records_of_a_checkpoint_are_deleted(store: LMDBReplayStore) -> None:
     store.extend([numbered(3)] * 5)
-    store.sync()
+    store.mark_checkpoint()
     at_checkpoint = list(store.ids())
     while not store.needs_checkpoint:
         store.append(numbered(3))
@@ -230,7 +230,7 @@ def test_space_of_evicted_trajectories_is_used_again(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=3, cache_bytes=0) as store:
         for tag in range(40):
             store.append(large(tag))
-            store.sync()
+            store.mark_checkpoint()
     assert (tmp_path / "data.mdb").stat().st_size < 12 << 20
 
 

@@ -44,7 +44,7 @@ def test_first_in_first_out_by_bytes(tmp_path: Path) -> None:
         assert store.ids() == (3, 4, 5, 6, 7, 8)
         store.append(large(9))
         assert store.ids() == (4, 5, 6, 7, 8, 9)
-        store.sync()
+        store.mark_checkpoint()
         store.extend([large(10), large(11)])
         assert store.rollback(9) == 2
         assert store.ids() == (4, 5, 6, 7, 8, 9)
@@ -91,8 +91,8 @@ def test_protected_trajectories_are_never_evicted(tmp_path: Path) -> None:
         assert store.extend([numbered(3, tag=1), numbered(3, tag=2)], tag=RecordTag.PROTECTED) == [1, 2]
         store.extend([numbered(3, tag=tag) for tag in range(3, 9)])
         assert (store.ids(), len(store)) == ((1, 2, 7, 8), 4)
-        store.sync()
-        store.sync()
+        store.mark_checkpoint()
+        store.mark_checkpoint()
     with opened(tmp_path, capacity=1) as store:
         assert store.ids() == (1, 2, 8)
         assert store.rollback(0) == 2

@@ -74,13 +74,18 @@ def test_truncating_before_anything_was_written(tmp_path):
     assert read_metrics(tmp_path / "elsewhere") == []
 
 
-def test_nothing_is_dropped_if_the_file_is_shorter_or_its_length_is_unknown(tmp_path):
+def test_missing_bytes_and_unreadable_lines_are_reported(tmp_path):
     with MetricLogger(tmp_path) as writer:
         write(writer, 1, loss__td=1.0)
-        for length in (None, writer.num_bytes + 10):
-            writer.truncate(length)
+        assert writer.truncate(writer.num_bytes) == []
+        (warning,) = writer.truncate(writer.num_bytes + 10)
+        assert "metrics.jsonl lacks 10 bytes of the checkpoint" in warning
         write(writer, 2, loss__td=2.0)
-    assert [line["updates"] for line in read_metrics(tmp_path)] == [1, 2]
+        path = tmp_path / "metrics.jsonl"
+        path.write_bytes(b"?" + path.read_bytes()[1:])
+        (warning,) = writer.truncate(writer.num_bytes)
+        assert "metrics.jsonl has 1 unreadable lines" in warning
+    assert [line["updates"] for line in read_metrics(tmp_path)] == [2]
 
 
 def test_tensorboard_gets_finite_values_by_environment_step(tmp_path):

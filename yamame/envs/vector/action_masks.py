@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int64, Shaped
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, has_allowed_action, num_choices
 from yamame.data.spaces import flatten_space, stored_shape
+from yamame.envs.vector.faults import InvalidEnvOutputError
 from yamame.errors import UserError
 
 
@@ -45,6 +46,13 @@ class ActionMaskExtractor:
         self._in_info: bool | None = None
         if self._in_observation:
             self._check_size(int(np.prod(stored_shape(leaves[key]))), f"observation {key!r}")
+
+    def validate(self, infos: Sequence[Mapping[str, Any]]) -> None:
+        """Raise `InvalidEnvOutputError` if the mask in an info does not consist of numbers."""
+        if self._key and not self._in_observation:
+            for info in infos:
+                if self._key in info and info[self._key] is not None:
+                    _flatten(info[self._key])
 
     def from_infos(self, infos: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return the masks in the infos of single environments; None where there is none."""
@@ -132,4 +140,7 @@ def missing_mask_error(key: str, row: int, step: int) -> UserError:
 def _flatten(mask: Any) -> Bool[np.ndarray, "A"]:
     if isinstance(mask, tuple | list):
         return np.concatenate([_flatten(part) for part in mask]) if mask else np.zeros(0, np.bool_)
-    return np.asarray(mask).reshape(-1) != 0
+    flat = np.asarray(mask).reshape(-1)
+    if flat.dtype.kind not in "biuf" or (flat.dtype.kind == "f" and np.isnan(flat).any()):
+        raise InvalidEnvOutputError("nonfinite", "an action mask has entries that are neither bools nor numbers")
+    return flat != 0

@@ -12,12 +12,15 @@ from jaxtyping import Bool, Float32, Int64, Shaped
 from typing_extensions import override
 
 from yamame.data.spaces import Leaf, flatten_observation, stored_shape
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 from yamame.types import Fault, FaultKind
 
 RETRY_DELAYS_SECONDS = (0.0, 1.0, 5.0)
 """Pause before each attempt to restart: a port, a file or a license may take a moment to become free."""
 _REMEDY = "fix the environment or clean its output with a wrapper"
+
+ENV_ERRORS = (Exception, SystemExit)
+"""What environments may raise: `sys.exit` in an environment must not end the run."""
 
 _T = TypeVar("_T")
 
@@ -42,12 +45,12 @@ class WorkerError(RuntimeError):
         return "\n\n".join(filter(None, (self.fault.message, self.fault.traceback)))
 
 
-def is_recoverable(error: Exception) -> bool:
+def is_recoverable(error: BaseException) -> bool:
     """Return whether a restart may help: not after a `UserError`, which only the user can fix."""
     return isinstance(error, InvalidEnvOutputError) or not isinstance(error, UserError)
 
 
-def fault_from_exception(error: Exception, name: str) -> Fault:
+def fault_from_exception(error: BaseException, name: str) -> Fault:
     """Return the record of an exception raised by the environment or environments called `name`."""
     if isinstance(error, WorkerError):
         return error.fault
@@ -55,8 +58,7 @@ def fault_from_exception(error: Exception, name: str) -> Fault:
         message = str(error) if str(error).startswith(name) else f"{name}: {error}"
         return Fault(kind=error.kind, message=message)
     trace = "".join(traceback.format_exception(error))
-    first_line = next(iter(str(error).splitlines()), "")
-    return Fault(kind="exception", message=f"{name} raised {type(error).__name__}: {first_line}", traceback=trace)
+    return Fault(kind="exception", message=f"{name} raised {describe_error(error)}", traceback=trace)
 
 
 def restart_with_retries(restart: Callable[[], _T], name: str, faults: list[Fault]) -> _T:
@@ -74,7 +76,7 @@ def restart_with_retries(restart: Callable[[], _T], name: str, faults: list[Faul
         time.sleep(delay)
         try:
             return restart()
-        except Exception as error:
+        except ENV_ERRORS as error:
             if not is_recoverable(error):
                 raise
             faults.append(fault_from_exception(error, name))
@@ -105,15 +107,38 @@ def stack_observations(space: spaces.Space[Any], observations: Sequence[Any]) ->
     return flatten_observation(space, batch)
 
 
-def stack_rewards(rewards: Sequence[Any]) -> Float32[np.ndarray, "E"]:
+def stack_rewards(rewards: Sequence[Any], name: str = "a reward") -> Float32[np.ndarray, "E"]:
     """Return the rewards as an array. Raises `InvalidEnvOutputError` if one of them is not a number."""
+    reward = _stack_numbers(name, rewards)
+    with np.errstate(over="ignore"):  # infinity is another error
+        return reward.astype(np.float32)
+
+
+def stack_flags(name: str, flags: Sequence[Any]) -> Bool[np.ndarray, "E"]:
+    """Return bools as an array. Raises `InvalidEnvOutputError` if one of them is neither a bool nor 0 or 1."""
+    flag = _stack_numbers(name, flags)
+    if flag.dtype != np.bool_ and not np.isin(flag, (0, 1)).all():
+        raise InvalidEnvOutputError("shape_mismatch", f"{name} is neither True nor False: {_REMEDY}")
+    return flag.astype(np.bool_)
+
+
+def validate_infos(infos: Sequence[Any]) -> None:
+    """Raise `InvalidEnvOutputError` if an info is not a mapping."""
+    for info in infos:
+        if type(info) is not dict and not isinstance(info, Mapping):
+            raise InvalidEnvOutputError("shape_mismatch", f"info is a {type(info).__name__}, not a dict: {_REMEDY}")
+
+
+def _stack_numbers(name: str, values: Sequence[Any]) -> Shaped[np.ndarray, "E"]:
     try:
-        reward = np.array(rewards, np.float32)
+        array = np.array(values)
     except (ValueError, TypeError) as error:
-        raise InvalidEnvOutputError("shape_mismatch", f"a reward is not a number: {error}") from error
-    if reward.ndim != 1:
-        raise InvalidEnvOutputError("shape_mismatch", f"a reward has shape {reward.shape[1:]}: make it one number")
-    return reward
+        raise InvalidEnvOutputError("shape_mismatch", f"{name} is not a number: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise InvalidEnvOutputError("shape_mismatch", f"{name} is not a number: {_REMEDY}")
+    if array.ndim != 1:
+        raise InvalidEnvOutputError("shape_mismatch", f"{name} has shape {array.shape[1:]}: make it one number")
+    return array
 
 
 def validate_finite(

@@ -1,5 +1,6 @@
 """Gymnasium environments stepped one after the other in this process."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,16 +19,19 @@ from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.envs.vector.faults import (
+    ENV_ERRORS,
     InvalidEnvOutputError,
     fault_from_exception,
     is_recoverable,
     restart_seed,
     restart_with_retries,
+    stack_flags,
     stack_observations,
     stack_rewards,
     validate_finite,
+    validate_infos,
 )
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 from yamame.types import Fault
 
 
@@ -39,7 +43,10 @@ def make_envs(env_fn: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, 
     """
     envs: list[gymnasium.Env[Any, Any]] = []
     for _ in range(count):
-        env = env_fn()
+        try:
+            env = env_fn()
+        except SystemExit as error:
+            raise RuntimeError(f"env_fn called sys.exit({error.code!r})") from error
         if isinstance(env, VectorEnv):
             raise UserError(f"env_fn returns a vector environment: set vector_size to {env.num_envs}")
         validate_env(env)
@@ -58,7 +65,7 @@ def validate_env(env: Any) -> None:
 class FailedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Environment that failed in a reset: its next step raises the error."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], error: Exception) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], error: BaseException) -> None:
         super().__init__(env)
         self._error = error
 
@@ -135,7 +142,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         for row in rows:
             try:
                 self._observations[row], self._infos[row] = self._reset_env(row, new_task=bool(new_task[row]))
-            except Exception as error:
+            except ENV_ERRORS as error:
                 self._mark_failed(row, error)
         self._step[reset_mask] = 0
         try:
@@ -172,15 +179,22 @@ class SerialVectorEnv(RenderableVectorEnv):
 
     @override
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        for row, env in enumerate(self._envs):
+            try:
+                env.close()
+            except ENV_ERRORS as error:
+                name = f"environment {self._first_row + row}"
+                print(f"{name} could not be closed ({describe_error(error)})", file=sys.stderr)
 
     def _reset_env(self, row: int, *, new_task: bool) -> tuple[Any, Mapping[str, Any]]:
         """Start an episode; return its first observation and info."""
         seed, self._seeds[row] = self._seeds[row], None
         result = self._envs[row].reset(seed=seed, options={"new_task": new_task})
         if not (isinstance(result, tuple) and len(result) == 2):
-            raise UserError("the environment's reset does not return (observation, info): is it made for old Gym?")
+            raise InvalidEnvOutputError(
+                "shape_mismatch", "the environment's reset does not return (observation, info): is it made for old Gym?"
+            )
+        validate_infos(result[1:])
         return result
 
     def _step_envs(self, actions: Sequence[Any]) -> list[Any]:
@@ -190,34 +204,43 @@ class SerialVectorEnv(RenderableVectorEnv):
             try:
                 for env, action in zip(self._envs[row:], actions[row:], strict=True):
                     results.append(env.step(action))
-            except Exception as error:
+            except ENV_ERRORS as error:
                 results.append(self._restart(len(results), error))
         return results
 
     def _to_step(self, results: Sequence[Any]) -> VectorStep:
         """Return the step of all environments. Raises `InvalidEnvOutputError` for invalid values."""
+        observations, infos, parsed = self._parse(results)
+        self._observations, self._infos = observations, infos
+        self._ended = parsed.terminated | parsed.truncated
+        observation = self._with_masks(parsed.observation)
+        step = replace(parsed, observation=observation, final_observation=observation)
+        return self._with_faults(step) if self._failed_rows else step
+
+    def _parse(self, results: Sequence[Any], *, first_row: int = 0) -> tuple[list[Any], list[Any], VectorStep]:
+        """Return observations, infos and the step of rows from `first_row` on. Raises `InvalidEnvOutputError`."""
         try:
             observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         except (TypeError, ValueError):
-            raise UserError(
+            raise InvalidEnvOutputError(
+                "shape_mismatch",
                 "the environment's step does not return (observation, reward, terminated, truncated, info): "
-                "is it made for old Gym?"
+                "is it made for old Gym?",
             ) from None
-        observation, reward = self._stack(observations, rewards)
-        self._observations, self._infos = list(observations), list(infos)
-        self._ended = np.logical_or(terminated, truncated)
-        observation = self._with_masks(observation)
+        observation, reward = self._stack(observations, rewards, first_row=first_row)
+        validate_infos(infos)
+        self._masks.validate(infos)
         step = VectorStep(
             reward=reward,
-            terminated=np.array(terminated, np.bool_),
-            truncated=np.array(truncated, np.bool_),
-            is_transition=np.ones(self.num_envs, np.bool_),
+            terminated=stack_flags("terminated", terminated),
+            truncated=stack_flags("truncated", truncated),
+            is_transition=np.ones(len(results), np.bool_),
             final_observation=observation,
             observation=observation,
-            episode_start=np.zeros(self.num_envs, np.bool_),
+            episode_start=np.zeros(len(results), np.bool_),
             success=self._success(infos),
         )
-        return self._with_faults(step) if self._failed_rows else step
+        return list(observations), list(infos), step
 
     def _with_faults(self, step: VectorStep) -> VectorStep:
         """Return the step with the failed rows and their faults, which are reported once."""
@@ -229,9 +252,9 @@ class SerialVectorEnv(RenderableVectorEnv):
     def _replace_invalid(self, results: Sequence[Any]) -> list[Any]:
         """Return the results with those of replacements for environments whose output is invalid."""
         replaced = list(results)
-        for row, (observation, reward, *_) in enumerate(results):
+        for row, result in enumerate(results):
             try:
-                self._stack([observation], [reward], first_row=row)
+                self._parse([result], first_row=row)
             except InvalidEnvOutputError as error:
                 replaced[row] = self._restart(row, error)
         return replaced
@@ -246,18 +269,23 @@ class SerialVectorEnv(RenderableVectorEnv):
         validate_finite(observation, reward, step, self._first_row + first_row)
         return observation, reward
 
-    def _mark_failed(self, row: int, error: Exception) -> None:
+    def _mark_failed(self, row: int, error: BaseException) -> None:
         """Let an environment that failed in a reset fail at the next step, or raise the error."""
         if self._env_fn is None or not self._started or not is_recoverable(error):
-            error.add_note(f"(environment {self._first_row + row})")
-            raise error
+            self._raise(row, error)
         self._envs[row] = FailedEnv(self._envs[row], error)
         self._ended[row] = True
 
-    def _restart(self, row: int, error: Exception) -> tuple[Any, Any, Any, Any, Any]:
+    def _raise(self, row: int, error: BaseException) -> NoReturn:
+        if isinstance(error, SystemExit):
+            raise UserError(f"environment {self._first_row + row} called sys.exit({error.code!r})") from error
+        error.add_note(f"(environment {self._first_row + row})")
+        raise error
+
+    def _restart(self, row: int, error: BaseException) -> tuple[Any, Any, Any, Any, Any]:
         """Replace an environment that failed; return the first observation in the form of a step."""
         if self._env_fn is None or not is_recoverable(error):
-            raise error
+            self._raise(row, error)
         name = f"environment {self._first_row + row}"
         self._faults.append(fault_from_exception(error, name))
         self._failed_rows.append(row)
@@ -266,7 +294,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         return observation, 0.0, False, False, info
 
     def _replace(self, row: int, env_fn: Callable[[], Any]) -> tuple[Any, Mapping[str, Any]]:
-        with suppress(Exception):
+        with suppress(*ENV_ERRORS):
             self._envs[row].close()
         (env,) = make_envs(env_fn, 1)
         self._check_spaces(row, env, self._envs[row])
@@ -287,7 +315,9 @@ class SerialVectorEnv(RenderableVectorEnv):
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
         values = [info.get("success") for info in infos]
-        self._reports_success |= any(value is not None for value in values)
-        if not self._reports_success:
+        reports_success = any(value is not None for value in values)
+        if not (reports_success or self._reports_success):
             return None
-        return np.array([value is not None and float(value) > 0 for value in values], np.bool_)
+        success = stack_rewards([0.0 if value is None else value for value in values], "info['success']") > 0
+        self._reports_success = True
+        return success

@@ -97,6 +97,8 @@ class WorkerHandle:
 
     def request(self, command: bytes) -> None:
         """Send a command whose arguments are in the shared buffers."""
+        if self.exit_fault:  # reported by the next step
+            return
         if self._is_busy:  # an exception from a signal handler left an earlier reply unread
             self.wait_reply()
         self._start_timer(self._step_timeout if command == STEP else STARTUP_FACTOR * self._step_timeout)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, action_shape, num_choices, policy_action_space
 from yamame.data.spaces import flatten_space, stored_dtype, stored_shape
-from yamame.envs.vector.faults import WorkerError, fault_from_exception
+from yamame.envs.vector.faults import ENV_ERRORS, WorkerError, fault_from_exception
 from yamame.envs.vector.serial import SerialVectorEnv, make_envs
 from yamame.errors import UserError
 from yamame.types import Fault
@@ -164,7 +164,7 @@ def worker_main(socket_file: int, memory_file: int) -> None:
     with suppress(ConnectionError):
         try:
             envs = _WorkerEnvs(channel.receive(), memory_file, channel)
-        except Exception as error:
+        except ENV_ERRORS as error:
             _send_error(error, channel)
             return
         channel.send_byte(OK)
@@ -173,7 +173,7 @@ def worker_main(socket_file: int, memory_file: int) -> None:
             command = channel.receive_byte()
             try:
                 faults = envs.reset() if command == RESET else envs.step()
-            except Exception as error:
+            except ENV_ERRORS as error:
                 _send_error(error, channel)
                 continue
             channel.send_byte(RECOVERED if faults else OK)
@@ -225,7 +225,7 @@ class _WorkerEnvs:
         self._buffers.has_action_mask[self._rows] = ACTION_MASK_KEY in observation
 
 
-def _send_error(error: Exception, channel: Channel) -> None:
+def _send_error(error: BaseException, channel: Channel) -> None:
     sent = UserError(str(error)) if isinstance(error, UserError) else None
     channel.send_byte(ERROR)
     channel.send(serialize(sent or WorkerError(fault_from_exception(error, "a worker process"))))

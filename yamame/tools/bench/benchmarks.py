@@ -246,7 +246,7 @@ class ReplayBench(BatchOptions):
                 for trial in trials:
                     store.append(trial)
                 speeds.append(len(trials) / (time.perf_counter() - start))
-            store.sync()
+            store.mark_checkpoint()
         return speeds[self.warmup :]
 
     def _reads(self, folder: Path, replay: ReplayConfig) -> tuple[list[float], list[float]]:

@@ -79,7 +79,7 @@ def reproduce(
     `UserError` for an unknown name, bad flags, or a directory that holds other runs.
     """
     from yamame.experiments import load_experiment
-    from yamame.run_dir import replace_atomically, write_json
+    from yamame.files import replace_atomically, write_json
     from yamame.tools.reproduce import report
     from yamame.tools.reproduce.cost import estimate
     from yamame.tools.reproduce.plan import plan

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yamame.confidence import Aggregate, Mean, mean_of
-from yamame.run_dir import replace_atomically
+from yamame.files import replace_atomically
 from yamame.tools.plots import (
     COLORS,
     HEIGHT,

@@ -1,0 +1,155 @@
+"""Answers of environments that are no answers: a fault of the trial, or one line at the start."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from yamame.envs.vector.faults import InvalidEnvOutputError, fault_from_exception
+from yamame.envs.vector.serial import SerialVectorEnv, make_envs
+from yamame.errors import UserError
+
+Answer = Callable[[tuple[Any, ...]], Any]
+
+
+class UnreadableError(Exception):
+    """An exception whose text raises."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def exits(_: Any) -> Any:
+    sys.exit(0)
+
+
+def raises(_: Any) -> Any:
+    raise UnreadableError
+
+
+ANSWERS: dict[str, tuple[Answer, str]] = {
+    "info None": (lambda step: (*step[:4], None), "info is a NoneType"),
+    "info list": (lambda step: (*step[:4], [1]), "info is a list"),
+    "success text": (lambda step: (*step[:4], {"success": "yes"}), "info['success'] is not a number"),
+    "success array": (lambda step: (*step[:4], {"success": np.ones(2)}), "info['success'] "),
+    "terminated of shape (1,)": (lambda step: (*step[:2], np.array([True]), *step[3:]), "terminated has shape (1,)"),
+    "terminated text": (lambda step: (*step[:2], "False", *step[3:]), "terminated is not a number"),
+    "terminated NaN": (lambda step: (*step[:2], np.nan, *step[3:]), "terminated is neither True nor False"),
+    "truncated 2": (lambda step: (*step[:3], 2, step[4]), "truncated is neither True nor False"),
+    "truncated None": (lambda step: (*step[:3], None, step[4]), "truncated is not a number"),
+    "reward of 401 digits": (lambda step: (step[0], 10**400, *step[2:]), "a reward is not a number"),
+    "reward beyond float32": (lambda step: (step[0], 1e300, *step[2:]), "returned infinity as reward"),
+    "reward text": (lambda step: (step[0], "1.0", *step[2:]), "a reward is not a number"),
+    "reward of shape (1,)": (lambda step: (step[0], np.ones(1), *step[2:]), "a reward has shape (1,)"),
+    "mask NaN": (lambda step: (*step[:4], {"action_mask": [np.nan, 1.0]}), "an action mask has entries"),
+    "mask text": (lambda step: (*step[:4], {"action_mask": "both"}), "an action mask has entries"),
+    "four values": (lambda step: step[:4], "is it made for old Gym?"),
+    "nothing": (lambda _: None, "is it made for old Gym?"),
+    "sys.exit": (exits, "raised SystemExit: 0"),
+    "unreadable exception": (raises, "raised UnreadableError"),
+}
+
+
+class Answering(gymnasium.Env[np.ndarray, int]):
+    """The second of the environments that were made answers its second step in another way, once."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, answer: Answer, at_step: int = 2) -> None:
+        self.answer, self.at_step, self.steps = answer, at_step, 0
+        self.has_masks = answer in (ANSWERS["mask NaN"][0], ANSWERS["mask text"][0])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Any]:
+        self.steps = 0
+        if self.at_step == 0:
+            result: tuple[np.ndarray, Any] = self.answer((np.zeros(1, np.float32), {}))
+            return result
+        return np.zeros(1, np.float32), self.info()
+
+    def step(self, action: int) -> Any:
+        self.steps += 1
+        step = np.full(1, 0.5, np.float32), 1.0, False, False, self.info()
+        return self.answer(step) if self.steps == self.at_step else step
+
+    def info(self) -> dict[str, Any]:
+        return {"action_mask": [1, 1]} if self.has_masks else {}
+
+    def close(self) -> None:
+        raise UnreadableError
+
+
+def valid(step: tuple[Any, ...]) -> Any:
+    return step
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_invalid_answer_is_a_fault_of_its_trial(name: str) -> None:
+    answer, message = ANSWERS[name]
+    made = [Answering(valid), Answering(answer)]
+    for env in made:
+        env.has_masks = made[1].has_masks
+
+    def replacement() -> Answering:
+        made.append(Answering(valid))
+        made[-1].has_masks = made[1].has_masks
+        return made[-1]
+
+    envs = SerialVectorEnv(made[:2], 0, env_fn=replacement)
+    everything = np.ones(2, np.bool_)
+    envs.reset(everything, everything)
+    steps = [envs.step(np.zeros(2, np.int64)) for _ in range(4)]
+    assert [step.failed is None for step in steps] == [True, False, True, True]
+    assert steps[1].failed is not None and steps[1].failed.tolist() == [False, True]
+    (fault,) = steps[1].faults
+    assert message in fault.message and "\n" not in fault.message
+    assert [step.reward.tolist() for step in steps] == [[1.0, 1.0], [1.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERS.keys() - {"sys.exit", "unreadable exception", "nothing"}))
+def test_without_replacements_it_is_one_line(name: str) -> None:
+    answer, message = ANSWERS[name]
+    envs = SerialVectorEnv([Answering(answer, at_step=1)], 0)
+    envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
+    with pytest.raises(InvalidEnvOutputError) as error:
+        envs.step(np.zeros(1, np.int64))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda _: None, "is it made for old Gym?"),
+        (lambda reset: reset[0], "is it made for old Gym?"),
+        (lambda reset: (reset[0], None), "info is a NoneType, not a dict"),
+        (lambda reset: (reset[0], [{}]), "info is a list, not a dict"),
+        (exits, "environment 0 called sys.exit(0)"),
+    ],
+)
+def test_an_invalid_first_reset_is_one_line(answer: Answer, message: str) -> None:
+    envs = SerialVectorEnv([Answering(answer, at_step=0)], 0, env_fn=lambda: Answering(valid))
+    with pytest.raises(UserError) as error:
+        envs.reset(np.ones(1, np.bool_), np.ones(1, np.bool_))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_sys_exit_while_it_is_made_ends_no_process() -> None:
+    with pytest.raises(RuntimeError, match=r"env_fn called sys\.exit\(0\)"):
+        make_envs(lambda: exits(None), 1)
+
+
+def test_close_closes_all_whatever_they_raise(capsys: pytest.CaptureFixture[str]) -> None:
+    SerialVectorEnv([Answering(valid), Answering(valid)], 0).close()
+    assert capsys.readouterr().err.splitlines() == [
+        f"environment {row} could not be closed (UnreadableError)" for row in (0, 1)
+    ]
+
+
+def test_an_unreadable_exception_has_a_message() -> None:
+    fault = fault_from_exception(UnreadableError(), "environment 3")
+    assert fault.message == "environment 3 raised UnreadableError" and "UnreadableError" in fault.traceback
