@@ -27,7 +27,7 @@ from yamame.data.trajectory import CompressedFrames, Trajectory
 
 MAGIC = b"YMTR"
 SCHEMA_VERSION = 2
-_MAX_DECOMPRESSED_BYTES = 4 << 30
+MAX_DECODED_BYTES = 4 << 30
 """Limit that protects the memory from a few hostile bytes that announce any size."""
 
 _HEADER = struct.Struct("<4sHIQ")
@@ -73,11 +73,11 @@ def encode(trajectory: Trajectory, *, compression_level: int = 1) -> bytes:
     return _HEADER.pack(MAGIC, version, _checksum(version, payload), len(payload)) + payload
 
 
-def decode(data: bytes, *, lazy: bool = False) -> Trajectory:
+def decode(data: bytes, *, lazy: bool = False, max_bytes: int = MAX_DECODED_BYTES) -> Trajectory:
     """Deserialize a trajectory with read-only arrays. If `lazy`, chunks of images stay compressed.
 
     Raises:
-        CorruptedRecordError: If `encode` did not write `data`.
+        CorruptedRecordError: If `encode` did not write `data`, or it announces more than `max_bytes`.
     """
     version, payload = _checked_payload(data)
     try:
@@ -85,14 +85,14 @@ def decode(data: bytes, *, lazy: bool = False) -> Trajectory:
         if version == 2:
             head_end = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
             payload, frames = payload[_LENGTH.size : head_end], payload[head_end:]
-        _check_size(zstandard.frame_content_size(payload))
+        _check_size(zstandard.frame_content_size(payload), max_bytes)
         raw = zstandard.ZstdDecompressor().decompress(payload)
         arrays = load_safetensors(raw)
         header_bytes = _LENGTH.unpack_from(raw)[0]
         header = json.loads(raw[_LENGTH.size : _LENGTH.size + header_bytes])
         metadata = json.loads(header["__metadata__"]["trajectory"])
         images = _compressed_frames(metadata.get("packed", {}), frames)
-        _check_size(sum(math.prod(leaf.shape) for leaf in images.values()))
+        _check_size(sum(math.prod(leaf.shape) for leaf in images.values()), max_bytes)
         if not lazy:
             arrays |= {_OBSERVATION + name: leaf.read(0, leaf.shape[0]) for name, leaf in images.items()}
             images = {}
@@ -150,9 +150,9 @@ def _checksum(version: int, payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(_CHECKED.pack(version, len(payload))))
 
 
-def _check_size(size: int) -> None:
-    if not 0 <= size <= _MAX_DECOMPRESSED_BYTES:
-        raise ValueError(f"it would take {size} bytes")
+def _check_size(size: int, max_bytes: int) -> None:
+    if not 0 <= size <= max_bytes:
+        raise ValueError(f"it would take {size} bytes, expected at most {max_bytes}")
 
 
 def _compressed_frames(described: dict[str, Any], frames: bytes) -> dict[str, CompressedFrames]:

@@ -20,6 +20,8 @@ from yamame.data.trajectory import Observation, Trajectory
 from yamame.errors import UserError
 
 _METADATA = "metadata.json"
+_MAX_EXPANSION, _MAX_FILL_BYTES = 2_000, 64 << 20
+"""Limits of compression in an HDF5 file: gzip reaches a factor of about 1,030."""
 _NAME = re.compile(r"(?:[-\w]+/)*[-\w]+-v\d+")
 
 
@@ -44,9 +46,35 @@ def open_dataset(name_or_directory: str) -> Any:
     if data is None:
         raise UserError(f"{name_or_directory} is no Minari dataset: give the name of a local one, or its directory")
     try:
+        for file in data.glob("*.hdf5"):
+            _require_own_data(file)
         return package.MinariDataset(data)
+    except UserError:
+        raise
     except Exception as error:  # whatever Minari and HDF5 raise
-        raise UserError(f"the Minari dataset {name_or_directory} cannot be opened ({error})") from error
+        raise UserError(f"the Minari dataset {name_or_directory} is corrupted ({error})") from error
+
+
+def _require_own_data(path: Path) -> None:
+    """Raise `UserError` if an HDF5 file reads other files, or announces far more data than it has."""
+    import h5py
+
+    def check(group: Any) -> None:
+        for name in group:
+            link = group.get(name, getlink=True)
+            if not isinstance(link, h5py.HardLink):
+                raise UserError(f"{path}: {group.name}/{name} is a link: only datasets without links can be read")
+            item = group[name]
+            if isinstance(item, h5py.Group):
+                check(item)
+            elif isinstance(item, h5py.Dataset):
+                if item.external or item.is_virtual:
+                    raise UserError(f"{path}: {item.name} is stored in other files: only a dataset of its own is read")
+                if item.nbytes > _MAX_EXPANSION * item.id.get_storage_size() + _MAX_FILL_BYTES:
+                    raise UserError(f"{path}: {item.name} announces {item.nbytes} bytes, far more than it has")
+
+    with h5py.File(path, "r") as file:
+        check(file)
 
 
 def create_dataset_dir(name_or_directory: str) -> tuple[Path, str]:
@@ -261,7 +289,9 @@ def read_trajectories(name_or_directory: str, task: TaskSpec) -> Iterator[Trajec
             if problem:
                 raise UserError(f"episode {episode.id} of {name_or_directory} does not match the task: {problem}")
             yield trajectory
-    except (OSError, KeyError, ValueError, TypeError) as error:  # raised by HDF5, JSON and NumPy
+    except UserError:
+        raise
+    except Exception as error:  # whatever HDF5, JSON and NumPy raise for a corrupted file
         raise UserError(f"the Minari dataset {name_or_directory} is corrupted ({error})") from error
 
 

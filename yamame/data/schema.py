@@ -1,5 +1,6 @@
 """Validation of stored trajectories before they reach a batch."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,15 @@ from yamame.data.actions import (
     policy_action_space,
     strip_action_mask,
 )
+from yamame.data.codec import MAX_DECODED_BYTES
 from yamame.data.goals import Goals
 from yamame.data.spaces import Leaf, flatten_space, stored_dtype, stored_shape, vocabulary_size
 from yamame.data.trajectory import CompressedFrames, Trajectory
 
 _MAX_ABS_ACTION = 1.0 + 1e-3
 """Of a Box, whose bounds are -1 and 1, with a tolerance for rounding."""
+_EXTRA_BYTES, _EXTRA_STEP_BYTES = 16 << 20, 4096
+"""Allowance for goals and extras, whose sizes no schema has."""
 
 
 def consistency_error(trajectory: Trajectory) -> str:
@@ -37,11 +41,26 @@ class TrajectorySchema:
     leaves: Mapping[str, Leaf]
     """Leaf of the observation -> its space, without the action mask."""
     action_space: PolicyActionSpace
+    horizon: int = 0
+    """Maximum number of transitions; 0: unknown."""
 
     @staticmethod
-    def from_spaces(observation_space: spaces.Space, action_space: PolicyActionSpace) -> "TrajectorySchema":
+    def from_spaces(
+        observation_space: spaces.Space, action_space: PolicyActionSpace, *, horizon: int = 0
+    ) -> "TrajectorySchema":
         """Make the schema of a task; `observation_space` has no action mask."""
-        return TrajectorySchema(leaves=flatten_space(observation_space), action_space=action_space)
+        return TrajectorySchema(leaves=flatten_space(observation_space), action_space=action_space, horizon=horizon)
+
+    @property
+    def max_bytes(self) -> int:
+        """Limit of the decoded arrays of a trajectory, twice what the task's own fields take."""
+        if not self.horizon:
+            return MAX_DECODED_BYTES
+        leaves = self.leaves.values()
+        observation = sum(math.prod(stored_shape(leaf)) * np.dtype(stored_dtype(leaf)).itemsize for leaf in leaves)
+        action = 8 * math.prod(action_shape(self.action_space)) + action_size(self.action_space)
+        step = observation + action + _EXTRA_STEP_BYTES
+        return min(MAX_DECODED_BYTES, _EXTRA_BYTES + 2 * (self.horizon + 1) * step)
 
     def validation_error(self, trajectory: Trajectory) -> str:
         """Describe why a trajectory does not match the task; "" if it does."""
@@ -163,5 +182,7 @@ class TaskSpec:
     def schema(self) -> TrajectorySchema:
         """Schema of the task's trajectories."""
         return TrajectorySchema.from_spaces(
-            strip_action_mask(self.observation_space, self.action_mask_key), policy_action_space(self.action_space)
+            strip_action_mask(self.observation_space, self.action_mask_key),
+            policy_action_space(self.action_space),
+            horizon=self.horizon,
         )

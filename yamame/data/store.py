@@ -21,7 +21,7 @@ from types import TracebackType
 import lmdb
 import numpy as np
 
-from yamame.data.codec import CorruptedRecordError, decode, encode, frozen_copy, named_arrays
+from yamame.data.codec import MAX_DECODED_BYTES, CorruptedRecordError, decode, encode, frozen_copy, named_arrays
 from yamame.data.database import CorruptedDatabaseError, Database, DatabaseFullError, RecordTag, key_of
 from yamame.data.eviction import EvictionPolicy
 from yamame.data.schema import TrajectorySchema, consistency_error
@@ -111,6 +111,7 @@ class LMDBReplayStore:
         self.capacity_trajectories = capacity_trajectories
         self.cache = TrajectoryCache(cache_bytes)
         self._eviction = EvictionPolicy(capacity_trajectories=capacity_trajectories, capacity_bytes=capacity_bytes)
+        self._max_decoded_bytes = MAX_DECODED_BYTES if schema is None else schema.max_bytes
         self._validation_error = consistency_error if schema is None else schema.validation_error
         self._compression_level = compression_level
         self._database = Database(directory, max_bytes=max_bytes)
@@ -285,7 +286,7 @@ class LMDBReplayStore:
         record = self._database.read(copy)
         if record is None:
             raise KeyError(record_id)
-        trajectory = decode(record, lazy=lazy)
+        trajectory = decode(record, lazy=lazy, max_bytes=self._max_decoded_bytes)
         problem = self._validation_error(trajectory)
         if problem:
             raise CorruptedRecordError(problem)

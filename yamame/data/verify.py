@@ -8,7 +8,7 @@ from pathlib import Path
 
 import lmdb
 
-from yamame.data.codec import CorruptedRecordError, decode
+from yamame.data.codec import MAX_DECODED_BYTES, CorruptedRecordError, decode
 from yamame.data.database import (
     DATABASE_FILE,
     DELETED_BEFORE,
@@ -119,7 +119,7 @@ def check_record(entry: StoredEntry, schema: TrajectorySchema | None) -> Corrupt
     if id_of(entry.key) is None:
         return CorruptedRecord(record_id=record_id, reason="its key is no id")
     try:
-        trajectory = decode(entry.value)
+        trajectory = decode(entry.value, max_bytes=MAX_DECODED_BYTES if schema is None else schema.max_bytes)
     except CorruptedRecordError as error:
         return CorruptedRecord(record_id=record_id, reason=str(error))
     problem = consistency_error(trajectory) if schema is None else schema.validation_error(trajectory)

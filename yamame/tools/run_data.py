@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from yamame.checkpoint import list_checkpoints, load_latest_checkpoint
-from yamame.data.codec import decode
+from yamame.data.codec import decode, encode
 from yamame.data.database import RecordTag
 from yamame.data.minari import ExportResult, export_trajectories, read_trajectories
 from yamame.data.record_reader import EntryKind, read_records_in_subprocess
@@ -16,7 +16,7 @@ from yamame.data.schema import TrajectorySchema
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import check_record, iter_valid_trajectories, require_store
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 from yamame.run_dir import CHECKPOINTS, CONFIG, REPLAY, replay_dirs, resolve_run_dir
 from yamame.run_state import needed_ids
 from yamame.runs import read_config, read_task_spec
@@ -145,8 +145,11 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
     """
     source, run = _require_run(path)
     task, replay = read_task_spec(run), read_config(run).replay
-    for _ in read_trajectories(dataset, task):
-        pass
+    for number, trajectory in enumerate(read_trajectories(dataset, task)):
+        try:
+            encode(trajectory)
+        except Exception as error:  # the dataset's own fields can be anything
+            raise UserError(f"episode {number} of {dataset} cannot be stored ({describe_error(error)})") from error
     count = 0
     with LMDBReplayStore(
         source.store,

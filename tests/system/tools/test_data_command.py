@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
+import numpy as np
 import pytest
 
 from yamame.cli import main
@@ -182,6 +183,67 @@ def test_export_and_import(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["resume", str(run), "--env-steps", "128", "--quiet"]) == 0
     info = reported(capsys, "info", run)
     assert (info["trajectories"], info["protected"], info["imported"], info["corrupted"]) == (64, 16, 16, 0)
+
+
+def link_external(file: Any, folder: Path) -> None:
+    import h5py
+
+    del file["episode_3/rewards"]
+    file["episode_3/rewards"] = h5py.ExternalLink(str(folder / "other.hdf5"), "/secret")
+
+
+def store_externally(file: Any, folder: Path) -> None:
+    (folder / "secret").write_bytes(bytes(64))
+    del file["episode_3/rewards"]
+    file.create_dataset("episode_3/rewards", (4,), "f4", external=[(str(folder / "secret"), 0, 16)])
+
+
+def be_virtual(file: Any, _: Path) -> None:
+    import h5py
+
+    layout = h5py.VirtualLayout((10**10,), "f4")
+    del file["episode_3/rewards"]
+    file.create_virtual_dataset("episode_3/rewards", layout)
+
+
+def announce_everything(file: Any, _: Path) -> None:
+    del file["episode_3/rewards"]
+    file.create_dataset("episode_3/rewards", (10**10,), "f4", chunks=(1 << 20,))
+
+
+@pytest.mark.parametrize(
+    ("spoil_file", "problem"),
+    [
+        (link_external, "is a link"),
+        (store_externally, "is stored in other files"),
+        (be_virtual, "is stored in other files"),
+        (announce_everything, "announces 40000000000 bytes"),
+    ],
+)
+def test_an_import_reads_no_other_files(
+    spoil_file: Any, problem: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    h5py = pytest.importorskip("h5py")
+    reported(capsys, "export", run, "--output", "./tmaze")
+    with h5py.File("tmaze/main_data.hdf5", "r+") as file:
+        spoil_file(file, Path.cwd())
+    assert problem in refused(capsys, "data", "import", run, "./tmaze")
+    assert reported(capsys, "info", run)["trajectories"] == 16
+
+
+@pytest.mark.parametrize(("field", "value"), [("horizon", float("inf")), ("policy_version", "first"), ("extras", 3)])
+def test_an_import_is_whole_or_nothing(
+    field: str, value: Any, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h5py = pytest.importorskip("h5py")
+    monkeypatch.setattr("yamame.tools.run_data._CHUNK_EPISODES", 4)
+    reported(capsys, "export", run, "--output", "./tmaze")
+    with h5py.File("tmaze/main_data.hdf5", "r+") as file:
+        metadata = json.loads(bytes(file["episode_9/infos/yamame"][:]))
+        del file["episode_9/infos/yamame"]
+        file["episode_9/infos/yamame"] = np.frombuffer(json.dumps({**metadata, field: value}).encode(), np.uint8)
+    refused(capsys, "data", "import", run, "./tmaze")
+    assert reported(capsys, "info", run)["trajectories"] == 16
 
 
 def test_mistakes_of_export_and_import(

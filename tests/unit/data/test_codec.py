@@ -7,12 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zstandard
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_examples import assert_same, numbered, trajectories
 
-from yamame.data.codec import MAGIC, SCHEMA_VERSION, CorruptedRecordError, decode, encode, frozen_copy, named_arrays
-from yamame.data.schema import consistency_error
+from yamame.data.codec import (
+    MAGIC,
+    MAX_DECODED_BYTES,
+    SCHEMA_VERSION,
+    CorruptedRecordError,
+    decode,
+    encode,
+    frozen_copy,
+    named_arrays,
+)
+from yamame.data.schema import TrajectorySchema, consistency_error
 from yamame.data.trajectory import Trajectory
 
 
@@ -111,3 +121,15 @@ def test_a_few_bytes_that_announce_more_than_there_is_memory_are_refused(announc
     bomb = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", announced) + b"\x01\0\0"
     with pytest.raises(CorruptedRecordError, match="it would take"):
         decode(record_of(bomb, version=1))
+
+
+def test_a_record_of_more_bytes_than_the_task_has_is_refused_before_it_is_decompressed() -> None:
+    schema = TrajectorySchema.from_spaces(spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(4), horizon=100)
+    assert 16 << 20 < schema.max_bytes < 18 << 20
+    assert TrajectorySchema.from_spaces(spaces.Discrete(2), spaces.Discrete(4)).max_bytes == MAX_DECODED_BYTES
+    huge = replace(numbered(1), observation={"zeros": np.zeros((2, 5_000_000), np.float32)})
+    record = encode(huge)
+    assert len(record) < 10_000
+    decode(record)
+    with pytest.raises(CorruptedRecordError, match=r"it would take 4000\d+ bytes, expected at most 1"):
+        decode(record, max_bytes=schema.max_bytes)
