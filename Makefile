@@ -52,9 +52,10 @@ test: .venv/test
 test-faults: .venv/test
 	$(BIN)/python -m pytest -o addopts= -s -m faults tests/faults
 
-# all tests: shape checks everywhere, a browser, faults, runs until a task is solved
+# all tests: shape checks everywhere but in long runs, a browser, faults, runs until a task is solved
 test-all: .venv/chromium
-	$(BIN)/python -m pytest -n 2 -m 'not learning and not faults'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not thorough and not learning and not faults'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'thorough and not learning and not faults' -o addopts='-ra --strict-markers --strict-config'
 	$(MAKE) test-faults
 	$(BIN)/python -m pytest -n 0 -m learning -o addopts='-ra --strict-markers --strict-config'
 

@@ -168,6 +168,15 @@ SELECTION_SEED = 2_000_000
 other tasks: of a maximum over many evaluations of the same trials, a part is luck."""
 
 
+_MAX_SEED = 1 << 63
+
+
+def check_seed(seed: int) -> None:
+    """Raise `UserError` for a seed that random generators do not accept."""
+    if not 0 <= seed < _MAX_SEED:
+        raise UserError(f"cannot evaluate with seed {seed}: pass at least 0 and less than 2 ** 63")
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvalReport:
     """Results on test and training tasks."""

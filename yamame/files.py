@@ -20,7 +20,8 @@ def replace_atomically(path: Path) -> Iterator[Path]:
         partial.replace(path)
         sync_folder(path.parent)
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

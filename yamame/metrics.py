@@ -16,7 +16,7 @@ from tensorboardX import summary
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import RecordWriter
 
-from yamame.errors import wrap_os_errors
+from yamame.errors import RunFailedError, wrap_os_errors
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -298,9 +298,15 @@ class MetricLogger:
         return warnings + ([f"{self._path} has {num_unreadable} unreadable lines"] if num_unreadable else [])
 
     def flush(self) -> None:
-        """Wait until all lines are on the disk."""
+        """Wait until all lines are on the disk. Raises `RunFailedError` if the file was deleted or replaced."""
         with wrap_os_errors(self._path):
             os.fsync(self._file.fileno())
+        try:
+            in_place = os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        except OSError:
+            in_place = False
+        if not in_place:
+            raise RunFailedError(f"{self._path.parent} was deleted or replaced while the run trained in it")
 
     def close(self) -> None:
         """Close the files. May be called twice."""

@@ -13,6 +13,8 @@ runs/<recipe>-<time>/
 import contextlib
 import difflib
 import os
+import re
+import shutil
 import time
 from collections.abc import Iterator
 from itertools import count, takewhile
@@ -43,6 +45,10 @@ METADATA = "metadata.json"
 LOCK = "lock"
 STATUS = "status.json"
 
+_START_FILE = re.compile(
+    rf"(\.partial-.*|{LOCK}|{STATUS}|{SPACES}|{METADATA}|{METRICS}|{CHECKPOINTS}|{OFFLINE}|tensorboard|{REPLAY}(-\d+)?)"
+)
+"""Names of the files that a run may write before its config."""
 _LOCK_SECONDS, _POLL_SECONDS = 0.2, 0.02
 _QUERIES, _QUERY_SECONDS = 3, 1e-3
 _READ_ONLY = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
@@ -50,6 +56,11 @@ _READ_ONLY = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "
 
 class RunLockedError(UserError):
     """Another process trains in the run directory."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
+        )
 
 
 def replay_dir(rank: int) -> str:
@@ -84,6 +95,8 @@ def resolve_run_dir(path: Path) -> Path:
     """Return the path if it is a run directory. Raises `UserError` if not, with the closest match if there is one."""
     if (path / CONFIG).is_file():
         return path
+    if path.is_dir() and _is_interrupted_start(path) and not is_locked(path):
+        raise UserError(f"{path} has a run that was killed while it started: train it again with --run-dir {path}")
     problem = f"{path} is not a run directory (it has no {CONFIG})" if path.exists() else f"{path} does not exist"
     match = _closest_match(path)
     raise UserError(f"{problem}: " + (f"did you mean {match}?" if match else "yamame train creates one"))
@@ -102,9 +115,9 @@ def lock_run_dir(directory: Path) -> Iterator[None]:
     try:
         lock.acquire()  # with a timeout: `is_locked` may hold it for an instant
     except Timeout as error:
-        raise RunLockedError(
-            f"another process is training in {directory}: wait for it, stop it, or choose another --run-dir"
-        ) from error
+        raise RunLockedError(directory) from error
+    except OSError as error:
+        raise UserError(f"cannot lock {directory} ({error.strerror}): nothing can be written there") from error
     try:
         yield
     finally:
@@ -139,9 +152,20 @@ def _create_given(run_dir: Path) -> Path:
     sync_folder(run_dir.parent)
     if (run_dir / CONFIG).exists():
         raise UserError(f"{run_dir} has a run: resume it with yamame resume {run_dir}, or choose another --run-dir")
-    if any(entry.name != LOCK for entry in run_dir.iterdir()):
+    if is_locked(run_dir):
+        raise RunLockedError(run_dir)
+    if _is_interrupted_start(run_dir):
+        for entry in run_dir.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    if any(run_dir.iterdir()):
         raise UserError(f"{run_dir} is not empty: choose another --run-dir")
     return run_dir
+
+
+def _is_interrupted_start(run_dir: Path) -> bool:
+    """Return whether a directory only has files of a run that was killed before its config was written."""
+    names = {entry.name for entry in run_dir.iterdir()}
+    return LOCK in names and all(_START_FILE.fullmatch(name) for name in names)
 
 
 def _create_default(recipe: str) -> Path:

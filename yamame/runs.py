@@ -21,7 +21,7 @@ from yamame.distributed.sharding import resolve_parallelism
 from yamame.distributed_context import DistributedContext
 from yamame.envs.config import apply_instruction
 from yamame.errors import UserError
-from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, evaluate_model
+from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, evaluate_model
 from yamame.files import write_json
 from yamame.progress import ProgressBar
 from yamame.run_dir import (
@@ -129,8 +129,7 @@ def evaluate(
     trials = config.eval.final_trials if trials is None else trials
     if trials < 1:
         raise UserError(f"cannot evaluate over {trials} trials: pass at least 1")
-    if seed < 0:
-        raise UserError(f"cannot evaluate with seed {seed}: pass at least 0")
+    check_seed(seed)
     model, loaded = load_model(directory, checkpoint, config)
     report = evaluate_model(config, model, trials=trials, seed=seed)
     env_steps = actual_env_steps(config, loaded.state["env_steps"])

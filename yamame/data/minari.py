@@ -227,7 +227,10 @@ def export_trajectories(trajectories: Iterable[Trajectory], task: TaskSpec, name
     data, name = create_dataset_dir(name_or_directory)
     partial = data.with_name(f"{data.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"cannot create {data} ({error.strerror}): choose another --output") from error
     storage = MinariStorage.new(
         partial, observation_space=task.observation_space, action_space=task.action_space, jpeg_encoding=False
     )

@@ -22,7 +22,7 @@ from yamame.envs.config import GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED, EvalResult, evaluate
+from yamame.evaluate import EVALUATION_SEED, EvalResult, check_seed, evaluate
 from yamame.files import replace_atomically
 from yamame.runs import LATEST, load_model, read_config
 
@@ -153,6 +153,7 @@ def record_video(
     env = apply_instruction(config.env.eval_config(), instruction)
     model, _ = load_model(directory, checkpoint, config)
     seed = EVALUATION_SEED if seed is None else seed
+    check_seed(seed)
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper) or not isinstance(plain.env, RenderableVectorEnv):
             raise UserError(f"{env.task_name} renders no frames: no video can be recorded")

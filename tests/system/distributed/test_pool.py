@@ -84,7 +84,7 @@ def config_with(**changes: Any) -> RunConfig:
     return replace(config, ray=ray, exploration=BilevelEpsilonGreedy())
 
 
-def collect_until(collectors: RayCollector, over: Callable[[], bool], seconds: float = 100.0) -> list[Trajectory]:
+def collect_until(collectors: RayCollector, over: Callable[[], bool], seconds: float = 250.0) -> list[Trajectory]:
     """As a run does, in iterations of 10 vector steps."""
     trajectories: list[Trajectory] = []
     began, made = time.monotonic(), 0

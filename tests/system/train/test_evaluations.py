@@ -79,8 +79,8 @@ def test_training_tasks_choose_the_best_checkpoint_and_when_to_stop(
             return report
         number = next(evaluations)
         return EvalReport(
-            test=replace(report.test, return_mean=-number),
-            train_tasks=replace(report.train_tasks, return_mean=number),
+            test=replace(report.test, return_mean=float(-number)),
+            train_tasks=replace(report.train_tasks, return_mean=float(number)),
         )
 
     monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
