@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -139,7 +140,7 @@ def init_distributed(
         local_rank: Index of this process on its machine.
         local_world_size: Number of processes on this machine, which share its cores.
         device: `cpu` or `cuda`, the same for all.
-        store: Rendezvous, from `create_tcp_store`; None: by the environment variables of torchrun.
+        store: Rendezvous, from `open_rendezvous`; None: by the environment variables of torchrun.
     """
     torch.set_num_threads(max(1, torch.get_num_threads() // local_world_size))
     if device == "cuda":
@@ -151,15 +152,16 @@ def init_distributed(
     dist.destroy_process_group()  # not after a failure: that would wait for the others
 
 
-def create_tcp_store(port: int | None = None) -> Any:
-    """Create the rendezvous of the ranks on one machine, or connect to the one at `port`.
+def open_rendezvous(path: Path) -> Any:
+    """Open the rendezvous of the ranks on one machine: a file, which is created by the first one.
 
-    The ranks then communicate through the loopback interface, which does not depend on the network.
+    A store of PyTorch that listens on a port does so on all interfaces, without authentication. The ranks then
+    communicate through the loopback interface.
     """
     for _, name in socket.if_nameindex():
         if name in ("lo", "lo0"):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-    return dist.TCPStore("127.0.0.1", port or 0, is_master=port is None, wait_for_workers=False)  # type: ignore[attr-defined]
+    return dist.FileStore(str(path), -1)  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """Updates made by several processes, each with a part of every batch, and by one with the whole."""
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.pool import Pool
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,8 +19,8 @@ from yamame.distributed_context import (
     SINGLE_PROCESS,
     DistributedContext,
     PeerLostError,
-    create_tcp_store,
     init_distributed,
+    open_rendezvous,
 )
 from yamame.nets.heads.actor import Actor
 
@@ -88,13 +90,14 @@ def made(work: Updates, ranks: DistributedContext = SINGLE_PROCESS) -> Outcome:
 
 def in_processes(processes: Pool, work: Callable[..., Any], *arguments: Any, world: int = 2) -> list[Any]:
     """Results of `work(*arguments, ranks)` in as many of the processes. Ranks wait for each other: each has its own."""
-    store = create_tcp_store()
-    results = [processes.apply_async(_in_rank, (rank, world, store.port, work, arguments)) for rank in range(world)]
-    return [result.get(timeout=240) for result in results]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "rendezvous"
+        results = [processes.apply_async(_in_rank, (rank, world, place, work, arguments)) for rank in range(world)]
+        return [result.get(timeout=240) for result in results]
 
 
-def _in_rank(rank: int, world: int, port: int, work: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    place = create_tcp_store(port)
+def _in_rank(rank: int, world: int, rendezvous: Path, work: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    place = open_rendezvous(rendezvous)
     with init_distributed(rank, world, local_rank=rank, local_world_size=world, device="cpu", store=place) as ranks:
         return work(*arguments, ranks)
 

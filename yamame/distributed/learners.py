@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -22,8 +23,8 @@ from yamame.distributed_context import (
     SINGLE_PROCESS,
     DistributedContext,
     PeerLostError,
-    create_tcp_store,
     init_distributed,
+    open_rendezvous,
 )
 from yamame.errors import RunFailedError, UserError, describe_error
 from yamame.run_dir import CONFIG, write_status
@@ -38,7 +39,7 @@ _ORPHAN_EXIT_SECONDS = 60.0
 
 def learner_main(
     rank: int,
-    port: int,
+    rendezvous: Path,
     signals: Connection,
     messages: Connection,
     train: TrainFn,
@@ -50,7 +51,7 @@ def learner_main(
 
     Args:
         rank: Index of this process.
-        port: Port of the learners' rendezvous.
+        rendezvous: File by which the learners find each other.
         signals: Receives numbers of signals to raise.
         messages: Sends ("started", None), then one of ("done", result), ("user_error", message), ("peer_lost", message)
             and ("failed", message).
@@ -67,7 +68,7 @@ def learner_main(
     code = 1
     try:
         device = torch.device(compute_for_rank(config.compute, rank, world_size).device).type
-        store = create_tcp_store(port)
+        store = open_rendezvous(rendezvous)
         with init_distributed(
             rank, world_size, local_rank=rank, local_world_size=world_size, device=device, store=store
         ) as context:
@@ -161,16 +162,18 @@ def launch(train: TrainFn, config: RunConfig, directory: Path, *arguments: Any) 
         RunFailedError: If a learner died or failed; the others are stopped.
     """
     learners: list[_LearnerProcess] = []
+    folder = tempfile.TemporaryDirectory(prefix="yamame-", ignore_cleanup_errors=True)  # that only this user can read
     try:
-        store = create_tcp_store()
+        rendezvous = Path(folder.name) / "rendezvous"
         with _sigint_ignored_in_children():
             for rank in range(config.num_learners):
-                learners.append(_LearnerProcess(rank, store.port, train, config, (directory, *arguments)))
+                learners.append(_LearnerProcess(rank, rendezvous, train, config, (directory, *arguments)))
         with StopSignal() as stop:
             _wait_for_all(learners, stop)
     finally:
         for learner in learners:
             learner.kill()
+        folder.cleanup()
         if not (directory / CONFIG).exists():
             shutil.rmtree(directory, ignore_errors=True)
     if learners[0].last_message == "done":
@@ -187,7 +190,9 @@ def launch(train: TrainFn, config: RunConfig, directory: Path, *arguments: Any) 
 class _LearnerProcess:
     """Handle of a learner process."""
 
-    def __init__(self, rank: int, port: int, train: TrainFn, config: RunConfig, arguments: Sequence[Any]) -> None:
+    def __init__(
+        self, rank: int, rendezvous: Path, train: TrainFn, config: RunConfig, arguments: Sequence[Any]
+    ) -> None:
         self.rank = rank
         self.last_message = ""
         self.content: Any = None
@@ -197,7 +202,9 @@ class _LearnerProcess:
         signals, self._signals = context.Pipe(duplex=False)
         self._messages, messages = context.Pipe(duplex=False)
         self.process = context.Process(
-            target=learner_main, args=(rank, port, signals, messages, train, config, *arguments), name=f"learner {rank}"
+            target=learner_main,
+            args=(rank, rendezvous, signals, messages, train, config, *arguments),
+            name=f"learner {rank}",
         )
         try:
             self.process.start()
