@@ -1,13 +1,14 @@
 """Several processes that learn together make the updates that one makes with the batches of all of them."""
 
 import multiprocessing
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.pool import Pool
 
 import pytest
 import torch
-from learning_in_ranks import Outcome, Updates, exchanged, in_processes, left_alone, made
+from learning_in_ranks import Outcome, Updates, exchanged, in_processes, left_alone, listening, made
 from tiny_agents import CONTINUOUS, DISCRETE, ActionSpace
 
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
@@ -53,6 +54,12 @@ def test_two_with_half_a_batch_each_are_one_with_the_whole(
     outcomes = in_processes(processes, made, work)
     assert_same_bits(outcomes)
     assert_alike(made(work), outcomes[0], tolerance=tolerance)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="lists sockets in /proc")
+def test_they_listen_on_the_loopback_interface_alone(processes: Pool) -> None:
+    addresses = [address for of_rank in in_processes(processes, listening, world=3) for address in of_rank]
+    assert addresses and set(addresses) == {"0100007F"}
 
 
 def test_a_mean_of_means_differs(processes: Pool) -> None:
