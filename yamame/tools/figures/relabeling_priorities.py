@@ -20,7 +20,7 @@ from yamame.errors import UserError, check_range
 from yamame.run_dir import CHECKPOINTS
 from yamame.run_state import load_goal_statistics
 from yamame.runs import read_config
-from yamame.tools.plots import COLORS, RANDOM_COLOR, new_figure, plain
+from yamame.tools.plots import COLORS, RANDOM_COLOR, legend_below, new_figure, plain
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import single_run
 
@@ -87,7 +87,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     frequency.set(xlabel="% of trajectories that achieve it", title="Goal frequency")
     count = f"{len(shown)} of {len(goals)} goals" if len(shown) < len(goals) else f"{len(goals)} goals"
     chosen.set(xlabel="% probability to be chosen if achieved", title=f"Goals that relabeling inserts ({count})")
-    chosen.legend(frameon=False, fontsize=9, loc="lower right")
+    legend_below(chosen)
     for axes in (frequency, chosen):
         axes.grid(axis="y", visible=False)
     return figure
