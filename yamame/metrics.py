@@ -49,6 +49,8 @@ GROUPS: Mapping[str, str] = {
 OTHER_GROUP = "Other"
 
 _KEY = re.compile(r"[a-z0-9_]+/\S+")
+_MIN_LINES = 4096
+"""Lines per doubling of the iterations, once a run is thinned."""
 _INDEX = re.compile(r"<(\w+)>")
 
 
@@ -249,6 +251,9 @@ class MetricLogger:
 
     A line is a JSON object with `env_steps`, `updates`, `wall_seconds` and values under `group/name` keys; values that
     are NaN or infinite become null. The step of TensorBoard events is the number of environment steps.
+
+    Long runs are thinned: each of the first 8,192 iterations is written, every second of the next 8,192, every fourth
+    of the next 16,384, and so on. Iterations with an evaluation are always written.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -257,9 +262,11 @@ class MetricLogger:
         _drop_torn_line(self._path)
         self._file = self._path.open("ab", buffering=0)
         self._events: TensorBoardWriter | None = None
+        self.num_iterations = 0
+        """Number of calls of `write`, which a resumed run restores."""
 
     def write(self, *, env_steps: int, updates: int, wall_seconds: float, values: Mapping[str, SupportsFloat]) -> None:
-        """Append one line, whole or not at all.
+        """Append one line, whole or not at all, unless the iteration is thinned out.
 
         Args:
             env_steps: Environment steps so far.
@@ -274,6 +281,9 @@ class MetricLogger:
         for key in values:
             if not _KEY.fullmatch(key):
                 raise ValueError(f"metric key {key!r} is not of the form group/name")
+        self.num_iterations += 1
+        if self.num_iterations % _stride(self.num_iterations) and EVAL_RETURN not in values:
+            return
         finite = {key: number if math.isfinite(number := float(value)) else None for key, value in values.items()}
         line = {"env_steps": env_steps, "updates": updates, "wall_seconds": round(wall_seconds, 3), **finite}
         with wrap_os_errors(self._path):
@@ -329,6 +339,10 @@ class MetricLogger:
         except OSError:
             self._file.truncate(length)
             raise
+
+
+def _stride(iteration: int) -> int:
+    return 1 << max(0, (iteration // _MIN_LINES).bit_length() - 1)
 
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:

@@ -279,7 +279,9 @@ class Trainer:
         if self.logger:
             self.logger.flush()
         self.components.replay.store.mark_checkpoint()
-        rank_state = {"iteration": self.iteration.state_dict(), "metrics_bytes": self.logger and self.logger.num_bytes}
+        rank_state: dict[str, Any] = {"iteration": self.iteration.state_dict()}
+        if self.logger:
+            rank_state |= {"metrics_bytes": self.logger.num_bytes, "metrics_iterations": self.logger.num_iterations}
         tensors, state = collect_state(self.components, self.distributed, rank_state)
         if not self.distributed.is_main:
             return None
@@ -311,6 +313,7 @@ class Trainer:
             self.resume_warnings.append(f"the config differs from that of the checkpoint: {changed}")
         if self.logger:
             self.resume_warnings += self.logger.truncate(rank_state["metrics_bytes"])
+            self.logger.num_iterations = rank_state["metrics_iterations"]
 
     def _save_best_or_milestone(self, *, best: bool) -> bool:
         """Save and keep a checkpoint if it is the best so far or a milestone."""

@@ -66,6 +66,21 @@ def test_a_resumed_run_drops_later_lines_and_continues(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "tensorboard"]
 
 
+def test_long_runs_are_thinned_but_for_evaluations(tmp_path, monkeypatch):
+    monkeypatch.setattr("yamame.metrics._MIN_LINES", 8)
+    monkeypatch.setattr("yamame.metrics.TensorBoardWriter.write", lambda *_: None)
+    with MetricLogger(tmp_path) as writer:
+        for updates in range(1, 101):
+            write(writer, updates, **({"eval__return_mean": 1.0} if updates == 71 else {"loss__td": 1.0}))
+    kept = [line["updates"] for line in read_metrics(tmp_path)]
+    assert kept == [*range(1, 16), *range(16, 32, 2), *range(32, 64, 4), 64, 71, *range(72, 101, 8)]
+    with MetricLogger(tmp_path) as writer:
+        writer.num_iterations = 100
+        for updates in range(101, 113):
+            write(writer, updates, loss__td=1.0)
+    assert [line["updates"] for line in read_metrics(tmp_path)][len(kept) :] == [104, 112]
+
+
 def test_truncating_before_anything_was_written(tmp_path):
     with MetricLogger(tmp_path) as writer:
         writer.truncate(writer.num_bytes)
