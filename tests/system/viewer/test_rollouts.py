@@ -154,6 +154,19 @@ def test_corrupted_runs_and_expired_frames(tmp_path: Path) -> None:
         assert "cannot be read" in client.get(address).json()["error"]
 
 
+@pytest.mark.parametrize("name", ["config.json", "spaces.json", "checkpoints", "tensors.safetensors"])
+def test_links_are_not_followed(name: str, tmp_path: Path) -> None:
+    run = solved_tmaze(tmp_path)
+    path = next(iter(run.rglob(name)))
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with client_for(tmp_path) as client:
+        address = run_of(client)
+        for url in (address, f"{address}/recording?seed={SEED}"):
+            answer = client.get(url)
+            assert answer.status_code == 422 and f"{name} is a link and was not followed" in answer.json()["error"]
+
+
 def test_a_failing_environment_is_reported_in_a_line() -> None:
     stage = TrialPlayer()
     with pytest.raises(UserError, match=r"cannot be played: ValueError\('no'\)"):

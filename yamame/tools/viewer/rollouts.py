@@ -22,7 +22,7 @@ from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
 from yamame.nets.introspection import AttentionWeights
-from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
+from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, METADATA, MILESTONES, RESULT, SPACES
 from yamame.runs import LATEST, evaluate, read_config, read_result
 from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import TrialRecording, record_trial
@@ -152,6 +152,7 @@ class _Query:
             raise UserError("the seed must be a whole number of at most 9 digits")
         if mode not in _MODES:
             raise UserError(f"actions must be one of {', '.join(filter(None, _MODES))}")
+        _require_no_links(directory)
         checkpoints = _checkpoints(directory)
         checkpoint = query.get("checkpoint", LATEST)
         if checkpoint not in checkpoints:
@@ -168,6 +169,21 @@ class _Query:
     def key(self, kind: str) -> str:
         """Return a name for the reply that is valid in a URL."""
         return hashlib.sha256(repr((kind, self)).encode(errors="surrogateescape")).hexdigest()[:24]
+
+
+def _require_no_links(directory: Path) -> None:
+    """Raise `UserError` if a file that playing a trial may read is a link, which may lead out of the run."""
+    folders = [directory / name for name in (CHECKPOINTS, BEST, MILESTONES)]
+    checkpoints = [checkpoint for folder in folders for checkpoint in _complete(folder)]
+    files = [directory / name for name in (CONFIG, SPACES, METADATA, RESULT)]
+    for path in (
+        *files,
+        *folders,
+        *checkpoints,
+        *(file for checkpoint in checkpoints for file in checkpoint.iterdir()),
+    ):
+        if path.is_symlink():
+            raise UserError(f"{path.relative_to(directory)} is a link and was not followed")
 
 
 def _checkpoints(directory: Path) -> dict[str, Path]:
@@ -187,6 +203,7 @@ def _complete(folder: Path) -> list[Path]:
 
 
 def _choices(directory: Path) -> dict[str, Any]:
+    _require_no_links(directory)
     config, adaptation = read_config(directory), load_final_adaptation(directory)
     env = config.env
     takes_instruction = (
