@@ -133,8 +133,8 @@ def restore_state(
 
 def needed_ids(checkpoint: Checkpoint, rank: int) -> list[int]:
     """Return the ids of the trajectories that a rank of a checkpoint needs. Raises `UserError` if it is malformed."""
-    saved = _all_ranks(checkpoint)
     try:
+        saved = _all_ranks(checkpoint)
         return ids_from_ranges([saved["run"], *saved.get("other_ranks", [])][rank]["stored_ids"])
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise UserError(f"{checkpoint.path} does not name the trajectories of learner {rank}") from error

@@ -14,6 +14,7 @@ from yamame.algorithms.amago.learner import Learner
 from yamame.collect.collector import Collector
 from yamame.config import RunConfig
 from yamame.data.codec import encode
+from yamame.data.database import ids_from_ranges
 from yamame.data.store import LMDBReplayStore
 from yamame.metrics import MetricLogger, read_metrics
 from yamame.progress import ProgressBar
@@ -106,7 +107,7 @@ def killed() -> None:
 def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
     """Everything that a run wrote but times and ids: ids of lost trajectories are not used again."""
     run = Trainer(config, directory, resume=True)
-    rank_state = {"iteration": run.iteration.state_dict(), "metrics_bytes": run.logger and run.logger.num_bytes}
+    rank_state = {"iteration": run.iteration.state_dict()}
     tensors, state = collect_state(run.components, run.distributed, rank_state)
     state |= {"train_state": dict(vars(run.state)), "env_steps": run.env_steps}
     replay = [encode(run.components.replay.store.get(number)) for number in run.components.replay.store.ids()]
@@ -114,7 +115,7 @@ def outcome(directory: Path, config: RunConfig) -> dict[str, Any]:
     state["train_state"] = {key: value for key, value in state["train_state"].items() if key not in CLOCKS}
     rest = dict(state["rank_state"]["dict"][0][1]["dict"])
     assert rest.pop("num_appended") >= len(replay)
-    assert rest.pop("metrics_bytes") > 0
+    assert len(ids_from_ranges(rest.pop("stored_ids"))) == len(replay)
     return {
         "tensors": {name: np.asarray(tensor).tobytes() for name, tensor in tensors.items()},
         "state": {**state, "rank_state": rest},

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from yamame.checkpoint import list_checkpoints, load_latest_checkpoint
+from yamame.checkpoint import load_latest_checkpoint
 from yamame.data.codec import decode, encode
 from yamame.data.database import RecordTag
 from yamame.data.minari import ExportResult, export_trajectories, read_trajectories
@@ -52,11 +52,14 @@ class DataSource:
         return None if self.run is None else read_task_spec(self.run).schema
 
     def needed_ids(self) -> list[int]:
-        """Return the ids of the trajectories that the latest checkpoint needs; none without one."""
-        if self.run is None or not list_checkpoints(self.run / CHECKPOINTS):
+        """Return the ids of the trajectories that the latest intact checkpoint needs; none without one."""
+        if self.run is None:
             return []
         rank = next((rank for rank, store in enumerate(replay_dirs(self.run)) if store.samefile(self.store)), None)
-        return [] if rank is None else needed_ids(load_latest_checkpoint(self.run / CHECKPOINTS), rank)
+        try:
+            return [] if rank is None else needed_ids(load_latest_checkpoint(self.run / CHECKPOINTS), rank)
+        except UserError:
+            return []
 
 
 def iter_trajectories(run: Path) -> Iterator[Trajectory]:

@@ -16,8 +16,8 @@ def earned(*settings: str) -> dict[str, float]:
 def test_memory_earns_all_and_chance_less_the_farther_off_destinations_begin() -> None:
     near, far = earned(), earned("--min-destination", "10")
     assert near["remembers forks"] > 0.99 and far["remembers forks"] > 0.99
-    assert near["turns by chance"] == pytest.approx(0.817, abs=0.04)
-    assert far["turns by chance"] == pytest.approx(0.665, abs=0.05)
+    assert near["turns at random"] == pytest.approx(0.817, abs=0.04)
+    assert far["turns at random"] == pytest.approx(0.665, abs=0.05)
     assert near["at random"] == pytest.approx(0.064, abs=0.02)
     assert far["at random"] < 0.001
 

@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "plain" / "main_data.hdf5").write_bytes(b"nothing")
     assert "corrupted" in problem(task(box, bare))
     (tmp_path / "plain" / "metadata.json").write_text("{}")
-    assert "cannot be opened" in problem(task(box, bare))
+    assert "is corrupted" in problem(task(box, bare))
 
 
 def test_nothing_is_written_over_and_a_killed_export_leaves_no_dataset(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_gif(tmp_path: Path, recipe: str, env: dict[str, Any], trials: int, num_
         frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)]
     assert len(frames) == num_frames
     assert len({frame.tobytes() for frame in frames}) == num_frames
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["video.gif", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "video.gif"]
     before = video.read_bytes()
     record_video(run, video, trials=trials)
     assert video.read_bytes() == before

@@ -148,10 +148,15 @@ class Learner:
         self.num_updates += 1
         self.optimizer.lr.fill_(self.config.lr_at(self.num_updates))
         if self.num_updates % GRADIENT_NORM_INTERVAL == 1:
+            self._seed_dropout()
             self._gradient_norms = self._measure_gradient_norms(batch)
+        self._seed_dropout()
+        return self._update(batch)
+
+    def _seed_dropout(self) -> None:
+        """Make dropout depend on the number of updates alone: PyTorch takes it from its global random stream."""
         if self._drops_out:
             torch.manual_seed((self.generator.initial_seed() + self.num_updates) % 2**63)
-        return self._update(batch)
 
     def metrics(self) -> dict[str, float]:
         """Return the number of non-finite updates, the value code's metrics of some gammas, and gradient norms.

@@ -83,7 +83,7 @@ def restart_with_retries(restart: Callable[[], _T], name: str, faults: list[Faul
     last = faults[-1]
     raise UserError(
         f"{name} failed and could not be restarted after {len(RETRY_DELAYS_SECONDS)} attempts: fix the environment "
-        f"({last.message})\n{last.traceback}"
+        f"({last.message})\n{last.traceback}".rstrip()
     )
 
 
