@@ -88,6 +88,11 @@ def caller_modules(modules: Iterable[str | ModuleType]) -> Iterator[None]:
         _caller_modules.reset(token)
 
 
+def caller_module_names() -> tuple[str, ...]:
+    """Return the names of the modules of `caller_modules`."""
+    return tuple(_caller_modules.get({}))
+
+
 def to_json(config: Any) -> dict[str, Any]:
     """Convert a config to plain JSON from which `from_json` makes an equal one.
 

@@ -154,6 +154,16 @@ def test_corrupted_runs_and_expired_frames(tmp_path: Path) -> None:
         assert "cannot be read" in client.get(address).json()["error"]
 
 
+def test_a_result_with_nan_is_no_error_of_the_server(tmp_path: Path) -> None:
+    run = solved_tmaze(tmp_path)
+    result = json.loads((run / "result.json").read_text())
+    result["return_per_attempt"] = [float("nan"), 1e400]
+    (run / "result.json").write_text(json.dumps(result))
+    with client_for(tmp_path) as client:
+        answer = client.get(run_of(client))
+        assert answer.status_code in (200, 422) and "NaN" not in answer.text and "Infinity" not in answer.text
+
+
 @pytest.mark.parametrize("name", ["config.json", "spaces.json", "checkpoints", "tensors.safetensors"])
 def test_links_are_not_followed(name: str, tmp_path: Path) -> None:
     run = solved_tmaze(tmp_path)

@@ -1,27 +1,43 @@
 """`yamame view` as a contract: what it prints, how it ends, one line for every error."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from command_runs import refused, snapshot
 from runs_to_view import line, write_run
+from solved_tmaze import solved_tmaze
 
 COMMAND = "import sys; from yamame.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
+HANGING = """
+import sys
+from player_tasks import record_and_hang
+from yamame.cli import main
+from yamame.tools.viewer import rollouts
+rollouts._record = record_and_hang
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""
+"""The command, with an environment that hangs."""
+
+
 @contextmanager
-def viewing(folder: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def viewing(folder: Path, *flags: str, code: str = COMMAND) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command in a process of its own, and the address that it prints."""
-    arguments = [sys.executable, "-c", COMMAND, "view", *flags, "--no-browser"]
+    arguments = [sys.executable, "-c", code, "view", *flags, "--no-browser"]
     path = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
     process = subprocess.Popen(
         arguments,
@@ -46,6 +62,27 @@ def answer(url: str) -> str:
         return str(response.read().decode())
 
 
+def ask(url: str) -> None:
+    """A question that may never be answered."""
+    with suppress(OSError):
+        answer(url)
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_it_shows_the_runs_folder_writes_nothing_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "one", [line(10)])
     write_run(tmp_path / "sweeps" / "popgym" / "two", [line(10)])
@@ -59,6 +96,31 @@ def test_it_shows_the_runs_folder_writes_nothing_and_ends_with_ctrl_c(tmp_path: 
         _, err = process.communicate(timeout=20)
         assert (process.returncode, err) == (0, "")
     assert snapshot(tmp_path) == before
+
+
+def test_ctrl_c_ends_it_while_an_environment_hangs(tmp_path: Path) -> None:
+    solved_tmaze(tmp_path)
+    with viewing(tmp_path, str(tmp_path), code=HANGING) as (process, address):
+        (run,) = json.loads(answer(f"{address}api/runs"))["runs"]
+        url = f"{address}api/rollouts/{run['id']}/recording?seed=1"
+        threading.Thread(target=ask, args=(url,), daemon=True).start()
+        mark = tmp_path / "hangs"
+        until(lambda: mark.exists() and mark.read_text() != "", 60)
+        assert '"runs"' in answer(f"{address}api/runs")  # the list does not wait for it
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=20)
+        assert process.returncode == 0 and time.monotonic() - began < 10
+        until(lambda: not is_alive(int(mark.read_text())), 10)
+
+
+def test_on_this_machine_the_token_is_a_choice(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", [line(10)])
+    with viewing(tmp_path, str(tmp_path), "--token") as (_, address):
+        url, _, token = address.partition("?token=")
+        assert url.startswith("http://127.0.0.1:") and len(token) >= 24
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            answer(f"{url}api/runs")
 
 
 def test_other_addresses_require_the_token(tmp_path: Path) -> None:

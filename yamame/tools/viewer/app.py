@@ -6,6 +6,7 @@ A view is a module with `routes(index)`. Everything under `/api/` is JSON. A vie
 
 import contextlib
 import hmac
+import multiprocessing
 import secrets
 import socket
 import threading
@@ -136,11 +137,15 @@ async def _error(request: Request, problem: Exception) -> Response:
     return JSONResponse({"error": " ".join(str(problem).split())}, status_code=status_code)
 
 
-def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool) -> None:
-    """Print the address on stdout and serve until SIGINT. Raises `UserError` if the address cannot be bound."""
+def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool, require_token: bool = False) -> None:
+    """Print the address on stdout and serve until SIGINT. Raises `UserError` if the address cannot be bound.
+
+    A token is required if `require_token`, and always if `host` is not a loopback address.
+    """
     listener = _listen(host, port)
     port = listener.getsockname()[1]
-    access = Access(token="" if host in LOOPBACK else secrets.token_urlsafe(24), cookie=f"yamame-view-{port}")
+    token = secrets.token_urlsafe(24) if require_token or host not in LOOPBACK else ""
+    access = Access(token=token, cookie=f"yamame-view-{port}")
     app = build_app(RunIndex(roots), access)
     config = uvicorn.Config(
         app, log_level="error", access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
@@ -150,8 +155,12 @@ def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool) ->
     print(f"yamame view: {url}  (Ctrl-C to stop)", flush=True)
     if open_browser:
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-    with listener, contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+    try:
+        with listener, contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        for process in multiprocessing.active_children():  # in which environments play
+            process.kill()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -34,6 +34,7 @@ def register(subparsers: Any) -> None:
         help="bind address (default 127.0.0.1; with any other, a token is required)",
     )
     view.add_argument("--port", type=int, default=0, metavar="N", help="port (default 0: any free port)")
+    view.add_argument("--token", action="store_true", help="require a token on 127.0.0.1 too, against other users")
     view.add_argument("--no-browser", action="store_true", help="print the URL only")
     add_flags(view, "--import")
 
@@ -49,7 +50,13 @@ def _view(options: argparse.Namespace, rest: list[str]) -> int:
         if missing.name not in ("starlette", "uvicorn"):
             raise
         raise UserError("yamame view needs starlette and uvicorn: pip install 'yamame[view]'") from missing
-    serve(roots, host=options.host, port=options.port, open_browser=not options.no_browser)
+    serve(
+        roots,
+        host=options.host,
+        port=options.port,
+        open_browser=not options.no_browser,
+        require_token=options.token,
+    )
     return 0
 
 

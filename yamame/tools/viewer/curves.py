@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from yamame.confidence import student_ci95
 from yamame.errors import UserError
 from yamame.metrics import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, is_ci95_end
 from yamame.run_dir import METRICS as METRICS_FILE
+from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTable, MetricTableCache
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnknownRunError, UnreadableError
 from yamame.tools.viewer.runs import RunSummary, SummaryCache, run_ids
@@ -206,9 +207,9 @@ def routes(index: RunIndex) -> list[Route]:
     def panels(request: Request) -> Response:
         selection = read(request)
         if request.query_params.get("known") == selection.version:
-            return JSONResponse({"version": selection.version, "warnings": selection.warnings})
+            return FiniteJSONResponse({"version": selection.version, "warnings": selection.warnings})
         keys = [key for run in selection.runs for key in run.metrics.keys]
-        return JSONResponse(
+        return FiniteJSONResponse(
             {
                 "version": selection.version,
                 "warnings": selection.warnings,
@@ -231,7 +232,7 @@ def routes(index: RunIndex) -> list[Route]:
                 ]
                 for key in _keys(request)
             }
-        return JSONResponse({"version": selection.version, "curves": found})
+        return FiniteJSONResponse({"version": selection.version, "curves": found})
 
     def csv(request: Request) -> Response:
         selection, keys = read(request), _keys(request)

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from yamame.algorithms.base import AgentAnalysis
 from yamame.checkpoint import list_checkpoints
+from yamame.config_io import caller_module_names
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
@@ -26,10 +27,14 @@ from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, METADATA, MILESTONES, RESU
 from yamame.runs import LATEST, evaluate, read_config, read_result
 from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import TrialRecording, record_trial
+from yamame.tools.viewer.finite_json import FiniteJSONResponse
+from yamame.tools.viewer.player_process import PlayerProcess
 from yamame.tools.viewer.run_index import RunIndex
 
 CACHE_BYTES = 128 * 2**20
 """Recordings and adaptation curves in memory; the least recently used are dropped first."""
+PLAY_SECONDS = 110.0
+"""Maximum time of a trial, or of an adaptation curve."""
 WAIT_SECONDS = 120.0
 """Longest time that a request waits for another trial to end."""
 ADAPTATION_TRIALS = 64
@@ -96,18 +101,18 @@ class TrialPlayer:
 
 def routes(index: RunIndex) -> list[Route]:
     """Return `/api/rollouts/<run>` (choices of the form) and below it `recording`, `frames/<key>`, `adaptation`."""
-    player = TrialPlayer()
+    player, process = TrialPlayer(), PlayerProcess(caller_module_names(), timeout_seconds=PLAY_SECONDS)
 
     def run_dir(request: Request) -> Path:
         return index.entry(request.path_params["run_id"]).path
 
     def choices(request: Request) -> Response:
-        return JSONResponse(_choices(run_dir(request)))
+        return FiniteJSONResponse(_choices(run_dir(request)))
 
     def recording(request: Request) -> Response:
         query = _Query.from_request(request, run_dir(request))
         key = query.key("recording")
-        reply = player.get_or_play(key, lambda: _record(query, key))
+        reply = player.get_or_play(key, lambda: process.call(_record, query, key))
         return Response(reply.body, media_type="application/json")
 
     def frames(request: Request) -> Response:
@@ -119,7 +124,7 @@ def routes(index: RunIndex) -> list[Route]:
 
     def adaptation(request: Request) -> Response:
         query = _Query.from_request(request, run_dir(request))
-        reply = player.get_or_play(query.key("adaptation"), lambda: _measure(query))
+        reply = player.get_or_play(query.key("adaptation"), lambda: process.call(_measure, query))
         return Response(reply.body, media_type="application/json")
 
     run = "/api/rollouts/{run_id}"
@@ -230,7 +235,7 @@ def _record(query: _Query, key: str) -> CachedReply:
         deterministic=query.deterministic,
     )
     frames = UniqueFrames.from_recording(recording)
-    body = JSONResponse({"key": key, **recording_to_json(recording, frames)}).body
+    body = FiniteJSONResponse({"key": key, **recording_to_json(recording, frames)}).body
     return CachedReply(bytes(body), frames.content)
 
 
@@ -238,7 +243,7 @@ def _measure(query: _Query) -> CachedReply:
     curve = measure_adaptation(
         query.directory, checkpoint=query.checkpoint, seed=query.seed, instruction=query.instruction
     )
-    return CachedReply(bytes(JSONResponse(asdict(curve)).body))
+    return CachedReply(bytes(FiniteJSONResponse(asdict(curve)).body))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from yamame.errors import UserError
 from yamame.metrics import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDATES_PER_SECOND
 from yamame.run_dir import CONFIG, LOCK, METADATA, METRICS, RESULT, STATUS, is_locked
+from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.metric_table import read_tail, to_float
 from yamame.tools.viewer.run_index import (
     RunEntry,
@@ -241,7 +242,7 @@ def routes(index: RunIndex) -> list[Route]:
     def listing(request: Request) -> Response:
         found = index.found()
         rows = [summary.to_json() for summary in summaries.get(list(found.entries.values()))]
-        return JSONResponse({"runs": rows, "warnings": found.warnings})
+        return FiniteJSONResponse({"runs": rows, "warnings": found.warnings})
 
     def difference(request: Request) -> Response:
         chosen = run_ids(request)
@@ -259,7 +260,7 @@ def routes(index: RunIndex) -> list[Route]:
             raise UserError(f"these configs have {len(fields):,} fields: at most {MAX_FIELDS:,} can be compared")
         rows = [{"field": field, "values": [config.get(field, _MISSING) for config in configs]} for field in fields]
         differing = [row for row in rows if len(set(row["values"])) > 1]
-        return JSONResponse(
+        return FiniteJSONResponse(
             {
                 "runs": [{"id": entry.run_id, "name": entry.name} for entry in entries],
                 "differences": differing,
