@@ -304,8 +304,9 @@ class MetricLogger:
         if length < num_bytes:
             self._file.truncate(length)
         num_unreadable = len(self._path.read_bytes().splitlines()) - len(read_metrics(self._path.parent))
-        warnings = [f"{self._path} lacks {length - num_bytes} bytes of the checkpoint"] if num_bytes < length else []
-        return warnings + ([f"{self._path} has {num_unreadable} unreadable lines"] if num_unreadable else [])
+        problems = [f"lacks {length - num_bytes} bytes of the checkpoint"] if num_bytes < length else []
+        problems += [f"has {num_unreadable} unreadable lines"] if num_unreadable else []
+        return [f"{self._path} {' and '.join(problems)}"] if problems else []
 
     def flush(self) -> None:
         """Wait until all lines are on the disk. Raises `RunFailedError` if the file was deleted or replaced."""
