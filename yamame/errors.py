@@ -37,12 +37,16 @@ class ConfigFieldError(UserError):
 
 
 def describe_error(error: BaseException) -> str:
-    """Return type and message of an exception in one line; only the type if its message cannot be made."""
+    """Return type and message of an exception in one line."""
+    return " ".join(f"{type(error).__name__}: {error_message(error)}".rstrip(": ").split())
+
+
+def error_message(error: BaseException) -> str:
+    """Return the message of an exception; empty if its `__str__` raises."""
     try:
-        message = str(error)
+        return str(error)
     except Exception:
-        message = ""
-    return " ".join(f"{type(error).__name__}: {message}".rstrip(": ").split())
+        return ""
 
 
 @contextmanager

@@ -275,8 +275,9 @@ class Tables:
             transaction.delete(key_of(record_id), db=self.tags)
 
     def set_deleted_before(self, transaction: lmdb.Transaction, record_id: int) -> None:
-        """Record that older ids, the protected ones excepted, were deleted in turn."""
-        transaction.put(DELETED_BEFORE, key_of(record_id), db=self.counters)
+        """Record that older ids, the protected ones excepted, were deleted in turn. The record never moves back."""
+        known = id_of(bytes(transaction.get(DELETED_BEFORE, default=b"", db=self.counters))) or 0
+        transaction.put(DELETED_BEFORE, key_of(max(known, record_id)), db=self.counters)
 
     def add_lost(self, transaction: lmdb.Transaction, ids: Iterable[int]) -> None:
         """Record ids whose loss is known."""

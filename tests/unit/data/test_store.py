@@ -307,3 +307,15 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path) -> N
             for number in acknowledged:
                 assert_same(store.get(number), numbered(1 + number % 60, tag=number))
             assert store.num_corrupted == 0
+
+
+def test_ids_that_were_deleted_in_turn_are_gone_and_others_missing(tmp_path: Path) -> None:
+    with opened(tmp_path, capacity=3) as store:
+        for tag in range(12):
+            store.append(numbered(2, tag=tag))
+        assert store.missing(range(12)) == ([], [0, 1, 2, 3, 4, 5])
+        store.rollback(9)
+        store.mark_checkpoint()
+        store.mark_checkpoint()  # deletes older ids than before: the mark must not move back
+        assert store.missing([0, 5]) == ([], [0, 5])
+        assert store.missing([50]) == ([50], [])

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float32, Int64, Shaped
 from typing_extensions import override
 
 from yamame.data.spaces import Leaf, flatten_observation, stored_shape
-from yamame.errors import UserError, describe_error
+from yamame.errors import UserError, error_message
 from yamame.types import Fault, FaultKind
 
 RETRY_DELAYS_SECONDS = (0.0, 1.0, 5.0)
@@ -58,7 +58,9 @@ def fault_from_exception(error: BaseException, name: str) -> Fault:
         message = str(error) if str(error).startswith(name) else f"{name}: {error}"
         return Fault(kind=error.kind, message=message)
     trace = "".join(traceback.format_exception(error))
-    return Fault(kind="exception", message=f"{name} raised {describe_error(error)}", traceback=trace)
+    first_line = next(iter(error_message(error).splitlines()), "")
+    message = f"{name} raised {type(error).__name__}: {first_line}".rstrip(": ")
+    return Fault(kind="exception", message=message, traceback=trace)
 
 
 def restart_with_retries(restart: Callable[[], _T], name: str, faults: list[Fault]) -> _T:
@@ -119,7 +121,7 @@ def stack_flags(name: str, flags: Sequence[Any]) -> Bool[np.ndarray, "E"]:
     flag = _stack_numbers(name, flags)
     if flag.dtype != np.bool_ and not np.isin(flag, (0, 1)).all():
         raise InvalidEnvOutputError("shape_mismatch", f"{name} is neither True nor False: {_REMEDY}")
-    return flag.astype(np.bool_)
+    return flag.astype(np.bool_, copy=False)
 
 
 def validate_infos(infos: Sequence[Any]) -> None:

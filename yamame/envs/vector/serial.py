@@ -62,6 +62,16 @@ def validate_env(env: Any) -> None:
         raise UserError(f"{type(env).__name__} is not a gymnasium.Env nor a gymnasium.vector.VectorEnv: wrap it in one")
 
 
+_ParsedStep = tuple[
+    dict[str, np.ndarray],
+    Float32[np.ndarray, "rows"],
+    Bool[np.ndarray, "rows"],
+    Bool[np.ndarray, "rows"],
+    Bool[np.ndarray, "rows"] | None,
+]
+"""Observation, reward, terminated, truncated and success."""
+
+
 class FailedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Environment that failed in a reset: its next step raises the error."""
 
@@ -210,15 +220,24 @@ class SerialVectorEnv(RenderableVectorEnv):
 
     def _to_step(self, results: Sequence[Any]) -> VectorStep:
         """Return the step of all environments. Raises `InvalidEnvOutputError` for invalid values."""
-        observations, infos, parsed = self._parse(results)
-        self._observations, self._infos = observations, infos
-        self._ended = parsed.terminated | parsed.truncated
-        observation = self._with_masks(parsed.observation)
-        step = replace(parsed, observation=observation, final_observation=observation)
+        observation, reward, terminated, truncated, success = self._parse(results)
+        self._observations, self._infos = [result[0] for result in results], [result[4] for result in results]
+        self._ended = terminated | truncated
+        observation = self._with_masks(observation)
+        step = VectorStep(
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            is_transition=np.ones(self.num_envs, np.bool_),
+            final_observation=observation,
+            observation=observation,
+            episode_start=np.zeros(self.num_envs, np.bool_),
+            success=success,
+        )
         return self._with_faults(step) if self._failed_rows else step
 
-    def _parse(self, results: Sequence[Any], *, first_row: int = 0) -> tuple[list[Any], list[Any], VectorStep]:
-        """Return observations, infos and the step of rows from `first_row` on. Raises `InvalidEnvOutputError`."""
+    def _parse(self, results: Sequence[Any], *, first_row: int = 0) -> _ParsedStep:
+        """Return observation, reward, flags and success of rows from `first_row` on. Raises `InvalidEnvOutputError`."""
         try:
             observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         except (TypeError, ValueError):
@@ -229,18 +248,8 @@ class SerialVectorEnv(RenderableVectorEnv):
             ) from None
         observation, reward = self._stack(observations, rewards, first_row=first_row)
         validate_infos(infos)
-        self._masks.validate(infos)
-        step = VectorStep(
-            reward=reward,
-            terminated=stack_flags("terminated", terminated),
-            truncated=stack_flags("truncated", truncated),
-            is_transition=np.ones(len(results), np.bool_),
-            final_observation=observation,
-            observation=observation,
-            episode_start=np.zeros(len(results), np.bool_),
-            success=self._success(infos),
-        )
-        return list(observations), list(infos), step
+        flags = stack_flags("terminated", terminated), stack_flags("truncated", truncated)
+        return observation, reward, *flags, self._success(infos)
 
     def _with_faults(self, step: VectorStep) -> VectorStep:
         """Return the step with the failed rows and their faults, which are reported once."""
@@ -255,6 +264,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         for row, result in enumerate(results):
             try:
                 self._parse([result], first_row=row)
+                self._masks.validate([result[4]])
             except InvalidEnvOutputError as error:
                 replaced[row] = self._restart(row, error)
         return replaced
