@@ -13,6 +13,7 @@ from yamame.data.goals import TOLERANCE
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
+from yamame.envs.vector.serial import call_env_fn
 from yamame.envs.wrappers.instruction import make_trials
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.errors import ConfigFieldError, UserError, check_range
@@ -62,7 +63,7 @@ class EnvFnConfig(SingleEnvConfig):
         return make_trials(envs, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
 
     def _adapt_vector_env(self, seed: int, *, num_envs: int) -> EpisodeVectorEnv:
-        env = self.env_fn()
+        env = call_env_fn(self.env_fn)
         if not isinstance(env, VectorEnv):
             raise UserError("env_fn makes single environments: leave vector_size out")
         if env.num_envs != num_envs:

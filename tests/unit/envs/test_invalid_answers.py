@@ -2,15 +2,19 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
 
+from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.vector.faults import InvalidEnvOutputError, fault_from_exception
+from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.vector.serial import SerialVectorEnv, make_envs
+from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.errors import UserError
 
 Answer = Callable[[tuple[Any, ...]], Any]
@@ -138,9 +142,87 @@ def test_an_invalid_first_reset_is_one_line(answer: Answer, message: str) -> Non
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+VECTOR_ANSWERS: dict[str, tuple[Answer, str]] = {
+    "info None": (lambda step: (*step[:4], None), "info is a NoneType"),
+    "success text": (lambda step: (*step[:4], {"success": ["yes", "no"]}), "info['success'] is not a number"),
+    "success of shape (2, 1)": (lambda step: (*step[:4], {"success": np.ones((2, 1))}), "info['success'] has shape"),
+    "terminated of shape (2, 1)": (lambda step: (*step[:2], np.ones((2, 1)), *step[3:]), "terminated has shape (2, 1)"),
+    "terminated text": (lambda step: (*step[:2], ["False", "False"], *step[3:]), "terminated is not a number"),
+    "truncated NaN": (lambda step: (*step[:3], np.array([0, np.nan]), step[4]), "truncated is neither True nor False"),
+    "one truncated": (lambda step: (*step[:3], False, step[4]), "truncated has shape ()"),
+    "reward of 401 digits": (lambda step: (step[0], [1.0, 10**400], *step[2:]), "a reward is not a number"),
+    "reward text": (lambda step: (step[0], ["1.0", "1.0"], *step[2:]), "a reward is not a number"),
+    "three rewards": (lambda step: (step[0], np.ones(3), *step[2:]), "reward has shape (3,)"),
+    "one observation": (lambda step: (np.zeros((1, 1), np.float32), *step[1:]), "observation 'observation' has shape"),
+    "mask NaN": (lambda step: (*step[:4], {"action_mask": np.full((2, 2), np.nan)}), "an action mask has entries"),
+    "four values": (lambda step: step[:4], "step does not return (observation, reward"),
+    "nothing": (lambda _: None, "step does not return (observation, reward"),
+    "sys.exit": (exits, "raised SystemExit: 0"),
+    "unreadable exception": (raises, "raised UnreadableError"),
+}
+
+
+class VectorAnswering(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """Two environments; their second step is answered in another way."""
+
+    num_envs = 2
+    single_observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.DISABLED}
+
+    def __init__(self, answer: Answer, at_step: int = 2, *, has_masks: bool = False) -> None:
+        self.answer, self.at_step, self.steps = answer, at_step, 0
+        self.infos = {"action_mask": np.ones((2, 2))} if has_masks else {}
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        reset = np.zeros((2, 1), np.float32), self.infos
+        return self.answer(reset) if self.at_step == 0 else reset
+
+    def step(self, actions: np.ndarray) -> Any:
+        self.steps += 1
+        no = np.zeros(2, np.bool_)
+        step = np.full((2, 1), 0.5, np.float32), np.ones(2), no, no, self.infos
+        return self.answer(step) if self.steps == self.at_step else step
+
+
+@pytest.mark.parametrize("name", VECTOR_ANSWERS)
+def test_a_vector_environment_with_an_invalid_answer_is_restarted(name: str) -> None:
+    answer, message = VECTOR_ANSWERS[name]
+    answers = iter([answer, valid])
+
+    def make(seed: int) -> GymnasiumVectorAdapter:
+        return GymnasiumVectorAdapter(VectorAnswering(next(answers), has_masks="mask" in name), seed)
+
+    envs = RestartingVectorEnv(make, 0)
+    envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    steps = [envs.step(np.zeros(2, np.int64)) for _ in range(4)]
+    assert [step.failed is None for step in steps] == [True, False, True, True]
+    (fault,) = steps[1].faults
+    assert message in fault.message and "\n" not in fault.message
+    assert [step.reward.tolist() for step in steps] == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda reset: reset[0], r"reset does not return \(observation, info\)"),
+        (lambda reset: (reset[0], None), "info is a NoneType"),
+        (lambda reset: (reset[0][:1], {}), "its first dimension must be 2"),
+        (exits, r"the vector environment called sys\.exit\(0\)"),
+    ],
+)
+def test_an_invalid_first_reset_of_a_vector_environment_is_one_line(answer: Answer, message: str) -> None:
+    envs = RestartingVectorEnv(lambda seed: GymnasiumVectorAdapter(VectorAnswering(answer, 0), seed), 0)
+    with pytest.raises(UserError, match=message) as error:
+        envs.reset(np.ones(2, np.bool_), np.ones(2, np.bool_))
+    assert "\n" not in str(error.value)
+
+
 def test_sys_exit_while_it_is_made_ends_no_process() -> None:
     with pytest.raises(RuntimeError, match=r"env_fn called sys\.exit\(0\)"):
         make_envs(lambda: exits(None), 1)
+    with pytest.raises(RuntimeError, match=r"env_fn called sys\.exit\(0\)"):
+        EnvFnConfig(env_fn=lambda: exits(None), horizon=3, vector_size=2).build(2, seed=0)
 
 
 def test_close_closes_all_whatever_they_raise(capsys: pytest.CaptureFixture[str]) -> None:

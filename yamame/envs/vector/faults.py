@@ -3,7 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -61,6 +61,13 @@ def fault_from_exception(error: BaseException, name: str) -> Fault:
     first_line = next(iter(error_message(error).splitlines()), "")
     message = f"{name} raised {type(error).__name__}: {first_line}".rstrip(": ")
     return Fault(kind="exception", message=message, traceback=trace)
+
+
+def reraise_env_error(error: BaseException, name: str) -> NoReturn:
+    """Raise an error of the environment or environments called `name`; `sys.exit` as a `UserError`."""
+    if isinstance(error, SystemExit):
+        raise UserError(f"{name} called sys.exit({error.code!r})") from error
+    raise error
 
 
 def restart_with_retries(restart: Callable[[], _T], name: str, faults: list[Fault]) -> _T:

@@ -18,8 +18,11 @@ from yamame.envs.vector.faults import (
     InvalidEnvOutputError,
     fault_from_exception,
     nonfinite_rows,
+    stack_flags,
     stack_observations,
+    stack_rewards,
     validate_finite,
+    validate_infos,
     validate_shapes,
 )
 from yamame.envs.vector.serial import SerialVectorEnv, validate_env
@@ -98,10 +101,10 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
 
     @override
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
-        observation, reward, terminated, truncated, info = self._env.step(to_env_action(self.env_action_space, action))
+        result = self._env.step(to_env_action(self.env_action_space, action))
+        observation, reward, terminated, truncated, info = self._parse(result)
         is_transition = ~self._reset_pending
-        terminated = np.asarray(terminated, np.bool_) & is_transition
-        truncated = np.asarray(truncated, np.bool_) & is_transition
+        terminated, truncated = terminated & is_transition, truncated & is_transition
         self._reset_pending = np.zeros_like(is_transition)
         self._ended = terminated | truncated
         self._step += is_transition
@@ -113,10 +116,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             info_masks = _where_list(self._ended, self._extract_masks(final_info), info_masks)
             success_info = {**info, "final_success": _bool_entry(final_info, "success")}
         validate_shapes(final, self._leaves)
-        if np.shape(reward) != (self.num_envs,):
-            message = f"rewards have shape {np.shape(reward)}: make it ({self.num_envs},)"
-            raise InvalidEnvOutputError("shape_mismatch", message)
-        reward = np.where(is_transition, reward, 0.0).astype(np.float32)
+        reward = np.where(is_transition, reward, np.float32(0.0))
         failed, faults = self._find_failed(final, reward)
         if failed is not None:
             valid = ~failed
@@ -162,12 +162,36 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         if self._seed is None and not new_task.all():
             raise UserError("this vector environment cannot repeat a task: use attempts=1")
         options: dict[str, Any] = {"new_task": True if self._forwards_options else new_task.copy()}
-        observation, info = self._env.reset(seed=self._seed, options=options)
+        observation, info = self._reset_env(seed=self._seed, options=options)
         self._seed = None
         self._info_masks = self._extract_masks(info)
         flat = self._flatten(observation)
         validate_shapes(flat, self._leaves)
         return flat
+
+    def _reset_env(self, **kwargs: Any) -> tuple[Any, Mapping[str, Any]]:
+        result = self._env.reset(**kwargs)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            message = "the vector environment's reset does not return (observation, info)"
+            raise InvalidEnvOutputError("shape_mismatch", message)
+        validate_infos(result[1:])
+        return result
+
+    def _parse(
+        self, result: Any
+    ) -> tuple[Any, Float32[np.ndarray, "E"], Bool[np.ndarray, "E"], Bool[np.ndarray, "E"], Mapping[str, Any]]:
+        """Return observation, rewards, flags and info of a step. Raises `InvalidEnvOutputError` for invalid values."""
+        if not (isinstance(result, tuple) and len(result) == 5):
+            message = "the vector environment's step does not return (observation, reward, terminated, truncated, info)"
+            raise InvalidEnvOutputError("shape_mismatch", message)
+        observation, reward, terminated, truncated, info = result
+        validate_infos([info])
+        for name, values in {"reward": reward, "terminated": terminated, "truncated": truncated}.items():
+            if np.shape(values) != (self.num_envs,):
+                message = f"{name} has shape {np.shape(values)}: make it ({self.num_envs},)"
+                raise InvalidEnvOutputError("shape_mismatch", message)
+        flags = stack_flags("terminated", terminated), stack_flags("truncated", truncated)
+        return observation, stack_rewards(reward), *flags, info
 
     def _reset_rows(self, mask: Bool[np.ndarray, "E"], new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
         """Reset the rows of a mask, which is not empty."""
@@ -181,7 +205,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             resets = [(mask & (new_task == is_new), is_new) for is_new in (True, False)]
         for rows, is_new in resets:
             if rows.any():
-                observation, info = self._env.reset(options={"reset_mask": rows.copy(), "new_task": is_new})
+                observation, info = self._reset_env(options={"reset_mask": rows.copy(), "new_task": is_new})
                 self._info_masks = _where_list(rows, self._extract_masks(info), self._info_masks)
         return self._flatten(observation)
 
@@ -214,6 +238,10 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
     def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
         """Return leaves that share no memory with the environment, which may reuse its buffers."""
         leaves = flatten_observation(self.observation_space, observation)
+        for name, leaf in leaves.items():
+            if leaf.shape[:1] != (self.num_envs,):
+                message = f"observation {name!r} has shape {leaf.shape}: its first dimension must be {self.num_envs}"
+                raise InvalidEnvOutputError("shape_mismatch", message)
         return {name: leaf.copy() if leaf.dtype in (np.uint8, np.bool_) else leaf for name, leaf in leaves.items()}
 
     def _insert_final(self, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -282,7 +310,5 @@ def _bool_entry(info: Mapping[str, Any], key: str) -> Bool[np.ndarray, "E"] | No
     """Return an entry of a vector info as bools, False where it is absent; None if no environment has it."""
     if key not in info:
         return None
-    values = np.asarray(info[key])
-    if values.dtype == np.object_:
-        values = np.array([0.0 if value is None else float(value) for value in values])
-    return (values > 0) & info.get(f"_{key}", True)
+    values = [0.0 if value is None else value for value in info[key]]
+    return (stack_rewards(values, f"info[{key!r}]") > 0) & info.get(f"_{key}", True)

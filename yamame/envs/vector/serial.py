@@ -23,6 +23,7 @@ from yamame.envs.vector.faults import (
     InvalidEnvOutputError,
     fault_from_exception,
     is_recoverable,
+    reraise_env_error,
     restart_seed,
     restart_with_retries,
     stack_flags,
@@ -35,6 +36,14 @@ from yamame.errors import UserError, describe_error
 from yamame.types import Fault
 
 
+def call_env_fn(env_fn: Callable[[], Any]) -> Any:
+    """Return what `env_fn` makes. Raises `RuntimeError` if it calls `sys.exit`, which must not end the run."""
+    try:
+        return env_fn()
+    except SystemExit as error:
+        raise RuntimeError(f"env_fn called sys.exit({error.code!r})") from error
+
+
 def make_envs(env_fn: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, Any]]:
     """Return `count` new environments.
 
@@ -43,10 +52,7 @@ def make_envs(env_fn: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, 
     """
     envs: list[gymnasium.Env[Any, Any]] = []
     for _ in range(count):
-        try:
-            env = env_fn()
-        except SystemExit as error:
-            raise RuntimeError(f"env_fn called sys.exit({error.code!r})") from error
+        env = call_env_fn(env_fn)
         if isinstance(env, VectorEnv):
             raise UserError(f"env_fn returns a vector environment: set vector_size to {env.num_envs}")
         validate_env(env)
@@ -287,10 +293,9 @@ class SerialVectorEnv(RenderableVectorEnv):
         self._ended[row] = True
 
     def _raise(self, row: int, error: BaseException) -> NoReturn:
-        if isinstance(error, SystemExit):
-            raise UserError(f"environment {self._first_row + row} called sys.exit({error.code!r})") from error
-        error.add_note(f"(environment {self._first_row + row})")
-        raise error
+        name = f"environment {self._first_row + row}"
+        error.add_note(f"({name})")
+        reraise_env_error(error, name)
 
     def _restart(self, row: int, error: BaseException) -> tuple[Any, Any, Any, Any, Any]:
         """Replace an environment that failed; return the first observation in the form of a step."""

@@ -12,7 +12,14 @@ from typing_extensions import override
 
 from yamame.data.step import VectorStep
 from yamame.envs.base import EpisodeVectorEnv, JaxEnv
-from yamame.envs.vector.faults import fault_from_exception, is_recoverable, restart_seed, restart_with_retries
+from yamame.envs.vector.faults import (
+    ENV_ERRORS,
+    fault_from_exception,
+    is_recoverable,
+    reraise_env_error,
+    restart_seed,
+    restart_with_retries,
+)
 from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.errors import UserError
 from yamame.types import State
@@ -37,7 +44,7 @@ class RestartingVectorEnv(VectorEnvWrapper):
         super().__init__(make(seed))
         self._make, self._seed = make, seed
         self._observation: Mapping[str, Shaped[np.ndarray, "E ..."]] = {}
-        self._error: Exception | None = None
+        self._error: Exception | SystemExit | None = None
         self._restarts = 0
         self._reports_success = False
 
@@ -47,9 +54,9 @@ class RestartingVectorEnv(VectorEnvWrapper):
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         try:
             self._observation = self.env.reset(reset_mask, new_task)
-        except Exception as error:
+        except ENV_ERRORS as error:
             if not self._observation or not is_recoverable(error):
-                raise
+                reraise_env_error(error, _NAME)
             self._error = error
         return self._observation
 
@@ -69,12 +76,12 @@ class RestartingVectorEnv(VectorEnvWrapper):
     def _try_step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
         try:
             return self.env.step(action)
-        except Exception as error:
+        except ENV_ERRORS as error:
             if not is_recoverable(error):
                 raise
             return self._restart_after(error)
 
-    def _restart_after(self, error: Exception) -> VectorStep:
+    def _restart_after(self, error: Exception | SystemExit) -> VectorStep:
         """Return the step in which all rows have failed."""
         faults = [fault_from_exception(error, _NAME)]
         observation = restart_with_retries(self._restart, _NAME, faults)
@@ -92,7 +99,7 @@ class RestartingVectorEnv(VectorEnvWrapper):
         )
 
     def _restart(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        with suppress(Exception):
+        with suppress(*ENV_ERRORS):
             self.env.close()
         self._restarts += 1
         self.env = self._make(restart_seed(self._seed, 0, self._restarts))
