@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -175,6 +176,17 @@ def test_links_are_not_followed(name: str, tmp_path: Path) -> None:
         for url in (address, f"{address}/recording?seed={SEED}"):
             answer = client.get(url)
             assert answer.status_code == 422 and f"{name} is a link and was not followed" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "spaces.json", "manifest.json", "state.json", "tensors.safetensors"])
+def test_files_that_are_too_large_are_not_read(name: str, tmp_path: Path) -> None:
+    run = solved_tmaze(tmp_path)
+    os.truncate(next(iter(run.rglob(name))), 5 << 30)  # takes no room on the disk
+    with client_for(tmp_path) as client:
+        address = run_of(client)
+        for url in (address, f"{address}/recording?seed={SEED}"):
+            answer = client.get(url)
+            assert answer.status_code == 422 and f"{name} is larger than" in answer.json()["error"]
 
 
 def test_a_failing_environment_is_reported_in_a_line() -> None:

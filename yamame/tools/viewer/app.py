@@ -28,11 +28,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from yamame.errors import UserError
 from yamame.tools.viewer import curves, rollouts, runs
+from yamame.tools.viewer.http_timeouts import TimeoutProtocol
 from yamame.tools.viewer.run_index import RunIndex, UnknownRunError, UnreadableError
 
 STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN = "token"
+MAX_CONNECTIONS = 256
+"""Requests over more connections get the status 503."""
 
 HEADERS = {
     "content-security-policy": (
@@ -148,7 +151,14 @@ def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool, re
     access = Access(token=token, cookie=f"yamame-view-{port}")
     app = build_app(RunIndex(roots), access)
     config = uvicorn.Config(
-        app, log_level="error", access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
+        app,
+        http=TimeoutProtocol,
+        limit_concurrency=MAX_CONNECTIONS,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=1,
     )
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     url = address + (f"?token={access.token}" if access.token else "")

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from yamame.algorithms.base import AgentAnalysis
-from yamame.checkpoint import list_checkpoints
+from yamame.checkpoint import STATE, TENSORS, list_checkpoints
 from yamame.config_io import caller_module_names
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
@@ -29,7 +29,7 @@ from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import TrialRecording, record_trial
 from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.player_process import PlayerProcess
-from yamame.tools.viewer.run_index import RunIndex
+from yamame.tools.viewer.run_index import MAX_JSON_BYTES, RunIndex
 
 CACHE_BYTES = 128 * 2**20
 """Recordings and adaptation curves in memory; the least recently used are dropped first."""
@@ -42,6 +42,8 @@ _MODES = {"": None, "mode": True, "sample": False}
 """Query value -> whether actions are deterministic; empty: as in the run's evaluations."""
 _MAX_INSTRUCTION = 500
 _DIGITS = 5
+_MAX_BYTES = {TENSORS: 4 << 30, STATE: 256 << 20}
+"""Maximum sizes of the files of a checkpoint; of all other files: `MAX_JSON_BYTES`."""
 _UNIT_WEIGHT = 65535
 """Integer that encodes an attention weight of 1."""
 
@@ -157,7 +159,7 @@ class _Query:
             raise UserError("the seed must be a whole number of at most 9 digits")
         if mode not in _MODES:
             raise UserError(f"actions must be one of {', '.join(filter(None, _MODES))}")
-        _require_no_links(directory)
+        _check_files(directory)
         checkpoints = _checkpoints(directory)
         checkpoint = query.get("checkpoint", LATEST)
         if checkpoint not in checkpoints:
@@ -176,8 +178,8 @@ class _Query:
         return hashlib.sha256(repr((kind, self)).encode(errors="surrogateescape")).hexdigest()[:24]
 
 
-def _require_no_links(directory: Path) -> None:
-    """Raise `UserError` if a file that playing a trial may read is a link, which may lead out of the run."""
+def _check_files(directory: Path) -> None:
+    """Raise `UserError` if a file that is read to play a trial is too large, or a link, which may lead elsewhere."""
     folders = [directory / name for name in (CHECKPOINTS, BEST, MILESTONES)]
     checkpoints = [checkpoint for folder in folders for checkpoint in _complete(folder)]
     files = [directory / name for name in (CONFIG, SPACES, METADATA, RESULT)]
@@ -189,6 +191,9 @@ def _require_no_links(directory: Path) -> None:
     ):
         if path.is_symlink():
             raise UserError(f"{path.relative_to(directory)} is a link and was not followed")
+        limit = _MAX_BYTES.get(path.name, MAX_JSON_BYTES)
+        if path.is_file() and path.stat().st_size > limit:
+            raise UserError(f"{path.relative_to(directory)} is larger than {limit >> 20:,} MiB and was not read")
 
 
 def _checkpoints(directory: Path) -> dict[str, Path]:
@@ -208,7 +213,7 @@ def _complete(folder: Path) -> list[Path]:
 
 
 def _choices(directory: Path) -> dict[str, Any]:
-    _require_no_links(directory)
+    _check_files(directory)
     config, adaptation = read_config(directory), load_final_adaptation(directory)
     env = config.env
     takes_instruction = (
