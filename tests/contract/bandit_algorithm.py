@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from yamame.algorithms.base import Algorithm, AlgorithmConfig, Metrics, Replay
@@ -74,15 +74,20 @@ class BanditPolicy:
 
     def __init__(self, model: nn.Module, generator: torch.Generator) -> None:
         self.generator = generator
-        self.extras: Mapping[str, Shaped[np.ndarray, "E ..."]] = {}
+        self.log_prob = np.zeros(0, np.float32)
         self.load_weights(model, version=0)
 
     def act(self, step: PolicyInput, *, deterministic: bool = False) -> Shaped[np.ndarray, "E ..."]:
         log_prob = log_probabilities(self.state, torch.from_numpy(step.observation["observation"]))
         action = torch.multinomial(log_prob.exp(), 1, generator=self.generator)[:, 0]
         action = log_prob.argmax(dim=1) if deterministic else action
-        self.extras = {"log_prob": log_prob.gather(1, action[:, None])[:, 0].numpy()}
+        self.log_prob = log_prob.gather(1, action[:, None])[:, 0].numpy()
         return action.numpy()
+
+    def extras(
+        self, action: Shaped[np.ndarray, "E ..."], epsilon_E: Float[np.ndarray, "E"]
+    ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        return {"log_prob": self.log_prob}
 
     def load_weights(self, model: Any, *, version: int) -> None:
         self.version, self.state = version, {name: value.clone() for name, value in model.state_dict().items()}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Int64, Shaped
+from jaxtyping import Bool, Float, Int64, Shaped
 from typing_extensions import override
 
 from yamame.collect.exploration import Explorer
@@ -31,9 +31,15 @@ class Policy(Protocol):
     version: int
     """Number of gradient updates of the acting weights."""
 
-    @property
-    def extras(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        """Quantities of the last act that learning needs (log-probability, value); stored in `Trajectory.extras`."""
+    def extras(
+        self, action: Shaped[np.ndarray, "E ..."], epsilon_E: Float[np.ndarray, "E"]
+    ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """Return what learning needs to know of the last act (log-probability, value); stored in `Trajectory.extras`.
+
+        Args:
+            action: Actions that were executed, with exploration noise.
+            epsilon_E: Level of the noise.
+        """
         return {}
 
     def act(self, step: PolicyInput, *, deterministic: bool) -> Shaped[np.ndarray, "E ..."]:
@@ -214,7 +220,7 @@ class Collector:
             "reward": step.reward,
             "episode_start": now.episode_start,
             "is_transition": step.is_transition,
-            **{_EXTRAS + name: value for name, value in policy.extras.items()},
+            **{_EXTRAS + name: value for name, value in policy.extras(action, self.explorer.epsilon_E).items()},
         }
         if step.success is not None:
             row["success"] = step.success

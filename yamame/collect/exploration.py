@@ -162,6 +162,8 @@ class Explorer:
         self._sizes = num_choices(action_space)
         self.noise_scale_E = np.zeros(num_envs)
         """Multiplier of the current trial of each environment."""
+        self.epsilon_E = np.zeros(num_envs)
+        """Noise level of the last actions."""
         self._rng = rng
 
     def add_noise(
@@ -180,7 +182,7 @@ class Explorer:
         starts_E = time == 0
         if starts_E.any():
             self.noise_scale_E[starts_E] = self.config.sample_noise_scale(self._rng, int(np.count_nonzero(starts_E)))
-        epsilon_E = self.config.epsilon(time, horizon, env_steps, self.noise_scale_E)
+        self.epsilon_E = epsilon_E = self.config.epsilon(time, horizon, env_steps, self.noise_scale_E)
         action = action.astype(np.int64 if self._sizes else np.float32, copy=False)
         if not epsilon_E.any():
             return action

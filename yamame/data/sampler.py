@@ -55,6 +55,9 @@ class ReplayConfig:
     """Maximum total size of stored trajectories, compressed; the oldest are evicted. 0: no limit."""
     batch_size: int = 24
     """Windows per batch."""
+    min_batch_transitions: int = 0
+    """Minimum number of transitions per batch: `batch_size` more windows are sampled until there are as many, so that
+    short trials do not make small batches. 0: always `batch_size` windows (paper)."""
     unrewarded_keep_prob: float = 1.0
     """Probability of keeping a sampled window without any reward; below 1, rejected windows are resampled, so that rare
     rewards are less rare in batches. Differs from the paper, which keeps all."""
@@ -78,7 +81,7 @@ class ReplayConfig:
             self, "capacity_trajectories", "batch_size", "pad_tokens_to_multiple_of", "pad_seqlen_to_multiple_of", ge=1
         )
         check_range(self, "unrewarded_keep_prob", gt=0, le=1)
-        check_range(self, "capacity_bytes", "cache_bytes", "prefetch_batches", ge=0)
+        check_range(self, "min_batch_transitions", "capacity_bytes", "cache_bytes", "prefetch_batches", ge=0)
         check_range(self, "max_disk_bytes", ge=1 << 20)
         check_range(self, "compression_level", ge=1, le=22)
 
@@ -93,7 +96,7 @@ class _Source:
 
 
 class Sampler:
-    """Samples batches of `config.batch_size` windows.
+    """Samples batches of `config.batch_size` windows, or more of short ones (`config.min_batch_transitions`).
 
     A window is L = min(context_length, T) of the T transitions of a stored trajectory. The trajectory is sampled
     uniformly with replacement, then relabeled if `relabel` is given; the start is uniform over 0 .. T - L (windows
@@ -183,10 +186,11 @@ class Sampler:
         self, sources: Sequence[_Source], statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Batch, GoalStatistics]:
         windows: list[Window] = []
-        for source in sources:
-            for _ in range(source.num_windows):
-                window, statistics = self._sample_window(source, statistics, rng)
-                windows.append(window)
+        while not windows or sum(window.length for window in windows) < self.config.min_batch_transitions:
+            for source in sources:
+                for _ in range(source.num_windows):
+                    window, statistics = self._sample_window(source, statistics, rng)
+                    windows.append(window)
         batch = pack(
             windows,
             pad_tokens_to_multiple_of=self.config.pad_tokens_to_multiple_of,

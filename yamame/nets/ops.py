@@ -33,18 +33,20 @@ def _masked_sum(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Flo
     return torch.where(mask_N.reshape(-1, *[1] * (value.dim() - 1)), value, 0.0).sum(0)
 
 
-def random_subset(q_NKG: Float[Tensor, "N K G"], subset: int, generator: torch.Generator) -> Float[Tensor, "N k G"]:
+def random_subset(
+    q_NKG: Float[Tensor, "N K G *more"], subset: int, generator: torch.Generator
+) -> Float[Tensor, "N k G *more"]:
     """Return the values of `subset` of the K critics, sampled without replacement for every token and discount.
 
-    Paper: appendix A (REDQ). Differs from the authors' code, which samples with replacement and so uses one critic
-    twice in a quarter of its targets.
+    Further dimensions have the values of the same critics. Paper: appendix A (REDQ). Differs from the authors' code,
+    which samples with replacement and so uses one critic twice in a quarter of its targets.
     """
     num_critics = q_NKG.shape[1]
     if subset >= num_critics:
         return q_NKG
-    key = torch.rand(q_NKG.shape, generator=generator, device=q_NKG.device)
+    key = torch.rand(q_NKG.shape[:3], generator=generator, device=q_NKG.device)
     chosen = key.argsort(dim=1)[:, :subset]
-    return q_NKG.gather(1, chosen)
+    return q_NKG.gather(1, chosen.reshape(*chosen.shape, *[1] * (q_NKG.ndim - 3)).expand(-1, -1, -1, *q_NKG.shape[3:]))
 
 
 def load_generator_state(generator: torch.Generator, state: Shaped[Tensor, "bytes"]) -> None:
@@ -95,6 +97,49 @@ def _compose(first: _Backup, then: _Backup) -> _Backup:
     """Return the backup over the steps of `first` followed by those of `then`."""
     (offset, factor, end), (next_offset, next_factor, next_end) = first, then
     return offset + factor * next_offset[end], factor * next_factor[end], next_end[end]
+
+
+def trace_target(
+    *,
+    reward_N: Float[Tensor, "N"],
+    terminal_N: Bool[Tensor, "N"],
+    valid_N: Bool[Tensor, "N"],
+    value_NG: Float[Tensor, "N G"],
+    action_value_NG: Float[Tensor, "N G"],
+    trace_NG: Float[Tensor, "N G"],
+    gammas_G: Float[Tensor, "G"],
+    max_seqlen: int,
+) -> Float[Tensor, "N G"]:
+    """Return y_t = r_t + gamma (V_(t+1) + c_(t+1) (y_(t+1) - Q_(t+1))), up to a terminal step or the window's end.
+
+    Retrace, tree backup and lambda-returns differ in the traces c (Munos et al. 2016). All zero: one-step targets.
+    The recursion is a map y_t = a_t + b_t y_(t+1). Such maps compose, so T steps take log2 T compositions.
+
+    Args:
+        reward_N: Rewards.
+        terminal_N: Transitions after which no value follows.
+        valid_N: Tokens with a transition. The others keep their own value.
+        value_NG: V, the value of the policy at each token.
+        action_value_NG: Q, the value of the action of the data.
+        trace_NG: c, for the action of the data.
+        gammas_G: Discounts.
+        max_seqlen: Number of tokens of the longest window.
+    """
+    discount_NG = torch.where(terminal_N, 0.0, 1.0)[:, None] * gammas_G
+    trace_NG = torch.where(valid_N[:, None], trace_NG, 0.0)
+    factor_NG = discount_NG * _following(trace_NG, 1)
+    offset_NG = reward_N[:, None] + discount_NG * _following(value_NG - trace_NG * action_value_NG, 1)
+    steps = 1
+    while steps < max_seqlen:
+        offset_NG = offset_NG + factor_NG * _following(offset_NG, steps)
+        factor_NG = factor_NG * _following(factor_NG, steps)
+        steps *= 2
+    return torch.where(valid_N[:, None], offset_NG, value_NG)
+
+
+def _following(x_NG: Float[Tensor, "N G"], steps: int) -> Float[Tensor, "N G"]:
+    """Return the rows `steps` later; zeros behind the end."""
+    return torch.cat([x_NG[steps:], torch.zeros_like(x_NG[:steps])])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
-from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import ActorConfig
@@ -72,8 +72,8 @@ def fixed_point(loss: TDLoss, ending: Ending) -> Tensor:
     q = torch.zeros(4, len(DISCOUNTS), dtype=torch.float64)
     for _ in range(300):
         value = q.view(2, 2, -1).mean(1)
-        next_q_NKG = value[state_N][:, None].expand(-1, 2, -1)
-        q = loss.td_target(batch, next_q_NKG, DISCOUNTS, torch.Generator())[batch.loss_mask]
+        values = TargetValues(value[state_N][:, None].expand(-1, 2, -1), None, None)
+        q = loss.td_target(batch, values, DISCOUNTS, torch.Generator())[batch.loss_mask]
     return q
 
 
@@ -103,14 +103,15 @@ def test_reward_scale_multiplies_targets_only() -> None:
 def test_targets_are_the_minimum_of_a_subset_of_the_slow_critics() -> None:
     batch = mdp_batch("terminated", repeat=2000)
     next_q_NKG = torch.tensor([1.0, 2.0, 3.0]).double()[None, :, None].expand(len(batch.loss_mask), -1, 1)
+    values = TargetValues(next_q_NKG, None, None)
     loss, half = TDLoss(reward_scale=1.0), torch.tensor([0.5]).double()
     first = batch.loss_mask & (batch.reward == 1.0)
-    drawn = loss.td_target(batch, next_q_NKG, half, torch.Generator().manual_seed(0))[first]
+    drawn = loss.td_target(batch, values, half, torch.Generator().manual_seed(0))[first]
     assert sorted(set(drawn.flatten().tolist())) == [1.5, 2.0]
     assert (drawn == 1.5).double().mean().item() == pytest.approx(2 / 3, abs=0.04)
-    whole = replace(loss, num_critics_in_target=3).td_target(batch, next_q_NKG, half, torch.Generator())[first]
+    whole = replace(loss, num_critics_in_target=3).td_target(batch, values, half, torch.Generator())[first]
     assert set(whole.flatten().tolist()) == {1.5}
-    means = loss.td_target(batch, next_q_NKG, half, torch.Generator().manual_seed(0), pessimistic=False)[first]
+    means = loss.td_target(batch, values, half, torch.Generator().manual_seed(0), pessimistic=False)[first]
     assert sorted(set(means.flatten().tolist())) == [1.75, 2.0, 2.25]
 
 

@@ -169,7 +169,7 @@ def test_predictions_of_masked_batches_are_finite_where_they_count(kind: str) ->
     agent, batch = agent_of(trials_of(kind)), whole_batch(finished)
     state = agent.encode(agent.features(batch), batch)
     noise = agent.actor.sample_noise(state, torch.Generator().manual_seed(0))
-    target = agent.target_values(state.detach(), batch.action_mask, noise)
+    target = agent.target_values(state.detach(), batch.action_mask, noise).q_policy_NKG
     predicted = agent.predict(state, batch, target.amin(1), noise)
     assert target.isfinite().all() and predicted.q_policy_NKG.isfinite().all() and predicted.entropy_NG.isfinite().all()
     assert predicted.log_prob_NG[batch.loss_mask].isfinite().all()

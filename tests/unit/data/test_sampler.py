@@ -113,6 +113,19 @@ def test_a_trajectory_shorter_than_the_context_is_taken_whole() -> None:
     assert batch.max_seqlen == 5
 
 
+@pytest.mark.parametrize("prefetch_batches", [0, 2])
+def test_batches_of_short_trajectories_have_more_windows(prefetch_batches: int) -> None:
+    def sampler(length: int) -> Sampler:
+        store = ListStore([numbered(length)])
+        return sampler_of(store, batch_size=3, min_batch_transitions=20, prefetch_batches=prefetch_batches)
+
+    short, long = sampler(2), sampler(9)
+    for batch in short.iter_batches(3):
+        assert batch.num_segments == 12 and batch.loss_mask.sum() == 24  # the first multiple of 3 windows with 20
+    for batch in long.iter_batches(3):
+        assert batch.num_segments == 6 and batch.loss_mask.sum() == 24
+
+
 @pytest.mark.parametrize("prefetch_batches", [0, 1, 4])
 def test_prefetched_batches_are_those_of_sample(prefetch_batches: int) -> None:
     trajectories = [numbered(3 + tag, tag=tag) for tag in range(12)]

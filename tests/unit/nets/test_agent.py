@@ -93,12 +93,12 @@ def test_target_values_come_from_the_slow_heads_in_units_of_reward(action_space:
     agent = tiny_agent(action_space=action_space)
     state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     noise = agent.actor.sample_noise(state_ND, torch.Generator().manual_seed(1))
-    before = agent.target_values(state_ND, None, noise)
+    before = agent.target_values(state_ND, None, noise).q_policy_NKG
     raw = agent.critic.policy_q(state_ND, agent.actor(state_ND), noise, agent.value_code)
     torch.testing.assert_close(before, agent.value_code.std_G * raw.detach())
     shake(agent.actor)
     shake(agent.critic)
-    assert torch.equal(agent.target_values(state_ND, None, noise), before)
+    assert torch.equal(agent.target_values(state_ND, None, noise).q_policy_NKG, before)
     assert not before.requires_grad
 
 

@@ -98,3 +98,29 @@ def test_switched_off_it_is_the_identity() -> None:
 def test_nothing_of_it_is_learned() -> None:
     assert not list(PopArt(3).parameters())
     assert set(PopArt(3).state_dict()) == {"mean_G", "square_G", "scale_G", "shift_G", "count"}
+
+
+def test_statistics_from_data_are_those_of_the_first_batch_with_a_reward() -> None:
+    popart, valid_N = PopArt(2, initial_square=0.0).double(), torch.ones(30, dtype=torch.bool)
+    x_NKG = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0)).double()
+    for _ in range(3):
+        popart.update(torch.zeros(30, 2).double(), valid_N)
+        assert torch.equal(popart.denormalize(x_NKG), torch.zeros_like(x_NKG))
+        assert torch.equal(popart.normalize(torch.zeros(30, 2).double()), torch.zeros(30, 2).double())
+    (target_NG,) = targets(1)
+    popart.update(target_NG, valid_N)
+    normalized = popart.normalize(target_NG)
+    torch.testing.assert_close(normalized.mean(0), torch.zeros(2).double(), rtol=0, atol=1e-9)
+    torch.testing.assert_close(normalized.std(0, correction=0), torch.ones(2).double())
+    before = popart.denormalize(x_NKG)
+    popart.update(1000.0 * target_NG, valid_N)
+    torch.testing.assert_close(popart.denormalize(x_NKG), before)
+
+
+def test_from_data_the_scale_of_rewards_does_not_matter() -> None:
+    popart, scaled = PopArt(2, initial_square=0.0).double(), PopArt(2, initial_square=0.0).double()
+    for target_NG in targets(20):
+        for each, scale in ((popart, 1.0), (scaled, 800.0)):
+            each.update(scale * target_NG, torch.ones(30, dtype=torch.bool))
+        torch.testing.assert_close(popart.normalize(target_NG), scaled.normalize(800.0 * target_NG))
+        torch.testing.assert_close(popart.scale_G, scaled.scale_G)

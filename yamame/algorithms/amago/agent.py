@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import torch
 from gymnasium import spaces
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
 from yamame.data.actions import PolicyActionSpace
 from yamame.data.batch import Batch, Predictions
@@ -171,13 +172,20 @@ class Agent(nn.Module):
         state_ND: Float[Tensor, "N D"],
         mask_NA: Bool[Tensor, "N A"] | None,
         noise_NGA: Float[Tensor, "N G A"] | None,
-    ) -> Float[Tensor, "N K G"]:
+        action: Shaped[Tensor, "N ..."] | None = None,
+    ) -> TargetValues:
         """Return Q(s, pi(s)) of the target networks for each critic and gamma, in units of scaled reward.
 
-        The noise is that of `Actor.sample_noise`.
+        With the actions of the data, also their values and log-probabilities. The noise is that of
+        `Actor.sample_noise`.
         """
-        raw = self.target_critic.policy_q(state_ND, self.target_actor(state_ND, mask_NA), noise_NGA, self.value_code)
-        return self.value_code.denormalize(raw)
+        policy, code = self.target_actor(state_ND, mask_NA), self.value_code
+        if action is None:
+            q_policy = self.target_critic.policy_q(state_ND, policy, noise_NGA, code)
+            return TargetValues(code.denormalize(q_policy), None, None)
+        output, q_policy = self.target_critic.q_values(state_ND, action, policy, noise_NGA, code)
+        q_data = code.denormalize(code.decode(output))
+        return TargetValues(code.denormalize(q_policy), q_data, policy.log_prob(action))
 
     def predict(
         self,

@@ -46,7 +46,8 @@ class AMAGOConfig(AlgorithmConfig):
     @override
     def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
         assert isinstance(model, Agent)
-        return AMAGOPolicy(model, num_envs=num_envs, generator=generator)
+        records = self.learner.td.trace_decay > 0
+        return AMAGOPolicy(model, num_envs=num_envs, generator=generator, records_log_prob=records)
 
     @override
     def build(

@@ -13,7 +13,7 @@ from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.losses.base import Loss
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
-from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.algorithms.amago.optimizer import ClippedAdamW
 from yamame.algorithms.amago.policy import AMAGOPolicy
@@ -133,7 +133,8 @@ class Learner:
 
     def policy(self, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
         """Return a policy with the present weights."""
-        return AMAGOPolicy(self.agent, num_envs=num_envs, generator=generator)
+        records = self.config.td.trace_decay > 0
+        return AMAGOPolicy(self.agent, num_envs=num_envs, generator=generator, records_log_prob=records)
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
         """Yield batches of uniformly sampled, relabeled windows."""
@@ -227,13 +228,15 @@ class Learner:
     ) -> Float[Tensor, "N G"]:
         """Return the TD targets of all tokens, in units of scaled reward."""
         noise, mask = self.agent.target_actor.sample_noise(state_ND, generator), batch.action_mask
+        action = batch.action if self.config.td.uses_traces(batch) else None
         with self.compute.autocast():
             values = [
-                self._target_values(state_ND[chunk], _slice(mask, chunk), _slice(noise, chunk)) for chunk in chunks
+                self._target_values(state_ND[chunk], _slice(mask, chunk), _slice(noise, chunk), _slice(action, chunk))
+                for chunk in chunks
             ]
         return self.config.td.td_target(
             batch,
-            torch.cat(values),
+            TargetValues.concatenate(values),
             self.agent.gammas_G,
             generator,
             pessimistic=self.config.policy_gradient.weight > 0,

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.step import PolicyInput
 from yamame.nets.blocks import freeze_for_inference
@@ -20,13 +21,22 @@ class AMAGOPolicy:
     """Acts in E environments at different timesteps by one batched forward pass, on the device of the agent.
 
     `load_weights` copies the encoders, with sigma reparametrization folded into the weights, and the actor of the
-    acting gamma. Memory is kept: timesteps encoded with old weights remain in it until their trial ends. `generator`,
-    on the device of the agent, samples the actions.
+    acting gamma. Memory is kept: timesteps encoded with old weights remain in it until their trial ends.
+
+    Args:
+        agent: Networks.
+        num_envs: E.
+        generator: Samples the actions; on the device of the agent.
+        records_log_prob: Return the log-probabilities of executed actions as extras.
     """
 
-    def __init__(self, agent: Agent, *, num_envs: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, agent: Agent, *, num_envs: int, generator: torch.Generator, records_log_prob: bool = False
+    ) -> None:
         self.num_envs = num_envs
         self.generator = generator
+        self._records_log_prob = records_log_prob
+        self._last: tuple[PolicyDistribution, bool] | None = None
         self.device = agent.gammas_G.device
         self.horizon = torch.tensor([float(agent.horizon)], device=self.device)
         self.load_weights(agent, version=0)
@@ -39,10 +49,17 @@ class AMAGOPolicy:
         self.trajectory_encoder = freeze_for_inference(agent.trajectory_encoder)
         self.actor = freeze_for_inference(agent.actor.for_gamma(agent.acting_index))
 
-    @property
-    def extras(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        """Empty: off-policy learning needs no more than actions."""
-        return {}
+    @torch.inference_mode()
+    def extras(
+        self, action: Shaped[np.ndarray, "E ..."], epsilon_E: Float[np.ndarray, "E"]
+    ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
+        """Return the log-probabilities of the executed actions, if they are recorded."""
+        if not self._records_log_prob or self._last is None:
+            return {}
+        policy, deterministic = self._last
+        epsilon = self._tensor(epsilon_E.astype(np.float32))
+        log_prob_E1 = policy.acting_log_prob(self._tensor(action), epsilon, deterministic=deterministic)
+        return {ACTING_LOG_PROB: log_prob_E1[:, 0].cpu().numpy()}
 
     def reset(self) -> None:
         """Clear the memory of all environments."""
@@ -68,6 +85,7 @@ class AMAGOPolicy:
         They are the mode of `distribution` if `deterministic`, else a sample.
         """
         policy = self.distribution(step)
+        self._last = policy, deterministic
         action: Tensor = policy.mode() if deterministic else policy.sample(self.generator)
         return action[:, 0].cpu().numpy()
 

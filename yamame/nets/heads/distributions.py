@@ -57,6 +57,24 @@ class CategoricalPolicy:
         index = action_N[:, None, None].expand(-1, self.log_softmax_NGA.shape[1], 1)
         return self.log_softmax_NGA.gather(2, index).squeeze(2)
 
+    def acting_log_prob(
+        self, action_N: Shaped[Tensor, "N"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool
+    ) -> Float[Tensor, "N G"]:
+        """Return the log-probability with which an action is executed.
+
+        Args:
+            action_N: The action.
+            epsilon_N: Probability that a uniform sample of the allowed actions replaced the policy's action.
+            deterministic: The policy's action is its mode instead of a sample.
+        """
+        if deterministic:
+            chosen_NG = (self.mode() == action_N[:, None]).to(epsilon_N.dtype)
+        else:
+            index = action_N[:, None, None].expand(-1, self.probability_NGA.shape[1], 1)
+            chosen_NG = self.probability_NGA.gather(2, index).squeeze(2)
+        num_allowed = self.probability_NGA.shape[2] if self.allowed_N1A is None else self.allowed_N1A.sum(-1)
+        return torch.log((1.0 - epsilon_N[:, None]) * chosen_NG + epsilon_N[:, None] / num_allowed)
+
     def entropy(self, noise_NGA: Float[Tensor, "N G A"] | None = None) -> Float[Tensor, "N G"]:
         """Return the exact entropy in nats; the noise is ignored."""
         positive = self.probability_NGA
@@ -101,6 +119,12 @@ class TanhGaussianPolicy:
         gaussian = (action.atanh() - self.mean_NGA) * (-self.log_std_NGA).exp()
         log_density = -0.5 * gaussian.square() - self.log_std_NGA - 0.9189385332046727
         return (log_density - torch.log1p(-action.square())).sum(-1)
+
+    def acting_log_prob(
+        self, action_NA: Float[Tensor, "N A"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool
+    ) -> Float[Tensor, "N G"]:
+        """Return the log-density of an action under the policy without noise, whose density has no simple form."""
+        return self.log_prob(action_NA)
 
     def entropy(self, noise_NGA: Float[Tensor, "N G A"]) -> Float[Tensor, "N G"]:
         """Return an unbiased estimate of the differential entropy in nats, at most log 2 per dimension on average.
@@ -193,6 +217,14 @@ class FactoredPolicy:
     def log_prob(self, action_NC: Shaped[Tensor, "N C"]) -> Float[Tensor, "N G"]:
         """Return the log-probability of one action per token under the softmaxes for every discount; -inf if masked."""
         return self._per_component(self.categorical.log_prob(action_NC.flatten())).sum(1)
+
+    def acting_log_prob(
+        self, action_NC: Shaped[Tensor, "N C"], epsilon_N: Float[Tensor, "N"], *, deterministic: bool
+    ) -> Float[Tensor, "N G"]:
+        """Return the log-probability with which an action is executed; noise replaces each component on its own."""
+        epsilon_M = epsilon_N.repeat_interleave(self.components.count)
+        log_prob_MG = self.categorical.acting_log_prob(action_NC.flatten(), epsilon_M, deterministic=deterministic)
+        return self._per_component(log_prob_MG).sum(1)
 
     def entropy(self, noise_NGA: Float[Tensor, "N G A"] | None = None) -> Float[Tensor, "N G"]:
         """Return the exact entropy in nats; the noise is ignored."""

@@ -19,33 +19,41 @@ class PopArtConfig(ValueCodeConfig):
 
     beta: float = 5e-4
     """Update rate of the running statistics."""
+    initial_square: float = 100.0
+    """Mean square of the targets before the first update (the authors' code). 0: that of the first batch in which a
+    target is not 0, so that learning does not depend on the scale of rewards."""
 
     def __post_init__(self) -> None:
         check_range(self, "beta", gt=0, le=1)
+        check_range(self, "initial_square", ge=0)
 
     def build(self, num_gammas: int, *, normalize: bool) -> "PopArt":
         """Return PopArt, or unnormalized scalar values."""
-        return PopArt(num_gammas, enabled=normalize, beta=self.beta)
+        return PopArt(num_gammas, enabled=normalize, beta=self.beta, initial_square=self.initial_square)
 
 
 class PopArt(ValueCode):
     """Running statistics of the TD targets of each discount, with an affine map that preserves values when they move.
 
     A critic's output x has the normalized value w x + b and the value sigma (w x + b) + mu. w and b (`scale_G`,
-    `shift_G`) are not learned: they only compensate changes of mu and sigma. mu = 0 and nu = 100 at the start,
-    beta = 5e-4, debiased. With `enabled=False` everything is the identity: the ablation "w/o PopArt". Paper: section 3
-    (van Hasselt et al. 2016).
+    `shift_G`) are not learned: they only compensate changes of mu and sigma. At the start mu = 0 and nu is
+    `initial_square`; averages are debiased. If they start from data, all values are 0 until then. With `enabled=False`
+    everything is the identity: the ablation "w/o PopArt". Paper: section 3 (van Hasselt et al. 2016).
     """
 
-    def __init__(self, num_gammas: int, *, enabled: bool = True, beta: float = 5e-4) -> None:
+    def __init__(
+        self, num_gammas: int, *, enabled: bool = True, beta: float = 5e-4, initial_square: float = 100.0
+    ) -> None:
         super().__init__(num_gammas)
         self.enabled, self.beta = enabled, beta
         self.mean_G: Tensor
         self.square_G: Tensor
         self.count: Tensor
         self.register_buffer("mean_G", torch.zeros(num_gammas))
-        self.register_buffer("square_G", torch.full((num_gammas,), 100.0 if enabled else 1.0))
-        self.register_buffer("count", torch.ones(()))
+        starts_from_data = enabled and initial_square == 0
+        square = initial_square if enabled and not starts_from_data else 1.0
+        self.register_buffer("square_G", torch.full((num_gammas,), square))
+        self.register_buffer("count", torch.zeros(()) if starts_from_data else torch.ones(()))
 
     @property
     def std_G(self) -> Float[Tensor, "G"]:
@@ -67,7 +75,8 @@ class PopArt(ValueCode):
 
     def denormalize(self, critic_value_NKG: Float[Tensor, "N K G"]) -> Float[Tensor, "N K G"]:
         """Return sigma (w x + b) + mu."""
-        return self.std_G * (self.scale_G * critic_value_NKG + self.shift_G) + self.mean_G
+        value_NKG = self.std_G * (self.scale_G * critic_value_NKG + self.shift_G) + self.mean_G
+        return value_NKG * (self.count > 0)
 
     @torch.no_grad()
     def update(
@@ -80,15 +89,19 @@ class PopArt(ValueCode):
         if not self.enabled:
             return
         old_mean, old_std = self.mean_G.clone(), self.std_G
-        self.count += 1.0
-        beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count)
         mean, square, count = masked_moments(target_NG, loss_mask_N, ranks)
-        any_valid = (count > 0).to(beta.dtype)
-        self.mean_G.lerp_(mean, beta * any_valid)
-        self.square_G.lerp_(square, beta * any_valid)
-        ratio = old_std / self.std_G
+        started = self.count > 0
+        starts_now = ~started & (square > 0).all()
+        self.count += (started | starts_now).to(self.count.dtype)
+        beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count.clamp(min=1.0))
+        rate = beta * ((count > 0) & (started | starts_now)).to(beta.dtype)
+        self.mean_G.lerp_(mean, rate)
+        self.square_G.lerp_(square, rate)
+        ratio = torch.where(started, old_std / self.std_G, 1.0)
         self.scale_G.mul_(ratio)
-        self.shift_G.copy_(self.shift_G * ratio + (old_mean - self.mean_G) / self.std_G)
+        self.shift_G.copy_(
+            torch.where(started, self.shift_G * ratio + (old_mean - self.mean_G) / self.std_G, self.shift_G)
+        )
 
     def metrics(self) -> Mapping[str, Float[Tensor, ""]]:
         """Return sigma of the acting discount."""

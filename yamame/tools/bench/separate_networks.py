@@ -14,7 +14,7 @@ from torch import Tensor
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.algorithms.amago.losses.td import TDLoss
+from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.optimizer import ClippedAdamW
 from yamame.algorithms.base import build_model
 from yamame.components import resolve_run_compute
@@ -51,7 +51,7 @@ class SeparateNetworksLearner:
                 next_policy = self.target_actor.actor(_encode(self.target_actor, batch))
                 next_state = _encode(self.target_critic, batch)
                 next_q = self.target_critic.critic.policy_q(next_state, next_policy, None, self.critic.value_code)
-            target_NG = self.td.td_target(batch, next_q, self.critic.gammas_G, self.generator)
+            target_NG = self.td.td_target(batch, TargetValues(next_q, None, None), self.critic.gammas_G, self.generator)
             state_ND = _encode(self.critic, batch)
             all_q = self.critic.critic(state_ND).squeeze(-1)
             q_NKG = all_q.gather(3, batch.action.view(-1, 1, 1, 1).expand(*all_q.shape[:3], 1)).squeeze(-1)

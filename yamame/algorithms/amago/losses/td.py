@@ -1,7 +1,8 @@
 """Temporal-difference loss of the critics."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -9,7 +10,29 @@ from torch import Tensor
 
 from yamame.data.batch import Batch, LossOutput, Predictions
 from yamame.errors import check_range
-from yamame.nets.ops import masked_mean, n_step_target, random_subset
+from yamame.nets.ops import masked_mean, n_step_target, random_subset, trace_target
+
+ACTING_LOG_PROB = "acting_log_prob"
+"""Key of `Batch.extras`: log-probability with which an action was executed, exploration noise included."""
+
+
+class TargetValues(NamedTuple):
+    """Outputs of the target networks, in units of scaled reward."""
+
+    q_policy_NKG: Float[Tensor, "N K G"]
+    """Q(s, pi(s))."""
+    q_data_NKG: Float[Tensor, "N K G"] | None
+    """Q(s, a) of the data's action; None: not needed."""
+    log_prob_NG: Float[Tensor, "N G"] | None
+    """log pi(a | s) of the data's action; None: not needed."""
+
+    @staticmethod
+    def concatenate(chunks: Sequence["TargetValues"]) -> "TargetValues":
+        """Return the values of all tokens."""
+        q_policy, q_data, log_prob = zip(*chunks, strict=True)
+        if q_data[0] is None:
+            return TargetValues(torch.cat(q_policy), None, None)
+        return TargetValues(torch.cat(q_policy), torch.cat(q_data), torch.cat(log_prob))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +48,10 @@ class TDLoss:
     num_critics_in_target: int = 2
     """Size of the random subset of critics whose minimum is the target, sampled for every token and gamma (REDQ)."""
     n_step: int = 1
-    """Number of rewards before the bootstrapped value."""
+    """Number of rewards before the bootstrapped value, with `trace_decay` 0."""
+    trace_decay: float = 0.0
+    """lambda of Retrace: targets reach along the whole window while the policy agrees with the data, so that an update
+    carries rewards back to the start of a trial (Munos et al. 2016). 0: `n_step` targets (paper)."""
     truncation_is_terminal: bool = True
     """Do not bootstrap at the time limit of a trial: the objective is the return within it, and time is an input of the
     network (paper). False: bootstrap there, for tasks that continue."""
@@ -34,30 +60,53 @@ class TDLoss:
         check_range(self, "weight", ge=0)
         check_range(self, "reward_scale", gt=0)
         check_range(self, "num_critics_in_target", "n_step", ge=1)
+        check_range(self, "trace_decay", ge=0, le=1)
+
+    def uses_traces(self, batch: Batch) -> bool:
+        """Return whether targets use the actions of the data: not without their log-probabilities."""
+        return self.trace_decay > 0 and ACTING_LOG_PROB in batch.extras
 
     def td_target(
         self,
         batch: Batch,
-        next_q_NKG: Float[Tensor, "N K G"],
+        values: TargetValues,
         gammas_G: Float[Tensor, "G"],
         generator: torch.Generator,
         *,
         pessimistic: bool = True,
     ) -> Float[Tensor, "N G"]:
-        """Return TD targets in units of scaled reward from the target critics' values of the policy at each token.
+        """Return TD targets in units of scaled reward.
+
+        A trace is lambda min(1, pi(a | s) / mu(a | s)), with the probability mu that the collector recorded. Data
+        without it, such as imported datasets, has `n_step` targets.
 
         `pessimistic`: the minimum of the sampled critics; otherwise their mean, for an actor that only imitates and so
         exploits no overestimate (as in the authors' code).
         """
-        sampled_NKG = random_subset(next_q_NKG, self.num_critics_in_target, generator)
-        terminal = batch.terminated | batch.truncated if self.truncation_is_terminal else batch.terminated
-        return n_step_target(
-            reward_N=batch.reward.to(next_q_NKG.dtype) * self.reward_scale,
-            terminal_N=terminal,
+        q_NKGX = torch.stack([q for q in (values.q_policy_NKG, values.q_data_NKG) if q is not None], dim=-1)
+        sampled_NKGX = random_subset(q_NKGX, self.num_critics_in_target, generator)
+        value_NG, *data_value_NG = (sampled_NKGX.amin(dim=1) if pessimistic else sampled_NKGX.mean(dim=1)).unbind(-1)
+        reward_N = batch.reward.to(value_NG.dtype) * self.reward_scale
+        terminal_N = batch.terminated | batch.truncated if self.truncation_is_terminal else batch.terminated
+        if values.log_prob_NG is None:
+            return n_step_target(
+                reward_N=reward_N,
+                terminal_N=terminal_N,
+                valid_N=batch.loss_mask,
+                value_NG=value_NG,
+                gammas_G=gammas_G,
+                n=self.n_step,
+            )
+        log_ratio_NG = values.log_prob_NG - batch.extras[ACTING_LOG_PROB][:, None]
+        return trace_target(
+            reward_N=reward_N,
+            terminal_N=terminal_N,
             valid_N=batch.loss_mask,
-            value_NG=sampled_NKG.amin(dim=1) if pessimistic else sampled_NKG.mean(dim=1),
+            value_NG=value_NG,
+            action_value_NG=data_value_NG[0],
+            trace_NG=self.trace_decay * log_ratio_NG.clamp(max=0.0).exp(),
             gammas_G=gammas_G,
-            n=self.n_step,
+            max_seqlen=batch.max_seqlen,
         )
 
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
