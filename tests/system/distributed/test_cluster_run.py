@@ -95,6 +95,7 @@ def test_updates_follow_the_env_steps(tmp_path: Path, learners: int) -> None:
     assert any(line.get("collectors/policy_lag_updates_max", 0.0) > 0 for line in lines)
     assert "Traceback" not in err
     assert "lost" not in err
+    assert "listen on all interfaces and require a token" in err
 
 
 @pytest.mark.thorough

@@ -178,6 +178,9 @@ class VectorAnswering(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         reset = np.zeros((2, 1), np.float32), self.infos
         return self.answer(reset) if self.at_step == 0 else reset
 
+    def close(self, **kwargs: Any) -> None:
+        raise UnreadableError
+
     def step(self, actions: np.ndarray) -> Any:
         self.steps += 1
         no = np.zeros(2, np.bool_)
@@ -230,6 +233,8 @@ def test_close_closes_all_whatever_they_raise(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err.splitlines() == [
         f"environment {row} could not be closed (UnreadableError)" for row in (0, 1)
     ]
+    GymnasiumVectorAdapter(VectorAnswering(valid), 0).close()
+    assert capsys.readouterr().err == "the vector environment could not be closed (UnreadableError)\n"
 
 
 def test_an_unreadable_exception_has_a_message() -> None:

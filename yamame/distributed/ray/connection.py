@@ -5,6 +5,7 @@ import math
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,6 +90,9 @@ def connect(address: str, *, cpus: float) -> RayConnection:
             f"--ray.address {address} cannot be joined ({reason}): is it running? If it asks for Ray's token, set "
             f"{_AUTH_MODE_VARIABLE}=token; see `ray status`"
         ) from problem
+    if address == LOCAL:
+        where = ray.get_runtime_context().gcs_address
+        print(f"Ray cluster at {where}: its processes listen on all interfaces and require a token", file=sys.stderr)
     return RayConnection(ray, is_persistent=address != LOCAL, owns_cluster=True)
 
 

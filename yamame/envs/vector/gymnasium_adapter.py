@@ -1,5 +1,6 @@
 """Adapter from Gymnasium vector environments, whatever their autoreset mode, without invalid transitions."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.envs.vector.faults import (
+    ENV_ERRORS,
     InvalidEnvOutputError,
     fault_from_exception,
     nonfinite_rows,
@@ -26,7 +28,7 @@ from yamame.envs.vector.faults import (
     validate_shapes,
 )
 from yamame.envs.vector.serial import SerialVectorEnv, validate_env
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 from yamame.types import Fault, State, load_nested_state_dict, nested_state_dict
 
 _STATE = ("_seed", "_observation", "_info_masks", "_ended", "_reset_pending", "_step", "_reports_success")
@@ -148,7 +150,10 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
 
     @override
     def close(self) -> None:
-        self._env.close()
+        try:
+            self._env.close()
+        except ENV_ERRORS as error:
+            print(f"the vector environment could not be closed ({describe_error(error)})", file=sys.stderr)
 
     def state_dict(self) -> State | None:
         """Return the state; None if the vector environment cannot save its state."""
