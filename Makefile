@@ -57,7 +57,7 @@ test-all: .venv/chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not thorough and not learning and not faults'
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'thorough and not learning and not faults' -o addopts='-ra --strict-markers --strict-config'
 	$(MAKE) test-faults
-	$(BIN)/python -m pytest -n 0 -m learning -o addopts='-ra --strict-markers --strict-config'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m learning -o addopts='-ra --strict-markers --strict-config'
 
 bench: .venv/test
 	$(BIN)/python benchmarks/table.py
