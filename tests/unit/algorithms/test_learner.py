@@ -18,6 +18,7 @@ from tiny_agents import (
 from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import AgentConfig
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
@@ -365,3 +366,57 @@ def test_measuring_gradient_norms_changes_no_bit(action_space: ActionSpace, monk
     assert not gradient_norms(other)
     assert all(map(torch.equal, snapshot(measured).values(), snapshot(other).values()))
     assert torch.equal(measured.generator.get_state(), other.generator.get_state())
+
+
+AVERAGED = replace(TINY_AGENT, averaging_rate=0.25)
+ACTING = ("timestep_encoder", "trajectory_encoder", "actor")
+
+
+def test_the_average_follows_the_weights_and_nothing_else_changes() -> None:
+    plain, learner = learner_of(), learner_of(agent_config=AVERAGED)
+    expected = {name: value.clone() for name, value in learner.agent.named_parameters() if name.startswith(ACTING)}
+    for seed in range(3):
+        plain.update(batch_of(seed=seed))
+        learner.update(batch_of(seed=seed))
+        for name, value in expected.items():
+            value.lerp_(learner.agent.get_parameter(name), 0.25)
+    for name, value in plain.agent.state_dict().items():
+        assert torch.equal(value, learner.agent.state_dict()[name])
+    for name, value in expected.items():
+        torch.testing.assert_close(learner.agent.get_parameter(f"averaged.{name}"), value)
+        assert not torch.equal(value, learner.agent.get_parameter(name))
+    for name, value in learner.agent.named_buffers():
+        if name.startswith(ACTING):
+            assert torch.equal(learner.agent.get_buffer(f"averaged.{name}"), value)
+
+
+def test_an_update_that_is_not_finite_does_not_move_the_average() -> None:
+    learner = learner_of(agent_config=AVERAGED)
+    learner.update(batch_of())
+    before = snapshot(learner)
+    learner.update(poisoned(torch.nan))
+    assert changed(before, learner).isdisjoint(dict(learner.agent.named_parameters()))
+
+
+def test_the_policy_acts_with_the_average_here_and_in_other_processes() -> None:
+    learner = learner_of(agent_config=AVERAGED)
+    for seed in range(3):
+        learner.update(batch_of(seed=seed))
+    policy = learner.policy(num_envs=1, generator=torch.Generator())
+    averaged = learner.agent.acting_module("actor").for_gamma(learner.agent.acting_index).state_dict()
+    present = learner.agent.actor.for_gamma(learner.agent.acting_index).state_dict()
+    acting = policy.actor.state_dict()
+    assert all(torch.equal(acting[name], value) for name, value in averaged.items())
+    assert any(not torch.equal(acting[name], value) for name, value in present.items())
+    sent = AMAGOConfig(agent=AVERAGED).acting_state(learner.agent)
+    assert {name for name in learner.agent.state_dict() if name.startswith("averaged.")} <= set(sent)
+
+
+def test_a_restored_average_continues_bit_for_bit() -> None:
+    learner, other = learner_of(agent_config=AVERAGED), learner_of(agent_config=AVERAGED)
+    learner.update(batch_of())
+    other.load_state_dict(copy.deepcopy(learner.state_dict()))
+    for seed in range(2):
+        learner.update(batch_of(seed=seed))
+        other.update(batch_of(seed=seed))
+    assert changed(snapshot(learner), other) == set()

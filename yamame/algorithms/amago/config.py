@@ -17,7 +17,7 @@ from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
 
-_ACTING_MODULES = ("timestep_encoder.", "trajectory_encoder.", "actor.")
+_ACTING_MODULES = ("timestep_encoder.", "trajectory_encoder.", "actor.", "averaged.")
 
 
 @dataclass(frozen=True, kw_only=True)

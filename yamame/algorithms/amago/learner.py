@@ -212,6 +212,7 @@ class Learner:
 
         norm, finite = self.optimizer.step(total)
         agent.update_targets(config.tau * finite.to(norm.dtype))
+        agent.update_average(finite)
         for value, before in zip(stats, stats_before, strict=True):
             value.copy_(torch.where(finite, value, before))
         self._num_nonfinite += ~finite

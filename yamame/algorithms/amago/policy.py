@@ -45,9 +45,9 @@ class AMAGOPolicy:
     def load_weights(self, agent: Agent, *, version: int) -> None:
         """Copy the present weights of an agent. `version` is its number of updates."""
         self.version = version
-        self.timestep_encoder = freeze_for_inference(agent.timestep_encoder)
-        self.trajectory_encoder = freeze_for_inference(agent.trajectory_encoder)
-        self.actor = freeze_for_inference(agent.actor.for_gamma(agent.acting_index))
+        self.timestep_encoder = freeze_for_inference(agent.acting_module("timestep_encoder"))
+        self.trajectory_encoder = freeze_for_inference(agent.acting_module("trajectory_encoder"))
+        self.actor = freeze_for_inference(agent.acting_module("actor").for_gamma(agent.acting_index))
 
     @torch.inference_mode()
     def extras(
