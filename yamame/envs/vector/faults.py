@@ -116,14 +116,14 @@ def stack_observations(space: spaces.Space[Any], observations: Sequence[Any]) ->
     return flatten_observation(space, batch)
 
 
-def stack_rewards(rewards: Sequence[Any], name: str = "a reward") -> Float32[np.ndarray, "E"]:
+def stack_rewards(rewards: Sequence[Any] | np.ndarray, name: str = "a reward") -> Float32[np.ndarray, "E"]:
     """Return the rewards as an array. Raises `InvalidEnvOutputError` if one of them is not a number."""
     reward = _stack_numbers(name, rewards)
     with np.errstate(over="ignore"):  # infinity is another error
         return reward.astype(np.float32)
 
 
-def stack_flags(name: str, flags: Sequence[Any]) -> Bool[np.ndarray, "E"]:
+def stack_flags(name: str, flags: Sequence[Any] | np.ndarray) -> Bool[np.ndarray, "E"]:
     """Return bools as an array. Raises `InvalidEnvOutputError` if one of them is neither a bool nor 0 or 1."""
     flag = _stack_numbers(name, flags)
     if flag.dtype != np.bool_ and not np.isin(flag, (0, 1)).all():
@@ -138,7 +138,7 @@ def validate_infos(infos: Sequence[Any]) -> None:
             raise InvalidEnvOutputError("shape_mismatch", f"info is a {type(info).__name__}, not a dict: {_REMEDY}")
 
 
-def _stack_numbers(name: str, values: Sequence[Any]) -> Shaped[np.ndarray, "E"]:
+def _stack_numbers(name: str, values: Sequence[Any] | np.ndarray) -> Shaped[np.ndarray, "E"]:
     try:
         array = np.array(values)
     except (ValueError, TypeError) as error:
