@@ -102,6 +102,7 @@ def tiny_agent(
     context_length: int = 12,
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
+    averaged: bool = False,
 ) -> Agent:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -111,6 +112,7 @@ def tiny_agent(
             action_space=action_space,
             context_length=context_length,
             horizon=HORIZON,
+            averaged=averaged,
         )
     return agent.to(dtype)
 

@@ -59,7 +59,7 @@ class ReplayConfig:
     """Minimum number of transitions per batch: `batch_size` more windows are sampled until there are as many, so that
     short trials do not make small batches. 0: always `batch_size` windows (paper)."""
     unrewarded_keep_prob: float = 1.0
-    """Probability of keeping a sampled window without any reward; below 1, rejected windows are resampled, so that rare
+    """Probability of keeping a sampled window without reward; below 1, rejected windows are resampled, so that rare
     rewards are less rare in batches. Differs from the paper, which keeps all."""
     relabel: RelabelConfig = field(default_factory=RelabelConfig)
     """Hindsight relabeling of trajectories that did not complete their instruction."""
@@ -186,11 +186,13 @@ class Sampler:
         self, sources: Sequence[_Source], statistics: GoalStatistics, rng: np.random.Generator
     ) -> tuple[Batch, GoalStatistics]:
         windows: list[Window] = []
-        while not windows or sum(window.length for window in windows) < self.config.min_batch_transitions:
+        num_transitions = 0
+        while not windows or num_transitions < self.config.min_batch_transitions:
             for source in sources:
                 for _ in range(source.num_windows):
                     window, statistics = self._sample_window(source, statistics, rng)
                     windows.append(window)
+                    num_transitions += window.length
         batch = pack(
             windows,
             pad_tokens_to_multiple_of=self.config.pad_tokens_to_multiple_of,

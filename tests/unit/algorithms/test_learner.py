@@ -17,7 +17,7 @@ from tiny_agents import (
 )
 from torch import Tensor, nn
 
-from yamame.algorithms.amago.agent import AgentConfig
+from yamame.algorithms.amago.agent import ACTING_MODULES, AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
@@ -368,13 +368,16 @@ def test_measuring_gradient_norms_changes_no_bit(action_space: ActionSpace, monk
     assert torch.equal(measured.generator.get_state(), other.generator.get_state())
 
 
-AVERAGED = replace(TINY_AGENT, averaging_rate=0.25)
-ACTING = ("timestep_encoder", "trajectory_encoder", "actor")
+def averaging_learner() -> Learner:
+    config = LearnerConfig(lr_warmup_updates=1, learning_rate=1e-3, averaging_rate=0.25)
+    return Learner(tiny_agent(averaged=True), config, generator=torch.Generator().manual_seed(0))
 
 
 def test_the_average_follows_the_weights_and_nothing_else_changes() -> None:
-    plain, learner = learner_of(), learner_of(agent_config=AVERAGED)
-    expected = {name: value.clone() for name, value in learner.agent.named_parameters() if name.startswith(ACTING)}
+    plain, learner = learner_of(), averaging_learner()
+    expected = {
+        name: value.clone() for name, value in learner.agent.named_parameters() if name.startswith(ACTING_MODULES)
+    }
     for seed in range(3):
         plain.update(batch_of(seed=seed))
         learner.update(batch_of(seed=seed))
@@ -386,12 +389,12 @@ def test_the_average_follows_the_weights_and_nothing_else_changes() -> None:
         torch.testing.assert_close(learner.agent.get_parameter(f"averaged.{name}"), value)
         assert not torch.equal(value, learner.agent.get_parameter(name))
     for name, value in learner.agent.named_buffers():
-        if name.startswith(ACTING):
+        if name.startswith(ACTING_MODULES):
             assert torch.equal(learner.agent.get_buffer(f"averaged.{name}"), value)
 
 
 def test_an_update_that_is_not_finite_does_not_move_the_average() -> None:
-    learner = learner_of(agent_config=AVERAGED)
+    learner = averaging_learner()
     learner.update(batch_of())
     before = snapshot(learner)
     learner.update(poisoned(torch.nan))
@@ -399,7 +402,7 @@ def test_an_update_that_is_not_finite_does_not_move_the_average() -> None:
 
 
 def test_the_policy_acts_with_the_average_here_and_in_other_processes() -> None:
-    learner = learner_of(agent_config=AVERAGED)
+    learner = averaging_learner()
     for seed in range(3):
         learner.update(batch_of(seed=seed))
     policy = learner.policy(num_envs=1, generator=torch.Generator())
@@ -408,15 +411,20 @@ def test_the_policy_acts_with_the_average_here_and_in_other_processes() -> None:
     acting = policy.actor.state_dict()
     assert all(torch.equal(acting[name], value) for name, value in averaged.items())
     assert any(not torch.equal(acting[name], value) for name, value in present.items())
-    sent = AMAGOConfig(agent=AVERAGED).acting_state(learner.agent)
-    assert {name for name in learner.agent.state_dict() if name.startswith("averaged.")} <= set(sent)
+    sent = AMAGOConfig().acting_state(learner.agent)
+    assert set(sent) == {name for name in learner.agent.state_dict() if name.startswith("averaged.")}
 
 
 def test_a_restored_average_continues_bit_for_bit() -> None:
-    learner, other = learner_of(agent_config=AVERAGED), learner_of(agent_config=AVERAGED)
+    learner, other = averaging_learner(), averaging_learner()
     learner.update(batch_of())
     other.load_state_dict(copy.deepcopy(learner.state_dict()))
     for seed in range(2):
         learner.update(batch_of(seed=seed))
         other.update(batch_of(seed=seed))
     assert changed(snapshot(learner), other) == set()
+
+
+def test_an_averaging_rate_needs_averages() -> None:
+    with pytest.raises(UserError, match="averaged=True"):
+        learner_of(averaging_rate=0.25)

@@ -34,8 +34,8 @@ PAPER_CONTINUOUS = (0.9, 0.95, 0.99, 0.993, 0.996)
 SHORT_GAMMAS = (0.1, 0.9, 0.95, 0.97, 0.99, 0.995)
 """Default of the official code, at a third of the cost of `PAPER_DISCRETE`."""
 
-_ACTING = ("timestep_encoder", "trajectory_encoder", "actor")
-"""Modules that act."""
+ACTING_MODULES = ("timestep_encoder", "trajectory_encoder", "actor")
+"""Modules of the agent that a policy needs."""
 _MAX_ABS_DELTA = 10.0
 """Clip of normalized observation deltas, so that outliers do not dominate the world-model loss."""
 
@@ -54,15 +54,11 @@ class AgentConfig:
     """Extra discount factors; empty: those of the paper for discrete or continuous actions."""
     acting_gamma: float = 0.999
     """Discount factor of the policy that acts."""
-    averaging_rate: float = 0.0
-    """Rate of a moving average of the weights, with which the policy acts: returns vary less from update to update.
-    0: the present weights act (paper)."""
     popart: bool = True
     """Normalize values with PopArt; off: no normalization (paper: ablation)."""
 
     def __post_init__(self) -> None:
         check_range(self, "gammas", "acting_gamma", gt=0, lt=1)
-        check_range(self, "averaging_rate", ge=0, le=1)
 
     def all_gammas(self, action_space: PolicyActionSpace) -> tuple[float, ...]:
         """Return the G discount factors; the acting one is the last."""
@@ -84,6 +80,7 @@ class Agent(nn.Module):
         context_length: Number of transitions in a training window; memory has one more timestep.
         horizon: Maximum number of steps of a trial.
         world_model: Add the head of `WorldModelLoss`. Raises `UserError` if the observation has no numeric leaves.
+        averaged: Add moving averages of `ACTING_MODULES`, which then act.
     """
 
     def __init__(
@@ -95,6 +92,7 @@ class Agent(nn.Module):
         context_length: int,
         horizon: int,
         world_model: bool = False,
+        averaged: bool = False,
     ) -> None:
         super().__init__()
         self.config = config
@@ -120,9 +118,8 @@ class Agent(nn.Module):
         self.target_actor = copy.deepcopy(self.actor).requires_grad_(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.averaged: nn.ModuleDict | None = None
-        """Moving averages of the modules that act; None without `averaging_rate`."""
-        if config.averaging_rate:
-            acting = {name: copy.deepcopy(getattr(self, name)) for name in _ACTING}
+        if averaged:
+            acting = {name: copy.deepcopy(getattr(self, name)) for name in ACTING_MODULES}
             self.averaged = nn.ModuleDict(acting).requires_grad_(False)
         self.world_model: WorldModel | None = None
         if world_model:
@@ -228,32 +225,31 @@ class Agent(nn.Module):
         """Update the target networks: target <- target + rate (online - target)."""
         target: list[Tensor] = [*self.target_actor.parameters(), *self.target_critic.parameters()]
         online: list[Tensor] = [*self.actor.parameters(), *self.critic.parameters()]
-        step = torch._foreach_sub(online, target)
-        torch._foreach_mul_(step, rate)
-        torch._foreach_add_(target, step)
-
-    def acting_module(self, name: str) -> Any:
-        """Return the timestep encoder, trajectory encoder or actor that acts: its moving average if there is one."""
-        return getattr(self, name) if self.averaged is None else self.averaged[name]
+        _move(target, online, rate)
 
     @torch.no_grad()
-    def update_average(self, finite: Bool[Tensor, ""]) -> None:
-        """Move the averaged weights towards the present ones, after a finite update; copy running statistics."""
+    def update_averages(self, rate: float | Float[Tensor, ""]) -> None:
+        """Update the moving averages, if there are any: average <- average + rate (present - average).
+
+        Buffers, such as the statistics of the inputs, are copied.
+        """
         if self.averaged is None:
             return
-        rate = self.config.averaging_rate * finite.to(self.gammas_G.dtype)
-        online = [getattr(self, name) for name in _ACTING]
-        average: list[Tensor] = list(self.averaged.parameters())
-        present: list[Tensor] = [each for module in online for each in module.parameters()]
-        step = torch._foreach_sub(present, average)
-        torch._foreach_mul_(step, rate)
-        torch._foreach_add_(average, step)
-        for kept, each in zip(
-            self.averaged.buffers(), (each for module in online for each in module.buffers()), strict=True
-        ):
-            kept.copy_(each)
+        present = [getattr(self, name) for name in ACTING_MODULES]
+        _move(list(self.averaged.parameters()), [each for module in present for each in module.parameters()], rate)
+        torch._foreach_copy_(list(self.averaged.buffers()), [each for module in present for each in module.buffers()])
+
+    def acting_module(self, name: str) -> Any:
+        """Return one of `ACTING_MODULES`: its moving average if there is one."""
+        return getattr(self, name) if self.averaged is None else self.averaged[name]
 
     @torch.no_grad()
     def _deltas(self, features_NF: Float[Tensor, "N F"], output_size: int) -> Float[Tensor, "N O"]:
         observation_NO = self.timestep_encoder.normalizer(features_NF)[:, :output_size]
         return observation_NO.roll(-1, dims=0) - observation_NO
+
+
+def _move(tensors: list[Tensor], towards: list[Tensor], rate: float | Float[Tensor, ""]) -> None:
+    step = torch._foreach_sub(towards, tensors)
+    torch._foreach_mul_(step, rate)
+    torch._foreach_add_(tensors, step)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from yamame.algorithms.amago.agent import Agent, AgentConfig
+from yamame.algorithms.amago.agent import ACTING_MODULES, Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
@@ -16,8 +16,6 @@ from yamame.data.schema import TaskSpec
 from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
-
-_ACTING_MODULES = ("timestep_encoder.", "trajectory_encoder.", "actor.", "averaged.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +39,15 @@ class AMAGOConfig(AlgorithmConfig):
             context_length=context_length,
             horizon=task.horizon,
             world_model=self.learner.world_model.weight > 0,
+            averaged=self.learner.averaging_rate > 0,
         )
 
     @override
     def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
         assert isinstance(model, Agent)
-        records = self.learner.td.trace_decay > 0
-        return AMAGOPolicy(model, num_envs=num_envs, generator=generator, records_log_prob=records)
+        return AMAGOPolicy(
+            model, num_envs=num_envs, generator=generator, records_log_prob=self.learner.td.trace_decay > 0
+        )
 
     @override
     def build(
@@ -68,4 +68,5 @@ class AMAGOConfig(AlgorithmConfig):
 
     @override
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(_ACTING_MODULES)}
+        prefixes = tuple(f"{name}." for name in ACTING_MODULES) if model.averaged is None else ("averaged.",)
+        return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(prefixes)}

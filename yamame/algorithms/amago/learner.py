@@ -53,6 +53,9 @@ class LearnerConfig:
     """Maximum global norm of the gradient."""
     tau: float = 0.003
     """Target network update rate."""
+    averaging_rate: float = 0.0
+    """Update rate of moving averages of the weights, with which the policy acts: returns vary less from update to
+    update. 0: the present weights act (paper)."""
     max_nonfinite_updates: int = 100
     """Consecutive non-finite updates before training aborts."""
 
@@ -60,6 +63,7 @@ class LearnerConfig:
         check_range(self, "learning_rate", "max_grad_norm", gt=0)
         check_range(self, "lr_warmup_updates", "lr_decay_updates", "weight_decay", ge=0)
         check_range(self, "tau", gt=0, le=1)
+        check_range(self, "averaging_rate", ge=0, le=1)
         check_range(self, "max_nonfinite_updates", ge=1)
 
     @property
@@ -83,7 +87,7 @@ class Learner:
     gradient is all-reduced once, and updates are not captured as CUDA graphs.
 
     The agent is moved to `compute.device`, on which `generator` is: the random stream of targets and actions. Raises
-    `UserError` if there is a world-model loss and the agent has no such head.
+    `UserError` if there is a world-model loss and the agent has no such head, and likewise for moving averages.
     """
 
     def __init__(
@@ -97,6 +101,8 @@ class Learner:
     ) -> None:
         if config.world_model.weight and agent.world_model is None:
             raise UserError("a world-model loss needs its head: make the agent with world_model=True")
+        if config.averaging_rate and agent.averaged is None:
+            raise UserError("an averaging rate needs moving averages: make the agent with averaged=True")
         self.agent = agent.to(compute.device).train()
         self.model: nn.Module = self.agent
         self.config = config
@@ -132,9 +138,10 @@ class Learner:
         return int(self._consecutive_nonfinite)
 
     def policy(self, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
-        """Return a policy with the present weights."""
-        records = self.config.td.trace_decay > 0
-        return AMAGOPolicy(self.agent, num_envs=num_envs, generator=generator, records_log_prob=records)
+        """Return a policy with the present weights, or their moving averages."""
+        return AMAGOPolicy(
+            self.agent, num_envs=num_envs, generator=generator, records_log_prob=self.config.td.trace_decay > 0
+        )
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
         """Yield batches of uniformly sampled, relabeled windows."""
@@ -212,7 +219,7 @@ class Learner:
 
         norm, finite = self.optimizer.step(total)
         agent.update_targets(config.tau * finite.to(norm.dtype))
-        agent.update_average(finite)
+        agent.update_averages(config.averaging_rate * finite.to(norm.dtype))
         for value, before in zip(stats, stats_before, strict=True):
             value.copy_(torch.where(finite, value, before))
         self._num_nonfinite += ~finite

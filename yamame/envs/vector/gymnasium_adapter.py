@@ -315,5 +315,7 @@ def _bool_entry(info: Mapping[str, Any], key: str) -> Bool[np.ndarray, "E"] | No
     """Return an entry of a vector info as bools, False where it is absent; None if no environment has it."""
     if key not in info:
         return None
-    values = [0.0 if value is None else value for value in info[key]]
+    values = np.asarray(info[key])
+    if values.dtype == np.object_:
+        values = np.array([0.0 if value is None else value for value in values])
     return (stack_rewards(values, f"info[{key!r}]") > 0) & info.get(f"_{key}", True)

@@ -75,8 +75,8 @@ class PopArt(ValueCode):
 
     def denormalize(self, critic_value_NKG: Float[Tensor, "N K G"]) -> Float[Tensor, "N K G"]:
         """Return sigma (w x + b) + mu."""
-        value_NKG = self.std_G * (self.scale_G * critic_value_NKG + self.shift_G) + self.mean_G
-        return value_NKG * (self.count > 0)
+        std_G = self.std_G * (self.count > 0)
+        return std_G * (self.scale_G * critic_value_NKG + self.shift_G) + self.mean_G
 
     @torch.no_grad()
     def update(
