@@ -17,7 +17,7 @@ from yamame.algorithms.amago.agent import Agent, AgentConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
-from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
+from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB, TargetValues, TDLoss
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import ActorConfig
@@ -93,6 +93,30 @@ def test_repeated_targets_reach_the_known_values(
     loss = TDLoss(reward_scale=1.0, truncation_is_terminal=truncation_is_terminal, n_step=n_step)
     expected = np.stack([known_q(gamma, last_one_ends=last_one_ends) for gamma in DISCOUNTS.tolist()], axis=1)
     np.testing.assert_allclose(fixed_point(loss, ending).numpy(), expected, atol=1e-9)
+
+
+def test_traces_carry_the_last_reward_to_the_first_step_as_far_as_the_policy_agrees() -> None:
+    """Values of 0, a reward at the end alone, and the second of three actions half as likely as it was."""
+    trajectory = Trajectory(
+        reward=np.array([0.0, 0.0, 1.0], np.float32),
+        action=np.zeros(3, np.int64),
+        terminated=np.array([False, False, True]),
+        truncated=np.zeros(3, np.bool_),
+        episode_start=np.array([True, False, False, False]),
+        observation={"observation": np.zeros(4, np.int64)},
+        horizon=3,
+        extras={ACTING_LOG_PROB: np.log(np.array([0.5, 0.5, 0.5], np.float32))},
+    )
+    batch = pack([Window(trajectory=trajectory, start=0, length=3)], pad_tokens_to_multiple_of=4)
+    zeros = torch.zeros(4, 2, 2).double()
+    log_prob_NG = torch.tensor([0.5, 0.25, 0.9, 0.1]).double().log()[:, None].expand(-1, 2)
+    values = TargetValues(zeros, zeros, log_prob_NG)
+    loss = TDLoss(reward_scale=1.0, trace_decay=0.8)
+    target_NG = loss.td_target(batch, values, DISCOUNTS, torch.Generator())
+    expected = torch.stack([0.8 * 0.5 * 0.8 * DISCOUNTS**2, 0.8 * DISCOUNTS, DISCOUNTS**0])
+    torch.testing.assert_close(target_NG[:3], expected, rtol=0, atol=1e-6)
+    assert loss.uses_traces(batch) and not TDLoss().uses_traces(batch)
+    assert not loss.uses_traces(replace(batch, extras={}))
 
 
 def test_reward_scale_multiplies_targets_only() -> None:

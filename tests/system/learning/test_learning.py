@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from unaided_tasks import FirstAction
 
 import yamame
 
@@ -14,6 +15,19 @@ def test_passive_tmaze(tmp_path: Path) -> None:
     evaluated = run.evaluate(trials=256)
     assert evaluated["success_rate"] == 1.0
     assert evaluated["return_mean"] > 0.99
+
+
+def test_retrace_learns_that_the_first_action_decides(tmp_path: Path) -> None:
+    """The default agent, with one-step targets, is at chance after so few updates: 0.5."""
+    run = yamame.train(
+        lambda: FirstAction(32),
+        horizon=32,
+        env_steps=10_000,
+        run_dir=tmp_path / "run",
+        learner={"td": {"trace_decay": 1.0, "reward_scale": 1.0}},
+        agent={"critic": {"value_code": {"initial_square": 0.0}}},
+    )
+    assert run.result["return_mean"] >= 0.95
 
 
 def test_repeat_previous(tmp_path: Path) -> None:

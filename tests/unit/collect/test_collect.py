@@ -170,6 +170,21 @@ def test_the_action_executed_is_the_one_that_is_stored_and_shown(space):
         assert step.previous_action.dtype == before.dtype
 
 
+def test_extras_are_those_of_the_executed_action_and_its_noise():
+    class Recording(WatchingPolicy):
+        def extras(self, action, epsilon_E):
+            return {"executed": action.copy(), "epsilon": epsilon_E.copy()}
+
+    environments = ScriptedEnvironments(3, lambda env, trial: [4 + env])
+    schedule = EpsilonGreedy(anneal_env_steps=300)
+    collector = collector_of(environments, schedule)
+    epsilons = []
+    for trajectory in collector.collect(Recording(), 300, deterministic=False):
+        np.testing.assert_array_equal(trajectory.extras["executed"], trajectory.action)
+        epsilons += trajectory.extras["epsilon"].tolist()
+    assert max(epsilons) == schedule.initial_eps and min(epsilons) < 0.2
+
+
 def test_version_is_the_one_at_the_first_action_and_exploration_the_trials_noise_scale():
     environments = ScriptedEnvironments(2, lambda env, trial: [3 + env])
     policy = WatchingPolicy()
