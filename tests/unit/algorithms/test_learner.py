@@ -27,6 +27,7 @@ from yamame.data.batch import Batch, pack
 from yamame.errors import UserError
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.heads.critic import CriticConfig
+from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 
@@ -189,8 +190,30 @@ def test_gradients_are_clipped_to_a_global_norm() -> None:
         torch.testing.assert_close(actual[name], gradient * (1e-3 / norms[0]), rtol=1e-4, atol=1e-15)
 
 
-def poisoned(value: float) -> Batch:
-    batch = batch_of()
+@every_action_space
+def test_critics_are_rescaled_when_the_deviation_grows(action_space: ActionSpace) -> None:
+    def train(*, rescale_critics: bool) -> Learner:
+        code = PopArtConfig(rescale_critics=rescale_critics, beta=0.5)
+        agent = replace(TINY_AGENT, critic=replace(TINY_AGENT.critic, value_code=code))
+        learner = learner_of(action_space, agent, td=TDLoss(reward_scale=1.0))
+        batch = batch_of(action_space)
+        batch = replace(batch, reward=1e4 * batch.reward)
+        for _ in range(5):
+            learner.update(batch)
+        return learner
+
+    separate, rescaled = train(rescale_critics=False), train(rescale_critics=True)
+    assert separate.agent.value_code.scale_G.max() < 0.1
+    assert (rescaled.agent.value_code.scale_G.log2().mean()).abs() <= 0.5
+    last = [learner.agent.critic.layers[-1].weight.abs().mean() for learner in (separate, rescaled)]
+    assert last[1] < last[0] / 5, "the scale is in the weights"
+    poisoned_weight = rescaled.agent.critic.layers[-1].weight.clone()
+    rescaled.update(poisoned(float("nan"), action_space))
+    assert torch.equal(rescaled.agent.critic.layers[-1].weight, poisoned_weight)
+
+
+def poisoned(value: float, action_space: ActionSpace = DISCRETE) -> Batch:
+    batch = batch_of(action_space)
     return replace(batch, reward=torch.full_like(batch.reward, value))
 
 

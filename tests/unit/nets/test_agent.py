@@ -22,6 +22,7 @@ from yamame.data.batch import Predictions
 from yamame.errors import UserError
 from yamame.nets.heads.actor import PolicyDistribution
 from yamame.nets.heads.distributions import FactoredPolicy
+from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
@@ -100,6 +101,38 @@ def test_target_values_come_from_the_slow_heads_in_units_of_reward(action_space:
     shake(agent.critic)
     assert torch.equal(agent.target_values(state_ND, None, noise).q_policy_NKG, before)
     assert not before.requires_grad
+
+
+@every_action_space
+def test_critics_absorb_the_scale_and_all_values_stay(action_space: ActionSpace) -> None:
+    agent = tiny_agent(with_rescaled_critics(), action_space)
+    shake(agent)
+    agent.value_code.scale_G.copy_(torch.tensor([40.0, 30.0, 60.0]))
+    agent.value_code.shift_G.copy_(torch.tensor([-2.0, 0.5, 1.0]))
+    state_ND = torch.randn(5, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = agent.actor.sample_noise(state_ND, torch.Generator().manual_seed(1))
+
+    def values() -> list[torch.Tensor]:
+        q_target = agent.target_values(state_ND, None, noise).q_policy_NKG
+        q = agent.critic.policy_q(state_ND, agent.actor(state_ND), noise, agent.value_code)
+        return [q_target, agent.value_code.denormalize(q).detach()]
+
+    before = values()
+    agent.absorb_value_scale()
+    for value, old in zip(values(), before, strict=True):
+        torch.testing.assert_close(value, old, rtol=1e-12, atol=1e-12)
+    if action_space is DISCRETE:
+        assert torch.equal(agent.value_code.scale_G, torch.ones(3, dtype=torch.float64))
+        assert torch.equal(agent.value_code.shift_G, torch.zeros(3, dtype=torch.float64))
+    else:
+        assert (agent.value_code.scale_G * 32 == torch.tensor([40, 30, 60])).all(), "one last layer for all discounts"
+    weight = agent.critic.layers[-1].weight.clone()
+    agent.absorb_value_scale()
+    assert torch.equal(agent.critic.layers[-1].weight, weight), "once"
+
+
+def with_rescaled_critics() -> AgentConfig:
+    return replace(TINY_AGENT, critic=replace(TINY_AGENT.critic, value_code=PopArtConfig(rescale_critics=True)))
 
 
 def test_the_acting_discount_stands_last() -> None:

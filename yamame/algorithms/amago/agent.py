@@ -228,6 +228,17 @@ class Agent(nn.Module):
         _move(target, online, rate)
 
     @torch.no_grad()
+    def absorb_value_scale(self) -> None:
+        """Move the scale of the value code into both kinds of critics, if so configured. No value changes."""
+        code = self.value_code
+        if code.rescale_critics:
+            scale_G, shift_G = code.scale_G.clone(), code.shift_G.clone()
+            self.target_critic.absorb_scale(scale_G, shift_G)
+            remaining_scale_G, remaining_shift_G = self.critic.absorb_scale(scale_G, shift_G)
+            code.scale_G.copy_(remaining_scale_G)
+            code.shift_G.copy_(remaining_shift_G)
+
+    @torch.no_grad()
     def update_averages(self, rate: float | Float[Tensor, ""]) -> None:
         """Update the moving averages, if there are any: average <- average + rate (present - average).
 

@@ -222,6 +222,7 @@ class Learner:
         agent.update_averages(config.averaging_rate * finite.to(norm.dtype))
         for value, before in zip(stats, stats_before, strict=True):
             value.copy_(torch.where(finite, value, before))
+        agent.absorb_value_scale()
         self._num_nonfinite += ~finite
         self._consecutive_nonfinite.add_(1).mul_(~finite)
         scale = config.td.reward_scale

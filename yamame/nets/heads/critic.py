@@ -109,6 +109,18 @@ class DiscreteCritic(nn.Module):
         """Return the critic values Q(s, pi), exact."""
         return _expectation(value_code.decode(self(state_ND)), policy)
 
+    @torch.no_grad()
+    def absorb_scale(
+        self, scale_G: Float[Tensor, "G"], shift_G: Float[Tensor, "G"]
+    ) -> tuple[Float[Tensor, "G"], Float[Tensor, "G"]]:
+        """Replace every output x of a discount by `scale_G` x + `shift_G`; return the scale and shift that remain."""
+        last = self.layers[-1]
+        repeats = last.bias.shape[-1] // self.num_gammas
+        scale, shift = scale_G.repeat_interleave(repeats), shift_G.repeat_interleave(repeats)
+        last.weight.mul_(scale)
+        last.bias.mul_(scale).add_(shift)
+        return torch.ones_like(scale_G), torch.zeros_like(shift_G)
+
 
 class ActionInputCritic(nn.Module):
     """Q(s, gamma, a) of action vectors: continuous actions, or several discrete choices as one-hot vectors.
@@ -192,6 +204,20 @@ class ActionInputCritic(nn.Module):
         """Return the critic values Q(s, a_pi) of the action made from the noise."""
         assert not isinstance(policy, CategoricalPolicy) and noise_NGA is not None
         return value_code.decode(self(state_ND, policy.action_vector(noise_NGA)))
+
+    @torch.no_grad()
+    def absorb_scale(
+        self, scale_G: Float[Tensor, "G"], shift_G: Float[Tensor, "G"]
+    ) -> tuple[Float[Tensor, "G"], Float[Tensor, "G"]]:
+        """Multiply every output by the geometric mean of `scale_G`; return the scale and shift that remain.
+
+        All discounts share the last layer, so that their differences cannot move into it. The mean is rounded to a
+        power of 2, by which products are exact.
+        """
+        mean = scale_G.log2().mean().round().exp2()
+        self.layers[-1].weight.mul_(mean)
+        self.layers[-1].bias.mul_(mean)
+        return scale_G / mean, shift_G
 
 
 Critic = DiscreteCritic | ActionInputCritic

@@ -22,6 +22,9 @@ class PopArtConfig(ValueCodeConfig):
     initial_square: float = 100.0
     """Mean square of the targets before the first update (the authors' code). 0: that of the first batch in which a
     target is not 0, so that learning does not depend on the scale of rewards."""
+    rescale_critics: bool = False
+    """Move w and b into the last layers of the critics after every update (van Hasselt et al. 2016), so that learning
+    is as fast after sigma has grown or shrunk a hundredfold. False: w and b stay separate (paper)."""
 
     def __post_init__(self) -> None:
         check_range(self, "beta", gt=0, le=1)
@@ -29,7 +32,13 @@ class PopArtConfig(ValueCodeConfig):
 
     def build(self, num_gammas: int, *, normalize: bool) -> "PopArt":
         """Return PopArt, or unnormalized scalar values."""
-        return PopArt(num_gammas, enabled=normalize, beta=self.beta, initial_square=self.initial_square)
+        return PopArt(
+            num_gammas,
+            enabled=normalize,
+            beta=self.beta,
+            initial_square=self.initial_square,
+            rescale_critics=self.rescale_critics,
+        )
 
 
 class PopArt(ValueCode):
@@ -42,10 +51,16 @@ class PopArt(ValueCode):
     """
 
     def __init__(
-        self, num_gammas: int, *, enabled: bool = True, beta: float = 5e-4, initial_square: float = 100.0
+        self,
+        num_gammas: int,
+        *,
+        enabled: bool = True,
+        beta: float = 5e-4,
+        initial_square: float = 100.0,
+        rescale_critics: bool = False,
     ) -> None:
         super().__init__(num_gammas)
-        self.enabled, self.beta = enabled, beta
+        self.enabled, self.beta, self.rescale_critics = enabled, beta, rescale_critics
         self.mean_G: Tensor
         self.square_G: Tensor
         self.count: Tensor

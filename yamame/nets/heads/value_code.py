@@ -29,6 +29,8 @@ class ValueCode(nn.Module):
     """
 
     num_outputs = 1
+    rescale_critics = False
+    """Whether `scale_G` and `shift_G` move into the critics' last layers after every update."""
 
     def __init__(self, num_gammas: int) -> None:
         super().__init__()
