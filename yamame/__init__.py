@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 from yamame.envs import register_environments  # noqa: E402
 
 if TYPE_CHECKING:
-    from yamame.api import LoadedPolicy, Run, load, resume, train
+    from yamame.api import Run, load, open, resume, train
     from yamame.errors import UserError
+    from yamame.loaded_policy import LoadedPolicy
 
-__all__ = ["LoadedPolicy", "Run", "UserError", "load", "resume", "train"]
+__all__ = ["LoadedPolicy", "Run", "UserError", "load", "open", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,81 +1,140 @@
-"""Python API: `train`, `resume`, `load`."""
+"""Python API: `train`, `resume`, `open`, `load`."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import gymnasium
 import numpy as np
-import torch
-from gymnasium.vector import VectorEnv
+from jaxtyping import Float64
 
 from yamame import runs
+from yamame.checkpoint import list_checkpoints
 from yamame.config import RunConfig
-from yamame.config_io import apply_overrides, caller_modules
-from yamame.data.actions import policy_action_space, to_env_action, zero_action
-from yamame.data.spaces import flatten_observation, flatten_space, stored_shape
-from yamame.data.step import PolicyInput
-from yamame.envs.env_fn import EnvFnConfig
-from yamame.envs.vector.action_masks import ActionMaskExtractor
+from yamame.config_io import apply_overrides
+from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
+from yamame.envs.gymnasium import GymnasiumConfig, is_env_id
 from yamame.errors import UserError
+from yamame.loaded_policy import LoadedPolicy
+from yamame.metrics import read_metrics
+from yamame.named_code import caller_modules, describe_function, import_name
 from yamame.paper import paper_config
 from yamame.presets import apply_presets, default_config
-from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata
-from yamame.runs import RunMetadata, RunResult
+from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, recipe_names
+from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
+from yamame.runs import LATEST, RunMetadata, RunResult
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
-
-EnvFn = Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory and the result of its training."""
+    """A run: what `train`, `resume` and `open` return."""
 
     directory: Path
-    result: RunResult
-    """The keys of `yamame train --json`."""
-    config: RunConfig | None = None
-    """Config of the run; None: read from the run directory, which cannot hold every function."""
+    config: RunConfig
+    """Config of the run, with the functions that the run directory cannot hold."""
+    result: RunResult | None
+    """The keys of `yamame train --json`; None: the run has not finished."""
 
-    def evaluate(self, trials: int | None = None, seed: int | None = None, *, instruction: str = "") -> RunResult:
-        """Evaluate the latest checkpoint without exploration noise.
+    @property
+    def checkpoints(self) -> list[Path]:
+        """Folders of all checkpoints, latest first, then the best one and the milestones. Values of `checkpoint`."""
+        folders = (self.directory / name for name in (CHECKPOINTS, BEST, MILESTONES))
+        return [path for folder in folders for path in list_checkpoints(folder)]
+
+    def metrics(self) -> dict[str, Float64[np.ndarray, "rows"]]:
+        """Return the logged metrics as columns, a row for each iteration; NaN where a metric was not logged.
+
+        `pandas.DataFrame(run.metrics())` is a table.
+        """
+        rows = read_metrics(self.directory)
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: np.array([row.get(name, np.nan) for row in rows], np.float64) for name in names}
+
+    def evaluate(
+        self,
+        trials: int | None = None,
+        seed: int | None = None,
+        *,
+        instruction: str = "",
+        checkpoint: str | Path = LATEST,
+        env_fn: EnvFn | str | None = None,
+    ) -> RunResult:
+        """Evaluate a checkpoint without exploration noise.
 
         Args:
             trials: Number of trials; None: `eval.final_trials`.
             seed: Seed of tasks and actions; None: that of all evaluations of the run.
             instruction: Instruction of every trial; "": sampled by the task.
+            checkpoint: `latest`, `best` or a path.
+            env_fn: Another environment with the same spaces; None: that of the run.
 
         Returns:
             The keys of `yamame eval --json`.
         """
-        return runs.evaluate(self.directory, trials=trials, seed=seed, instruction=instruction, config=self.config)
+        return runs.evaluate(
+            self.directory,
+            trials=trials,
+            seed=seed,
+            instruction=instruction,
+            checkpoint=str(checkpoint),
+            config=self._config(env_fn),
+        )
 
     def record_video(
-        self, path: str | Path, trials: int = 1, seed: int | None = None, *, instruction: str = ""
+        self,
+        path: str | Path,
+        trials: int = 1,
+        seed: int | None = None,
+        *,
+        instruction: str = "",
+        checkpoint: str | Path = LATEST,
+        env_fn: EnvFn | str | None = None,
     ) -> None:
-        """Record a video of the deterministic policy of the latest checkpoint.
+        """Record a video of the deterministic policy.
 
         Args:
             path: Output file, .gif or .mp4.
             trials: Number of trials.
             seed: As in `evaluate`.
             instruction: As in `evaluate`.
+            checkpoint: As in `evaluate`.
+            env_fn: As in `evaluate`; makes environments that can be rendered.
 
         Raises:
             UserError: If the environment cannot render or the file cannot be written.
         """
-        record_video(self.directory, Path(path), instruction=instruction, trials=trials, seed=seed, config=self.config)
+        record_video(
+            self.directory,
+            Path(path),
+            instruction=instruction,
+            trials=trials,
+            seed=seed,
+            checkpoint=str(checkpoint),
+            config=self._config(env_fn),
+        )
 
-    def load(self, num_envs: int | None = None) -> "LoadedPolicy":
-        """Load the policy of the latest checkpoint, for `num_envs` environments; None: a single one."""
-        return LoadedPolicy(self.directory, num_envs=num_envs, config=self.config)
+    def load(self, num_envs: int | None = None, *, checkpoint: str | Path = LATEST) -> LoadedPolicy:
+        """Load the policy of a checkpoint, for `num_envs` environments; None: a single one."""
+        return LoadedPolicy(self.directory, num_envs=num_envs, checkpoint=str(checkpoint), config=self.config)
+
+    def resume(self, env_steps: int | None = None, *, quiet: bool = True) -> "Run":
+        """Resume training from the latest checkpoint. Arguments are those of `yamame.resume`."""
+        result = runs.resume(self.directory, env_steps=env_steps, quiet=quiet, config=self.config)
+        write_report_if_finished(result)
+        config = self.config if env_steps is None else replace(self.config, env_steps=env_steps)
+        return Run(self.directory, config, result)
+
+    def _config(self, env_fn: EnvFn | str | None) -> RunConfig:
+        return self.config if env_fn is None else runs.with_env(self.directory, self.config, env_fn)
 
 
 def train(
-    recipe_or_env_fn: str | EnvFn,
+    task: str | EnvFn,
     *,
     horizon: int | None = None,
     attempts: int | None = 1,
@@ -84,14 +143,16 @@ def train(
     size: str | None = None,
     model: str | None = None,
     variants: Sequence[str] = (),
+    eval_env_fn: EnvFn | None = None,
     quiet: bool = True,
     **settings: Any,
 ) -> Run:
     """Train on a recipe or on your own environment.
 
     Args:
-        recipe_or_env_fn: Name of a recipe, or a function without arguments that returns a new `gymnasium.Env` or
-            `VectorEnv`.
+        task: Name of a recipe, id of a registered Gymnasium environment, or a function without arguments that returns a
+            new `gymnasium.Env` or `VectorEnv`. With a function at the top of a module the run can be evaluated and
+            resumed from elsewhere: `yamame eval RUN --env module:function`.
         horizon: Maximum number of steps of a trial, `env.horizon` of a recipe; None: that of the recipe, or the time
             limit of the environment times `attempts`.
         attempts: Number of episodes on one task that make a trial, `env.attempts` of a recipe; None: as many as fit
@@ -101,6 +162,8 @@ def train(
         size: Network size: tiny, small, base or large; None: that of the recipe.
         model: Trajectory encoder: the name of a file in yamame/nets/sequence/; None: that of the recipe.
         variants: Names of ablations to apply.
+        eval_env_fn: Makes environments of the test tasks, on which results are measured; for tasks of functions. None:
+            those of the training tasks.
         quiet: Hide progress.
         settings: Fields of the config, which take precedence: by name (`env_steps=…, seed=…`), as nested dicts
             (`env={"size": 5}`) or dotted (`**{"learner.learning_rate": 3e-4}`).
@@ -109,162 +172,102 @@ def train(
         UserError: If the config cannot run.
     """
     check_preset(preset)
-    if isinstance(recipe_or_env_fn, str):
-        recipe = load_recipe(recipe_or_env_fn, preset)
+    if isinstance(task, str) and (task in recipe_names() or not is_env_id(task)):
+        if eval_env_fn is not None:
+            raise UserError("recipes have test tasks of their own: leave eval_env_fn out")
+        recipe = load_recipe(task, preset)
         settings |= {} if horizon is None else {"env.horizon": horizon}
         settings |= {} if attempts == 1 else {"env.attempts": attempts}
         config = config_from_overrides(recipe, variants, settings, size=size, model=model)
         metadata = make_metadata(recipe, config)
     else:
-        env = _env_config(recipe_or_env_fn, horizon, attempts)
+        env = _own_env_config(task, eval_env_fn, horizon=horizon, attempts=attempts)
         env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}
-        num_envs = {"num_envs": env.vector_size} if env.vector_size else {}
+        num_envs = {} if env.required_num_envs is None else {"num_envs": env.required_num_envs}
         default = default_config(env, **env_steps) if preset == SMALL else paper_config(env)
         config = apply_presets(default, variants, size=size, model=model)
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)
     result = runs.train(config, metadata, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
     write_report_if_finished(result)
-    return Run(Path(result["run_dir"]), result, config)
+    return Run(Path(result["run_dir"]), config, result)
+
+
+def _own_env_config(
+    task: EnvFn | str, eval_env_fn: EnvFn | None, *, horizon: int | None, attempts: int | None
+) -> EnvFnConfig | GymnasiumConfig:
+    """Return the config of a function's or registered environment; print what cannot be done with it later."""
+    env = env_config(task, horizon=horizon, attempts=attempts)
+    if eval_env_fn is not None:
+        if not isinstance(env, EnvFnConfig):
+            raise UserError("eval_env_fn is for tasks of functions: pass a function that makes the environment, too")
+        env = replace(env, eval_env_fn=eval_env_fn)
+        with closing(env.build(env.required_num_envs or 1, seed=0)) as envs:
+            runs.require_same_spaces(env.task_spec(envs), env.eval_config())
+    if isinstance(env, EnvFnConfig) and import_name(env.env_fn) is None:
+        print(
+            f"{describe_function(env.env_fn)} cannot be imported by name, so that yamame eval, resume, play and view "
+            "cannot make the environment of this run: pass a function at the top of a module, or env_fn= to "
+            "yamame.open and yamame.resume",
+            file=sys.stderr,
+        )
+    return env
 
 
 def resume(
-    run: str | Path, *, env_steps: int | None = None, quiet: bool = True, modules: Sequence[str | ModuleType] = ()
+    run: str | Path,
+    *,
+    env_steps: int | None = None,
+    env_fn: EnvFn | str | None = None,
+    quiet: bool = True,
+    modules: Sequence[str | ModuleType] = (),
 ) -> Run:
-    """Resume training from the latest checkpoint.
+    """Resume training from the latest checkpoint. A finished run stays as it is, unless it gets more steps.
 
     Args:
         run: Run directory.
-        env_steps: New total number of environment steps; None: that of the config.
+        env_steps: New total number of environment steps, to which a run trains even if it had solved its task; None:
+            that of the config.
+        env_fn: As in `open`.
         quiet: Hide progress.
-        modules: As in `load`.
+        modules: As in `open`.
+
+    Raises:
+        UserError: If there is no run, it has already made more than `env_steps`, or its environment cannot be made.
     """
+    return open(run, env_fn=env_fn, modules=modules).resume(env_steps, quiet=quiet)
+
+
+def open(run: str | Path, *, env_fn: EnvFn | str | None = None, modules: Sequence[str | ModuleType] = ()) -> Run:
+    """Open a run directory: to read its metrics, evaluate, resume, record or load its policy.
+
+    Args:
+        run: Run directory.
+        env_fn: The function that makes the run's environment, if it was trained with one, or another environment with
+            the same spaces; None: as the run directory says, which names functions but does not contain them.
+        modules: Modules whose classes and functions the config may name, such as `["my_tasks"]` or `[__name__]`.
+            Classes of this package are always found; no other module is imported.
+
+    Raises:
+        UserError: If there is no run.
+    """
+    directory = Path(run)
     with caller_modules(modules):
-        result = runs.resume(Path(run), env_steps=env_steps, quiet=quiet)
-        write_report_if_finished(result)
-        return Run(Path(result["run_dir"]), result, runs.read_config(Path(result["run_dir"])))
+        config = runs.read_config(directory)
+        config = config if env_fn is None else runs.with_env(directory, config, env_fn)
+        return Run(directory, config, runs.read_result(directory))
 
 
-def load(run: str | Path, *, num_envs: int | None = None, modules: Sequence[str | ModuleType] = ()) -> "LoadedPolicy":
-    """Load the policy of a run's latest checkpoint.
+def load(run: str | Path, *, num_envs: int | None = None, modules: Sequence[str | ModuleType] = ()) -> LoadedPolicy:
+    """Load the policy of a run's latest checkpoint. Needs no code of the environment.
 
     Args:
         run: Run directory.
         num_envs: Number of environments stepped together; None: a single environment.
-        modules: Modules whose classes the config may name, such as `["my_encoders"]` or `[__name__]`. Classes of this
-            package are always found; no other module is imported.
+        modules: As in `open`.
 
     Raises:
         UserError: If there is no run.
     """
     with caller_modules(modules):
         return LoadedPolicy(Path(run), num_envs=num_envs)
-
-
-class LoadedPolicy:
-    """A trained policy with its memory, for environments that you step yourself.
-
-    With `num_envs=None` it acts in a single environment; otherwise observations, rewards, flags and actions have a
-    leading dimension of size `num_envs`.
-    """
-
-    def __init__(self, run: Path, *, num_envs: int | None, config: RunConfig | None = None) -> None:
-        if num_envs is not None and num_envs < 1:
-            raise UserError(f"num_envs is {num_envs}: pass at least 1, or None for a single environment")
-        config = config or runs.read_config(run)
-        model, _ = runs.load_model(run, config=config)
-        task = runs.read_task_spec(run, config)
-        self._observation_space, self._action_space = task.observation_space, task.action_space
-        self._leaves = flatten_space(self._observation_space)
-        self._single = num_envs is None
-        self._num_envs = 1 if num_envs is None else num_envs
-        self._policy = config.algorithm.build_policy(
-            model, num_envs=self._num_envs, generator=torch.Generator().manual_seed(0)
-        )
-        self._deterministic = config.deterministic_actions
-        self._masks = ActionMaskExtractor(config.env.action_mask_key, self._observation_space, self._action_space)
-        self._time = np.zeros(self._num_envs, np.int64)
-        self._previous_action = zero_action(policy_action_space(self._action_space), self._num_envs)
-
-    def reset(self, reset_mask: Any = True) -> None:
-        """Clear the memory, for new trials in all environments or in those where `reset_mask` is true."""
-        self._time[np.broadcast_to(np.asarray(reset_mask, np.bool_), self._time.shape)] = 0
-
-    def act(
-        self,
-        observation: Any,
-        reward: Any = 0.0,
-        episode_start: Any = False,
-        *,
-        deterministic: bool | None = None,
-        action_mask: Any = None,
-    ) -> Any:
-        """Return the next action, in the action space of the environment. Memory is kept across episodes.
-
-        Args:
-            observation: Observation of the environment.
-            reward: Reward of the previous action.
-            episode_start: Whether `observation` was returned by a reset of the environment; implied after `reset`.
-            deterministic: Return the mode of the policy instead of a sample; None: as in training.
-            action_mask: Mask of allowed actions in `info`, at every call, if the policy was trained with such masks.
-                Masks in observations need no argument.
-
-        Raises:
-            UserError: If an observation or mask has the wrong shape, or a mask allows no action.
-        """
-        info_masks = [action_mask] * self._num_envs if self._single or action_mask is None else list(action_mask)
-        step = PolicyInput(
-            time=self._time.copy(),
-            observation=self._masks.add_to(
-                self._flatten(observation), info_masks, self._time, np.zeros(self._num_envs, np.bool_)
-            ),
-            previous_action=self._previous_action,
-            previous_reward=np.broadcast_to(np.asarray(reward, np.float32), (self._num_envs,)).copy(),
-            episode_start=np.broadcast_to(np.asarray(episode_start, np.bool_), (self._num_envs,)) | (self._time == 0),
-        )
-        mode = self._deterministic if deterministic is None else deterministic
-        self._previous_action = self._policy.act(step, deterministic=mode)
-        self._time += 1
-        action = to_env_action(self._action_space, self._previous_action)
-        return action[0] if self._single else action
-
-    def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
-        flat = flatten_observation(self._observation_space, self._add_batch_dim(observation))
-        for name, leaf in self._leaves.items():
-            expected = (self._num_envs, *stored_shape(leaf))
-            if flat[name].shape != expected:
-                found, expected = (shape[self._single :] for shape in (flat[name].shape, expected))
-                raise UserError(
-                    f"expected observation {name!r} to have shape {expected}, got {found}: pass num_envs=k to "
-                    "yamame.load for k environments, and no num_envs for a single one"
-                )
-        return flat
-
-    def _add_batch_dim(self, observation: Any) -> Any:
-        if not self._single:
-            return observation
-        if isinstance(observation, dict):
-            return {name: self._add_batch_dim(part) for name, part in observation.items()}
-        if isinstance(observation, tuple):
-            return tuple(self._add_batch_dim(part) for part in observation)
-        return np.asarray(observation)[None]
-
-
-def _env_config(env_fn: EnvFn, horizon: int | None, attempts: int | None) -> EnvFnConfig:
-    """Make an environment to read its size and its time limit; return the config of the task."""
-    if not callable(env_fn):
-        raise UserError(
-            f"expected the name of a recipe or a function, got {type(env_fn).__name__}: pass a class or function "
-            "without arguments that returns a new environment"
-        )
-    env = env_fn()
-    if not isinstance(env, gymnasium.Env | VectorEnv):
-        raise UserError(f"expected the function to return a gymnasium.Env or VectorEnv, got {type(env).__name__}")
-    vector_size = env.num_envs if isinstance(env, VectorEnv) else None
-    time_limit = env.spec.max_episode_steps if env.spec else None
-    env.close()
-    if horizon is None:
-        if time_limit is None or attempts is None:
-            raise UserError("the environment has no time limit: pass horizon=, the maximum number of steps of a trial")
-        horizon = time_limit * attempts
-    return EnvFnConfig(env_fn=env_fn, horizon=horizon, attempts=attempts, vector_size=vector_size)

@@ -8,16 +8,19 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from yamame.config_io import caller_modules
 from yamame.errors import RunFailedError, UserError
+from yamame.named_code import caller_modules, import_function
 from yamame.tools.data import register as register_data
 from yamame.tools.figure import register as register_figure
 from yamame.tools.options import add_command, add_flags, reject_unknown
 from yamame.tools.reproduce.command import register as register_reproduce
 from yamame.tools.sweep.command import register as register_sweep
 from yamame.tools.viewer.command import register as register_view
+
+if TYPE_CHECKING:
+    from yamame.config import RunConfig
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -35,6 +38,8 @@ def main(args: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
+        if any(getattr(options, name, None) for name in ("modules", "env", "recipe")):
+            _search_working_directory()
         with caller_modules(getattr(options, "modules", ())):
             return options.command(options, rest)
     except (UserError, RunFailedError) as error:
@@ -51,6 +56,13 @@ def main(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _search_working_directory() -> None:
+    """Search for modules in the working directory, too: last, so that no file there hides an installed module."""
+    here = str(Path.cwd())
+    if not sys.flags.safe_path and here not in sys.path:
+        sys.path.append(here)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -107,7 +119,7 @@ def _register_resume(subparsers: Any) -> None:
     resume = add_command(subparsers, "resume", _resume, help="resume training from the latest checkpoint")
     resume.add_argument("run", type=Path, metavar="RUN", help="run directory")
     resume.add_argument("--env-steps", type=int, metavar="N", help="new total number of environment steps")
-    add_flags(resume, "--import", "--json", "--quiet")
+    add_flags(resume, "--env", "--import", "--json", "--quiet")
 
 
 def _register_eval(subparsers: Any) -> None:
@@ -121,7 +133,7 @@ def _register_eval(subparsers: Any) -> None:
     evaluate.add_argument(
         "--video-trials", type=int, metavar="N", default=1, help="number of trials in the video (default: 1)"
     )
-    add_flags(evaluate, "--import", "--json")
+    add_flags(evaluate, "--env", "--import", "--json")
 
 
 def _register_play(subparsers: Any) -> None:
@@ -130,7 +142,7 @@ def _register_play(subparsers: Any) -> None:
     play.add_argument("--output", type=Path, metavar="FILE", required=True, help="output file, .gif or .mp4")
     play.add_argument("--trials", type=int, metavar="N", default=1, help="number of trials (default: 1)")
     _add_task_options(play)
-    add_flags(play, "--import", "--json")
+    add_flags(play, "--env", "--import", "--json")
 
 
 def _add_task_options(parser: argparse.ArgumentParser) -> None:
@@ -205,7 +217,8 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.runs import resume
 
-    _finish_run(resume(options.run, env_steps=options.env_steps, quiet=options.quiet), options.json)
+    config = _config_with_env(options)
+    _finish_run(resume(options.run, env_steps=options.env_steps, quiet=options.quiet, config=config), options.json)
     return 0
 
 
@@ -214,7 +227,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.runs import evaluate
     from yamame.tools.video import record_video
 
-    task = {"seed": options.seed, "instruction": options.instruction, "checkpoint": options.checkpoint}
+    task = _task_arguments(options)
     video = {}
     if options.video:
         record_video(options.run, options.video, trials=options.video_trials, **task)
@@ -227,14 +240,34 @@ def _play(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.tools.video import record_video
 
-    task = {"seed": options.seed, "instruction": options.instruction, "checkpoint": options.checkpoint}
-    result = record_video(options.run, options.output, trials=options.trials, **task)
+    result = record_video(options.run, options.output, trials=options.trials, **_task_arguments(options))
     if options.json:
         print(json.dumps({"video": str(options.output), "returns": result.returns.tolist()}))
     else:
         success = "" if result.success_rate is None else f", success {result.success_rate:.2f}"
         print(f"{options.output}: return {result.return_mean:.4g}{success}")
     return 0
+
+
+def _task_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments that `eval` and `play` have in common."""
+    return {
+        "seed": options.seed,
+        "instruction": options.instruction,
+        "checkpoint": options.checkpoint,
+        "config": _config_with_env(options),
+    }
+
+
+def _config_with_env(options: argparse.Namespace) -> "RunConfig | None":
+    """Return the config of the run with the environment of `--env`; None without the flag."""
+    if options.env is None:
+        return None
+    from yamame.envs.gymnasium import is_env_id
+    from yamame.runs import read_config, with_env
+
+    env = options.env if is_env_id(options.env) else import_function(options.env)
+    return with_env(options.run, read_config(options.run), env)
 
 
 def _bench(options: argparse.Namespace, rest: list[str]) -> int:

@@ -4,60 +4,40 @@ A field with the metadata `{"flatten": True}` has no part in the paths of flags,
 `RunConfig.algorithm` start with `agent` or `learner`.
 
 A dataclass is stored with its class, `{"type": "package.module:Class", field: value, ...}`, a function as
-`{"callable": "package.module:name"}`. No module is imported on a file's word: a class is a frozen dataclass of this
-package or belongs to a module that the caller has named (`caller_modules`), a function belongs to such a module.
+`{"callable": "package.module:name"}`. `named_code` finds them again.
 """
 
 import dataclasses
-import importlib
 import json
 import math
 import re
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from difflib import SequenceMatcher
 from numbers import Integral, Real
 from pathlib import Path
-from types import ModuleType, NoneType
+from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from yamame.errors import ConfigFieldError, UserError
+from yamame.errors import ConfigFieldError, FieldPathError, UserError
+from yamame.named_code import (
+    MissingFunction,
+    describe_function,
+    import_name,
+    load_function,
+    load_named,
+    require_caller_module,
+    short,
+)
 
 C = TypeVar("C")
 
-_caller_modules: ContextVar[Mapping[str, ModuleType]] = ContextVar("caller_modules")
 _SCALARS: Mapping[Any, Any] = {bool: bool, int: Integral, float: Real, str: str, Path: (str, Path)}
 """Type of a field -> what it is converted from."""
 
 
-class FieldPathError(UserError):
-    """A field of a nested config cannot have a value. The message is `path` followed by `problem`."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}{problem}".removeprefix(": "))
-        self.path, self.problem = path, problem
-
-
 class TypeMismatchError(Exception):
     """A value does not fit a type."""
-
-
-class MissingFunction:
-    """Placeholder for a function that a file names and that is not available. Calling it raises `UserError`.
-
-    Writing the config stores `described` again.
-    """
-
-    def __init__(self, described: Mapping[str, Any], name: str, why: str) -> None:
-        self.described, self.why = described, why
-        self.__name__ = name if re.fullmatch(r"[\w.<>]{1,100}", name) else "function"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise `UserError`."""
-        raise UserError(self.why)
 
 
 class Word(str):
@@ -72,25 +52,6 @@ class Word(str):
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def caller_modules(modules: Iterable[str | ModuleType]) -> Iterator[None]:
-    """Import modules, and let config files that are read inside this context name their classes and functions.
-
-    Raises `UserError` for a module that cannot be imported.
-    """
-    imported = [_import(module) if isinstance(module, str) else module for module in modules]
-    token = _caller_modules.set({**_caller_modules.get({}), **{module.__name__: module for module in imported}})
-    try:
-        yield
-    finally:
-        _caller_modules.reset(token)
-
-
-def caller_module_names() -> tuple[str, ...]:
-    """Return the names of the modules of `caller_modules`."""
-    return tuple(_caller_modules.get({}))
 
 
 def to_json(config: Any) -> dict[str, Any]:
@@ -132,68 +93,19 @@ def _leaf_to_json(value: Any, path: str) -> Any:
         return value.described
     if not callable(value):
         raise TypeError(f"{path}: {type(value).__name__} cannot be stored in a config file")
-    name, shown = _import_name(value), getattr(value, "__qualname__", type(value).__name__)
-    why = f"{shown} was not stored with the run: define it at the top of a module"
+    name, shown = import_name(value), describe_function(value)
+    why = (
+        f"{shown} was not stored with the run: pass --env module:function (in Python: env_fn=), or define it at the "
+        "top of a module before training"
+    )
     return {"callable": name} if name else {"callable": None, "name": shown, "why": why}
 
 
 def _class_to_json(config_class: type[Any], path: str) -> str:
-    name = _import_name(config_class)
+    name = import_name(config_class)
     if name is None:
         raise UserError(f"{path}: config class {config_class.__qualname__} is local: move it to the top of a module")
     return name
-
-
-def _import_name(value: Any) -> str | None:
-    """Return `module:qualname` if an import finds exactly this class or function there."""
-    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
-    return f"{module}:{name}" if value is _nested_attribute(sys.modules.get(module), name) else None
-
-
-def _load_function(described: Mapping[str, Any], path: str) -> Any:
-    name = described.get("callable")
-    if name is None:
-        return MissingFunction(described, str(described.get("name")), f"{path}: {described.get('why')}")
-    try:
-        _require_caller_module(str(name).partition(":")[0], path)
-        return _load(name, path)
-    except UserError as problem:
-        return MissingFunction(described, str(name).rpartition(":")[2], str(problem))
-
-
-def _load(name: Any, path: str) -> Any:
-    """Return what an allowed module defines under `module:qualname`."""
-    module, _, attribute = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module) or not attribute:
-        raise FieldPathError(path, f": expected module:Name, got {_shorten(name)}")
-    if not re.fullmatch(r"yamame(\.[a-z]\w*)+", module):  # private modules such as __main__ are excluded
-        _require_caller_module(module, path)
-    found = _nested_attribute(_caller_modules.get({}).get(module) or _import(module), attribute)
-    if not callable(found) or (found.__module__, found.__qualname__) != (module, attribute):
-        raise FieldPathError(path, f": module {module} defines no {attribute}: was it renamed?")
-    return found
-
-
-def _require_caller_module(module: str, path: str) -> None:
-    """Raise `UserError` for a module that the caller has not named."""
-    if module.partition(".")[0] in sys.stdlib_module_names:
-        raise FieldPathError(path, f": module {module} is part of Python, which no config needs: the file was altered")
-    if module not in _caller_modules.get({}):
-        how = f"add --import {module} (in Python: modules=[{module!r}])" if len(module) < 80 else "name it"
-        raise FieldPathError(path, f": module {_shorten(module)} is not part of yamame: if you trust its code, {how}")
-
-
-def _import(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except Exception as problem:  # a module can raise anything
-        raise UserError(f"cannot import {module} ({problem}): put its folder on PYTHONPATH or install it") from problem
-
-
-def _nested_attribute(found: Any, qualified_name: str) -> Any:
-    for part in qualified_name.split("."):
-        found = getattr(found, part, None)
-    return found
 
 
 # ---- Types -----------------------------------------------------------------------------------------------------------
@@ -232,7 +144,7 @@ def _coerce_to(value: Any, annotation: Any, path: str) -> Any:
     if kind in (dict, Mapping) and isinstance(value, Mapping):
         return {coerce(key, str, path): coerce(part, (*members, Any, Any)[1], path) for key, part in value.items()}
     if isinstance(value, Mapping):
-        value = _build(value, annotation, path) if "type" in value else _load_function(value, path)
+        value = _build(value, annotation, path) if "type" in value else load_function(value, path)
     if kind is float and value in ("inf", "-inf", "nan"):
         return float(value)
     if kind is Any:
@@ -260,7 +172,7 @@ def _build(described: Mapping[str, Any], annotation: Any, path: str) -> Any:
     """Build a config from a mapping with its class under `type`: a name in files, otherwise the class itself."""
     config_class = described["type"]
     if not isinstance(config_class, type):
-        config_class = _load(config_class, path)
+        config_class = load_named(config_class, path)
         parameters = getattr(config_class, "__dataclass_params__", None)
         if not (isinstance(config_class, type) and parameters and parameters.frozen):
             raise FieldPathError(path, f": {described['type']} is not a config class (a frozen dataclass)")
@@ -280,7 +192,7 @@ def _build(described: Mapping[str, Any], annotation: Any, path: str) -> Any:
         raise FieldPathError(path, f": {error}") from error
     if isinstance(described["type"], str):
         for module in getattr(config, "imported_modules", ()):
-            _require_caller_module(module, path)
+            require_caller_module(module, path)
     return config
 
 
@@ -333,8 +245,7 @@ def describe_type(annotation: Any) -> str:
 
 def _shorten(value: Any) -> str:
     value = value.get("type", value) if isinstance(value, Mapping) else value
-    text = value.__name__ if isinstance(value, type) else repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return short(value.__name__ if isinstance(value, type) else repr(value))
 
 
 # ---- Fields by path --------------------------------------------------------------------------------------------------

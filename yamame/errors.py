@@ -36,6 +36,14 @@ class ConfigFieldError(UserError):
         """The message without the name."""
 
 
+class FieldPathError(UserError):
+    """A field of a nested config cannot have a value. The message is `path` followed by `problem`."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}{problem}".removeprefix(": "))
+        self.path, self.problem = path, problem
+
+
 def describe_error(error: BaseException) -> str:
     """Return type and message of an exception in one line."""
     return " ".join(f"{type(error).__name__}: {error_message(error)}".rstrip(": ").split())

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from yamame.config_io import (
     Field,
-    FieldPathError,
     Word,
     apply_overrides,
     closest_match,
@@ -22,7 +21,7 @@ from yamame.config_io import (
     iter_fields,
     union_options,
 )
-from yamame.errors import UserError
+from yamame.errors import FieldPathError, UserError
 
 T = TypeVar("T")
 

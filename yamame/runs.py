@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from yamame.data.spaces import space_from_json, space_to_json
 from yamame.distributed.learners import current_context, launch, should_launch
 from yamame.distributed.sharding import resolve_parallelism
 from yamame.distributed_context import DistributedContext
-from yamame.envs.config import apply_instruction
+from yamame.envs.config import EnvConfig, apply_instruction
+from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.errors import UserError
 from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, evaluate_model
 from yamame.files import write_json
@@ -81,21 +82,28 @@ def train(config: RunConfig, metadata: RunMetadata, *, run_dir: Path | None, qui
 
 
 def resume(directory: Path, *, env_steps: int | None, quiet: bool, config: RunConfig | None = None) -> RunResult:
-    """Resume training from the latest intact checkpoint.
+    """Resume training from the latest intact checkpoint. A finished run stays as it is.
 
     Args:
         directory: Run directory.
-        env_steps: New total number of environment steps; None: that of the config.
+        env_steps: New total number of environment steps, to which a run trains even if it had solved its task; None:
+            that of the config.
         quiet: Hide progress.
         config: Config of the run; None: read from the directory, which cannot hold every function.
+
+    Raises:
+        UserError: If there is no run, or it has already made more than `env_steps`.
     """
     config = config or read_config(directory)
     if env_steps is not None:
         config = replace(config, env_steps=env_steps)
+        made = load_latest_checkpoint(directory / CHECKPOINTS).state["env_steps"]
+        if env_steps <= made - config.num_envs:  # runs end with a whole vector step
+            raise UserError(f"cannot resume {directory} for {env_steps} environment steps: it has made {made}")
     if should_launch(config):
-        return launch(_resume, config, directory, quiet)
+        return launch(_resume, config, directory, env_steps, quiet)
     with current_context(config) as distributed:
-        return _resume(distributed, config, directory, quiet)
+        return _resume(distributed, config, directory, env_steps, quiet)
 
 
 def evaluate(
@@ -134,6 +142,31 @@ def evaluate(
     report = evaluate_model(config, model, trials=trials, seed=seed)
     env_steps = actual_env_steps(config, loaded.state["env_steps"])
     return {**report.to_json(), "env_steps": env_steps, "updates": loaded.step, "seed": seed}
+
+
+def with_env(directory: Path, config: RunConfig, env: EnvFn | str) -> RunConfig:
+    """Return the config of a run with another environment: a function, or a Gymnasium id.
+
+    Horizon, attempts and all other settings of the task stay. Raises `UserError` if the spaces are not the run's.
+    """
+    attempts = getattr(config.env, "attempts", 1)
+    changed: EnvConfig = env_config(env, horizon=config.env.max_trial_steps, attempts=attempts)
+    if isinstance(changed, EnvFnConfig) and isinstance(config.env, EnvFnConfig):
+        changed = replace(config.env, env_fn=changed.env_fn, eval_env_fn=None, vector_size=changed.vector_size)
+    require_same_spaces(read_task_spec(directory, config), changed)
+    return replace(config, env=changed)
+
+
+def require_same_spaces(task: TaskSpec, env: EnvConfig) -> None:
+    """Raise `UserError` if an environment of the config has other spaces than the task."""
+    with closing(env.build(env.required_num_envs or 1, seed=0)) as envs:
+        found = env.task_spec(envs)
+    for name, space, expected in (
+        ("observation", found.observation_space, task.observation_space),
+        ("action", found.action_space, task.action_space),
+    ):
+        if space != expected:
+            raise UserError(f"the environment's {name} space is {space}, expected that of the run: {expected}")
 
 
 def load_model(directory: Path, which: str = LATEST, config: RunConfig | None = None) -> tuple[nn.Module, Checkpoint]:
@@ -240,9 +273,13 @@ def _train_new(
             raise
 
 
-def _resume(distributed: DistributedContext, config: RunConfig, directory: Path, quiet: bool) -> RunResult:
+def _resume(
+    distributed: DistributedContext, config: RunConfig, directory: Path, env_steps: int | None, quiet: bool
+) -> RunResult:
     with _locked(directory, distributed):
         trainer = Trainer(config, directory, resume=True, distributed=distributed)
+        if env_steps is not None and env_steps > trainer.env_steps:
+            trainer.train_past_solved()
         finished = trainer.is_finished()
         if distributed.is_main:
             warn_corrupted(trainer.skipped_corrupted)
@@ -250,7 +287,7 @@ def _resume(distributed: DistributedContext, config: RunConfig, directory: Path,
                 print(warning, file=sys.stderr)
             if not finished:
                 (directory / RESULT).unlink(missing_ok=True)
-            write_json(directory / CONFIG, to_json(config))
+                write_json(directory / CONFIG, to_json(trainer.config))
         return _train_and_evaluate(trainer, quiet=quiet)
 
 

@@ -11,6 +11,7 @@ One iteration collects one trial per environment (or `env_steps_per_iteration`),
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,12 @@ class Trainer:
         if self.state.consecutive_solved >= 2:
             return True
         return not self._num_vector_steps() and not self._num_updates_due()
+
+    def train_past_solved(self) -> None:
+        """Continue a run that has solved its task: from now on only `env_steps` ends it, not `eval.stop_return`."""
+        if self.state.consecutive_solved >= 2:
+            self.state.consecutive_solved = 0
+            self.config = replace(self.config, eval=replace(self.config.eval, stop_return=None))
 
     def _run_iteration(self, progress: ProgressBar, stop: StopSignal) -> None:
         """Collect, store and update until the iteration is done or a signal arrives."""

@@ -10,11 +10,11 @@ from bandit_algorithm import BanditConfig, ContextualBandit
 
 from yamame import runs
 from yamame.config import EvalConfig, RunConfig
-from yamame.config_io import caller_modules
 from yamame.data.sampler import ReplayConfig
 from yamame.data.verify import iter_valid_trajectories
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
+from yamame.named_code import caller_modules
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.viewer.rollouts import UniqueFrames, recording_to_json
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,11 +15,14 @@ from tiny_network import TINY_NETWORK
 
 import yamame
 from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.cli import main
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.data.actions import to_env_action
+from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.tmaze import TMazeVectorEnv
 from yamame.nets.sequence.gru import GRUConfig
+from yamame.recipes import load_recipe
 from yamame.runs import load_model, read_config
 
 pytestmark = pytest.mark.slow
@@ -131,7 +135,7 @@ def test_a_recipe_with_other_settings(maze: yamame.Run) -> None:
 def test_a_recipe_silently_by_default(capfd: pytest.CaptureFixture[str]) -> None:
     run = yamame.train("passive-tmaze", variants=["gru"], env={"horizon": 3}, env_steps=16, seed=7, **without_heads())
     assert run.directory.parent == Path("runs")
-    assert run.config is not None and isinstance(run.config.algorithm.agent.trajectory_encoder, GRUConfig)
+    assert isinstance(run.config.algorithm.agent.trajectory_encoder, GRUConfig)
     assert run.result["seed"] == 7
     assert capfd.readouterr() == ("", "")
 
@@ -162,17 +166,121 @@ def test_a_function_whose_environment_names_its_horizon() -> None:
 
 def test_a_lambda_can_be_evaluated_by_who_trained_it() -> None:
     run = yamame.train(lambda: Dial(), horizon=3, variants=["gru"], env_steps=24, **without_heads())
-    assert run.config is not None and isinstance(run.config.algorithm.agent.trajectory_encoder, GRUConfig)
+    assert isinstance(run.config.algorithm.agent.trajectory_encoder, GRUConfig)
     assert run.evaluate(trials=3)["trials"] == 3
     yamame.load(run.directory).act(Dial().reset(options={"new_task": True})[0])
     with pytest.raises(yamame.UserError, match="define it at the top of a module"):
-        yamame.Run(run.directory, {}).evaluate()
+        yamame.open(run.directory).evaluate()
+    opened = yamame.open(run.directory, env_fn=lambda: Dial())
+    assert opened.evaluate(trials=3)["return_mean"] == run.evaluate(trials=3)["return_mean"]
+    longer = yamame.resume(run.directory, env_fn=Dial, env_steps=48)
+    assert longer.config.env_steps == longer.result["env_steps"] == 48
+
+
+def test_a_function_without_a_name_is_announced(capfd: pytest.CaptureFixture[str]) -> None:
+    for env_fn, announced in ((lambda: Dial(), True), (partial(Dial), True), (Dial, False)):
+        yamame.train(env_fn, horizon=3, env_steps=12, **without_heads())
+        said = capfd.readouterr().err
+        assert ("cannot be imported by name" in said and len(said.splitlines()) == 1) if announced else not said
+
+
+SCRIPT = """
+import gymnasium, sys, yamame
+
+def make_env():
+    return gymnasium.make("CartPole-v1")
+
+class Pole(gymnasium.Wrapper):
+    def __init__(self):
+        super().__init__(make_env())
+
+if __name__ == "__main__":
+    for name in ("make_env", "Pole"):
+        settings = {"env_steps": 40, "num_envs": 4, "eval": {"final_trials": 2, "interval_env_steps": 0}}
+        run = yamame.train(globals()[name], run_dir=name, size="tiny", **settings)
+        again = yamame.open(name, modules=[__name__])
+        assert again.config.env.env_fn is globals()[name] and again.result == run.result
+"""
+
+
+def test_functions_of_a_script_are_found_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The script's folder is the working directory, where the command line searches for modules that it is given."""
+    Path("my_script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "my_script.py"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
+    for run, flags in (
+        ("make_env", ["--import", "my_script"]),
+        ("Pole", ["--env", "my_script:Pole"]),
+        ("Pole", ["--env", "CartPole-v1"]),
+    ):
+        assert main(["eval", run, "--trials", "2", "--json", *flags]) == 0
+    assert main(["resume", "Pole", "--env", "my_script:Pole", "--env-steps", "60", "--quiet"]) == 0
+    capsys.readouterr()
+    for flags, message in (
+        ([], "add --import my_script"),
+        (["--env", "my_script:Cart"], "defines no function Cart"),
+        (["--env", "your_script:Pole"], "cannot import your_script"),
+        (["--env", "Pole"], "expected module:function, got 'Pole'"),
+        (["--env", "Acrobot-v1"], "observation space is Box"),
+        (["--env", "CartPole-v7"], "did you mean 'CartPole-v1'"),
+    ):
+        assert main(["eval", "Pole", *flags]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_registered_environment_by_its_id() -> None:
+    run = yamame.train("CartPole-v1", context_length=8, env_steps=60, **SMALL)
+    assert isinstance(run.config.env, GymnasiumConfig) and run.config.env.horizon == 500
+    assert run.directory.name.startswith("CartPole-v1-")
+    assert yamame.open(run.directory).evaluate(trials=2)["trials"] == 2
+    with pytest.raises(yamame.UserError, match="did you mean 'CartPole-v1'"):
+        yamame.train("CartPol-v1")
+    with pytest.raises(yamame.UserError, match=r"yamame train gymnasium --env\.id CartPole-v1"):
+        load_recipe("CartPole-v1")
+
+
+class Short(Dial):
+    """Test tasks: each step earns 7."""
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, *rest = super().step(action)
+        return observation, 7.0, *rest  # type: ignore[return-value]
+
+
+def test_test_tasks_of_ones_own() -> None:
+    run = yamame.train(Dial, eval_env_fn=Short, horizon=3, env_steps=24, **without_heads())
+    assert run.result is not None and run.result["return_mean"] == 21.0
+    assert run.result["train_tasks"]["return_mean"] < 0
+    assert run.evaluate(trials=2, env_fn=Dial)["return_mean"] < 0
+    for arguments, message in (
+        ((Dial, make_cart_pole), "expected that of the run"),
+        (("passive-tmaze", Dial), "leave eval_env_fn out"),
+        (("CartPole-v1", Dial), "pass a function"),
+    ):
+        with pytest.raises(yamame.UserError, match=message):
+            yamame.train(arguments[0], eval_env_fn=arguments[1], **({"horizon": 3} if arguments[0] is Dial else {}))
+
+
+def test_a_run_has_metrics_and_checkpoints(maze: yamame.Run) -> None:
+    metrics = yamame.open(maze.directory).metrics()
+    assert maze.result is not None and metrics["env_steps"][-1] == maze.result["env_steps"]
+    assert {len(column) for column in metrics.values()} == {len(metrics["updates"])}
+    assert np.isfinite(metrics["loss/td"][-1])
+    first, *_ = maze.checkpoints
+    assert maze.evaluate(checkpoint=first)["return_mean"] == maze.evaluate()["return_mean"]
+    oldest = maze.checkpoints[-1]
+    assert maze.evaluate(trials=2, checkpoint=oldest)["updates"] < maze.result["updates"]
+    observation = TMazeVectorEnv(1, horizon=4).reset(seed=0)[0]
+    assert maze.load(checkpoint=oldest).act(observation[0]) in range(4)
 
 
 def test_a_vector_environment() -> None:
     settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
     run = yamame.train(lambda: TMazeVectorEnv(9, horizon=3), horizon=4, env_steps=72, **settings)
-    assert run.config is not None and run.config.num_envs == 9
+    assert run.config.num_envs == 9
     assert run.result["env_steps"] == 72
     for trials in (1, 20):
         assert run.evaluate(trials=trials)["trials"] == trials
@@ -232,7 +340,7 @@ def test_settings_that_only_fit_together() -> None:
     settings = {name: value for name, value in SMALL.items() if name != "agent.trajectory_encoder"}
     settings |= {f"agent.trajectory_encoder.{name}": value for name, value in encoder.items()}
     run = yamame.train("passive-tmaze", horizon=3, env_steps=4, **settings)
-    assert run.config is not None and run.config.algorithm.agent.trajectory_encoder.state_size == 6
+    assert run.config.algorithm.agent.trajectory_encoder.state_size == 6
 
 
 # evaluate
@@ -335,6 +443,23 @@ def test_a_batch_is_as_many_singles(dial: yamame.Run) -> None:
         for row, single in enumerate(singles):
             alone = single.act(observations[row], rewards[time, row], starts[row], deterministic=True)
             np.testing.assert_allclose(actions[row], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_predict_is_act_with_a_state(dial: yamame.Run) -> None:
+    observations = episode(6, seed=1)
+    expected, policy = dial.load(), dial.load()
+    state = None
+    for time, observation in enumerate(observations):
+        starts = time in (0, 3)
+        if starts:
+            expected.reset()
+        action, state = policy.predict(observation, state, starts, deterministic=True, reward=-0.5 * time)
+        np.testing.assert_array_equal(action, expected.act(observation, -0.5 * time, deterministic=True))
+    with pytest.raises(yamame.UserError, match="earlier states"):
+        policy.predict(observations[0], state - 1)
+    expected.reset()
+    action, _ = policy.predict(observations[0], deterministic=True)
+    np.testing.assert_array_equal(action, expected.act(observations[0], deterministic=True))
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

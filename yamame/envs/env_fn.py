@@ -1,7 +1,7 @@
-"""Environments made by a user's function."""
+"""A user's own environments: made by a function, or registered with Gymnasium."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,18 +12,21 @@ from typing_extensions import override
 from yamame.data.goals import TOLERANCE
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
+from yamame.envs.gymnasium import GymnasiumConfig, make_env
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.vector.serial import call_env_fn
 from yamame.envs.wrappers.instruction import make_trials
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.errors import ConfigFieldError, UserError, check_range
 
+EnvFn = Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnvFnConfig(SingleEnvConfig):
     """Environments made by a function without arguments: single ones, or one vector environment."""
 
-    env_fn: Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
+    env_fn: EnvFn
     """Makes a new environment at each call: a `gymnasium.Env`, or with `vector_size` a `gymnasium.vector.VectorEnv`."""
     horizon: int
     """Maximum number of steps of a trial, over all its attempts."""
@@ -32,6 +35,8 @@ class EnvFnConfig(SingleEnvConfig):
     goal_tolerance: float = TOLERANCE
     """Maximum difference, in each number of a goal, at which it counts as reached; for environments with goals."""
 
+    eval_env_fn: EnvFn | None = None
+    """Makes an environment of the test tasks, by which results are measured; None: they are the training tasks."""
     vector_size: int | None = None
     """Number of environments of the vector environment that `env_fn` makes; None: it makes single environments."""
 
@@ -54,6 +59,11 @@ class EnvFnConfig(SingleEnvConfig):
         return self.vector_size
 
     @override
+    def eval_config(self) -> "EnvFnConfig":
+        """Return the config of the test tasks."""
+        return self if self.eval_env_fn is None else replace(self, env_fn=self.eval_env_fn, eval_env_fn=None)
+
+    @override
     def build(self, num_envs: int, seed: int) -> TrialVectorEnv:
         envs = (
             RestartingVectorEnv(partial(self._adapt_vector_env, num_envs=num_envs), seed)
@@ -72,3 +82,34 @@ class EnvFnConfig(SingleEnvConfig):
                 f"set num_envs to {env.num_envs}"
             )
         return make_episode_vector_env(self.filter_observations(env), seed, action_mask_key=self.action_mask_key)
+
+
+def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -> EnvFnConfig | GymnasiumConfig:
+    """Return the config of a function's environments or of a Gymnasium id, after making one.
+
+    Args:
+        env: Function, or id of a registered environment.
+        horizon: Maximum number of steps of a trial; None: the time limit of the environment times `attempts`.
+        attempts: Episodes of a trial; None: as many as fit into the horizon.
+
+    Raises:
+        UserError: If the environment cannot be made or has no time limit.
+    """
+    if not (isinstance(env, str) or callable(env)):
+        raise UserError(
+            f"expected the name of a recipe, a Gymnasium id or a function, got {type(env).__name__}: pass a class or "
+            "function without arguments that returns a new environment"
+        )
+    made = make_env(env) if isinstance(env, str) else call_env_fn(env)
+    if not isinstance(made, gymnasium.Env | VectorEnv):
+        raise UserError(f"expected the function to return a gymnasium.Env or VectorEnv, got {type(made).__name__}")
+    vector_size = made.num_envs if isinstance(made, VectorEnv) else None
+    time_limit = made.spec.max_episode_steps if made.spec else None
+    made.close()
+    if horizon is None:
+        if time_limit is None or attempts is None:
+            raise UserError("the environment has no time limit: pass horizon=, the maximum number of steps of a trial")
+        horizon = time_limit * attempts
+    if isinstance(env, str):
+        return GymnasiumConfig(id=env, horizon=horizon, attempts=attempts)
+    return EnvFnConfig(env_fn=env, horizon=horizon, attempts=attempts, vector_size=vector_size)

@@ -1,6 +1,7 @@
 """Any environment registered with Gymnasium."""
 
 import difflib
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -57,6 +58,11 @@ class GymnasiumConfig(SingleEnvConfig):
     def _build(self, env_fn: Callable[[], Any], num_envs: int, seed: int) -> TrialVectorEnv:
         envs = self.make_vector_env(env_fn, num_envs, seed)
         return make_trials(envs, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
+
+
+def is_env_id(name: str) -> bool:
+    """Return whether a name is a Gymnasium id, registered or not: it ends in a version, such as `CartPole-v1`."""
+    return name in gymnasium.registry or re.search(r"-v\d+$", name) is not None
 
 
 def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 from yamame.config import RunConfig
 from yamame.config_io import apply_overrides, diff_configs
 from yamame.envs.config import EnvConfig
+from yamame.envs.gymnasium import is_env_id
 from yamame.errors import UserError
 from yamame.flags import group_by_flag, parse_flags
 from yamame.presets import apply_presets
@@ -52,6 +53,8 @@ def recipe_names() -> tuple[str, ...]:
 def load_recipe(name: str, preset: str = SMALL) -> Recipe:
     """Return the recipe of a name. Raises `UserError` with the nearest name if there is none, or no such preset."""
     if name not in recipe_names():
+        if is_env_id(name):
+            raise UserError(f"{name} is a Gymnasium id, not a recipe: yamame train gymnasium --env.id {name}")
         nearest = difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}?" if nearest else "yamame recipes lists them"
         raise UserError(f"unknown recipe {name!r}: {hint}")

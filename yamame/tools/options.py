@@ -14,6 +14,10 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "MODULE",
         "help": "import your MODULE, whose classes and functions the run's config names; may be repeated",
     },
+    "--env": {
+        "metavar": "ENV",
+        "help": "environment instead of the run's: your module:function, or a Gymnasium id",
+    },
     "--json": {"action": "store_true", "help": "one JSON object as the last line of stdout"},
     "--quiet": {"action": "store_true", "help": "hide progress on stderr"},
 }
@@ -35,7 +39,7 @@ def add_command(
     return parser
 
 
-def add_flags(parser: argparse.ArgumentParser, *names: Literal["--import", "--json", "--quiet"]) -> None:
+def add_flags(parser: argparse.ArgumentParser, *names: Literal["--env", "--import", "--json", "--quiet"]) -> None:
     """Add flags that several commands have. `--import` is for every command that reads a run."""
     for name in names:
         parser.add_argument(name, **_FLAGS[name])

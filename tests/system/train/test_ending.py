@@ -33,6 +33,26 @@ def test_a_stopped_run_has_a_status_until_it_is_resumed(tmp_path: Path, monkeypa
     assert not (run / STATUS).exists() and (run / "result.json").exists()
 
 
+def test_a_solved_run_trains_on_if_it_gets_more_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    solved_at_once = ["--eval.interval-env-steps", "32", "--eval.stop-return", "-9", "--env-steps-per-iteration", "32"]
+    assert main([*TRAIN, *solved_at_once, "--run-dir", str(run)]) == 0
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.suffix == ".json"}
+    result = json.loads((run / "result.json").read_text())
+    assert result["env_steps"] == 64, "two evaluations"
+    assert main(["resume", str(run), "--quiet"]) == 0
+    assert main(["resume", str(run), "--quiet", "--env-steps", "64"]) == 0
+    config = run / "config.json"
+    assert config.read_bytes() == before[config], "a call that trains nothing changes no config"
+    capsys.readouterr()
+    assert main(["resume", str(run), "--quiet", "--env-steps", "32"]) == 2
+    assert f"cannot resume {run} for 32 environment steps: it has made 64" in capsys.readouterr().err
+    assert json.loads((run / "result.json").read_text())["env_steps"] == 64 and not (run / STATUS).exists()
+    assert main(["resume", str(run), "--quiet", "--env-steps", "192"]) == 0
+    assert json.loads((run / "result.json").read_text())["env_steps"] == 192
+    assert json.loads(config.read_text())["eval"]["stop_return"] is None
+
+
 @pytest.mark.parametrize(
     ("problem", "why"), [(ValueError("wrong\nnumber"), "ValueError: wrong number"), (MemoryError(), "MemoryError")]
 )

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from yamame import runs
-from yamame.config_io import caller_modules, from_json, to_json
+from yamame.config_io import from_json, to_json
+from yamame.named_code import caller_modules
 from yamame.presets import replace_learner_fields
 from yamame.recipes import config_from_flags, load_recipe
 

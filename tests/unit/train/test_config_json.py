@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.config_io import caller_modules, from_json, parse_json, to_json
+from yamame.config_io import from_json, parse_json, to_json
 from yamame.errors import UserError
+from yamame.named_code import caller_modules
 
 HERE = __name__
 

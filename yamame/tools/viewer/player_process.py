@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
-from yamame.config_io import caller_modules
 from yamame.errors import UserError, describe_error
+from yamame.named_code import caller_modules
 
 _T = TypeVar("_T")
 

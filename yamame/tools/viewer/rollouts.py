@@ -18,10 +18,10 @@ from starlette.routing import Route
 
 from yamame.algorithms.base import AgentAnalysis
 from yamame.checkpoint import STATE, TENSORS, list_checkpoints
-from yamame.config_io import caller_module_names
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
+from yamame.named_code import caller_module_names
 from yamame.nets.introspection import AttentionWeights
 from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, METADATA, MILESTONES, RESULT, SPACES
 from yamame.runs import LATEST, evaluate, read_config, read_result

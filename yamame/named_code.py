@@ -1,0 +1,148 @@
+"""Classes and functions that files name, as `package.module:name`.
+
+No module is imported on a file's word: a class is one of this package or belongs to a module that the caller has named
+(`caller_modules`), a function belongs to such a module.
+"""
+
+import importlib
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from yamame.errors import FieldPathError, UserError
+
+_caller_modules: ContextVar[Mapping[str, ModuleType]] = ContextVar("caller_modules")
+_MAIN = ("__main__", "__mp_main__")
+"""Names of the main script's module, in this process and in processes that `multiprocessing` starts."""
+
+
+class MissingFunction:
+    """Placeholder for a function that a file names and that is not available. Calling it raises `UserError`.
+
+    Writing the config stores `described` again.
+    """
+
+    def __init__(self, described: Mapping[str, Any], name: str, why: str) -> None:
+        self.described, self.why = described, why
+        self.__name__ = name if re.fullmatch(r"[\w.<>]{1,100}", name) else "function"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise `UserError`."""
+        raise UserError(self.why)
+
+
+@contextmanager
+def caller_modules(modules: Iterable[str | ModuleType]) -> Iterator[None]:
+    """Import modules, and let config files that are read inside this context name their classes and functions.
+
+    Raises `UserError` for a module that cannot be imported.
+    """
+    imported = [import_module(module) if isinstance(module, str) else module for module in modules]
+    named = {_module_name(module.__name__): module for module in imported}
+    token = _caller_modules.set({**_caller_modules.get({}), **named})
+    try:
+        yield
+    finally:
+        _caller_modules.reset(token)
+
+
+def caller_module_names() -> tuple[str, ...]:
+    """Return the names of the modules of `caller_modules`."""
+    return tuple(_caller_modules.get({}))
+
+
+def import_name(value: Any) -> str | None:
+    """Return `module:qualname` if an import finds this class or function there; None for a lambda or a local function.
+
+    Those of the main script are found under the name of its file.
+    """
+    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+    found = value is _nested_attribute(sys.modules.get(module), name)
+    return f"{_module_name(module)}:{name}" if found and _module_name(module) not in _MAIN else None
+
+
+def describe_function(function: Any) -> str:
+    """Return the name of a function or class, or of the class of another callable."""
+    name: str = getattr(function, "__qualname__", type(function).__qualname__)
+    return name
+
+
+def _module_name(module: str) -> str:
+    """Return the name under which a module can be imported: for the main script that of its file, if it has one."""
+    main = sys.modules.get(module)
+    if module not in _MAIN or main is None:
+        return module
+    if main.__spec__ is not None:  # python -m package.module
+        return main.__spec__.name
+    stem = Path(getattr(main, "__file__", None) or "").stem
+    return stem if stem.isidentifier() else module
+
+
+def load_function(described: Mapping[str, Any], path: str) -> Any:
+    """Return the function that a file describes, or a `MissingFunction`."""
+    name = described.get("callable")
+    if name is None:
+        return MissingFunction(described, str(described.get("name")), f"{path}: {described.get('why')}")
+    try:
+        require_caller_module(str(name).partition(":")[0], path)
+        return load_named(name, path)
+    except UserError as problem:
+        return MissingFunction(described, str(name).rpartition(":")[2], str(problem))
+
+
+def load_named(name: Any, path: str) -> Any:
+    """Return what an allowed module defines under `module:qualname`. Raises `FieldPathError` for any other name."""
+    module, _, attribute = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module) or not attribute:
+        raise FieldPathError(path, f": expected module:Name, got {short(repr(name))}")
+    if not re.fullmatch(r"yamame(\.[a-z]\w*)+", module):  # private modules such as __main__ are excluded
+        require_caller_module(module, path)
+    found = _nested_attribute(_caller_modules.get({}).get(module) or import_module(module), attribute)
+    if not callable(found) or (_module_name(found.__module__), found.__qualname__) != (module, attribute):
+        raise FieldPathError(path, f": module {module} defines no {attribute}: was it renamed?")
+    return found
+
+
+def import_function(name: str) -> Any:
+    """Import the function that the caller has named `module:function`. Raises `UserError` if there is none."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise UserError(f"expected module:function, got {short(repr(name))}")
+    found = _nested_attribute(import_module(module), attribute)
+    if not callable(found):
+        raise UserError(f"module {module} defines no function {attribute}")
+    return found
+
+
+def require_caller_module(module: str, path: str) -> None:
+    """Raise `UserError` for a module that the caller has not named."""
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise FieldPathError(path, f": module {module} is part of Python, which no config needs: the file was altered")
+    if module not in _caller_modules.get({}):
+        how = f"add --import {module} (in Python: modules=[{module!r}])" if len(module) < 80 else "name it"
+        problem = f"module {short(repr(module))} is not part of yamame: if you trust its code, {how}"
+        raise FieldPathError(path, f": {problem}")
+
+
+def import_module(module: str) -> ModuleType:
+    """Import a module that the caller has named. Raises `UserError` if that fails."""
+    try:
+        return importlib.import_module(module)
+    except Exception as problem:  # a module can raise anything
+        raise UserError(f"cannot import {module} ({problem}): put its folder on PYTHONPATH or install it") from problem
+
+
+def short(text: str) -> str:
+    """Return the first 80 characters of a text, with an ellipsis if there are more."""
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _nested_attribute(found: Any, qualified_name: str) -> Any:
+    for part in qualified_name.split("."):
+        found = getattr(found, part, None)
+    return found
