@@ -1,5 +1,6 @@
 """Python API: `train`, `resume`, `open`, `load`."""
 
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -125,7 +126,7 @@ class Run:
     def resume(self, env_steps: int | None = None, *, quiet: bool = True) -> "Run":
         """Resume training from the latest checkpoint. Arguments are those of `yamame.resume`."""
         result = runs.resume(self.directory, env_steps=env_steps, quiet=quiet, config=self.config)
-        write_report_if_finished(result)
+        _finish(result)
         config = self.config if env_steps is None else replace(self.config, env_steps=env_steps)
         return Run(self.directory, config, result)
 
@@ -170,6 +171,8 @@ def train(
 
     Raises:
         UserError: If the config cannot run.
+        KeyboardInterrupt: After Ctrl-C, once a checkpoint is saved. SIGTERM ends the process likewise, unless a handler
+            of the caller returns: then the result has the key `stopped_by` and no evaluation.
     """
     check_preset(preset)
     if isinstance(task, str) and (task in recipe_names() or not is_env_id(task)):
@@ -189,8 +192,15 @@ def train(
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)
     result = runs.train(config, metadata, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
-    write_report_if_finished(result)
+    _finish(result)
     return Run(Path(result["run_dir"]), config, result)
+
+
+def _finish(result: RunResult) -> None:
+    """Write the report; deliver a signal that stopped the run again, to whom it was sent."""
+    write_report_if_finished(result)
+    if result.get("stopped_by"):
+        signal.raise_signal(signal.Signals[result["stopped_by"]])
 
 
 def _own_env_config(

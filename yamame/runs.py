@@ -24,6 +24,7 @@ from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.errors import UserError
 from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, evaluate_model
 from yamame.files import write_json
+from yamame.named_code import import_name
 from yamame.progress import ProgressBar
 from yamame.run_dir import (
     BEST,
@@ -310,8 +311,7 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool) -> RunResult:
     except BaseException as error:
         trainer.close()
         if isinstance(error, UserError) and trainer.env_steps:
-            how_to_resume = f"yamame resume {trainer.directory} continues from the last checkpoint"
-            raise UserError(f"{error} ({how_to_resume})") from error
+            raise UserError(f"{error} ({_how_to_resume(trainer)} continues from the last checkpoint)") from error
         raise
     trainer.shutdown()
     return result
@@ -333,12 +333,21 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
     }
     if evaluation is None:
         write_status(trainer.directory, "stopped", stopped_by)
-        print(f"stopped by {stopped_by}; yamame resume {trainer.directory} continues", file=sys.stderr)
+        print(f"stopped by {stopped_by}; {_how_to_resume(trainer)} continues", file=sys.stderr)
         no_evaluation = {**dict.fromkeys(EVAL_KEYS), "trials": 0, "train_tasks": None}
         return {**no_evaluation, **counters, "stopped_by": stopped_by}
     result = {**evaluation, **counters}
     write_json(trainer.directory / RESULT, result)
     return result
+
+
+def _how_to_resume(trainer: Trainer) -> str:
+    """Return the command that resumes a run, which names the function of its environment if there is one."""
+    env, directory = trainer.config.env, trainer.directory
+    if not isinstance(env, EnvFnConfig):
+        return f"yamame resume {directory}"
+    name = import_name(env.env_fn)
+    return f"yamame resume {directory} --env {name}" if name else f"yamame.resume({str(directory)!r}, env_fn=...)"
 
 
 def _write_run_files(trainer: Trainer, metadata: RunMetadata) -> None:

@@ -43,13 +43,15 @@ def snapshot(directory: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
 
 
-def interrupt_in_iteration(patch: pytest.MonkeyPatch, number: int) -> None:
-    """Raise SIGINT while the next run is in its iteration of this number, from 1."""
+def interrupt_in_iteration(
+    patch: pytest.MonkeyPatch, number: int, signal_number: signal.Signals = signal.SIGINT
+) -> None:
+    """Raise a signal while the next run is in its iteration of this number, from 1."""
     original, numbers = Trainer._run_iteration, itertools.count(1)
 
     def interrupted(self: Trainer, *args: Any) -> Any:
         if next(numbers) == number:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal_number)
         return original(self, *args)
 
     patch.setattr(Trainer, "_run_iteration", interrupted)

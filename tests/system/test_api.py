@@ -1,5 +1,6 @@
 """The Python interface: train on anything, evaluate, load, act."""
 
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -10,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from command_runs import interrupt_in_iteration
 from gymnasium import spaces
 from tiny_network import TINY_NETWORK
 
@@ -355,6 +357,37 @@ def test_evaluate_is_what_train_said_at_the_end(dial: yamame.Run, maze: yamame.R
         assert (other["trials"], other["seed"]) == (9, 4)
     with pytest.raises(yamame.UserError, match="at least 1"):
         dial.evaluate(trials=0)
+
+
+# signals
+
+
+def test_ctrl_c_ends_a_loop_over_seeds_with_a_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"horizon": 3, "env_steps": 96, **without_heads(), "env_steps_per_iteration": 12}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt_in_iteration(patch, 2)
+        for seed in range(3):
+            yamame.train(lambda: Dial(), run_dir=f"run-{seed}", seed=seed, **settings)
+    assert [path.name for path in Path().glob("run-*")] == ["run-0"]
+    assert "yamame.resume('run-0', env_fn=...) continues" in capsys.readouterr().err
+    assert yamame.open("run-0").result is None
+    assert yamame.resume("run-0", env_fn=Dial).result["env_steps"] == 96
+
+
+def test_a_termination_that_the_caller_handles(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard: list[int] = []
+    previous = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        interrupt_in_iteration(monkeypatch, 2, signal.SIGTERM)
+        run = yamame.train(Dial, horizon=3, env_steps=96, run_dir="run", **without_heads(), env_steps_per_iteration=12)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert heard == [signal.SIGTERM] and run.result["stopped_by"] == "SIGTERM"
+    assert f"yamame resume run --env {__name__}:Dial continues" in capsys.readouterr().err
 
 
 # load
