@@ -10,28 +10,25 @@ for _option, _module, _command in zip(sys.orig_argv, sys.orig_argv[1:], [*sys.or
             sys.path = sys.path[1:] + sys.path[: _command == "train"]
         break
 
+from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from yamame.envs import register_environments  # noqa: E402
 
 if TYPE_CHECKING:
     from yamame.api import Run, load, open, resume, train
+    from yamame.callbacks import Callback, RunProgress
     from yamame.errors import UserError
     from yamame.loaded_policy import LoadedPolicy
 
-__all__ = ["LoadedPolicy", "Run", "UserError", "load", "open", "resume", "train"]
+__all__ = ["Callback", "LoadedPolicy", "Run", "RunProgress", "UserError", "load", "open", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that `import yamame` does not import PyTorch."""
-    if name == "UserError":
-        from yamame.errors import UserError
-
-        return UserError
+    modules = {"UserError": "errors", "Callback": "callbacks", "RunProgress": "callbacks"}
     if name in __all__:
-        from yamame import api
-
-        return getattr(api, name)
+        return getattr(import_module(f"yamame.{modules.get(name, 'api')}"), name)
     raise AttributeError(f"module 'yamame' has no attribute {name!r}")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from yamame import runs
+from yamame.callbacks import Callback
 from yamame.checkpoint import list_checkpoints
 from yamame.config import RunConfig
 from yamame.config_io import apply_overrides
@@ -123,9 +124,9 @@ class Run:
         """Load the policy of a checkpoint, for `num_envs` environments; None: a single one."""
         return LoadedPolicy(self.directory, num_envs=num_envs, checkpoint=str(checkpoint), config=self.config)
 
-    def resume(self, env_steps: int | None = None, *, quiet: bool = True) -> "Run":
+    def resume(self, env_steps: int | None = None, *, callbacks: Sequence[Callback] = (), quiet: bool = True) -> "Run":
         """Resume training from the latest checkpoint. Arguments are those of `yamame.resume`."""
-        result = runs.resume(self.directory, env_steps=env_steps, quiet=quiet, config=self.config)
+        result = runs.resume(self.directory, env_steps=env_steps, quiet=quiet, config=self.config, callbacks=callbacks)
         _finish(result)
         config = self.config if env_steps is None else replace(self.config, env_steps=env_steps)
         return Run(self.directory, config, result)
@@ -145,6 +146,7 @@ def train(
     model: str | None = None,
     variants: Sequence[str] = (),
     eval_env_fn: EnvFn | None = None,
+    callbacks: Sequence[Callback] = (),
     quiet: bool = True,
     **settings: Any,
 ) -> Run:
@@ -165,6 +167,7 @@ def train(
         variants: Names of ablations to apply.
         eval_env_fn: Makes environments of the test tasks, on which results are measured; for tasks of functions. None:
             those of the training tasks.
+        callbacks: Called at the start, after each iteration and evaluation, and at the end.
         quiet: Hide progress.
         settings: Fields of the config, which take precedence: by name (`env_steps=…, seed=…`), as nested dicts
             (`env={"size": 5}`) or dotted (`**{"learner.learning_rate": 3e-4}`).
@@ -191,7 +194,8 @@ def train(
         config = apply_presets(default, variants, size=size, model=model)
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)
-    result = runs.train(config, metadata, run_dir=Path(run_dir) if run_dir else None, quiet=quiet)
+    directory = Path(run_dir) if run_dir else None
+    result = runs.train(config, metadata, run_dir=directory, quiet=quiet, callbacks=callbacks)
     _finish(result)
     return Run(Path(result["run_dir"]), config, result)
 
@@ -229,6 +233,7 @@ def resume(
     *,
     env_steps: int | None = None,
     env_fn: EnvFn | str | None = None,
+    callbacks: Sequence[Callback] = (),
     quiet: bool = True,
     modules: Sequence[str | ModuleType] = (),
 ) -> Run:
@@ -239,13 +244,14 @@ def resume(
         env_steps: New total number of environment steps, to which a run trains even if it had solved its task; None:
             that of the config.
         env_fn: As in `open`.
+        callbacks: As in `train`.
         quiet: Hide progress.
         modules: As in `open`.
 
     Raises:
         UserError: If there is no run, it has already made more than `env_steps`, or its environment cannot be made.
     """
-    return open(run, env_fn=env_fn, modules=modules).resume(env_steps, quiet=quiet)
+    return open(run, env_fn=env_fn, modules=modules).resume(env_steps, callbacks=callbacks, quiet=quiet)
 
 
 def open(run: str | Path, *, env_fn: EnvFn | str | None = None, modules: Sequence[str | ModuleType] = ()) -> Run:

@@ -308,5 +308,6 @@ def _print_result(result: dict[str, Any], as_json: bool) -> None:
     if "video" in result:
         print(f"video: {result['video']}")
     if "run_dir" in result:
+        ended = "" if "stopped_by" in result else f"; {result['end_reason']}"
         report = "" if "stopped_by" in result else f"; report: {result['run_dir']}/report.md and .html"
-        print(f"{result['train_seconds']:.1f} s of training{report}")
+        print(f"{result['train_seconds']:.1f} s of training{ended}{report}")

@@ -36,6 +36,8 @@ class TrainState:
     """Environment steps at which the next evaluation is due."""
     consecutive_solved: int = 0
     """Consecutive evaluations that reached `eval.stop_return`."""
+    end_reason: str = ""
+    """Why the run ended before all environment steps were made; "": it has not."""
     best_eval_return: float | None = None
     """Highest mean return of an evaluation."""
     next_milestone_step: int = 0

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from yamame.algorithms.base import build_model
+from yamame.callbacks import Callback
 from yamame.checkpoint import Checkpoint, load_checkpoint_at, load_latest_checkpoint, unflatten_tensors
 from yamame.config import RunConfig, resolve_offline_length
 from yamame.config_io import from_json, parse_json, to_json
@@ -65,10 +66,13 @@ class RunMetadata:
     """Path of each changed field -> (the recipe's default, the run's value)."""
 
 
-def train(config: RunConfig, metadata: RunMetadata, *, run_dir: Path | None, quiet: bool) -> RunResult:
+def train(
+    config: RunConfig, metadata: RunMetadata, *, run_dir: Path | None, quiet: bool, callbacks: Sequence[Callback] = ()
+) -> RunResult:
     """Train a new run until its end or a signal.
 
-    With several learners this starts their processes; under torchrun it is one of them.
+    With several learners this starts their processes, to which `callbacks` are pickled; under torchrun it is one of
+    them. The main rank calls them.
 
     Raises:
         UserError: If the config cannot run; no run directory is left then.
@@ -76,13 +80,20 @@ def train(config: RunConfig, metadata: RunMetadata, *, run_dir: Path | None, qui
     config = resolve_parallelism(resolve_offline_length(config))
     _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
-        return launch(_train_new, config, create_run_dir(run_dir, metadata.recipe), metadata, quiet)
+        return launch(_train_new, config, create_run_dir(run_dir, metadata.recipe), metadata, quiet, callbacks)
     with current_context(config) as distributed:
         created = create_run_dir(run_dir, metadata.recipe) if distributed.is_main else Path()
-        return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet)
+        return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet, callbacks)
 
 
-def resume(directory: Path, *, env_steps: int | None, quiet: bool, config: RunConfig | None = None) -> RunResult:
+def resume(
+    directory: Path,
+    *,
+    env_steps: int | None,
+    quiet: bool,
+    config: RunConfig | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> RunResult:
     """Resume training from the latest intact checkpoint. A finished run stays as it is.
 
     Args:
@@ -91,6 +102,7 @@ def resume(directory: Path, *, env_steps: int | None, quiet: bool, config: RunCo
             that of the config.
         quiet: Hide progress.
         config: Config of the run; None: read from the directory, which cannot hold every function.
+        callbacks: As in `train`.
 
     Raises:
         UserError: If there is no run, or it has already made more than `env_steps`.
@@ -102,9 +114,9 @@ def resume(directory: Path, *, env_steps: int | None, quiet: bool, config: RunCo
         if env_steps <= made - config.num_envs:  # runs end with a whole vector step
             raise UserError(f"cannot resume {directory} for {env_steps} environment steps: it has made {made}")
     if should_launch(config):
-        return launch(_resume, config, directory, env_steps, quiet)
+        return launch(_resume, config, directory, env_steps, quiet, callbacks)
     with current_context(config) as distributed:
-        return _resume(distributed, config, directory, env_steps, quiet)
+        return _resume(distributed, config, directory, env_steps, quiet, callbacks)
 
 
 def evaluate(
@@ -258,12 +270,17 @@ def warn_corrupted(checkpoints: Sequence[str]) -> None:
 
 
 def _train_new(
-    distributed: DistributedContext, config: RunConfig, directory: Path, metadata: RunMetadata, quiet: bool
+    distributed: DistributedContext,
+    config: RunConfig,
+    directory: Path,
+    metadata: RunMetadata,
+    quiet: bool,
+    callbacks: Sequence[Callback],
 ) -> RunResult:
     with _locked(directory, distributed):
         trainer: Trainer | None = None
         try:
-            trainer = Trainer(config, directory, distributed=distributed)
+            trainer = Trainer(config, directory, distributed=distributed, callbacks=callbacks)
             _write_run_files(trainer, metadata)
             return _train_and_evaluate(trainer, quiet=quiet)
         except BaseException as error:
@@ -275,12 +292,17 @@ def _train_new(
 
 
 def _resume(
-    distributed: DistributedContext, config: RunConfig, directory: Path, env_steps: int | None, quiet: bool
+    distributed: DistributedContext,
+    config: RunConfig,
+    directory: Path,
+    env_steps: int | None,
+    quiet: bool,
+    callbacks: Sequence[Callback],
 ) -> RunResult:
     with _locked(directory, distributed):
-        trainer = Trainer(config, directory, resume=True, distributed=distributed)
+        trainer = Trainer(config, directory, resume=True, distributed=distributed, callbacks=callbacks)
         if env_steps is not None and env_steps > trainer.env_steps:
-            trainer.train_past_solved()
+            trainer.train_past_end()
         finished = trainer.is_finished()
         if distributed.is_main:
             warn_corrupted(trainer.skipped_corrupted)
@@ -334,9 +356,9 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
     if evaluation is None:
         write_status(trainer.directory, "stopped", stopped_by)
         print(f"stopped by {stopped_by}; {_how_to_resume(trainer)} continues", file=sys.stderr)
-        no_evaluation = {**dict.fromkeys(EVAL_KEYS), "trials": 0, "train_tasks": None}
+        no_evaluation = {**dict.fromkeys(EVAL_KEYS), "trials": 0, "train_tasks": None, "end_reason": None}
         return {**no_evaluation, **counters, "stopped_by": stopped_by}
-    result = {**evaluation, **counters}
+    result = {**evaluation, **counters, "end_reason": state.end_reason or "all environment steps made"}
     write_json(trainer.directory / RESULT, result)
     return result
 

@@ -10,13 +10,15 @@ One iteration collects one trial per environment (or `env_steps_per_iteration`),
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from yamame.callbacks import Callback, RunProgress, call_all
 from yamame.checkpoint import Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
 from yamame.collect.background import BackgroundThread, ShouldStop
 from yamame.collect.statistics import summarize_trial
@@ -52,6 +54,7 @@ class Trainer:
         directory: Run directory.
         resume: Continue from the latest intact checkpoint.
         distributed: This process among the learners.
+        callbacks: Called at the start, after iterations and evaluations, and at the end.
 
     Raises:
         UserError: If the run cannot be built or the checkpoint does not match the config.
@@ -64,8 +67,11 @@ class Trainer:
         *,
         resume: bool = False,
         distributed: DistributedContext = SINGLE_PROCESS,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.config, self.directory, self.distributed = config, directory, distributed
+        self.callbacks = tuple(callbacks)
+        self.progress = RunProgress(directory=directory, config=config)
         checkpoint = self._load_checkpoint() if resume else None
         self.state = _train_state(checkpoint, directory) if checkpoint else TrainState()
         self.state.restarts += bool(checkpoint)
@@ -105,14 +111,16 @@ class Trainer:
         """Train; return the name of the signal that stopped the run, or "". A checkpoint is saved in either case."""
         start = last_save = time.monotonic()
         seconds_before = self.state.wall_seconds
-        with StopSignal() as stop:
+        with StopSignal() as stop, self._callbacks_told_of_the_end():
             self._evaluate_random_policy(stop)
+            self._call_back("on_start")
             while not self.is_finished() and not stop.sync(self.distributed):
                 if self.iteration.phase != "done":
                     self._run_iteration(progress, stop)
                 improved = self.iteration.phase == "done" and self._evaluate_if_due(stop)
                 self.state.wall_seconds = seconds_before + time.monotonic() - start
                 if not stop.sync(self.distributed):
+                    self._call_back("on_iteration")
                     self._log(progress)
                     self.iteration = IterationState()
                 if self._save_best_or_milestone(best=improved) or self._save_if_due(time.monotonic() - last_save):
@@ -122,18 +130,43 @@ class Trainer:
         return stop.requested
 
     def is_finished(self) -> bool:
-        """Return whether the run has reached its length or solved its task. All ranks must call this together."""
+        """Return whether the run has made all its steps, solved its task or was ended by a callback.
+
+        All ranks must call this together.
+        """
         if self.iteration.phase != "start":
             return False
-        if self.state.consecutive_solved >= 2:
+        if self.state.end_reason:
             return True
         return not self._num_vector_steps() and not self._num_updates_due()
 
-    def train_past_solved(self) -> None:
-        """Continue a run that has solved its task: from now on only `env_steps` ends it, not `eval.stop_return`."""
+    def train_past_end(self) -> None:
+        """Continue a run that has ended early: if it had solved its task, `eval.stop_return` no longer ends it."""
+        self.state.end_reason = ""
         if self.state.consecutive_solved >= 2:
             self.state.consecutive_solved = 0
             self.config = replace(self.config, eval=replace(self.config.eval, stop_return=None))
+
+    @contextmanager
+    def _callbacks_told_of_the_end(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._call_back("on_end")
+
+    def _call_back(self, method: str) -> None:
+        """Call a method of all callbacks, on the main rank; end the run of all ranks if one asked for it."""
+        if not self.callbacks:
+            return
+        progress = self.progress
+        if self.distributed.is_main:
+            progress.env_steps, progress.updates = self.env_steps, self.algorithm.num_updates
+            progress.metrics = dict(self.iteration.metrics)
+            call_all(self.callbacks, method, progress)
+            self.iteration.metrics |= progress.logged
+            progress.logged = {}
+        if method == "on_iteration":
+            self.state.end_reason = self.distributed.broadcast_object(self.state.end_reason or progress.stop_reason)
 
     def _run_iteration(self, progress: ProgressBar, stop: StopSignal) -> None:
         """Collect, store and update until the iteration is done or a signal arrives."""
@@ -267,6 +300,9 @@ class Trainer:
             return False
         report = self.evaluate(stop, trials=self.config.eval.trials, seed=SELECTION_SEED)
         improved = report is not None and self._record_evaluation(report)
+        if report is not None:
+            self.progress.evaluation = report.test
+            self._call_back("on_evaluation")
         improved, self.state = self.distributed.broadcast_object((improved, self.state))
         return improved
 
@@ -277,6 +313,8 @@ class Trainer:
         state.next_eval_step = self.env_steps + config.interval_env_steps
         solved = config.stop_return is not None and return_mean >= config.stop_return
         state.consecutive_solved = state.consecutive_solved + 1 if solved else 0
+        if state.consecutive_solved >= 2:
+            state.end_reason = f"solved: two evaluations of at least {config.stop_return:g}"
         improved = state.best_eval_return is None or return_mean > state.best_eval_return
         state.best_eval_return = return_mean if improved else state.best_eval_return
         return improved

@@ -36,7 +36,14 @@ EVALUATED = {
     *("return_per_attempt_ci95", "success_per_attempt", "success_per_attempt_ci95", "train_tasks"),
     *("env_steps", "updates", "seed"),
 }
-TRAINED = EVALUATED | {"wall_seconds", "train_seconds", "env_steps_per_second", "updates_per_second", "run_dir"}
+TRAINED = EVALUATED | {
+    "wall_seconds",
+    "train_seconds",
+    "env_steps_per_second",
+    "updates_per_second",
+    "run_dir",
+    "end_reason",
+}
 
 
 @pytest.fixture(autouse=True)

@@ -145,6 +145,8 @@ def _result_rows(result: Mapping[str, Any], baseline: Mapping[str, Any] | None) 
         value = result.get(key)
         if value is not None:
             yield Row(name, f"{value:,}" if isinstance(value, int) else f"{format_number(value)}{unit}")
+    if reason := result.get("end_reason"):
+        yield Row("training ended", str(reason))
 
 
 def _origin_rows(metadata: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Row]:

@@ -1,0 +1,60 @@
+"""Callbacks: objects of the user that a run calls at its start, after each iteration and evaluation, and at its end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from yamame.config import RunConfig
+from yamame.evaluate import EvalResult
+
+
+@dataclass
+class RunProgress:
+    """What callbacks see of a run, and what they can do."""
+
+    directory: Path
+    """Run directory."""
+    config: RunConfig
+    env_steps: int = 0
+    updates: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of the last iteration, by the keys of `metrics.jsonl`."""
+    evaluation: EvalResult | None = None
+    """Last evaluation, on the test tasks if the benchmark has them."""
+    logged: dict[str, float] = field(default_factory=dict)
+    """Values of `log` that are not written yet."""
+    stop_reason: str = ""
+    """Reason given to `stop`; "": the run goes on."""
+
+    def log(self, values: Mapping[str, float]) -> None:
+        """Add values to the metrics of this iteration, such as `{"mine/distance": 3.5}`."""
+        self.logged |= {name: float(value) for name, value in values.items()}
+
+    def stop(self, reason: str) -> None:
+        """End the run after this iteration: it is evaluated and finished, with `reason` in its result."""
+        self.stop_reason = reason
+
+
+class Callback:
+    """Base class of callbacks, whose methods do nothing. With several learners, the main rank calls them.
+
+    An exception that a method raises ends the run as an error of the environment would: with its last checkpoint.
+    """
+
+    def on_start(self, run: RunProgress) -> None:
+        """Called before the first iteration of a process, also after a resume."""
+
+    def on_iteration(self, run: RunProgress) -> None:
+        """Called after each iteration, before its metrics are written."""
+
+    def on_evaluation(self, run: RunProgress) -> None:
+        """Called after each evaluation during training, before `on_iteration`."""
+
+    def on_end(self, run: RunProgress) -> None:
+        """Called when training ends in this process: at its end, and after a signal or an error."""
+
+
+def call_all(callbacks: Sequence[Callback], method: str, run: RunProgress) -> None:
+    """Call one method of all callbacks, in order."""
+    for callback in callbacks:
+        getattr(callback, method)(run)
