@@ -101,9 +101,9 @@ def _start_briefly(start: Any) -> Any:
 
 
 def _go_on_briefly(go_on: Any) -> Any:
-    def briefly(directory: Path, *, env_steps: int | None, quiet: bool, config: RunConfig | None) -> Any:
+    def briefly(directory: Path, *, env_steps: int | None, **options: Any) -> Any:
         longer = session.read_config(directory).env_steps + 96 if env_steps else None
-        return go_on(directory, env_steps=longer, quiet=True, config=config)
+        return go_on(directory, env_steps=longer, **{**options, "quiet": True})
 
     return briefly
 
