@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsFloat
 
-from yamame.metrics import RETURN, SUCCESS
+from yamame.metrics import EVAL_RETURN, RETURN, SUCCESS
 
 SPEED_WINDOW_SECONDS = 30.0
 
 
 class ProgressBar:
-    """Shows environment steps, updates, return, success, speeds and the time left.
+    """Shows environment steps, updates, return, success, evaluations, speeds and the time left.
 
     Speeds are those of the last `SPEED_WINDOW_SECONDS` of this process.
 
@@ -39,6 +39,7 @@ class ProgressBar:
         self._stream = sys.stderr
         self._history: deque[tuple[float, int, int]] = deque()
         self._shown: dict[str, float] = {}
+        self._best_evaluation = -math.inf
         self._last_plain = -math.inf
         self._last_printed = ""
         self._bar: Any = None
@@ -63,14 +64,19 @@ class ProgressBar:
             self._print_plain()
 
     def update(self, *, env_steps: int, updates: int, values: Mapping[str, SupportsFloat] | None = None) -> None:
-        """Show a new state. Return and success are taken from `values` by metric key; the last ones are kept."""
+        """Show a new state.
+
+        Return, success and the return of evaluations are taken from `values` by metric key; the last ones are kept. The
+        best evaluation is that of this process.
+        """
         if self._quiet:
             return
         now = self._clock()
         self._history.append((now, env_steps, updates))
         while len(self._history) > 2 and self._history[1][0] < now - SPEED_WINDOW_SECONDS:
             self._history.popleft()
-        self._shown |= {key: float(values[key]) for key in (RETURN, SUCCESS) if values and key in values}
+        self._shown |= {key: float(values[key]) for key in (RETURN, SUCCESS, EVAL_RETURN) if values and key in values}
+        self._best_evaluation = max(self._best_evaluation, self._shown.get(EVAL_RETURN, -math.inf))
         if self._bar is None and now - self._last_plain >= self._plain_every_seconds:
             self._last_plain = now
             self._print_plain()
@@ -97,18 +103,20 @@ class ProgressBar:
             return "starting"
         (start, first_steps, first_updates), (now, env_steps, updates) = self._history[0], self._history[-1]
         seconds = now - start
-        percent = 100 * env_steps / max(1, self._total)
+        percent = min(100.0, 100 * env_steps / max(1, self._total))  # runs end with a whole vector step
         parts = [f"{percent:3.0f} %", f"{env_steps:,} / {self._total:,} {self._unit}", f"{updates:,} updates"]
         if RETURN in self._shown:
             parts.append(f"return {self._shown[RETURN]:.3g}")
         if SUCCESS in self._shown:
             parts.append(f"success {100 * self._shown[SUCCESS]:.0f} %")
-        if seconds > 0:
+        if EVAL_RETURN in self._shown:
+            parts.append(f"evaluation {self._shown[EVAL_RETURN]:.3g} (best {self._best_evaluation:.3g})")
+        if seconds > 0 and updates > first_updates:
+            parts.append(f"{(updates - first_updates) / seconds:,.1f} updates/s")
+        if seconds > 0 and env_steps > first_steps:
             steps_per_second = (env_steps - first_steps) / seconds
-            updates_per_second = (updates - first_updates) / seconds
-            parts.append(f"{steps_per_second:,.0f} steps/s  {updates_per_second:,.1f} updates/s")
-            if steps_per_second > 0:
-                parts.append(f"{_duration(max(0, self._total - env_steps) / steps_per_second)} left")
+            left = max(0, self._total - env_steps) / steps_per_second
+            parts.append(f"{steps_per_second:,.0f} steps/s  {_duration(left)} left")
         return "  ".join(parts)
 
 

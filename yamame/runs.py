@@ -318,8 +318,11 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool) -> RunResult:
     """Train, evaluate, write the result; close the trainer."""
     config, distributed = trainer.config, trainer.distributed
     try:
+        quiet = quiet or not distributed.is_main
+        if not quiet:
+            print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
         unit = "simulated env steps" if config.offline.is_offline_only else "env steps"
-        with ProgressBar(config.env_steps, unit=unit, quiet=quiet or not distributed.is_main) as progress:
+        with ProgressBar(config.env_steps, unit=unit, quiet=quiet) as progress:
             stopped_by = trainer.train(progress)
         evaluation: RunResult | None = None
         if not stopped_by:

@@ -60,6 +60,10 @@ class Compute:
     cuda_graph: bool = False
     chunk_tokens: int = 8192
 
+    def __str__(self) -> str:
+        compiled = ", compiled" if self.compile else ""
+        return f"{self.device}, {str(self.dtype).removeprefix('torch.')}{compiled}"
+
     def autocast(self) -> torch.autocast:
         """Return an autocast context for `dtype`. Casts are not cached, since an update uses each weight once."""
         enabled = self.dtype is not torch.float32

@@ -32,11 +32,33 @@ def run(stream, seconds, *, quiet=False):
 def test_plain_lines_come_every_few_seconds(capsys):
     assert run(io.StringIO(), 12).splitlines() == [
         "  0 %  0 / 10,000 env steps  0 updates",
-        "  2 %  250 / 10,000 env steps  10 updates  return 1.25  success 50 %  50 steps/s  2.0 updates/s  4 min left",
-        "  5 %  500 / 10,000 env steps  20 updates  return 1.25  success 50 %  50 steps/s  2.0 updates/s  4 min left",
-        "  6 %  550 / 10,000 env steps  22 updates  return 1.25  success 50 %  50 steps/s  2.0 updates/s  4 min left",
+        "  2 %  250 / 10,000 env steps  10 updates  return 1.25  success 50 %  2.0 updates/s  50 steps/s  4 min left",
+        "  5 %  500 / 10,000 env steps  20 updates  return 1.25  success 50 %  2.0 updates/s  50 steps/s  4 min left",
+        "  6 %  550 / 10,000 env steps  22 updates  return 1.25  success 50 %  2.0 updates/s  50 steps/s  4 min left",
     ]
     assert capsys.readouterr().out == ""
+
+
+def test_evaluations_are_shown_with_the_best_one():
+    stream = io.StringIO()
+    with redirect_stderr(stream), ProgressBar(100, plain_every_seconds=0.0, clock=Clock()) as progress:
+        for step, value in ((96, 0.5), (96, 0.25), (103, None)):
+            values = {} if value is None else {"eval/return_mean": value}
+            progress.update(env_steps=step, updates=0, values=values)
+    assert stream.getvalue().splitlines() == [
+        " 96 %  96 / 100 env steps  0 updates  evaluation 0.5 (best 0.5)",
+        " 96 %  96 / 100 env steps  0 updates  evaluation 0.25 (best 0.5)",
+        "100 %  103 / 100 env steps  0 updates  evaluation 0.25 (best 0.5)",
+    ]
+
+
+def test_no_speed_is_shown_as_zero():
+    stream, clock = io.StringIO(), Clock()
+    with redirect_stderr(stream), ProgressBar(100, plain_every_seconds=0.0, clock=clock) as progress:
+        for updates in (0, 10):
+            progress.update(env_steps=50, updates=updates)
+            clock.now += 5
+    assert stream.getvalue().splitlines()[-1] == " 50 %  50 / 100 env steps  10 updates  2.0 updates/s"
 
 
 def test_speeds_are_those_of_this_session_and_of_late():
