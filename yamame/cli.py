@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"yamame {version('yamame')}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
-    add_command(subparsers, "recipes", _recipes, help="list recipes, with training cost and expected score")
+    recipes = add_command(subparsers, "recipes", _recipes, help="list recipes, or describe one")
+    recipes.add_argument("recipe", metavar="RECIPE", nargs="?", help="describe this recipe: cost, results, settings")
+    add_flags(recipes, "--json")
     _register_train(subparsers)
     _register_resume(subparsers)
     _register_eval(subparsers)
@@ -173,18 +175,20 @@ def _register_bench(subparsers: Any) -> None:
 
 def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
-    from rich.console import Console
-    from rich.table import Table
-
     from yamame.recipes import load_recipe, recipe_names
 
-    table = Table(show_lines=True)
-    for heading in ("recipe", "task", "cost", "expected"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "recipe")
-    for name in recipe_names():
-        metadata = load_recipe(name).metadata
-        table.add_row(name, metadata["summary"], metadata.get("cost", ""), metadata.get("expected", ""))
-    Console().print(table)
+    names = recipe_names() if options.recipe is None else (options.recipe,)
+    found = {name: load_recipe(name).metadata for name in names}
+    if options.json:
+        print(json.dumps([{"name": name, **metadata} for name, metadata in found.items()]))
+        return 0
+    if options.recipe is not None:
+        print(found[options.recipe]["description"])
+        return 0
+    for name, metadata in found.items():
+        minutes = "" if metadata["minutes"] == "-" else f"{metadata['minutes']} min"
+        print(f"{name:23}{minutes:15}{metadata['score']}\n    {metadata['summary']}")
+    print("Minutes of training on two CPU cores. yamame recipes RECIPE describes one.")
     return 0
 
 

@@ -19,7 +19,8 @@ TMAZE = "passive-tmaze"
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_says_what_it_costs_and_survives_its_json(name: str) -> None:
     recipe = load_recipe(name)
-    assert {"summary", "command", "cost", "expected"} <= set(recipe.metadata)
+    assert {"summary", "command", "minutes", "score", "cost", "expected"} <= set(recipe.metadata)
+    assert len(name) + len(recipe.metadata["minutes"]) + len(recipe.metadata["score"]) < 66, "a line of the list"
     assert recipe.metadata["command"].startswith(f"yamame train {name}")
     config = recipe.make_config(recipe.env)
     assert from_json(RunConfig, to_json(config)) == config

@@ -16,6 +16,7 @@ import pytest
 
 from yamame.cli import main
 from yamame.metrics import read_metrics
+from yamame.recipes import recipe_names
 
 pytestmark = pytest.mark.slow
 
@@ -187,12 +188,18 @@ def test_resume_of_a_finished_run_can_lengthen_it(finished: Path, capsys: pytest
     assert len(refused(capsys, "resume", "run", "--env-steps", "0")) < 100
 
 
-def test_recipes_lists_every_recipe_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipes_fit_a_screen_and_each_has_a_description(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes"]) == 0
     out, err = capsys.readouterr()
-    assert err == "" and "…" not in out
-    for name in ("active-tmaze", "dark-key-to-door", "gymnasium", "passive-tmaze", "popgym"):
-        assert name in out
+    assert err == "" and len(out.splitlines()) == 2 * len(recipe_names()) + 1 < 40
+    assert main(["recipes", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in listed] == list(recipe_names())
+    for each in listed:
+        assert f"{each['name']} " in out and each["score"] in out and each["summary"] in out
+        assert main(["recipes", each["name"]]) == 0
+        assert capsys.readouterr().out == each["description"] + "\n"
+    assert "did you mean 'gymnax'?" in refused(capsys, "recipes", "gymnx")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ class Recipe:
     make_config: Callable[[Any], RunConfig]
     """Returns the config for a task of the same class. Defaults of other fields can depend on the task."""
     metadata: Mapping[str, str]
-    """`summary`, `command`, `cost` and `expected`, from the docstring of the module."""
+    """From the docstring of the module: `summary`, `command`, `minutes` and `score` in a few characters, `cost` and
+    `expected` in words, and `description`, the docstring itself."""
 
 
 def recipe_names() -> tuple[str, ...]:
@@ -135,5 +136,6 @@ def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()
 def _parse_docstring(docstring: str) -> dict[str, str]:
     """Return the first line, and the paragraphs that start with a known word and a colon."""
     text = inspect.cleandoc(docstring)
-    found = re.findall(r"^(Command|Cost|Expected):(.*(?:\n .*)*)", text, re.MULTILINE)
-    return {"summary": text.splitlines()[0], **{word.lower(): " ".join(rest.split()) for word, rest in found}}
+    found = re.findall(r"^(Command|Minutes|Score|Cost|Expected):(.*(?:\n .*)*)", text, re.MULTILINE)
+    paragraphs = {word.lower(): " ".join(rest.split()) for word, rest in found}
+    return {"summary": text.splitlines()[0], **paragraphs, "description": text}

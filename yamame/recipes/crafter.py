@@ -1,6 +1,8 @@
 """Follow an instruction in an unknown wilderness: gather, build, fight and travel.
 
 Command: yamame train crafter
+Minutes: 12
+Score: 0.22 sub-goals (random 0.08)
 Cost: 12 minutes on one thread for half of the run (--env-steps 200000); 0.7 GB, or 2.0 GB with --compute.dtype
     bfloat16; an environment step takes 0.3 ms of one core and a new world 16 ms
 Expected: after 200,000 steps (seeds 0, 1, 2, of 32 trials each, benchmarks/crafter_goals.py) collect sapling

@@ -1,6 +1,8 @@
 """Find a key and a door in the dark, attempt after attempt in the same room.
 
 Command: yamame train dark-key-to-door --env.size 5 --env.horizon 100 --env.attempt-length 25
+Minutes: 5
+Score: 15 in 100 steps (random 1.9)
 Cost: 5 minutes of training on two CPU cores
 Expected: return 15 or more in 100 steps (random actions 1.9)
 

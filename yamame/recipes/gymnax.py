@@ -1,6 +1,8 @@
 """Environments written in JAX: the memory chain of bsuite, or any other environment of gymnax.
 
 Command: yamame train gymnax --env.name MemoryChain-bsuite --env.horizon 8
+Minutes: 1
+Score: 1.0 (random 0)
 Cost: a minute on two CPU cores
 Expected: return 1.0 (random actions 0)
 

@@ -1,6 +1,8 @@
 """Reach up to three positions in order in an unknown maze; relabeling provides the first rewards.
 
 Command: yamame train maze-runner
+Minutes: 20
+Score: 1.64 of 2 sub-goals (random 0.4)
 Cost: on one thread beside another run, with --compute.dtype bfloat16: 20 minutes of training, 25 to 40 with continuous
     actions, 50 to 80 in rewired mazes
 Expected: 1.66 / 1.63 / 1.63 of 2 sub-goals on average (seeds 0, 1, 2) and 77 / 73 / 73 % of the instructions, without

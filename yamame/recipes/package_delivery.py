@@ -1,6 +1,8 @@
 """Follow instructions on a road whose forks and way of delivering must be found out.
 
 Command: yamame train package-delivery
+Minutes: 30
+Score: 2.96 of 3 (random 0.2)
 Cost: half an hour of training on one thread beside another run, with --compute.dtype bfloat16
 Expected: 2.96 / 2.97 / 2.94 of 3 deliveries (seeds 0, 1, 2; random actions 0.2) and 99 / 99 / 98 % of the instructions,
     with hardly a wrong turn at known forks. Without relabeling 2.41 / 2.46 / 2.29 and 46 / 51 / 39 %, without memory

@@ -1,6 +1,8 @@
 """Remember one bit to the end of a corridor.
 
 Command: yamame train passive-tmaze --env.horizon 30
+Minutes: 0.3
+Score: success 1.0 (guess 0.5)
 Cost: a quarter of a minute of training on two CPU cores at horizon 30, half a minute at 60, three minutes at 200;
     stops when two evaluations in a row are perfect
 Expected: success 1.0 (without memory 0.5)

@@ -1,6 +1,8 @@
 """Reach a point in an unobserved wind; evaluated in winds that were never trained in.
 
 Command: yamame train wind
+Minutes: 10
+Score: 60.8 of 62 (random 0)
 Cost: 8 to 10 minutes (10,000 updates, 3.7 million steps) on one thread beside another run
 Expected: 60.5 / 60.1 / 61.7 of 75 (seeds 0, 1, 2; random actions 0.01, an agent that knows the wind 62)
 
