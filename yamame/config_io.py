@@ -338,12 +338,20 @@ def _containing(tree: Any, name: str) -> Any:
 
 
 def closest_match(name: str, known: Iterable[str]) -> str:
-    """Return the known dotted name most similar to `name`, its last part above all. Empty if none is similar."""
+    """Return the known dotted name most similar to `name`, its last part above all. Empty if none is similar.
+
+    So are its initials and one of its words: `lr` to `learner.learning_rate`, `batch` to `replay.batch_size`.
+    """
+    last = name.rpartition(".")[2]
 
     def similarity(other: str) -> float:
         parts = zip(other.rpartition("."), name.rpartition("."), (0.3, 0.0, 0.7), strict=True)
         likeness = sum(weight * SequenceMatcher(None, one, two).ratio() for one, two, weight in parts)
-        return 1.0 if other.startswith(f"{name}.") else likeness
+        words = re.split("[-_]", other.rpartition(".")[2])
+        abbreviated = len(words) > 1 and (last == "".join(word[:1] for word in words) or last in words)
+        if other.startswith(f"{name}.") or (last == name and other.endswith(f".{name}")):
+            return 1.0
+        return max(likeness, 0.9 * abbreviated)
 
     return max((other for other in known if similarity(other) >= 0.6), key=similarity, default="")
 

@@ -56,8 +56,9 @@ def load_recipe(name: str, preset: str = SMALL) -> Recipe:
     if name not in recipe_names():
         if is_env_id(name):
             raise UserError(f"{name} is a Gymnasium id, not a recipe: yamame train gymnasium --env.id {name}")
-        nearest = difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else "yamame recipes lists them"
+        nearest = [other for other in recipe_names() if name and name in other]
+        nearest = nearest or difflib.get_close_matches(name, recipe_names(), n=1, cutoff=0.5)
+        hint = f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else "yamame recipes lists them"
         raise UserError(f"unknown recipe {name!r}: {hint}")
     check_preset(preset)
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
