@@ -21,6 +21,21 @@ from yamame.tools.viewer.command import register as register_view
 
 if TYPE_CHECKING:
     from yamame.config import RunConfig
+    from yamame.recipes import Recipe
+
+COMMON_FIELDS = (
+    "env_steps",
+    "seed",
+    "num_envs",
+    "context_length",
+    "updates_per_env_step",
+    "learner.learning_rate",
+    "agent.acting_gamma",
+    "replay.batch_size",
+    "eval.interval_env_steps",
+    "compute.device",
+)
+"""Fields, beside those of the task, whose flags `yamame train RECIPE --help` shows."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -96,7 +111,7 @@ def _register_train(subparsers: Any) -> None:
         subparsers,
         "train",
         _train,
-        help="train a new run; `yamame train RECIPE --help` lists every field as a flag",
+        help="train a new run; `yamame train RECIPE --help` describes a recipe and its flags",
         usage="yamame train RECIPE [--run-dir DIR] [--preset small|paper] [--size SIZE] [--model NAME] "
         "[--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
         add_help=False,
@@ -113,7 +128,8 @@ def _register_train(subparsers: Any) -> None:
         "--model", metavar="NAME", help="trajectory encoder: a file of yamame/nets/sequence/ (default: recipe)"
     )
     train.add_argument("--variant", action="append", default=[], metavar="NAME", help="apply an ablation; repeatable")
-    train.add_argument("-h", "--help", action="store_true", help="with RECIPE: all fields of its config")
+    train.add_argument("-h", "--help", action="store_true", help="with RECIPE: its description and common fields")
+    train.add_argument("--help-all", action="store_true", help="with RECIPE: all fields of its config")
     add_flags(train, "--json", "--quiet")
 
 
@@ -194,7 +210,7 @@ def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _train(options: argparse.Namespace, rest: list[str]) -> int:
     if options.recipe is None:
-        if options.help:
+        if options.help or options.help_all:
             options.parser.print_help()
             return 0
         raise UserError("expected a recipe: yamame recipes lists them")
@@ -203,11 +219,10 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
 
     check_argument_order(options.recipe, rest, "train")
     recipe = load_recipe(options.recipe, options.preset)
-    if options.help:
-        options.parser.print_help()
-        print()
-    flags = [*rest, "--help"] if options.help else rest
-    config = config_from_flags(recipe, options.variant, flags, size=options.size, model=options.model)
+    config = config_from_flags(recipe, options.variant, rest, size=options.size, model=options.model)
+    if options.help or options.help_all:
+        _print_recipe_help(options, recipe, config)
+        return 0
     preset = [] if options.preset == SMALL else ["--preset", options.preset]
     size = [] if options.size is None else ["--size", options.size]
     model = [] if options.model is None else ["--model", options.model]
@@ -215,6 +230,22 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
     metadata = make_metadata(recipe, config, ["yamame", "train", recipe.name, *preset, *size, *model, *variants, *rest])
     _finish_run(train(config, metadata, run_dir=options.run_dir, quiet=options.quiet), options.json)
     return 0
+
+
+def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "RunConfig") -> None:
+    """Print the recipe's description, the variants that change it, and its flags: common ones, or all of them."""
+    from yamame.flags import print_flags
+    from yamame.presets import list_variants
+
+    print(f"{recipe.metadata['description']}\n\nVariants: {', '.join(list_variants(config))}\n")
+    options.parser.print_help()
+    print()
+    prog = f"yamame train {recipe.name}"
+    if options.help_all:
+        print_flags(config, prog)
+        return
+    print_flags(config, prog, lambda path: path.startswith("env.") or path in COMMON_FIELDS)
+    print(f"\n{prog} --help-all lists all fields.")
 
 
 def _resume(options: argparse.Namespace, rest: list[str]) -> int:

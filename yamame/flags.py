@@ -5,7 +5,7 @@ import ast
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +37,8 @@ def parse_flags(default: T, args: Sequence[str], prog: str) -> T:
             argument belongs to no flag.
     """
     if "-h" in args or "--help" in args:
-        _print_help(default, prog)
+        print_flags(default, prog)
+        raise SystemExit(0)
     flags = list_flags(default)
     values: dict[str, Any] = {}
     for flag, words in group_by_flag(args):
@@ -119,11 +120,13 @@ def _is_flag_type(annotation: Any) -> bool:
     )
 
 
-def _print_help(default: Any, prog: str) -> None:
-    """Print all flags, grouped by config, with their docstrings and defaults, and exit with 0."""
+def print_flags(default: Any, prog: str, only: Callable[[str], bool] = lambda path: True) -> None:
+    """Print the flags of all fields, or of those whose path `only` selects: by config, with docstrings and defaults."""
     parser = argparse.ArgumentParser(prog=prog, add_help=False, usage=f"{prog} [--FLAG VALUE ...]")
     groups: dict[str, Any] = {}
     for field in {field.path: field for field in list_flags(default).values()}.values():  # a boolean has two flags
+        if not only(field.path):
+            continue
         section, _, name = field.path.rpartition(".")
         if section not in groups:
             about = inspect.getdoc(field.owner) or ""
@@ -135,7 +138,6 @@ def _print_help(default: Any, prog: str) -> None:
         else:
             groups[section].add_argument(flag, metavar=describe_type(field.annotation), help=text)
     parser.print_help()
-    raise SystemExit(0)
 
 
 def _shown(value: Any) -> str:

@@ -257,3 +257,15 @@ def apply_variants(config: RunConfig, names: Sequence[str]) -> RunConfig:
             raise UserError(f"variant {name} changes nothing here: leave it out")
         config = changed
     return config
+
+
+def list_variants(config: RunConfig) -> list[str]:
+    """Return the names of the variants that change the config."""
+
+    def changes(name: str) -> bool:
+        try:
+            return VARIANTS[name](config) != config
+        except UserError:
+            return False
+
+    return [name for name in VARIANTS if changes(name)]

@@ -161,7 +161,14 @@ def test_closest_match():
     assert closest_match("env.horizn", ["env.attempt_length", "env.horizon"]) == "env.horizon"
     assert closest_match("xyz", ["env.horizon"]) == ""
     known = ["env_steps", "learner.learning_rate", "learner.lr_warmup_updates", "replay.batch_size"]
-    for name, meant in (("lr", 1), ("learning_rate", 1), ("learner.lr", 1), ("batch", 3), ("env_stps", 0), ("learner.warmup", 2)):
+    for name, meant in (
+        ("lr", 1),
+        ("learning_rate", 1),
+        ("learner.lr", 1),
+        ("batch", 3),
+        ("env_stps", 0),
+        ("learner.warmup", 2),
+    ):
         assert closest_match(name, known) == known[meant], name
     assert closest_match("a", []) == ""
 

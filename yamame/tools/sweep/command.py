@@ -24,8 +24,8 @@ def register(subparsers: Any) -> None:
         usage="yamame sweep RECIPE [--variants A,B,A+B] [--no-full] [--seeds 0,1,2] "
         "[--envs ENV,ENV | --difficulty LEVEL | --all] [--output-dir DIR] [--report-only] [--preset small|paper] "
         "[--size SIZE] [--json] [--quiet] [--FIELD VALUE]",
-        description="All other flags are those of the recipe (yamame train RECIPE --help lists them). They make the "
-        "arm full; every other arm differs from it by its variants only. Run the same command again to resume.",
+        description="All other flags are those of the recipe (yamame train RECIPE --help-all lists them). They make "
+        "the arm full; every other arm differs from it by its variants only. Run the same command again to resume.",
     )
     sweep.add_argument("recipe", metavar="RECIPE", help="a recipe (yamame recipes lists them), or a benchmark: popgym")
     sweep.add_argument("--variants", metavar="A,B,A+B", help="arms to compare; + combines variants in one arm")
