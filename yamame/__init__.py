@@ -18,15 +18,27 @@ from yamame.envs import register_environments  # noqa: E402
 if TYPE_CHECKING:
     from yamame.api import Run, load, open, resume, train
     from yamame.callbacks import Callback, RunProgress
+    from yamame.env_check import check_env
     from yamame.errors import UserError
     from yamame.loaded_policy import LoadedPolicy
 
-__all__ = ["Callback", "LoadedPolicy", "Run", "RunProgress", "UserError", "load", "open", "resume", "train"]
+__all__ = [
+    "Callback",
+    "LoadedPolicy",
+    "Run",
+    "RunProgress",
+    "UserError",
+    "check_env",
+    "load",
+    "open",
+    "resume",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that `import yamame` does not import PyTorch."""
-    modules = {"UserError": "errors", "Callback": "callbacks", "RunProgress": "callbacks"}
+    modules = {"UserError": "errors", "Callback": "callbacks", "RunProgress": "callbacks", "check_env": "env_check"}
     if name in __all__:
         return getattr(import_module(f"yamame.{modules.get(name, 'api')}"), name)
     raise AttributeError(f"module 'yamame' has no attribute {name!r}")
