@@ -203,8 +203,12 @@ def train(
 def _finish(result: RunResult) -> None:
     """Write the report; deliver a signal that stopped the run again, to whom it was sent."""
     write_report_if_finished(result)
-    if result.get("stopped_by"):
-        signal.raise_signal(signal.Signals[result["stopped_by"]])
+    if not result.get("stopped_by"):
+        return
+    number = signal.Signals[result["stopped_by"]]
+    if number is signal.SIGINT and signal.getsignal(number) is signal.SIG_IGN:  # a background process of a shell
+        raise KeyboardInterrupt
+    signal.raise_signal(number)
 
 
 def _own_env_config(
