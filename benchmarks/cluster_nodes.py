@@ -37,7 +37,8 @@ from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.metrics import read_metrics
 from yamame.presets import apply_size, default_config
-from yamame.runs import RunMetadata, train
+from yamame.run_files import RunMetadata
+from yamame.runs import train
 from yamame.tools.bench.measure import describe_machine, format_machine
 
 NODES, ENVIRONMENTS, STEPS = (1, 2, 3), 4, 50

@@ -17,8 +17,8 @@ from yamame.confidence import wilson_ci95
 from yamame.envs.crafter.config import CrafterConfig
 from yamame.envs.crafter.goals import ACHIEVEMENTS, achievement_goal, goal_text
 from yamame.errors import UserError
+from yamame.run_files import read_config
 from yamame.runs import evaluate as evaluate_run
-from yamame.runs import read_config
 from yamame.tools.plots import figure_axes
 
 FIGURE_9 = (

@@ -22,7 +22,8 @@ from yamame.algorithms.amago.agent import Agent
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, evaluate_model
 from yamame.nets.sequence.base import RecurrentEncoder
-from yamame.runs import load_model, read_config
+from yamame.run_files import read_config
+from yamame.runs import load_model
 from yamame.types import State
 
 

@@ -17,7 +17,8 @@ from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
-from yamame.runs import load_model, read_config
+from yamame.run_files import read_config
+from yamame.runs import load_model
 
 
 def report_command(report: Callable[[Path, int], None], *, about: str | None, trials: int) -> int:

@@ -21,7 +21,7 @@ import yamame
 from yamame.errors import UserError
 from yamame.metrics import RETURN, read_metrics
 from yamame.run_dir import CONFIG
-from yamame.runs import read_result
+from yamame.run_files import read_result
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

@@ -39,7 +39,7 @@ from yamame.data.database import Database
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata
+from yamame.run_files import RunMetadata
 
 SECONDS_A_LINE, SAMPLES_A_LINE = 10.0, 5
 FAULTY_STEPS, FAULTY_BATCHES = 0.02, 0.01

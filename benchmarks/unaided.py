@@ -30,7 +30,7 @@ from yamame.files import write_json
 from yamame.flags import parse_flags
 from yamame.presets import default_config
 from yamame.run_dir import CONFIG
-from yamame.runs import RunMetadata, read_result
+from yamame.run_files import RunMetadata, read_result
 
 RANDOM_TRIALS = 1024
 

@@ -27,7 +27,8 @@ from yamame.paper import paper_config
 from yamame.presets import apply_presets, default_config
 from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, recipe_names
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
-from yamame.runs import LATEST, RunMetadata, RunResult
+from yamame.run_files import RunMetadata, RunResult, read_config, read_result
+from yamame.runs import LATEST
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
 
@@ -273,9 +274,9 @@ def open(run: str | Path, *, env_fn: EnvFn | str | None = None, modules: Sequenc
     """
     directory = Path(run)
     with caller_modules(modules):
-        config = runs.read_config(directory)
+        config = read_config(directory)
         config = config if env_fn is None else runs.with_env(directory, config, env_fn)
-        return Run(directory, config, runs.read_result(directory))
+        return Run(directory, config, read_result(directory))
 
 
 def load(run: str | Path, *, num_envs: int | None = None, modules: Sequence[str | ModuleType] = ()) -> LoadedPolicy:

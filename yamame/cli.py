@@ -299,7 +299,8 @@ def _config_with_env(options: argparse.Namespace) -> "RunConfig | None":
     if options.env is None:
         return None
     from yamame.envs.gymnasium import is_env_id
-    from yamame.runs import read_config, with_env
+    from yamame.run_files import read_config
+    from yamame.runs import with_env
 
     env = options.env if is_env_id(options.env) else import_function(options.env)
     return with_env(options.run, read_config(options.run), env)

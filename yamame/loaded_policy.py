@@ -12,7 +12,8 @@ from yamame.data.spaces import flatten_observation, flatten_space, stored_shape
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
-from yamame.runs import LATEST, load_model, read_config, read_task_spec
+from yamame.run_files import read_config, read_task_spec
+from yamame.runs import LATEST, load_model
 
 
 class LoadedPolicy:

@@ -15,6 +15,7 @@ from yamame.data.verify import iter_valid_trajectories
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
 from yamame.named_code import caller_modules
+from yamame.run_files import RunMetadata, random_baseline_return, read_config
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.viewer.rollouts import UniqueFrames, recording_to_json
 
@@ -34,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         eval=EvalConfig(trials=32, final_trials=32, num_envs=8),
     )
     directory = tmp_path_factory.mktemp("bandit") / "run"
-    result = runs.train(config, runs.RunMetadata(recipe="bandit"), run_dir=directory, quiet=True)
+    result = runs.train(config, RunMetadata(recipe="bandit"), run_dir=directory, quiet=True)
     assert result["updates"] == 100
     with caller_modules(MODULES):
         yield directory
@@ -42,15 +43,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_it_learns(run: Path) -> None:
     result = runs.evaluate(run, trials=64, seed=3)
-    baseline = runs.random_baseline_return(run)
+    baseline = random_baseline_return(run)
     assert baseline is not None and baseline < 2.0
     assert result["return_mean"] > 2.8
 
 
 def test_its_config_is_read_only_with_its_module_named(run: Path) -> None:
-    assert runs.read_config(run).algorithm == BanditConfig()
+    assert read_config(run).algorithm == BanditConfig()
     with pytest.raises(UserError, match="--import bandit_algorithm"):
-        Context().run(runs.read_config, run)
+        Context().run(read_config, run)
 
 
 def test_extras_reach_the_stored_trajectories(run: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from killable import small_config
 
 from yamame.config import RunConfig
-from yamame.runs import RunMetadata, resume, train
+from yamame.run_files import RunMetadata
+from yamame.runs import resume, train
 
 
 def config_of(cluster: str, *, learners: int) -> RunConfig:

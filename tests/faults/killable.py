@@ -19,7 +19,7 @@ from yamame import checkpoint, runs
 from yamame.config import RunConfig
 from yamame.data.database import Database
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata
+from yamame.run_files import RunMetadata
 
 KILLED = -signal.SIGKILL
 TOUCHES = ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink", "open", "link")

@@ -6,7 +6,7 @@ from pathlib import Path
 from yamame.checkpoint import load_latest_checkpoint
 from yamame.data.store import LMDBReplayStore
 from yamame.metrics import read_metrics
-from yamame.runs import read_config
+from yamame.run_files import read_config
 
 
 def fingerprint(directory: Path) -> str:

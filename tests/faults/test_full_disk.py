@@ -14,7 +14,8 @@ from yamame.checkpoint import load_latest_checkpoint
 from yamame.errors import UserError
 from yamame.evaluate import EvalReport
 from yamame.metrics import read_metrics
-from yamame.runs import RunMetadata, RunResult, resume, train
+from yamame.run_files import RunMetadata, RunResult
+from yamame.runs import resume, train
 from yamame.signals import StopSignal
 from yamame.trainer import Trainer
 

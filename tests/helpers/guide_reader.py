@@ -16,6 +16,7 @@ from yamame import api, cli, recipes
 from yamame import runs as session
 from yamame.config import RunConfig
 from yamame.config_io import apply_overrides
+from yamame.run_files import read_config
 from yamame.tools.bench import benchmarks
 
 DOCS = ROOT / "docs"
@@ -102,7 +103,7 @@ def _start_briefly(start: Any) -> Any:
 
 def _go_on_briefly(go_on: Any) -> Any:
     def briefly(directory: Path, *, env_steps: int | None, **options: Any) -> Any:
-        longer = session.read_config(directory).env_steps + 96 if env_steps else None
+        longer = read_config(directory).env_steps + 96 if env_steps else None
         return go_on(directory, env_steps=longer, **{**options, "quiet": True})
 
     return briefly

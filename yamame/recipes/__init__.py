@@ -23,7 +23,7 @@ from yamame.envs.gymnasium import is_env_id
 from yamame.errors import UserError
 from yamame.flags import group_by_flag, parse_flags
 from yamame.presets import apply_presets
-from yamame.runs import RunMetadata
+from yamame.run_files import RunMetadata
 
 SMALL, PAPER = "small", "paper"
 PRESETS = {SMALL: "config", PAPER: "paper"}

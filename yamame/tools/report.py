@@ -17,7 +17,7 @@ from yamame.errors import describe_error
 from yamame.files import replace_atomically
 from yamame.metrics import METRICS, get_metric, read_metrics
 from yamame.run_dir import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
-from yamame.runs import random_baseline
+from yamame.run_files import random_baseline
 from yamame.tools.plots import plot_attempts, plot_learning_curve
 
 PLOTS = {"learning_curve.png": "Return against environment steps", "return_per_attempt.png": "Return of each attempt"}

@@ -18,8 +18,8 @@ from yamame.data.trajectory import Trajectory
 from yamame.data.verify import check_record, iter_valid_trajectories, require_store
 from yamame.errors import UserError, describe_error
 from yamame.run_dir import CHECKPOINTS, CONFIG, REPLAY, replay_dirs, resolve_run_dir
+from yamame.run_files import read_config, read_task_spec
 from yamame.run_state import needed_ids
-from yamame.runs import read_config, read_task_spec
 
 _CHUNK_EPISODES = 64
 _Item = TypeVar("_Item")

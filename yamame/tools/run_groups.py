@@ -14,7 +14,7 @@ from yamame.config_io import flatten_config
 from yamame.errors import UserError
 from yamame.presets import VARIANTS
 from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
-from yamame.runs import read_config, read_metadata
+from yamame.run_files import read_config, read_metadata
 from yamame.tools.sweep.runs import strip_seed_suffix
 
 MAX_DIFFERENCES = 2

@@ -32,7 +32,8 @@ from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
-from yamame.runs import LATEST, load_model, read_config
+from yamame.run_files import read_config
+from yamame.runs import LATEST, load_model
 
 MAX_TRIAL_LENGTH = 2000
 """Transitions after which a recorded trial is truncated, so that a page can show it."""

@@ -24,7 +24,8 @@ from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, EvalResult, check_seed, evaluate
 from yamame.files import replace_atomically
-from yamame.runs import LATEST, load_model, read_config
+from yamame.run_files import read_config
+from yamame.runs import LATEST, load_model
 
 Frame = UInt8[np.ndarray, "height width 3"]
 MAX_GIF_FPS = 50.0

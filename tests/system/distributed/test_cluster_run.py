@@ -15,7 +15,7 @@ from processes import are_gone, descendants, named
 
 from yamame.checkpoint import load_latest_checkpoint
 from yamame.metrics import read_metrics
-from yamame.runs import read_config
+from yamame.run_files import read_config
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray")

@@ -15,8 +15,8 @@ from yamame.config_io import to_json
 from yamame.data.relabeling import Relabeler
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
+from yamame.run_files import read_config, read_task_spec
 from yamame.run_state import load_goal_statistics
-from yamame.runs import read_config, read_task_spec
 from yamame.tools.bench.benchmarks import LearnerBench
 from yamame.tools.figures import exploration_schedule, relabeling_priorities, throughput
 

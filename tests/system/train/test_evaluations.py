@@ -19,7 +19,8 @@ from yamame.errors import UserError
 from yamame.evaluate import SELECTION_SEED, EvalReport
 from yamame.metrics import read_metrics
 from yamame.run_dir import BEST
-from yamame.runs import RunMetadata, evaluate, read_result, resume, train
+from yamame.run_files import RunMetadata, read_result
+from yamame.runs import evaluate, resume, train
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,8 @@ from yamame.data.store import LMDBReplayStore
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.run_dir import CHECKPOINTS
-from yamame.runs import RunMetadata, read_config, resume, train
+from yamame.run_files import RunMetadata, read_config
+from yamame.runs import resume, train
 
 pytestmark = pytest.mark.slow
 

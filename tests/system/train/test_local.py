@@ -21,7 +21,8 @@ from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata, resume, train
+from yamame.run_files import RunMetadata
+from yamame.runs import resume, train
 from yamame.signals import StopSignal
 from yamame.trainer import Trainer
 

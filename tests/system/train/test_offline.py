@@ -15,7 +15,8 @@ from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
-from yamame.runs import RunMetadata, evaluate, resume, train
+from yamame.run_files import RunMetadata
+from yamame.runs import evaluate, resume, train
 from yamame.trainer import Trainer
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,8 @@ from tiny import tiny_config
 from yamame.cli import main
 from yamame.errors import RunFailedError, UserError
 from yamame.run_dir import LOCK, create_run_dir, lock_run_dir
-from yamame.runs import RunMetadata, evaluate, train
+from yamame.run_files import RunMetadata
+from yamame.runs import evaluate, train
 from yamame.trainer import Trainer
 
 METADATA = RunMetadata(recipe="x")

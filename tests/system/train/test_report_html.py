@@ -12,7 +12,8 @@ from PIL import Image
 from test_report import evaluation, write_metrics, write_run
 from tiny import tiny_config
 
-from yamame.runs import RunMetadata, read_metadata, resume, train
+from yamame.run_files import RunMetadata, read_metadata
+from yamame.runs import resume, train
 from yamame.tools.report import write_report, write_report_if_finished
 
 HOSTILE = "<script>alert('x')</script>\"&|`"

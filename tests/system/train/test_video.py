@@ -23,8 +23,9 @@ from yamame.envs.wrappers.video_recorder import VideoRecorder, add_caption
 from yamame.errors import UserError
 from yamame.evaluate import evaluate
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.runs import RunMetadata, train
+from yamame.run_files import RunMetadata
 from yamame.runs import evaluate as run_evaluate
+from yamame.runs import train
 from yamame.tools.video import open_video, record_video, validate_video_path
 
 pytestmark = pytest.mark.slow

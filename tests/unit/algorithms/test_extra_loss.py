@@ -11,6 +11,7 @@ from yamame.config_io import from_json, to_json
 from yamame.named_code import caller_modules
 from yamame.presets import replace_learner_fields
 from yamame.recipes import config_from_flags, load_recipe
+from yamame.run_files import RunMetadata, read_config
 
 LOSS_FILE = '''
 """Entropy of the policy as a loss of its own."""
@@ -59,9 +60,9 @@ def test_it_is_summed_logged_and_stored(entropy_loss: type, tmp_path: Path) -> N
     ]
     config = config_from_flags(recipe, [], [*flags, "--eval.final-trials", "4", "--eval.num-envs", "4"], size="tiny")
     config = replace_learner_fields(replace(config, seed=1), extra_losses=(entropy_loss(),))
-    result = runs.train(config, runs.RunMetadata(recipe="test"), run_dir=tmp_path / "run", quiet=True)
+    result = runs.train(config, RunMetadata(recipe="test"), run_dir=tmp_path / "run", quiet=True)
     assert result["updates"] > 0
     assert "loss/negative_entropy" in (tmp_path / "run" / "metrics.jsonl").read_text()
     with caller_modules(["entropy_loss"]):
         assert from_json(type(config), to_json(config)) == config
-        assert runs.read_config(tmp_path / "run") == config
+        assert read_config(tmp_path / "run") == config

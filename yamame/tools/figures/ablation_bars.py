@@ -12,7 +12,8 @@ import numpy as np
 
 from yamame.confidence import Mean, mean_of, wilson_ci95
 from yamame.errors import UserError, check_range
-from yamame.runs import evaluate, random_baseline_return, read_result
+from yamame.run_files import random_baseline_return, read_result
+from yamame.runs import evaluate
 from yamame.tools.plots import (
     HEIGHT,
     color,

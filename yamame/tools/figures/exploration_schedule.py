@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 
 from yamame.collect.exploration import ExplorationConfig, NoExploration
 from yamame.errors import UserError, check_range
-from yamame.runs import read_config, read_task_spec
+from yamame.run_files import read_config, read_task_spec
 from yamame.tools.plots import compact, new_figure
 from yamame.tools.run_groups import single_run
 

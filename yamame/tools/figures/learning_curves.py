@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from yamame.errors import UserError
 from yamame.metrics import EVAL_RETURN, RETURN, get_metric
-from yamame.runs import random_baseline_return, read_config, read_result
+from yamame.run_files import random_baseline_return, read_config, read_result
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.plots import (
     HEIGHT,

@@ -18,8 +18,8 @@ from yamame.data.trajectory import Trajectory
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError, check_range
 from yamame.run_dir import CHECKPOINTS
+from yamame.run_files import read_config
 from yamame.run_state import load_goal_statistics
-from yamame.runs import read_config
 from yamame.tools.plots import COLORS, RANDOM_COLOR, legend_below, new_figure, plain
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import single_run

@@ -14,7 +14,7 @@ from yamame.experiments import Arm, Experiment
 from yamame.presets import VARIANTS, apply_variants
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.run_dir import CONFIG
-from yamame.runs import RunResult, read_result
+from yamame.run_files import RunResult, read_result
 from yamame.tools.sweep.runs import PlannedRun
 
 RUNS = "runs"

@@ -13,7 +13,7 @@ from yamame.envs.crafter.goals import parse_instruction
 from yamame.errors import UserError
 from yamame.experiments import Arm, Experiment, Panel, Score
 from yamame.metrics import EVAL_RETURN, EVAL_SUCCESS, read_metrics
-from yamame.runs import RunResult
+from yamame.run_files import RunResult
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.reproduce.plan import PlannedArm, finished_result

@@ -11,7 +11,7 @@ from typing import Any
 from yamame.confidence import Aggregate, Mean, aggregate, mean_of
 from yamame.experiments.benchmarks import Benchmark, Reference
 from yamame.metrics import EVAL_RETURN, read_metrics
-from yamame.runs import RunResult, random_baseline_return, read_config, read_result
+from yamame.run_files import RunResult, random_baseline_return, read_config, read_result
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.sweep.runs import FoundRun, find_runs

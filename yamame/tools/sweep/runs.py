@@ -24,7 +24,7 @@ from yamame.errors import UserError, describe_error
 from yamame.experiments.benchmarks import Benchmark, benchmark_names, load_benchmark
 from yamame.presets import VARIANTS, apply_variants
 from yamame.run_dir import CHECKPOINTS, CONFIG, LOCK, METADATA, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
-from yamame.runs import read_config, read_metadata, read_result
+from yamame.run_files import read_config, read_metadata, read_result
 from yamame.tools.evaluations import EVALUATIONS
 from yamame.tools.report import write_report_if_finished
 

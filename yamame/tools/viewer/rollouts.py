@@ -24,7 +24,8 @@ from yamame.evaluate import EVALUATION_SEED
 from yamame.named_code import caller_module_names
 from yamame.nets.introspection import AttentionWeights
 from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, METADATA, MILESTONES, RESULT, SPACES
-from yamame.runs import LATEST, evaluate, read_config, read_result
+from yamame.run_files import read_config, read_result
+from yamame.runs import LATEST, evaluate
 from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import TrialRecording, record_trial
 from yamame.tools.viewer.finite_json import FiniteJSONResponse
