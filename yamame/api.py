@@ -223,11 +223,12 @@ def _own_env_config(
         env = replace(env, eval_env_fn=eval_env_fn)
         with closing(env.build(env.required_num_envs or 1, seed=0)) as envs:
             runs.require_same_spaces(env.task_spec(envs), env.eval_config())
-    if isinstance(env, EnvFnConfig) and import_name(env.env_fn) is None:
+    functions = [env.env_fn, env.eval_env_fn] if isinstance(env, EnvFnConfig) else []
+    for function in (function for function in functions if function and not import_name(function)):
         print(
-            f"{describe_function(env.env_fn)} cannot be imported by name, so that yamame eval, resume, play and view "
-            "cannot make the environment of this run: pass a function at the top of a module, or env_fn= to "
-            "yamame.open and yamame.resume",
+            f"{describe_function(function)} cannot be imported by name, so that yamame eval, resume, play and view "
+            "cannot make the environment of this run: pass a function at the top of a module, or env_fn= and "
+            "eval_env_fn= to yamame.open and yamame.resume",
             file=sys.stderr,
         )
     return env
@@ -238,6 +239,7 @@ def resume(
     *,
     env_steps: int | None = None,
     env_fn: EnvFn | str | None = None,
+    eval_env_fn: EnvFn | None = None,
     callbacks: Sequence[Callback] = (),
     quiet: bool = True,
     modules: Sequence[str | ModuleType] = (),
@@ -249,6 +251,7 @@ def resume(
         env_steps: New total number of environment steps, to which a run trains even if it had solved its task; None:
             that of the config.
         env_fn: As in `open`.
+        eval_env_fn: As in `open`.
         callbacks: As in `train`.
         quiet: Hide progress.
         modules: As in `open`.
@@ -256,16 +259,24 @@ def resume(
     Raises:
         UserError: If there is no run, it has already made more than `env_steps`, or its environment cannot be made.
     """
-    return open(run, env_fn=env_fn, modules=modules).resume(env_steps, callbacks=callbacks, quiet=quiet)
+    opened = open(run, env_fn=env_fn, eval_env_fn=eval_env_fn, modules=modules)
+    return opened.resume(env_steps, callbacks=callbacks, quiet=quiet)
 
 
-def open(run: str | Path, *, env_fn: EnvFn | str | None = None, modules: Sequence[str | ModuleType] = ()) -> Run:
+def open(
+    run: str | Path,
+    *,
+    env_fn: EnvFn | str | None = None,
+    eval_env_fn: EnvFn | None = None,
+    modules: Sequence[str | ModuleType] = (),
+) -> Run:
     """Open a run directory: to read its metrics, evaluate, resume, record or load its policy.
 
     Args:
         run: Run directory.
         env_fn: The function that makes the run's environment, if it was trained with one, or another environment with
             the same spaces; None: as the run directory says, which names functions but does not contain them.
+        eval_env_fn: With `env_fn`, the function that makes the test tasks; None: as the run directory says.
         modules: Modules whose classes and functions the config may name, such as `["my_tasks"]` or `[__name__]`.
             Classes of this package are always found; no other module is imported.
 
@@ -275,7 +286,9 @@ def open(run: str | Path, *, env_fn: EnvFn | str | None = None, modules: Sequenc
     directory = Path(run)
     with caller_modules(modules):
         config = read_config(directory)
-        config = config if env_fn is None else runs.with_env(directory, config, env_fn)
+        if env_fn is not None:
+            stored: EnvFn | None = getattr(config.env, "eval_env_fn", None)
+            config = runs.with_env(directory, config, env_fn, eval_env_fn or stored)
         return Run(directory, config, read_result(directory))
 
 

@@ -1,6 +1,6 @@
 """Callbacks: objects of the user that a run calls at its start, after each iteration and evaluation, and at its end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,9 +52,3 @@ class Callback:
 
     def on_end(self, run: RunProgress) -> None:
         """Called when training ends in this process: at its end, and after a signal or an error."""
-
-
-def call_all(callbacks: Sequence[Callback], method: str, run: RunProgress) -> None:
-    """Call one method of all callbacks, in order."""
-    for callback in callbacks:
-        getattr(callback, method)(run)

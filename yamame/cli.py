@@ -74,10 +74,14 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _search_working_directory() -> None:
-    """Search for modules in the working directory, too: last, so that no file there hides an installed module."""
-    here = str(Path.cwd())
-    if not sys.flags.safe_path and here not in sys.path:
-        sys.path.append(here)
+    """Search for modules in the working directory, too: last, so that no file there hides an installed module.
+
+    Not in a run directory: nothing there is executed.
+    """
+    here = Path.cwd()
+    in_run = any((folder / "config.json").exists() for folder in (here, *here.parents))
+    if not (in_run or sys.flags.safe_path or str(here) in sys.path):
+        sys.path.append(str(here))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
     recipes = add_command(subparsers, "recipes", _recipes, help="list recipes, or describe one")
-    recipes.add_argument("recipe", metavar="RECIPE", nargs="?", help="describe this recipe: cost, results, settings")
+    recipes.add_argument("name", metavar="RECIPE", nargs="?", help="describe this recipe: cost, results, settings")
     add_flags(recipes, "--json")
     _register_train(subparsers)
     _register_resume(subparsers)
@@ -193,13 +197,13 @@ def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.recipes import load_recipe, recipe_names
 
-    names = recipe_names() if options.recipe is None else (options.recipe,)
+    names = recipe_names() if options.name is None else (options.name,)
     found = {name: load_recipe(name).metadata for name in names}
     if options.json:
         print(json.dumps([{"name": name, **metadata} for name, metadata in found.items()]))
         return 0
-    if options.recipe is not None:
-        print(found[options.recipe]["description"])
+    if options.name is not None:
+        print(found[options.name]["description"])
         return 0
     for name, metadata in found.items():
         minutes = "" if metadata["minutes"] == "-" else f"{metadata['minutes']} min"
@@ -252,7 +256,7 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.runs import resume
 
-    config = _config_with_env(options)
+    config = _config_with_env(options, keeps_test_tasks=True)
     _finish_run(resume(options.run, env_steps=options.env_steps, quiet=options.quiet, config=config), options.json)
     return 0
 
@@ -294,7 +298,7 @@ def _task_arguments(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _config_with_env(options: argparse.Namespace) -> "RunConfig | None":
+def _config_with_env(options: argparse.Namespace, *, keeps_test_tasks: bool = False) -> "RunConfig | None":
     """Return the config of the run with the environment of `--env`; None without the flag."""
     if options.env is None:
         return None
@@ -303,7 +307,9 @@ def _config_with_env(options: argparse.Namespace) -> "RunConfig | None":
     from yamame.runs import with_env
 
     env = options.env if is_env_id(options.env) else import_function(options.env)
-    return with_env(options.run, read_config(options.run), env)
+    config = read_config(options.run)
+    test_tasks = getattr(config.env, "eval_env_fn", None) if keeps_test_tasks else None
+    return with_env(options.run, config, env, test_tasks)
 
 
 def _bench(options: argparse.Namespace, rest: list[str]) -> int:

@@ -12,6 +12,7 @@ from yamame.collect.exploration import Explorer
 from yamame.collect.statistics import TrialStats
 from yamame.config import RunConfig
 from yamame.data.batch import Batch
+from yamame.data.codec import CorruptedRecordError
 from yamame.data.offline import open_offline_store
 from yamame.data.relabeling import Relabeler
 from yamame.data.sampler import Sampler
@@ -53,6 +54,18 @@ class TrainingComponents:
             return self.collector.step(deterministic=deterministic)
         assert not isinstance(self.policy, WeightPublisher)
         return self.collector.step(self.policy, deterministic=deterministic)
+
+    def policy_age(self) -> dict[str, float]:
+        """Return the metric of the updates since the policy that collected the median stored trajectory."""
+        store = self.replay.store
+        ids = store.ids()
+        if not ids:
+            return {}
+        try:
+            median = store.get(ids[len(ids) // 2], lazy=True)
+        except (CorruptedRecordError, KeyError):
+            return {}
+        return {"replay/median_age_updates": float(self.algorithm.num_updates - median.policy_version)}
 
     def close(self) -> None:
         """Close environments and stores."""

@@ -95,8 +95,8 @@ def _leaf_to_json(value: Any, path: str) -> Any:
         raise TypeError(f"{path}: {type(value).__name__} cannot be stored in a config file")
     name, shown = import_name(value), describe_function(value)
     why = (
-        f"{shown} was not stored with the run: pass --env module:function (in Python: env_fn=), or define it at the "
-        "top of a module before training"
+        f"{shown} was not stored with the run: pass --env module:function (in Python: env_fn= or eval_env_fn=), or "
+        "define it at the top of a module before training"
     )
     return {"callable": name} if name else {"callable": None, "name": shown, "why": why}
 

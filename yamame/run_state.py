@@ -1,5 +1,6 @@
 """State of a run in its checkpoints: counters, progress of the iteration, and all components."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,3 +169,17 @@ def checkpoint_mismatch_error(directory: Path) -> UserError:
 def _all_ranks(checkpoint: Checkpoint) -> Mapping[str, Any]:
     saved: Mapping[str, Any] = unflatten_tensors(checkpoint.tensors, checkpoint.state["rank_state"])
     return saved
+
+
+def changed_fields(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    """Return the fields of two flattened configs that differ, with both values. `env_steps` may."""
+    changed = [path for path in {**saved, **current} if path != "env_steps" and saved.get(path) != current.get(path)]
+    return ", ".join(f"{path} {json.dumps(saved.get(path))} -> {json.dumps(current.get(path))}" for path in changed)
+
+
+def restore_train_state(checkpoint: Checkpoint, directory: Path) -> TrainState:
+    """Return the counters of a checkpoint. Raises `UserError` if they are not those of this version."""
+    try:
+        return TrainState(**checkpoint.state["train_state"])
+    except (KeyError, TypeError) as error:
+        raise checkpoint_mismatch_error(directory) from error

@@ -4,7 +4,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from torch import nn
@@ -138,17 +138,27 @@ def evaluate(
     return {**report.to_json(), "env_steps": env_steps, "updates": loaded.step, "seed": seed}
 
 
-def with_env(directory: Path, config: RunConfig, env: EnvFn | str) -> RunConfig:
-    """Return the config of a run with another environment: a function, or a Gymnasium id.
+def with_env(directory: Path, config: RunConfig, env: EnvFn | str, eval_env_fn: EnvFn | None = None) -> RunConfig:
+    """Return the config of a run with another environment and all other settings of its task.
 
-    Horizon, attempts and all other settings of the task stay. Raises `UserError` if the spaces are not the run's.
+    Args:
+        directory: Run directory.
+        config: Config of the run.
+        env: Function that makes the environment, or its Gymnasium id.
+        eval_env_fn: Makes the environments of the test tasks; None: `env` does.
+
+    Raises:
+        UserError: If the spaces are not those of the run.
     """
-    attempts = getattr(config.env, "attempts", 1)
-    changed: EnvConfig = env_config(env, horizon=config.env.max_trial_steps, attempts=attempts)
-    if isinstance(changed, EnvFnConfig) and isinstance(config.env, EnvFnConfig):
-        changed = replace(config.env, env_fn=changed.env_fn, eval_env_fn=None, vector_size=changed.vector_size)
-    require_same_spaces(read_task_spec(directory, config), changed)
-    return replace(config, env=changed)
+    made = env_config(env, horizon=config.env.max_trial_steps, attempts=getattr(config.env, "attempts", 1))
+    own = {"env_fn", "eval_env_fn", "id", "vector_size"}
+    settings = {field.name for field in fields(made)} & {field.name for field in fields(config.env)} - own
+    made = replace(made, **{name: getattr(config.env, name) for name in settings})
+    if isinstance(made, EnvFnConfig):
+        made = replace(made, eval_env_fn=eval_env_fn)
+    for each in (made, made.eval_config()):
+        require_same_spaces(read_task_spec(directory, config), each)
+    return replace(config, env=made)
 
 
 def require_same_spaces(task: TaskSpec, env: EnvConfig) -> None:

@@ -8,24 +8,22 @@ One iteration collects one trial per environment (or `env_steps_per_iteration`),
 `updates_per_env_step` allows. It can be interrupted after any vector step or update, and resumed.
 """
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from yamame.callbacks import Callback, RunProgress, call_all
+from yamame.callbacks import Callback, RunProgress
 from yamame.checkpoint import Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
 from yamame.collect.background import BackgroundThread, ShouldStop
 from yamame.collect.statistics import summarize_trial
 from yamame.components import build_components
 from yamame.config import RunConfig
 from yamame.config_io import flatten_config
-from yamame.data.codec import CorruptedRecordError
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.connection import connect_ranks
 from yamame.distributed.sharding import shard_config
@@ -35,7 +33,15 @@ from yamame.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport, evaluat
 from yamame.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND, MetricLogger
 from yamame.progress import ProgressBar
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES, replay_dir
-from yamame.run_state import IterationState, TrainState, checkpoint_mismatch_error, collect_state, restore_state
+from yamame.run_state import (
+    IterationState,
+    TrainState,
+    changed_fields,
+    checkpoint_mismatch_error,
+    collect_state,
+    restore_state,
+    restore_train_state,
+)
 from yamame.signals import StopSignal
 
 
@@ -71,9 +77,9 @@ class Trainer:
     ) -> None:
         self.config, self.directory, self.distributed = config, directory, distributed
         self.callbacks = tuple(callbacks)
-        self.progress = RunProgress(directory=directory, config=config)
+        self.run_progress = RunProgress(directory=directory, config=config)
         checkpoint = self._load_checkpoint() if resume else None
-        self.state = _train_state(checkpoint, directory) if checkpoint else TrainState()
+        self.state = restore_train_state(checkpoint, directory) if checkpoint else TrainState()
         self.state.restarts += bool(checkpoint)
         self.skipped_corrupted = checkpoint.skipped_corrupted if checkpoint else ()
         """Newer checkpoints that are corrupted."""
@@ -111,9 +117,10 @@ class Trainer:
         """Train; return the name of the signal that stopped the run, or "". A checkpoint is saved in either case."""
         start = last_save = time.monotonic()
         seconds_before = self.state.wall_seconds
-        with StopSignal() as stop, self._callbacks_told_of_the_end():
+        with StopSignal() as stop, ExitStack() as at_end:
             self._evaluate_random_policy(stop)
             self._call_back("on_start")
+            at_end.callback(self._call_back, "on_end")
             while not self.is_finished() and not stop.sync(self.distributed):
                 if self.iteration.phase != "done":
                     self._run_iteration(progress, stop)
@@ -147,26 +154,20 @@ class Trainer:
             self.state.consecutive_solved = 0
             self.config = replace(self.config, eval=replace(self.config.eval, stop_return=None))
 
-    @contextmanager
-    def _callbacks_told_of_the_end(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._call_back("on_end")
-
     def _call_back(self, method: str) -> None:
-        """Call a method of all callbacks, on the main rank; end the run of all ranks if one asked for it."""
+        """Call a method of all callbacks, on the main rank; after an iteration, end the run if one asked for it."""
         if not self.callbacks:
             return
-        progress = self.progress
+        run = self.run_progress
         if self.distributed.is_main:
-            progress.env_steps, progress.updates = self.env_steps, self.algorithm.num_updates
-            progress.metrics = dict(self.iteration.metrics)
-            call_all(self.callbacks, method, progress)
-            self.iteration.metrics |= progress.logged
-            progress.logged = {}
+            run.env_steps, run.updates = self.env_steps, self.algorithm.num_updates
+            run.metrics = dict(self.iteration.metrics)
+            for callback in self.callbacks:
+                getattr(callback, method)(run)
+            self.iteration.metrics |= run.logged
+            run.logged = {}
         if method == "on_iteration":
-            self.state.end_reason = self.distributed.broadcast_object(self.state.end_reason or progress.stop_reason)
+            self.state.end_reason = self.distributed.broadcast_object(self.state.end_reason or run.stop_reason)
 
     def _run_iteration(self, progress: ProgressBar, stop: StopSignal) -> None:
         """Collect, store and update until the iteration is done or a signal arrives."""
@@ -219,7 +220,7 @@ class Trainer:
             **components.collector.metrics(),
             **self._sum_over_ranks(counts),
             "time/collect_seconds": collect_seconds,
-            **self._policy_age(),
+            **self.components.policy_age(),
         }
 
     def _update(self, progress: ProgressBar, should_stop: ShouldStop) -> None:
@@ -301,7 +302,7 @@ class Trainer:
         report = self.evaluate(stop, trials=self.config.eval.trials, seed=SELECTION_SEED)
         improved = report is not None and self._record_evaluation(report)
         if report is not None:
-            self.progress.evaluation = report.test
+            self.run_progress.evaluation = report.test
             self._call_back("on_evaluation")
         improved, self.state = self.distributed.broadcast_object((improved, self.state))
         return improved
@@ -354,7 +355,7 @@ class Trainer:
         rank_state, self.resume_warnings = restore_state(checkpoint, self.components, self.distributed)
         self.iteration = IterationState.from_state_dict(rank_state["iteration"])
         self._count_env_steps()
-        if changed := _changed_fields(checkpoint.state["config"], flatten_config(self.config)):
+        if changed := changed_fields(checkpoint.state["config"], flatten_config(self.config)):
             self.resume_warnings.append(f"the config differs from that of the checkpoint: {changed}")
         if self.logger:
             self.resume_warnings += self.logger.truncate(rank_state["metrics_bytes"])
@@ -400,18 +401,6 @@ class Trainer:
             self.logger.write(**counters, wall_seconds=self.state.wall_seconds, values=metrics)
         progress.update(**counters, values=metrics)
 
-    def _policy_age(self) -> Mapping[str, float]:
-        """Return the updates since the policy that collected the median stored trajectory."""
-        store = self.components.replay.store
-        ids = store.ids()
-        if not ids:
-            return {}
-        try:
-            median = store.get(ids[len(ids) // 2], lazy=True)
-        except (CorruptedRecordError, KeyError):
-            return {}
-        return {"replay/median_age_updates": float(self.algorithm.num_updates - median.policy_version)}
-
     def _sum_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
         """Return the sums on the main rank; a rank may lack some keys."""
         sums: dict[str, float] = {}
@@ -433,15 +422,3 @@ class Trainer:
             self.logger.close()
         self._background.close()
         self.components.close()
-
-
-def _changed_fields(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
-    changed = [path for path in {**saved, **current} if path != "env_steps" and saved.get(path) != current.get(path)]
-    return ", ".join(f"{path} {json.dumps(saved.get(path))} -> {json.dumps(current.get(path))}" for path in changed)
-
-
-def _train_state(checkpoint: Checkpoint, directory: Path) -> TrainState:
-    try:
-        return TrainState(**checkpoint.state["train_state"])
-    except (KeyError, TypeError) as error:
-        raise checkpoint_mismatch_error(directory) from error

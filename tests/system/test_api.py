@@ -1,5 +1,6 @@
 """The Python interface: train on anything, evaluate, load, act."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -222,6 +223,12 @@ def test_functions_of_a_script_are_found_by_its_file(
         assert main(["eval", run, "--trials", "2", "--json", *flags]) == 0
     assert main(["resume", "Pole", "--env", "my_script:Pole", "--env-steps", "60", "--quiet"]) == 0
     capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.chdir("Pole")
+        patch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
+        shutil.copy("../my_script.py", "hostile.py")
+        assert main(["eval", ".", "--env", "hostile:Pole"]) == 2
+        assert "cannot import hostile" in capsys.readouterr().err, "no code in a run directory is executed"
     for flags, message in (
         ([], "add --import my_script"),
         (["--env", "my_script:Cart"], "defines no function Cart"),
@@ -258,6 +265,17 @@ def test_test_tasks_of_ones_own() -> None:
     assert run.result is not None and run.result["return_mean"] == 21.0
     assert run.result["train_tasks"]["return_mean"] < 0
     assert run.evaluate(trials=2, env_fn=Dial)["return_mean"] < 0
+    again = yamame.open(run.directory, env_fn=Dial, modules=[__name__])
+    assert again.config == run.config, "test tasks stay"
+    assert again.evaluate(trials=2)["return_mean"] == 21.0
+
+
+def test_another_environment_keeps_the_settings_of_the_task() -> None:
+    settings = {"goal_tolerance": 0.25, "num_workers": 0}
+    run = yamame.train("CartPole-v1", horizon=9, env_steps=40, env=settings, context_length=8, **SMALL)
+    assert yamame.open(run.directory, env_fn="CartPole-v1").config.env == run.config.env
+    env = yamame.open(run.directory, env_fn=make_cart_pole).config.env
+    assert env.env_fn is make_cart_pole and (env.horizon, env.goal_tolerance, env.num_workers) == (9, 0.25, 0)
     for arguments, message in (
         ((Dial, make_cart_pole), "expected that of the run"),
         (("passive-tmaze", Dial), "leave eval_env_fn out"),

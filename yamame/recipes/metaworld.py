@@ -2,7 +2,7 @@
 
 Command: yamame train metaworld --env.name reach-v3 --env.attempts 3 --env.attempt-length 100
 Minutes: 10
-Score: 872 of 1,500 (random 221)
+Score: 875 of 1,500 (random 221)
 Cost: 400,000 environment steps, which take 0.3 to 1 ms each on one core; ML45 takes 40 seconds to start
 Expected: with --env.attempt-length 50 --env-steps 120000 (8 to 13 minutes on one busy core) 864 / 889 / 872 of 1,500 on
     held-out goals of reach-v3 (seeds 0, 1, 2), and half of the trials succeed (random actions 221, none succeed); in

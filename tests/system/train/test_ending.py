@@ -11,6 +11,8 @@ from command_runs import SMALL, interrupt_in_iteration
 
 from yamame.cli import main
 from yamame.run_dir import LOCK, STATUS, RunLockedError, is_locked, lock_run_dir
+from yamame.run_files import read_config
+from yamame.tools.sweep.runs import PlannedRun, RunStatus, train_or_resume
 from yamame.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -48,6 +50,11 @@ def test_a_solved_run_trains_on_if_it_gets_more_steps(tmp_path: Path, capsys: py
     assert main(["resume", str(run), "--quiet", "--env-steps", "32"]) == 2
     assert f"cannot resume {run} for 32 environment steps: it has made 64" in capsys.readouterr().err
     assert json.loads((run / "result.json").read_text())["env_steps"] == 64 and not (run / STATUS).exists()
+    (run / "result.json").unlink()  # as if a signal had stopped the final evaluation
+    planned = PlannedRun(recipe="passive-tmaze", series="full", config=read_config(run), directory=run)
+    assert planned.status() is RunStatus.STARTED
+    assert train_or_resume(planned, True)["env_steps"] == 64, "a sweep does not train on what is solved"
+    assert config.read_bytes() == before[config]
     assert main(["resume", str(run), "--quiet", "--env-steps", "192"]) == 0
     assert json.loads((run / "result.json").read_text())["env_steps"] == 192
     assert json.loads(config.read_text())["eval"]["stop_return"] is None

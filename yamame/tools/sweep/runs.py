@@ -285,7 +285,7 @@ class Outcome:
 def train_or_resume(run: PlannedRun, quiet: bool) -> Mapping[str, Any]:
     """Train a run, or resume it from its latest checkpoint."""
     if run.status() is RunStatus.STARTED:
-        result = run_api.resume(run.directory, env_steps=run.config.env_steps, quiet=quiet)
+        result = run_api.resume(run.directory, env_steps=None, quiet=quiet, config=run.config)
     else:
         metadata = recipes.make_metadata(recipes.load_recipe(run.recipe, run.preset), run.config)
         result = run_api.train(run.config, metadata, run_dir=run.directory, quiet=quiet)
