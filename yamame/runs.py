@@ -91,8 +91,8 @@ def resume(
     config = config or read_config(directory)
     if env_steps is not None:
         config = replace(config, env_steps=env_steps)
-        made = load_latest_checkpoint(directory / CHECKPOINTS).state["env_steps"]
-        if env_steps <= made - config.num_envs:  # runs end with a whole vector step
+        made = load_latest_checkpoint(directory / CHECKPOINTS).state.get("env_steps")  # refused before anything changes
+        if isinstance(made, int) and env_steps <= made - config.num_envs:  # runs end with a whole vector step
             raise UserError(f"cannot resume {directory} for {env_steps} environment steps: it has made {made}")
     if should_launch(config):
         return launch(_resume, config, directory, env_steps, quiet, callbacks)

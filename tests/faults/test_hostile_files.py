@@ -186,7 +186,9 @@ def test_checkpoints(name: str, fitting: bool, run: Path, payload: bytes, capsys
     assert results["verify"] == results["info"] == (0, "")
 
 
-@pytest.mark.parametrize("state", [{}, [], {"train_state": {"hours": 3}, "learner": 1, "env_steps": 4}])
+@pytest.mark.parametrize(
+    "state", [{}, [], {"env_steps": "many"}, {"train_state": {"hours": 3}, "learner": 1, "env_steps": 4}]
+)
 def test_states_that_say_something_else(state: Any, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change_checkpoints(run, "state.json", json.dumps(state).encode(), fitting=True)
     assert refusing(outcomes(capsys)) == {"eval", "play", "resume"}
