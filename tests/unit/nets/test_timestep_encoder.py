@@ -126,6 +126,21 @@ def test_every_leaf_matters_and_every_parameter_learns(kinds: tuple[str, ...]) -
         assert parameter.grad is not None and parameter.grad.any(), name
 
 
+@pytest.mark.parametrize("normalize_time", [True, False])
+def test_time_is_a_fraction_of_the_horizon_unless_it_is_normalized(normalize_time: bool) -> None:
+    encoder = encoder_of(replace(CONFIG, normalize_time=normalize_time))
+    features, observation = inputs(encoder)
+    before, index = encoder(features, observation), encoder.observation_size + 2
+    encoder.normalizer.mean[index], encoder.normalizer.square[index] = 0.4, 1.16
+    assert torch.equal(encoder(features, observation), before) == (not normalize_time)
+    later = features.clone()
+    later[:, index] += 0.4
+    same = torch.allclose(encoder(later, observation), before, rtol=0, atol=1e-12)
+    assert same == normalize_time, "centered"
+    encoder.normalizer.mean[index + 1] = 0.4
+    assert not torch.allclose(encoder(features, observation), before), "the previous action is always normalized"
+
+
 @pytest.mark.parametrize("chunk_elements", [1, 432, 500, 1000])
 def test_chunks_change_neither_outputs_nor_gradients(chunk_elements: int) -> None:
     """An image has 216 elements: one, two and four at once."""

@@ -45,6 +45,9 @@ class TimestepEncoderConfig:
     """Width of a timestep's vector."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
+    normalize_time: bool = True
+    """Normalize the time like the other features (paper). False: the fraction of the horizon as it is. While trials get
+    longer, a normalized time is far above all earlier values, and what was learned does not hold there."""
     encoder_overrides: tuple[str, ...] = ()
     """Encoders of single leaves as LEAF=KIND, such as `image=tokens` for MiniGrid. Kinds are vector, image, tokens,
     text, instruction_tokens, instruction_coordinates and the names of further files in yamame/nets/timestep/."""
@@ -141,6 +144,9 @@ class TimestepEncoder(nn.Module):
         """Number of vector features of the observation, which come first."""
         self.num_features = self.observation_size + 3 + action_size(action_space)
         """F."""
+        self.unscaled_F: Tensor
+        is_time_F = torch.arange(self.num_features) == self.observation_size + 2
+        self.register_buffer("unscaled_F", is_time_F & (not config.normalize_time), persistent=False)
         inputs = self.num_features + sum(encoder.output_size for encoder in encoder_of.values())
         self.normalizer = InputNormalizer(self.num_features)
         self.mlp = MLP(inputs, config.hidden_sizes, config.output_size, config.activation)
@@ -181,7 +187,7 @@ class TimestepEncoder(nn.Module):
         self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]
     ) -> Float[Tensor, "N D"]:
         """Return one vector per timestep. `observation` holds the leaves as they are stored, such as bytes."""
-        x_NF = self.normalizer(features_NF)
+        x_NF = torch.where(self.unscaled_F, features_NF, self.normalizer(features_NF))
         encoded = [self._encode(index, observation[name]) for index, name in enumerate(self.encoded)]
         return self.norm(self.mlp(torch.cat([x_NF, *encoded], dim=1) if encoded else x_NF))
 
