@@ -1,10 +1,12 @@
 """`LoadedPolicy`: a trained policy for environments that its user steps."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from yamame.config import RunConfig
 from yamame.data.actions import policy_action_space, to_env_action, zero_action
@@ -29,7 +31,7 @@ class LoadedPolicy:
         if num_envs is not None and num_envs < 1:
             raise UserError(f"num_envs is {num_envs}: pass at least 1, or None for a single environment")
         config = config or read_config(run)
-        model, _ = load_model(run, checkpoint, config)
+        model, loaded = load_model(run, checkpoint, config)
         task = read_task_spec(run, config)
         self._observation_space, self._action_space = task.observation_space, task.action_space
         self._leaves = flatten_space(self._observation_space)
@@ -40,6 +42,9 @@ class LoadedPolicy:
         )
         self._deterministic = config.deterministic_actions
         self._masks = ActionMaskExtractor(config.env.action_mask_key, self._observation_space, self._action_space)
+        self._needs_masks = loaded.state["train_state"].get("has_action_masks", False)
+        self._horizon, self._attempts = task.horizon, getattr(config.env, "attempts", None)
+        self._warned: set[str] = set()
         self._time = np.zeros(self._num_envs, np.int64)
         self._previous_action = zero_action(policy_action_space(self._action_space), self._num_envs)
         self._num_actions = 0
@@ -67,9 +72,16 @@ class LoadedPolicy:
             action_mask: Mask of allowed actions in `info`, at every call, if the policy was trained with such masks.
                 Masks in observations need no argument.
 
+        Warns once of a missing `reset`: when a trial becomes longer than in training, or an episode starts in a trial
+        of one episode; and of an observation outside of its bounds.
+
         Raises:
-            UserError: If an observation or mask has the wrong shape, or a mask allows no action.
+            UserError: If an observation or mask has the wrong shape, an observation is not finite, a mask allows no
+                action, or the policy was trained with masks in `info` and there is none.
         """
+        if self._needs_masks and action_mask is None and not self._masks.in_observation:
+            raise UserError("the policy was trained with action masks: pass action_mask at every call")
+        self._check_time(episode_start)
         info_masks = [action_mask] * self._num_envs if self._single or action_mask is None else list(action_mask)
         step = PolicyInput(
             time=self._time.copy(),
@@ -121,6 +133,21 @@ class LoadedPolicy:
         action = self.act(observation, reward, deterministic=deterministic, action_mask=action_mask)
         return action, self._num_actions
 
+    def _check_time(self, episode_start: Any) -> None:
+        if (self._time >= self._horizon).any():
+            self._warn(
+                f"a trial is longer than the {self._horizon} steps of training: call reset() when a trial ends, "
+                "or train with a larger horizon"
+            )
+        elif self._attempts == 1 and (np.asarray(episode_start, np.bool_) & (self._time > 0)).any():
+            self._warn("an episode starts in a trial of one episode: call reset(), which clears the memory")
+
+    def _warn(self, message: str) -> None:
+        """Warn at the caller of `act`, once for each message."""
+        if message not in self._warned:
+            self._warned.add(message)
+            warnings.warn(message, stacklevel=4)
+
     def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
         flat = flatten_observation(self._observation_space, self._add_batch_dim(observation))
         for name, leaf in self._leaves.items():
@@ -131,7 +158,15 @@ class LoadedPolicy:
                     f"expected observation {name!r} to have shape {expected}, got {found}: pass num_envs=k to "
                     "yamame.load for k environments, and no num_envs for a single one"
                 )
+            if isinstance(leaf, spaces.Box):
+                self._check_range(name, leaf, flat[name])
         return flat
+
+    def _check_range(self, name: str, leaf: spaces.Box, value: np.ndarray) -> None:
+        if not np.isfinite(value).all():
+            raise UserError(f"observation {name!r} has NaN or infinite numbers")
+        if (value < leaf.low).any() or (value > leaf.high).any():
+            self._warn(f"observation {name!r} is outside of the bounds that its space had in training")
 
     def _add_batch_dim(self, observation: Any) -> Any:
         if not self._single:

@@ -11,11 +11,13 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.config import EvalConfig, RunConfig
+from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
 from yamame.nets.heads.actor import ActorConfig
+from yamame.nets.heads.popart import PopArtConfig
 from yamame.nets.sequence.base import model_config
-from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.nets.sequence.transformer import PositionKind, TransformerConfig
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionEncoderConfig
@@ -110,6 +112,8 @@ def apply_model(config: RunConfig, name: str | None) -> RunConfig:
 
 MAX_CONTEXT = 256
 """Maximum default context length."""
+NUM_UPDATES = 12_500
+"""Default number of updates of a run, if that is at most one in four environment steps and at least one in 64."""
 
 
 def small_agent(
@@ -119,10 +123,11 @@ def small_agent(
     head_width: int = 128,
     probability_clip: tuple[float, float] = ActorConfig.probability_clip,
     token_shift: bool = False,
+    position_embedding: PositionKind = TransformerConfig.position_embedding,
 ) -> AgentConfig:
     """Return an agent of size `small`, trainable on a CPU, with heads of two hidden layers of `head_width`."""
     agent = AgentConfig(
-        trajectory_encoder=TransformerConfig(token_shift=token_shift),
+        trajectory_encoder=TransformerConfig(token_shift=token_shift, position_embedding=position_embedding),
         actor=ActorConfig(probability_clip=probability_clip),
         gammas=gammas,
         acting_gamma=acting_gamma,
@@ -131,23 +136,41 @@ def small_agent(
 
 
 def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
-    """Return the config for a new environment: a small agent, with epsilon annealed over the first half of the run.
+    """Return the config for a new environment: a small agent with many small updates, for a CPU.
 
-    The context length is a whole trial, at most `MAX_CONTEXT` steps.
+    The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
+    and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
+    makes trials of hundreds of steps learnable by few updates: targets that reach along the whole window (Retrace),
+    three gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
+    target networks that follow faster, a moving average of the weights that acts, and random actions that are repeated.
+    LOG.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
+    acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
+    agent = small_agent(acting_gamma=acting_gamma, gammas=(0.9, 0.97), position_embedding="rotary")
     return RunConfig(
         env=env,
         num_envs=24,
         env_steps=env_steps,
         context_length=context,
         algorithm=AMAGOConfig(
-            agent=small_agent(acting_gamma=0.99),
-            learner=LearnerConfig(td=TDLoss(reward_scale=10.0), learning_rate=5e-4, lr_warmup_updates=100),
+            agent=replace(
+                agent,
+                timestep_encoder=replace(agent.timestep_encoder, normalize_time=False),
+                critic=replace(agent.critic, value_code=PopArtConfig(initial_square=1.0, rescale_critics=True)),
+            ),
+            learner=LearnerConfig(
+                td=TDLoss(reward_scale=1.0, trace_decay=1.0),
+                learning_rate=1e-3,
+                lr_warmup_updates=100,
+                tau=0.03,
+                averaging_rate=0.01,
+            ),
         ),
-        exploration=BilevelEpsilonGreedy(anneal_env_steps=max(1, env_steps // 2)),
-        updates_per_env_step=2.0 / context,
-        env_steps_per_iteration=24 * context,
+        exploration=BilevelEpsilonGreedy(anneal_env_steps=max(1, env_steps // 2), repeat_exponent=2.0),
+        replay=ReplayConfig(batch_size=2, min_batch_transitions=256),
+        updates_per_env_step=min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4),
+        env_steps_per_iteration=16 * 24,
         eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32),
     )
 

@@ -41,6 +41,8 @@ class TrainState:
     """Why the run ended before all environment steps were made; "": it has not."""
     best_eval_return: float | None = None
     """Highest mean return of an evaluation."""
+    has_action_masks: bool = False
+    """Whether a batch had action masks, without which the policy must not act."""
     next_milestone_step: int = 0
     """Environment steps at which the next milestone checkpoint is due."""
 

@@ -228,6 +228,7 @@ class Trainer:
         algorithm, replay = self.algorithm, self.components.replay
         started, waited = time.monotonic(), replay.sampler.wait_seconds
         for batch in algorithm.batches(replay, 0 if self._must_stop(should_stop) else self._num_updates_due()):
+            self.state.has_action_masks |= batch.action_mask is not None
             for key, value in algorithm.update(batch).items():
                 self.iteration.update_metrics.setdefault(key, []).append(value)
             progress.update(env_steps=self.env_steps, updates=algorithm.num_updates)

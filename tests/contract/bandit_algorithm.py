@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from yamame.algorithms.base import Algorithm, AlgorithmConfig, Metrics, Replay
@@ -85,7 +85,10 @@ class BanditPolicy:
         return action.numpy()
 
     def extras(
-        self, action: Shaped[np.ndarray, "E ..."], epsilon_E: Float[np.ndarray, "E"]
+        self,
+        action: Shaped[np.ndarray, "E ..."],
+        epsilon_E: Float[np.ndarray, "E"],
+        repeated_E: Bool[np.ndarray, "E"],
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         return {"log_prob": self.log_prob}
 

@@ -456,7 +456,8 @@ def test_memory_and_reset(dial: yamame.Run) -> None:
         return np.stack([policy.act(each, reward=-1.0, deterministic=True) for each in observations])
 
     fresh = played(first)
-    assert not np.allclose(played(first), fresh), "nothing was remembered"
+    with pytest.warns(UserWarning, match=r"call reset\(\) when a trial ends"):
+        assert not np.allclose(played(first), fresh), "nothing was remembered"
     policy.reset()
     np.testing.assert_array_equal(played(first), fresh)
     policy.reset()

@@ -32,13 +32,17 @@ class Policy(Protocol):
     """Number of gradient updates of the acting weights."""
 
     def extras(
-        self, action: Shaped[np.ndarray, "E ..."], epsilon_E: Float[np.ndarray, "E"]
+        self,
+        action: Shaped[np.ndarray, "E ..."],
+        epsilon_E: Float[np.ndarray, "E"],
+        repeated_E: Bool[np.ndarray, "E"],
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """Return what learning needs to know of the last act (log-probability, value); stored in `Trajectory.extras`.
 
         Args:
             action: Actions that were executed, with exploration noise.
             epsilon_E: Level of the noise.
+            repeated_E: Where the action repeats earlier noise, and so has probability 1 (Box: where the noise is).
         """
         return {}
 
@@ -136,7 +140,7 @@ class Collector:
                 "input": vars(self._input) if self._input else None,
                 "last_goals": vars(self._last_goals) if self._last_goals else None,
                 "buffers": [buffer.state_dict(*rows) for buffer in (self._observations, self._transitions)],
-                "noise_scale": self.explorer.noise_scale_E.copy(),
+                "explorer": self.explorer.state_dict(),
             }
         return {"env_steps": self.env_steps, "faults": self.faults.state_dict(), "active_trials": trials}
 
@@ -153,7 +157,7 @@ class Collector:
             buffer.load_state_dict(saved)
         self._input = PolicyInput(**trials["input"]) if trials["input"] else None
         self._last_goals = GoalStep(**trials["last_goals"]) if trials["last_goals"] else None
-        self.explorer.noise_scale_E[:] = trials["noise_scale"]
+        self.explorer.load_state_dict(trials["explorer"])
         return True
 
     def collect(self, policy: Policy, env_steps: int, deterministic: bool) -> Iterator[Trajectory]:
@@ -215,12 +219,13 @@ class Collector:
         self, now: PolicyInput, action: Shaped[np.ndarray, "E ..."], policy: Policy, step: VectorStep
     ) -> None:
         """Write a row. The trial's own flags are not stored: they are false until its last transition."""
+        extras = policy.extras(action, self.explorer.epsilon_E, self.explorer.repeated_E)
         row = {
             "action": action,
             "reward": step.reward,
             "episode_start": now.episode_start,
             "is_transition": step.is_transition,
-            **{_EXTRAS + name: value for name, value in policy.extras(action, self.explorer.epsilon_E).items()},
+            **{_EXTRAS + name: value for name, value in extras.items()},
         }
         if step.success is not None:
             row["success"] = step.success

@@ -2,17 +2,27 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
-from yamame.data.actions import PolicyActionSpace, num_choices, sample_uniform_actions
+from yamame.data.actions import PolicyActionSpace, action_shape, is_allowed, num_choices, sample_uniform_actions
 from yamame.errors import check_range
+from yamame.types import State
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorationConfig(ABC):
     """Schedule of the noise level, a pure function of the progress of trial and training."""
+
+    repeat_exponent: float = 0.0
+    """Random actions (of a Box: the noise) are repeated for n steps, n <= horizon, with a probability proportional to
+    n^-repeat_exponent: Dabney et al. 2021 use 2. The noise level remains the fraction of random steps. 0: no repeats
+    (paper)."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "repeat_exponent", ge=0)
 
     @abstractmethod
     def epsilon(
@@ -61,6 +71,7 @@ class EpsilonGreedy(ExplorationConfig):
     """Noise level from `anneal_env_steps` on."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_range(self, "anneal_env_steps", ge=1)
         check_range(self, "initial_eps", "final_eps", ge=0)
 
@@ -96,6 +107,7 @@ class BilevelEpsilonGreedy(ExplorationConfig):
     falls with the slope of the level at the start."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_range(self, "anneal_env_steps", ge=1)
         check_range(self, "trial_start_initial_eps", "trial_start_final_eps", ge=0)
         check_range(self, "trial_end_initial_eps", "trial_end_final_eps", ge=0)
@@ -137,6 +149,7 @@ class TMazeEpsilonGreedy(ExplorationConfig):
     """Number of steps at the end of a trial with the annealed level."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_range(self, "anneal_env_steps", "num_junction_steps", ge=1)
         check_range(self, "initial_eps", "final_eps", "corridor_random_moves", ge=0)
 
@@ -150,10 +163,7 @@ class TMazeEpsilonGreedy(ExplorationConfig):
 
 
 class Explorer:
-    """Adds the noise of a schedule to the actions of E environments.
-
-    Its state is `noise_scale_E` and the state of `rng`, which belongs to the caller.
-    """
+    """Adds the noise of a schedule to the actions of E environments. `rng` belongs to the caller."""
 
     def __init__(
         self, config: ExplorationConfig, action_space: PolicyActionSpace, num_envs: int, rng: np.random.Generator
@@ -163,7 +173,12 @@ class Explorer:
         self.noise_scale_E = np.zeros(num_envs)
         """Multiplier of the current trial of each environment."""
         self.epsilon_E = np.zeros(num_envs)
-        """Noise level of the last actions."""
+        """Noise level of the last actions; of discrete ones, the probability of a new random action."""
+        self.repeated_E = np.zeros(num_envs, np.bool_)
+        """Whether the last action repeated a random one, whatever the policy chose."""
+        self._repeats_left_E = np.zeros(num_envs, np.int64)
+        self._repeated = np.zeros((num_envs, *action_shape(action_space)), np.int64 if self._sizes else np.float32)
+        """What is repeated: actions, of a Box standard normal noise."""
         self._rng = rng
 
     def add_noise(
@@ -178,21 +193,71 @@ class Explorer:
 
         Discrete: with probability epsilon, replaced by a uniform sample of the allowed actions, independently for each
         component. Box: `clip(a + epsilon * normal, -1, 1)`. Environments at `time` 0 sample a new multiplier first.
+        Repeats end with the trial, and where the mask forbids the action.
         """
         starts_E = time == 0
         if starts_E.any():
             self.noise_scale_E[starts_E] = self.config.sample_noise_scale(self._rng, int(np.count_nonzero(starts_E)))
+            self._repeats_left_E[starts_E] = 0
         self.epsilon_E = epsilon_E = self.config.epsilon(time, horizon, env_steps, self.noise_scale_E)
+        self.repeated_E = self._repeats_left_E > 0
         action = action.astype(np.int64 if self._sizes else np.float32, copy=False)
-        if not epsilon_E.any():
+        if not epsilon_E.any() and not self.repeated_E.any():
             return action
         if not self._sizes:
             noise_EA = self._rng.standard_normal(action.shape, dtype=np.float32)
+            noise_EA = self._repeat(noise_EA, np.ones(len(action), np.bool_), horizon)
             return np.clip(action + epsilon_E.astype(np.float32)[:, None] * noise_EA, -1.0, 1.0)
+        if self.config.repeat_exponent:
+            mean = float(_repeat_lengths(self.config.repeat_exponent, horizon)[1])
+            self.epsilon_E = epsilon_E = epsilon_E / (epsilon_E + mean * (1.0 - epsilon_E))
         action_EC = action.reshape(len(action), -1)
         replace_EC, choice_EC = self._rng.random((2, *action_EC.shape))
-        uniform_EC = sample_uniform_actions(choice_EC, self._sizes, mask)
-        return np.where(replace_EC < epsilon_E[:, None], uniform_EC, action_EC).reshape(action.shape)
+        replaced_EC = replace_EC < epsilon_E[:, None]
+        noisy_EC = np.where(replaced_EC, sample_uniform_actions(choice_EC, self._sizes, mask), action_EC)
+        if mask is not None:
+            self.repeated_E &= is_allowed(self._repeated.reshape(noisy_EC.shape), self._sizes, mask)
+        return self._repeat(noisy_EC.reshape(action.shape), replaced_EC.any(1), horizon)
+
+    def _repeat(
+        self, sampled: Shaped[np.ndarray, "E ..."], is_random_E: Bool[np.ndarray, "E"], horizon: int
+    ) -> Shaped[np.ndarray, "E ..."]:
+        """Return the samples, where `repeated_E` the ones that are repeated; repeat the random ones from now on."""
+        if not self.config.repeat_exponent:
+            return sampled
+        repeated_E = self.repeated_E
+        sampled[repeated_E] = self._repeated[repeated_E]
+        cumulative, _ = _repeat_lengths(self.config.repeat_exponent, horizon)
+        # the first of `length` steps is this one
+        length_E = np.searchsorted(cumulative, self._rng.random(len(sampled)), side="right") + 1
+        new_E = np.where(is_random_E, length_E - 1, 0)
+        self._repeats_left_E = np.where(repeated_E, self._repeats_left_E - 1, new_E)
+        self._repeated = sampled.copy()
+        return sampled
+
+    def state_dict(self) -> State:
+        """Return the multipliers and what is being repeated; the random state belongs to the caller."""
+        return {
+            "noise_scale": self.noise_scale_E.copy(),
+            "repeats_left": self._repeats_left_E.copy(),
+            "repeated": self._repeated.copy(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore the result of `state_dict`."""
+        self.noise_scale_E[:] = state["noise_scale"]
+        self._repeats_left_E[:] = state["repeats_left"]
+        self._repeated[:] = state["repeated"]
+
+
+@cache
+def _repeat_lengths(exponent: float, horizon: int) -> tuple[Float64[np.ndarray, "H"], np.float64]:
+    """Return the cumulative probabilities of the lengths 1 to H, and the mean length."""
+    length_H = np.arange(1, horizon + 1)
+    probability_H = length_H**-exponent / (length_H**-exponent).sum()
+    cumulative_H = probability_H.cumsum()
+    cumulative_H[-1] = 1.0
+    return cumulative_H, probability_H @ length_H
 
 
 def _anneal(initial: float, final: float, progress: float) -> float:

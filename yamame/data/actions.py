@@ -69,6 +69,14 @@ def has_allowed_action(mask_EA: Bool[np.ndarray, "E A"], sizes: tuple[int, ...])
     return np.logical_and.reduce([mask_EK.any(axis=1) for mask_EK in split_mask(mask_EA, sizes)])
 
 
+def is_allowed(
+    action_EC: Int64[np.ndarray, "E C"], sizes: tuple[int, ...], mask_EA: Bool[np.ndarray, "E A"]
+) -> Bool[np.ndarray, "E"]:
+    """Whether each row of a mask allows the choices of all components."""
+    parts = zip(split_mask(mask_EA, sizes), action_EC.T, strict=True)
+    return np.logical_and.reduce([np.take_along_axis(mask_EK, one_E[:, None], 1)[:, 0] for mask_EK, one_E in parts])
+
+
 def strip_action_mask(observation_space: spaces.Space[Any], key: str) -> spaces.Space[Any]:
     """Return an observation space without its action mask, the leaf called `key`, if it has one."""
     leaves = flatten_space(observation_space)

@@ -17,11 +17,10 @@ example.
 
 from dataclasses import replace
 
-from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.config import RunConfig
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.paper import paper_config
-from yamame.presets import default_config, replace_learner_fields
+from yamame.presets import default_config
 
 CONTEXT_LENGTH = 128
 """Transitions, of the paper's figure."""
@@ -29,14 +28,7 @@ CONTEXT_LENGTH = 128
 
 def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:
     """The run for the lander."""
-    base = replace_learner_fields(default_config(env), td=TDLoss(reward_scale=1.0, truncation_is_terminal=False))
-    context = min(env.horizon, CONTEXT_LENGTH)
-    return replace(
-        base,
-        context_length=context,
-        updates_per_env_step=2.0 / context,
-        env_steps_per_iteration=base.num_envs * context,
-    )
+    return replace(default_config(env), context_length=min(env.horizon, CONTEXT_LENGTH))
 
 
 def paper(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:

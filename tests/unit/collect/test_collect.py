@@ -172,7 +172,7 @@ def test_the_action_executed_is_the_one_that_is_stored_and_shown(space):
 
 def test_extras_are_those_of_the_executed_action_and_its_noise():
     class Recording(WatchingPolicy):
-        def extras(self, action, epsilon_E):
+        def extras(self, action, epsilon_E, repeated_E):
             return {"executed": action.copy(), "epsilon": epsilon_E.copy()}
 
     environments = ScriptedEnvironments(3, lambda env, trial: [4 + env])

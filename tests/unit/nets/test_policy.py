@@ -1,8 +1,10 @@
 import numpy as np
 import torch
 from tiny_agents import (
+    CONTINUOUS,
     DISCRETE,
     HORIZON,
+    SEVERAL,
     ActionSpace,
     every_action_space,
     random_actions,
@@ -31,8 +33,9 @@ def step_at(time: int, action_space: ActionSpace = DISCRETE) -> PolicyInput:
     )
 
 
-def policy_of(agent: torch.nn.Module) -> AMAGOPolicy:
-    return AMAGOPolicy(agent, num_envs=ENVS, generator=torch.Generator().manual_seed(0))
+def policy_of(agent: torch.nn.Module, *, records_log_prob: bool = False) -> AMAGOPolicy:
+    generator = torch.Generator().manual_seed(0)
+    return AMAGOPolicy(agent, num_envs=ENVS, generator=generator, records_log_prob=records_log_prob)
 
 
 @every_action_space
@@ -104,3 +107,15 @@ def test_time_enters_as_a_fraction_of_the_horizon() -> None:
         horizon=torch.tensor([float(HORIZON)]),
     )
     assert (features == 0.25).sum() == 1
+
+
+def test_a_repeated_action_was_certain() -> None:
+    """In a Box what is recorded is the density of the policy, whatever the noise."""
+    for action_space, certain in ((DISCRETE, True), (SEVERAL, True), (CONTINUOUS, False)):
+        policy = policy_of(tiny_agent(action_space=action_space), records_log_prob=True)
+        action = policy.act(step_at(0, action_space))
+        repeated_E = np.arange(ENVS) % 2 == 0
+        noise = np.full(ENVS, 0.3)
+        plain, found = (policy.extras(action, noise, each)["acting_log_prob"] for each in (repeated_E < 0, repeated_E))
+        np.testing.assert_array_equal(found, np.where(repeated_E & certain, 0.0, plain))
+        assert (plain != 0.0).all()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from yamame.algorithms.amago.agent import Agent
@@ -51,7 +51,10 @@ class AMAGOPolicy:
 
     @torch.inference_mode()
     def extras(
-        self, action: Shaped[np.ndarray, "E ..."], epsilon_E: Float[np.ndarray, "E"]
+        self,
+        action: Shaped[np.ndarray, "E ..."],
+        epsilon_E: Float[np.ndarray, "E"],
+        repeated_E: Bool[np.ndarray, "E"],
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """Return the log-probabilities of the executed actions, if they are recorded."""
         if not self._records_log_prob or self._last is None:
@@ -59,7 +62,10 @@ class AMAGOPolicy:
         policy, deterministic = self._last
         epsilon = self._tensor(epsilon_E.astype(np.float32))
         log_prob_E1 = policy.acting_log_prob(self._tensor(action), epsilon, deterministic=deterministic)
-        return {ACTING_LOG_PROB: log_prob_E1[:, 0].cpu().numpy()}
+        log_prob_E = log_prob_E1[:, 0].cpu().numpy()
+        if np.issubdtype(action.dtype, np.integer):
+            log_prob_E[repeated_E] = 0.0
+        return {ACTING_LOG_PROB: log_prob_E}
 
     def reset(self) -> None:
         """Clear the memory of all environments."""

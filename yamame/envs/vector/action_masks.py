@@ -41,15 +41,16 @@ class ActionMaskExtractor:
             raise UserError(f"observation {ACTION_MASK_KEY!r} has the name of action masks: rename it with a wrapper")
         self._key = key
         self._sizes = num_choices(action_space)
-        self._in_observation = key in leaves
+        self.in_observation = key in leaves
+        """Whether masks are a leaf of the observation."""
         self._first_row = first_row
         self._in_info: bool | None = None
-        if self._in_observation:
+        if self.in_observation:
             self._check_size(int(np.prod(stored_shape(leaves[key]))), f"observation {key!r}")
 
     def validate(self, infos: Sequence[Mapping[str, Any]]) -> None:
         """Raise `InvalidEnvOutputError` if the mask in an info does not consist of numbers."""
-        if self._key and not self._in_observation:
+        if self._key and not self.in_observation:
             for info in infos:
                 if self._key in info and info[self._key] is not None:
                     _flatten(info[self._key])
@@ -84,7 +85,7 @@ class ActionMaskExtractor:
             UserError: If a mask is missing, has another size or allows no action.
         """
         leaves = dict(observation)
-        if self._in_observation:
+        if self.in_observation:
             raw = leaves.pop(self._key)
             mask_EA = raw.reshape(len(raw), -1) != 0
         elif any(mask is not None for mask in info_masks) or self._in_info:

@@ -10,11 +10,14 @@ import { timelines } from "./rollout_timelines.js";
 export async function mount(element, runId) {
   addStyleSheet();
   const path = `/api/rollouts/${encodeURIComponent(runId)}`;
+  const loading = notice("Loading the run…");
+  element.append(loading);
   const [options, { runs }] = await Promise.all([getJson(path), getJson("/api/runs")]);
+  loading.remove();
   const name = runs.find((run) => run.id === runId)?.name ?? runId;
   const heading = h("header", { class: "r-head" }, h("h1", {}, name), h("span", { class: "r-task" }, options.task));
   if (!options.checkpoints.length) {
-    element.append(heading, notice("This run has no checkpoint yet: it cannot play."));
+    element.append(heading, notice("This run has no checkpoint yet: it cannot act."));
     return undefined;
   }
   const scene = h("div", { class: "r-scene" });
@@ -26,7 +29,7 @@ export async function mount(element, runId) {
     const mine = ++request;
     form.busy(true);
     scene.classList.add("waiting");
-    if (!scene.childElementCount) scene.append(notice("Playing a trial…"));
+    if (!scene.childElementCount) scene.append(notice("Running a trial…"));
     try {
       const recording = await getJson(`${path}/recording`, form.query());
       const trial = await Trial.load(recording, `${path}/frames/${recording.key}`);
@@ -78,8 +81,8 @@ function optionsForm(options, play) {
     h("option", { value: "sample", selected: !options.deterministic }, "sampled action"));
   const instruction = options.takes_instruction
     ? h("input", { name: "instruction", type: "text", maxlength: 500, placeholder: "sampled by the task" }) : null;
-  const go = h("button", { class: "r-primary", type: "submit" }, "Play");
-  const next = h("button", { type: "button", title: "Play the trial of the next seed", onclick: () => {
+  const go = h("button", { class: "r-primary", type: "submit" }, "Run trial");
+  const next = h("button", { type: "button", title: "Run the trial of the next seed", onclick: () => {
     seed.value = Number(seed.value || 0) + 1;
     play();
   } }, "Next seed");

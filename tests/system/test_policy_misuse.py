@@ -1,0 +1,111 @@
+"""A loaded policy that is used otherwise than it was trained: what is warned of, and what is refused."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from tiny_network import TINY_NETWORK
+
+import yamame
+
+pytestmark = pytest.mark.slow
+
+SMALL: dict[str, Any] = {
+    "num_envs": 4,
+    "replay.batch_size": 2,
+    **TINY_NETWORK,
+    "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
+}
+LENGTH = 3
+
+
+class Dial(gymnasium.Env[np.ndarray, int]):
+    """One episode of three steps; with masks, the second action is forbidden."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, masked: bool = False) -> None:
+        self.info = {"action_mask": np.array([1, 0], np.int8)} if masked else {}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), self.info
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        return np.full(2, self.time / LENGTH, np.float32), float(action), False, self.time == LENGTH, self.info
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
+    return _train(False, tmp_path_factory.mktemp("plain") / "run")
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
+    return _train(True, tmp_path_factory.mktemp("masked") / "run")
+
+
+def _train(masked: bool, run_dir: Path) -> yamame.Run:
+    return yamame.train(
+        lambda: Dial(masked), horizon=LENGTH, env_steps=60, run_dir=run_dir, env={"num_workers": 0}, **SMALL
+    )
+
+
+def test_a_trial_without_a_reset_before_it_is_warned_of_once(run: yamame.Run) -> None:
+    policy = run.load()
+    for _ in range(2):
+        for _ in range(LENGTH):
+            policy.act(np.zeros(2))
+        policy.reset()
+    for _ in range(LENGTH):
+        policy.act(np.zeros(2))
+    with pytest.warns(UserWarning, match=rf"longer than the {LENGTH} steps of training: call reset\(\)") as caught:
+        policy.act(np.zeros(2))
+    assert caught[0].filename == __file__
+    policy.act(np.zeros(2))
+
+
+def test_an_episode_that_starts_without_a_reset_is_warned_of_once(run: yamame.Run) -> None:
+    policy = run.load(num_envs=2)
+    policy.act(np.zeros((2, 2)), episode_start=True)
+    with pytest.warns(UserWarning, match=r"episode starts in a trial of one episode: call reset\(\)"):
+        policy.act(np.zeros((2, 2)), episode_start=[False, True])
+    policy.reset([False, True])
+    policy.act(np.zeros((2, 2)), episode_start=[False, True])
+
+
+def test_the_form_of_stable_baselines3_needs_no_reset(run: yamame.Run) -> None:
+    policy, state = run.load(), None
+    for time in range(3 * LENGTH):
+        _, state = policy.predict(np.zeros(2), state, episode_start=time % LENGTH == 0)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_observations_that_are_not_finite_are_refused(run: yamame.Run, number: float) -> None:
+    with pytest.raises(yamame.UserError, match=r"observation 'observation' has NaN or infinite numbers"):
+        run.load().act(np.array([0.0, number]))
+
+
+def test_observations_beyond_their_bounds_are_warned_of(run: yamame.Run) -> None:
+    policy = run.load()
+    policy.act(np.array([-1.0, 1.0]))
+    with pytest.warns(UserWarning, match="observation 'observation' is outside of the bounds"):
+        policy.act(np.array([0.0, 1.5]))
+    policy.act(np.array([0.0, 1.5]))
+
+
+def test_a_policy_that_was_trained_with_masks_does_not_act_without(masked: yamame.Run, run: yamame.Run) -> None:
+    policy = masked.load()
+    with pytest.raises(yamame.UserError, match="trained with action masks: pass action_mask"):
+        policy.act(np.zeros(2))
+    assert {int(policy.act(np.zeros(2), action_mask=[1, 0])) for _ in range(LENGTH)} == {0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.load().act(np.zeros(2))
