@@ -142,10 +142,11 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
     makes trials of hundreds of steps learnable by few updates: targets that reach along the whole window (Retrace),
     three gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
-    target networks that follow faster, a moving average of the weights that acts, and random actions that are repeated.
-    LOG.md has the measurements.
+    a learning rate that decays, target networks that follow faster, a moving average of the weights that acts, and
+    random actions that are repeated. LOG.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
+    updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
     agent = small_agent(acting_gamma=acting_gamma, gammas=(0.9, 0.97), position_embedding="rotary")
     return RunConfig(
@@ -163,13 +164,14 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
                 td=TDLoss(reward_scale=1.0, trace_decay=1.0),
                 learning_rate=1e-3,
                 lr_warmup_updates=100,
+                lr_decay_updates=round(env_steps * updates_per_env_step),
                 tau=0.03,
                 averaging_rate=0.01,
             ),
         ),
         exploration=BilevelEpsilonGreedy(anneal_env_steps=max(1, env_steps // 2), repeat_exponent=2.0),
         replay=ReplayConfig(batch_size=2, min_batch_transitions=256),
-        updates_per_env_step=min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4),
+        updates_per_env_step=updates_per_env_step,
         env_steps_per_iteration=16 * 24,
         eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32),
     )

@@ -1,6 +1,7 @@
 """What `check_env` finds in environments, and what it refuses."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -83,6 +84,28 @@ class OldReset(Sound):
         return super().reset(**_)[0]
 
 
+class NoSeed(Sound):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class BrokenReset(Sound):
+    def sample(self) -> int:
+        raise TypeError("got an unexpected keyword argument 'bits'")
+
+
+class OldStep(Sound):
+    def step(self, action: int) -> Any:
+        return super().step(action)[:4]
+
+
+class Unbounded(Sound):
+    action_space = spaces.Box(-np.inf, np.inf, (2,))  # type: ignore[assignment]
+
+    def reward(self, action: Any) -> float:
+        return float(np.sum(action))
+
+
 class Raising(Sound):
     def reward(self, action: int) -> float:
         raise ZeroDivisionError("no bit left")
@@ -109,8 +132,35 @@ def test_findings(env: Any, found: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("env", "message"),
-    [(Broken, "NaN"), (OldReset, "old Gym"), (Raising, "ZeroDivisionError: no bit left"), (lambda: 3, "got int")],
+    [
+        (Broken, "NaN"),
+        (OldReset, r"reset does not return \(observation, info\): is it made for old Gym"),
+        (NoSeed, r"'seed': define reset\(self, \*, seed=None, options=None\), or is it made for old Gym"),
+        (OldStep, r"environment 0: .*step does not return .*: is it made for old Gym"),
+        (Unbounded, "infinite bounds: declare finite ones"),
+        (Raising, "ZeroDivisionError: no bit left"),
+        (lambda: 3, "got int"),
+    ],
 )
 def test_what_training_would_refuse(env: Any, message: str) -> None:
     with pytest.raises(yamame.UserError, match=message):
         yamame.check_env(env, horizon=9)
+
+
+def test_a_type_error_inside_of_reset_is_the_environments_own() -> None:
+    with pytest.raises(TypeError, match="'bits'") as raised:
+        yamame.check_env(BrokenReset, horizon=9)
+    assert "old Gym" not in str(raised.value)
+
+
+def test_the_advice_for_infinite_bounds_works() -> None:
+    with pytest.raises(yamame.UserError) as raised:
+        yamame.check_env(Unbounded, horizon=9)
+    wrapper = str(raised.value).partition("for example with ")[2]
+    env = eval(wrapper, {"gymnasium": gymnasium, "env": Unbounded()})
+    assert yamame.check_env(lambda: env, horizon=9) == []
+
+
+def test_the_first_of_many_broken_environments_is_named(tmp_path: Path) -> None:
+    with pytest.raises(yamame.UserError, match=r"environment 0: .*step does not return"):
+        yamame.train(OldStep, horizon=9, env_steps=100, num_envs=4, quiet=True, run_dir=tmp_path / "run")

@@ -75,15 +75,16 @@ class FaultMonitor:
         self._excess = max(0, self._excess - finished) + len(faults)
         self._counts.update(fault.kind for fault in faults)
         if faults and (self._excess > self.config.max_restarts or not self._has_worked):
-            if faults[-1].traceback:
-                print(faults[-1].traceback, file=sys.stderr)
+            shown = faults[-1 if self._has_worked else 0]
+            if shown.traceback:
+                print(shown.traceback, file=sys.stderr)
             reason = (
                 f"fault {self._counts.total()} of this run, with too few completed trials in between: fix the "
                 f"environment, or raise fault_tolerance.max_restarts ({self.config.max_restarts})"
                 if self._has_worked
                 else "no environment has made a valid step: fix it"
             )
-            raise UserError(f"{faults[-1].message} ({reason})")
+            raise UserError(f"{shown.message} ({reason})")
         for fault in faults:
             self._printer.print(f"{fault.message} (restart {self._counts.total()})")
 

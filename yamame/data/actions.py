@@ -30,7 +30,9 @@ def check_action_space(space: spaces.Space[Any]) -> NativeActionSpace:
         )
     if isinstance(space, spaces.Box) and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise UserError(
-            "action space Box has infinite bounds: wrap the environment with gymnasium.wrappers.RescaleAction"
+            "action space Box has infinite bounds: declare finite ones, for example with "
+            "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, "
+            f"{space.shape}))"
         )
     if 0 in action_shape(space):
         raise UserError(f"action space {type(space).__name__} has the empty shape {space.shape}: expected an action")

@@ -205,7 +205,15 @@ class SerialVectorEnv(RenderableVectorEnv):
     def _reset_env(self, row: int, *, new_task: bool) -> tuple[Any, Mapping[str, Any]]:
         """Start an episode; return its first observation and info."""
         seed, self._seeds[row] = self._seeds[row], None
-        result = self._envs[row].reset(seed=seed, options={"new_task": new_task})
+        try:
+            result = self._envs[row].reset(seed=seed, options={"new_task": new_task})
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error) or (error.__traceback__ and error.__traceback__.tb_next):
+                raise
+            raise InvalidEnvOutputError(
+                "shape_mismatch",
+                f"{error}: define reset(self, *, seed=None, options=None), or is it made for old Gym?",
+            ) from None
         if not (isinstance(result, tuple) and len(result) == 2):
             raise InvalidEnvOutputError(
                 "shape_mismatch", "the environment's reset does not return (observation, info): is it made for old Gym?"
