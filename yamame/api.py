@@ -147,6 +147,7 @@ def train(
     model: str | None = None,
     variants: Sequence[str] = (),
     eval_env_fn: EnvFn | None = None,
+    init_from: Run | str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     quiet: bool = True,
     **settings: Any,
@@ -168,6 +169,8 @@ def train(
         variants: Names of ablations to apply.
         eval_env_fn: Makes environments of the test tasks, on which results are measured; for tasks of functions. None:
             those of the training tasks.
+        init_from: Run, run directory or checkpoint whose weights the run starts with; spaces and networks must be the
+            same. `learner={"frozen": ("timestep_encoder", "trajectory_encoder")}` keeps encoders as they are.
         callbacks: Called at the start, after each iteration and evaluation, and at the end.
         quiet: Hide progress.
         settings: Fields of the config, which take precedence: by name (`env_steps=…, seed=…`), as nested dicts
@@ -179,6 +182,8 @@ def train(
             of the caller returns: then the result has the key `stopped_by` and no evaluation.
     """
     check_preset(preset)
+    if init_from is not None:
+        settings["init_from"] = str((init_from.directory if isinstance(init_from, Run) else Path(init_from)).resolve())
     if isinstance(task, str) and (task in recipe_names() or not is_env_id(task)):
         if eval_env_fn is not None:
             raise UserError("recipes have test tasks of their own: leave eval_env_fn out")

@@ -121,6 +121,9 @@ class RunConfig:
     """Total environment steps of the run, summed over environments."""
     context_length: int = 0
     """Transitions per training window and in the policy memory; 0: a whole trial."""
+    init_from: str = ""
+    """Run directory or checkpoint whose weights the run starts with, normalization included; spaces and networks must
+    be the same. "": random weights. `learner.frozen` keeps some of them."""
     seed: int = 0
     """Random seed. With one process on a CPU, runs with the same seed are bitwise equal."""
     deterministic_actions: bool = False

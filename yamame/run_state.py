@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from yamame.checkpoint import Checkpoint, flatten_tensors, unflatten_tensors
+from yamame.checkpoint import (
+    Checkpoint,
+    flatten_tensors,
+    load_checkpoint_at,
+    load_latest_checkpoint,
+    unflatten_tensors,
+)
 from yamame.components import TrainingComponents
 from yamame.data.database import ids_from_ranges, ids_to_ranges
 from yamame.data.relabeling import GoalStatistics
@@ -17,7 +23,7 @@ from yamame.data.store import LMDBReplayStore
 from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
 from yamame.nets.ops import load_generator_state
-from yamame.run_dir import CONFIG
+from yamame.run_dir import CHECKPOINTS, CONFIG
 from yamame.types import State
 
 
@@ -177,6 +183,20 @@ def changed_fields(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     """Return the fields of two flattened configs that differ, with both values. `env_steps` may."""
     changed = [path for path in {**saved, **current} if path != "env_steps" and saved.get(path) != current.get(path)]
     return ", ".join(f"{path} {json.dumps(saved.get(path))} -> {json.dumps(current.get(path))}" for path in changed)
+
+
+def load_initial_weights(model: nn.Module, source: Path) -> None:
+    """Load the networks of another run: of its latest checkpoint, or of the checkpoint at a path."""
+    is_run = (source / CHECKPOINTS).exists()
+    checkpoint = load_latest_checkpoint(source / CHECKPOINTS) if is_run else load_checkpoint_at(source)
+    try:
+        model.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["algorithm"])["model"])
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        *_, problem = str(error).strip().splitlines()
+        raise UserError(
+            f"the weights of {source} do not fit this run: use the same observation and action spaces and the same "
+            f"networks ({problem.strip()})"
+        ) from error
 
 
 def restore_train_state(checkpoint: Checkpoint, directory: Path) -> TrainState:

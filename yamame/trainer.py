@@ -39,6 +39,7 @@ from yamame.run_state import (
     changed_fields,
     checkpoint_mismatch_error,
     collect_state,
+    load_initial_weights,
     restore_state,
     restore_train_state,
 )
@@ -93,6 +94,8 @@ class Trainer:
                 connection=connection,
             )
         self.algorithm = self.components.algorithm
+        if config.init_from and not checkpoint:
+            load_initial_weights(self.algorithm.model, Path(config.init_from))
         self.algorithm.broadcast_parameters()
         self.iteration = IterationState()
         self.env_steps = 0

@@ -149,10 +149,16 @@ class Agent(nn.Module):
         return at_least_float32(self.trajectory_encoder(self.timestep_encoder(features_NF, batch.observation), batch))
 
     def update_normalizers(
-        self, features_NF: Float[Tensor, "N F"], batch: Batch, distributed: DistributedContext = SINGLE_PROCESS
+        self,
+        features_NF: Float[Tensor, "N F"],
+        batch: Batch,
+        distributed: DistributedContext = SINGLE_PROCESS,
+        *,
+        of_inputs: bool = True,
     ) -> None:
-        """Update the input and world-model normalizers from a batch."""
-        self.timestep_encoder.normalizer.update(features_NF, batch.token_mask, distributed)
+        """Update the input and world-model normalizers from a batch; without `of_inputs`, only the latter."""
+        if of_inputs:
+            self.timestep_encoder.normalizer.update(features_NF, batch.token_mask, distributed)
         if self.world_model is not None:
             deltas_NO = self._deltas(features_NF, self.world_model.output_size)
             self.world_model.normalizer.update(deltas_NO, batch.loss_mask, distributed)

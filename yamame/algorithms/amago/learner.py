@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -56,6 +56,8 @@ class LearnerConfig:
     averaging_rate: float = 0.0
     """Update rate of moving averages of the weights, with which the policy acts: returns vary less from update to
     update. 0: the present weights act (paper)."""
+    frozen: tuple[Literal["timestep_encoder", "trajectory_encoder"], ...] = ()
+    """Encoders that keep their weights and statistics, for runs that start from another one (`init_from`)."""
     max_nonfinite_updates: int = 100
     """Consecutive non-finite updates before training aborts."""
 
@@ -104,6 +106,8 @@ class Learner:
         if config.averaging_rate and agent.averaged is None:
             raise UserError("an averaging rate needs moving averages: make the agent with averaged=True")
         self.agent = agent.to(compute.device).train()
+        for name in config.frozen:
+            getattr(agent, name).requires_grad_(False)
         self.model: nn.Module = self.agent
         self.config = config
         self.compute = compute
@@ -192,9 +196,12 @@ class Learner:
         batch = batch.to(self.compute.device, non_blocking=True)
         stats = agent.running_stats()
         stats_before = [value.clone() for value in stats]
-        power_iteration(agent.trajectory_encoder)
+        if "trajectory_encoder" not in config.frozen:
+            power_iteration(agent.trajectory_encoder)
         features_NF = agent.features(batch)
-        agent.update_normalizers(features_NF, batch, self.distributed)
+        agent.update_normalizers(
+            features_NF, batch, self.distributed, of_inputs="timestep_encoder" not in config.frozen
+        )
         with self.compute.autocast():
             state_ND = self._encode(features_NF, batch)
 
@@ -213,7 +220,8 @@ class Learner:
             chunks,
             num_transitions,
         )
-        state_ND.backward(state_gradient_ND)
+        if state_ND.requires_grad:
+            state_ND.backward(state_gradient_ND)
         target_mean = masked_mean(td_target_NG[:, -1], batch.loss_mask) * (batch.loss_mask.sum() / num_transitions)
         self.distributed.all_reduce_sum_(*self.optimizer.grads, total, target_mean, *metrics.values())
 
@@ -331,7 +339,7 @@ class Learner:
                 )  # fmt: skip
                 state_gradients[loss.name].append(of_state)
                 torch._foreach_add_(gradients[loss.name], of_heads)
-        for name, of_states in state_gradients.items():
+        for name, of_states in state_gradients.items() if state_ND.requires_grad else ():
             of_encoders = torch.autograd.grad(
                 state_ND, parameters, torch.cat(of_states), retain_graph=True, allow_unused=True, materialize_grads=True
             )
