@@ -194,7 +194,8 @@ def train(
         metadata = make_metadata(recipe, config)
     else:
         env = _own_env_config(task, eval_env_fn, horizon=horizon, attempts=attempts)
-        env_steps = {key: settings[key] for key in ("env_steps",) if key in settings}
+        steps = settings.get("env_steps")
+        env_steps = {"env_steps": steps} if type(steps) is int and steps > 0 else {}  # what is invalid is refused below
         num_envs = {} if env.required_num_envs is None else {"num_envs": env.required_num_envs}
         default = default_config(env, **env_steps) if preset == SMALL else paper_config(env)
         config = apply_presets(default, variants, size=size, model=model)

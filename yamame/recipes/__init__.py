@@ -38,11 +38,17 @@ class Recipe:
     preset: str
     env: EnvConfig
     """The default task."""
-    make_config: Callable[[Any], RunConfig]
-    """Returns the config for a task of the same class. Defaults of other fields can depend on the task."""
+    make_config: Callable[..., RunConfig]
+    """Returns the config for a task of the same class. Defaults of other fields can depend on the task and, where the
+    function takes `env_steps`, on the number of steps."""
     metadata: Mapping[str, str]
     """From the docstring of the module: `summary`, `command`, `minutes` and `score` in a few characters, `cost` and
     `expected` in words, and `description`, the docstring itself."""
+
+    def config_for(self, env: EnvConfig, env_steps: int) -> RunConfig:
+        """Return the config for a task and a number of steps. Recipes with a fixed number of steps keep theirs."""
+        takes_steps = "env_steps" in inspect.signature(self.make_config).parameters
+        return self.make_config(env, env_steps=env_steps) if takes_steps else self.make_config(env)
 
 
 def recipe_names() -> tuple[str, ...]:
@@ -92,14 +98,17 @@ def config_from_flags(
     size: str | None = None,
     model: str | None = None,
 ) -> RunConfig:
-    """Return the config for `--field value` flags: first those of the task, then size, model, variants and other flags.
+    """Return the config for `--field value` flags: first those of the task and its number of steps, then size,
+    model, variants and other flags.
 
     Raises `UserError` for flags that are unknown or do not fit.
     """
     prog = f"yamame train {recipe.name}"
-    of_task = [[flag, *words] for flag, words in group_by_flag(flags) if flag.startswith("--env.")]
-    env = parse_flags(recipe.make_config(recipe.env), list(chain.from_iterable(of_task)), prog).env
-    config = apply_presets(recipe.make_config(env), variants, size=size, model=model)
+    early = [
+        [flag, *words] for flag, words in group_by_flag(flags) if flag.startswith("--env.") or flag == "--env-steps"
+    ]
+    parsed = parse_flags(recipe.make_config(recipe.env), list(chain.from_iterable(early)), prog)
+    config = apply_presets(recipe.config_for(parsed.env, parsed.env_steps), variants, size=size, model=model)
     return parse_flags(config, flags, prog)
 
 
@@ -112,25 +121,28 @@ def config_from_overrides(
     model: str | None = None,
 ) -> RunConfig:
     """Return the config for `{"env.horizon": 60, "agent": {...}}`, applied in the same order as flags."""
-    of_task = {name: value for name, value in overrides.items() if name.partition(".")[0] == "env"}
-    env = apply_overrides(recipe.make_config(recipe.env), of_task).env
-    others = {name: value for name, value in overrides.items() if name not in of_task}
-    config = apply_presets(recipe.make_config(env), variants, size=size, model=model)
+    early = {name: value for name, value in overrides.items() if name.partition(".")[0] in ("env", "env_steps")}
+    applied = apply_overrides(recipe.make_config(recipe.env), early)
+    others = {name: value for name, value in overrides.items() if name.partition(".")[0] != "env"}
+    config = apply_presets(recipe.config_for(applied.env, applied.env_steps), variants, size=size, model=model)
     return apply_overrides(config, others)
 
 
 def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()) -> RunMetadata:
     """Return what a run stores about its origin: the recipe, the command, and the fields that differ from the recipe.
 
-    The task is compared with the recipe's own, all else with the recipe's config for this task.
+    The task is compared with the recipe's own, the number of steps with that for this task, and all else with the
+    recipe's config for both.
     """
+    steps = recipe.make_config(config.env).env_steps, config.env_steps
+    of_steps = {"env_steps": steps} if steps[0] != steps[1] else {}
     of_task = {f"env.{path}": pair for path, pair in diff_configs(recipe.env, config.env).items()}
     return RunMetadata(
         recipe=recipe.name,
         preset=recipe.preset,
         expected=recipe.metadata.get("expected", "") if recipe.preset == SMALL else "",
         command=shlex.join(command),
-        overrides=of_task | diff_configs(recipe.make_config(config.env), config),
+        overrides=of_task | of_steps | diff_configs(recipe.config_for(config.env, config.env_steps), config),
     )
 
 

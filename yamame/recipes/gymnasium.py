@@ -13,9 +13,11 @@ from yamame.paper import paper_config
 from yamame.presets import default_config
 
 
-def config(env: GymnasiumConfig = GymnasiumConfig(id="CartPole-v1", horizon=500)) -> RunConfig:
+def config(
+    env: GymnasiumConfig = GymnasiumConfig(id="CartPole-v1", horizon=500), *, env_steps: int = 300_000
+) -> RunConfig:
     """The run for an environment."""
-    return default_config(env)
+    return default_config(env, env_steps=env_steps)
 
 
 def paper(env: GymnasiumConfig = GymnasiumConfig(id="CartPole-v1", horizon=500)) -> RunConfig:

@@ -15,9 +15,11 @@ from yamame.paper import paper_config
 from yamame.presets import default_config
 
 
-def config(env: GymnaxConfig = GymnaxConfig(name="MemoryChain-bsuite", horizon=8)) -> RunConfig:
+def config(
+    env: GymnaxConfig = GymnaxConfig(name="MemoryChain-bsuite", horizon=8), *, env_steps: int = 10_000
+) -> RunConfig:
     """The run for an environment."""
-    return default_config(env, env_steps=10_000)
+    return default_config(env, env_steps=env_steps)
 
 
 def paper(env: GymnaxConfig = GymnaxConfig(name="MemoryChain-bsuite", horizon=8)) -> RunConfig:

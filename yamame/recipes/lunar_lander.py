@@ -26,9 +26,11 @@ CONTEXT_LENGTH = 128
 """Transitions, of the paper's figure."""
 
 
-def config(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:
+def config(
+    env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500), *, env_steps: int = 300_000
+) -> RunConfig:
     """The run for the lander."""
-    return replace(default_config(env), context_length=min(env.horizon, CONTEXT_LENGTH))
+    return replace(default_config(env, env_steps=env_steps), context_length=min(env.horizon, CONTEXT_LENGTH))
 
 
 def paper(env: GymnasiumConfig = GymnasiumConfig(id="LunarLander-v3", horizon=500)) -> RunConfig:

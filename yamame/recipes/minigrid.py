@@ -15,9 +15,9 @@ from yamame.paper import paper_config
 from yamame.presets import default_config
 
 
-def config(env: MinigridConfig = MinigridConfig()) -> RunConfig:
+def config(env: MinigridConfig = MinigridConfig(), *, env_steps: int = 300_000) -> RunConfig:
     """The run for an environment."""
-    return default_config(env)
+    return default_config(env, env_steps=env_steps)
 
 
 def paper(env: MinigridConfig = MinigridConfig()) -> RunConfig:

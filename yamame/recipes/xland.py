@@ -16,9 +16,9 @@ from yamame.paper import paper_config
 from yamame.presets import default_config
 
 
-def config(env: XLandConfig = XLandConfig()) -> RunConfig:
+def config(env: XLandConfig = XLandConfig(), *, env_steps: int = 1_000_000) -> RunConfig:
     """The run for a distribution of rulesets."""
-    return default_config(env, env_steps=1_000_000)
+    return default_config(env, env_steps=env_steps)
 
 
 def paper(env: XLandConfig = XLandConfig()) -> RunConfig:
