@@ -365,6 +365,7 @@ def test_environments_that_cannot_be_trained_on(name: str, message: str, capsys:
 
 def test_a_run_with_too_many_faults_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     nan = [*STRANGE, "strange_environments:NaNLater-v0", "--checkpoint.interval-seconds", "0", "--run-dir", "run"]
+    nan += ["--env-steps-per-iteration", "16"]
     said = refused(capsys, *nan, "--fault-tolerance.max-restarts", "0", "--quiet")
     assert "returned NaN" in said and "yamame resume run" in said
     checkpoints = files(Path("run/checkpoints"))
