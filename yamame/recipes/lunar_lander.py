@@ -1,18 +1,17 @@
 """Land on the moon at any scale of rewards: the paper's experiment on PopArt.
 
 Command: yamame train lunar-lander
-Minutes: 15
-Score: -166 (random -195): not solved
-Cost: a quarter of an hour: 4,700 updates, 4 to 5 per second on one busy CPU core
-Expected: after half of the run -166 with unscaled rewards, -45 with x10, -173 with x800, and without PopArt -85, -199
-    and -974 (docs/popart.png, one seed each); random actions earn about -195, and 200 counts as solved
+Minutes: 9
+Score: 135 (random -195): not solved
+Cost: 8 to 9 minutes of one busy CPU core: 12,500 updates
+Expected: 135 [130, 139] after 300,000 steps (seed 0); random actions earn about -195, and 200 counts as solved. The
+    figure docs/popart.png shows an earlier agent, which stayed near random actions
 
 Source: paper appendix A, figure 11: context 128, unscaled rewards. `--learner.td.reward-scale 10` and `800` are the
 other scales of the figure, `--variant no-popart` its other agent. `benchmarks/popart.py` trains and plots all six runs.
 Unknown for `--preset paper`: network and length, which are those of other domains.
 Differs from the paper: LunarLander-v3 (Gymnasium has no v2), a narrower network, fewer gammas and a larger learning
-rate, to train on a CPU; values are bootstrapped at the horizon; trials of at most 500 steps, as in the authors'
-example.
+rate, to train on a CPU (`yamame.presets.default_config` has all); trials of at most 500 steps, as in the authors' example.
 """
 
 from dataclasses import replace
