@@ -11,7 +11,8 @@ Source: paper appendix A, figure 11: context 128, unscaled rewards. `--learner.t
 other scales of the figure, `--variant no-popart` its other agent. `benchmarks/popart.py` trains and plots all six runs.
 Unknown for `--preset paper`: network and length, which are those of other domains.
 Differs from the paper: LunarLander-v3 (Gymnasium has no v2), a narrower network, fewer gammas and a larger learning
-rate, to train on a CPU (`yamame.presets.default_config` has all); trials of at most 500 steps, as in the authors' example.
+rate, to train on a CPU (`yamame.presets.default_config` has all); trials of at most 500 steps, as in the authors'
+example.
 """
 
 from dataclasses import replace
