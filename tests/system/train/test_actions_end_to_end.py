@@ -117,7 +117,7 @@ def test_a_loaded_policy_refuses_masks_that_it_cannot_follow(tmp_path: Path) -> 
         run.load().act(number, action_mask=np.ones(4))
     policy = run.load()
     policy.act(number, action_mask=np.ones(5))
-    with pytest.raises(UserError, match="is not given"):
+    with pytest.raises(UserError, match="pass action_mask at every call"):
         policy.act(number)
 
 
