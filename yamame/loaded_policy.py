@@ -1,6 +1,7 @@
 """`LoadedPolicy`: a trained policy for environments that its user steps."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
 from yamame.run_files import read_config, read_task_spec
+from yamame.run_state import restore_train_state
 from yamame.runs import LATEST, load_model
 
 
@@ -42,7 +44,7 @@ class LoadedPolicy:
         )
         self._deterministic = config.deterministic_actions
         self._masks = ActionMaskExtractor(config.env.action_mask_key, self._observation_space, self._action_space)
-        self._needs_masks = loaded.state["train_state"].get("has_action_masks", False)
+        self._needs_masks = restore_train_state(loaded, run).has_action_masks
         self._horizon, self._attempts = task.horizon, getattr(config.env, "attempts", None)
         self._warned: set[str] = set()
         self._time = np.zeros(self._num_envs, np.int64)
@@ -82,12 +84,12 @@ class LoadedPolicy:
         if self._needs_masks and action_mask is None and not self._masks.in_observation:
             raise UserError("the policy was trained with action masks: pass action_mask at every call")
         self._check_time(episode_start)
+        flat = self._flatten(observation)
+        self._check_range(flat)
         info_masks = [action_mask] * self._num_envs if self._single or action_mask is None else list(action_mask)
         step = PolicyInput(
             time=self._time.copy(),
-            observation=self._masks.add_to(
-                self._flatten(observation), info_masks, self._time, np.zeros(self._num_envs, np.bool_)
-            ),
+            observation=self._masks.add_to(flat, info_masks, self._time, np.zeros(self._num_envs, np.bool_)),
             previous_action=self._previous_action,
             previous_reward=np.broadcast_to(np.asarray(reward, np.float32), (self._num_envs,)).copy(),
             episode_start=np.broadcast_to(np.asarray(episode_start, np.bool_), (self._num_envs,)) | (self._time == 0),
@@ -158,15 +160,16 @@ class LoadedPolicy:
                     f"expected observation {name!r} to have shape {expected}, got {found}: pass num_envs=k to "
                     "yamame.load for k environments, and no num_envs for a single one"
                 )
-            if isinstance(leaf, spaces.Box):
-                self._check_range(name, leaf, flat[name])
         return flat
 
-    def _check_range(self, name: str, leaf: spaces.Box, value: np.ndarray) -> None:
-        if not np.isfinite(value).all():
-            raise UserError(f"observation {name!r} has NaN or infinite numbers")
-        if (value < leaf.low).any() or (value > leaf.high).any():
-            self._warn(f"observation {name!r} is outside of the bounds that its space had in training")
+    def _check_range(self, flat: Mapping[str, np.ndarray]) -> None:
+        for name, leaf in self._leaves.items():
+            if not isinstance(leaf, spaces.Box):
+                continue
+            if not np.isfinite(flat[name]).all():
+                raise UserError(f"observation {name!r} has NaN or infinite numbers")
+            if (flat[name] < leaf.low).any() or (flat[name] > leaf.high).any():
+                self._warn(f"observation {name!r} is outside of the bounds that its space had in training")
 
     def _add_batch_dim(self, observation: Any) -> Any:
         if not self._single:

@@ -142,15 +142,13 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
     makes trials of hundreds of steps learnable by few updates: targets that reach along the whole window (Retrace),
     three gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
-    a learning rate that decays, target networks that follow faster, a moving average of the weights that acts, actions
-    that can become certain, and random actions that are repeated. LOG.md has the measurements.
+    a learning rate that decays, target networks that follow faster, a moving average of the weights that acts, and
+    random actions that are repeated. LOG.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
-    agent = small_agent(
-        acting_gamma=acting_gamma, gammas=(0.9, 0.97), probability_clip=(1e-6, 1.0), position_embedding="rotary"
-    )
+    agent = small_agent(acting_gamma=acting_gamma, gammas=(0.9, 0.97), position_embedding="rotary")
     return RunConfig(
         env=env,
         num_envs=24,

@@ -14,7 +14,7 @@ import pytest
 import torch
 from command_runs import interrupt_in_iteration
 from gymnasium import spaces
-from tiny_network import TINY_NETWORK
+from tiny_network import TINY_RUN
 
 import yamame
 from yamame.algorithms.amago.policy import AMAGOPolicy
@@ -30,13 +30,6 @@ from yamame.run_files import read_config
 from yamame.runs import load_model
 
 pytestmark = pytest.mark.slow
-
-SMALL: dict[str, Any] = {
-    "num_envs": 4,
-    "replay.batch_size": 2,
-    **TINY_NETWORK,
-    "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
-}
 
 
 class Dial(gymnasium.Env[dict[str, Any], np.ndarray]):
@@ -89,13 +82,13 @@ def dial(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
     """Trained on the dials, two attempts a trial."""
     Dial.made.clear()
     run_dir = tmp_path_factory.mktemp("dial") / "run"
-    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, env={"num_workers": 0}, **SMALL)
+    return yamame.train(Dial, horizon=6, attempts=2, env_steps=120, run_dir=run_dir, env={"num_workers": 0}, **TINY_RUN)
 
 
 @pytest.fixture(scope="module")
 def maze(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
     run_dir = tmp_path_factory.mktemp("maze") / "run"
-    settings = {**SMALL, "deterministic_actions": False}
+    settings = {**TINY_RUN, "deterministic_actions": False}
     return yamame.train("passive-tmaze", horizon=4, env_steps=80, run_dir=run_dir, **settings)
 
 
@@ -145,7 +138,7 @@ def test_a_recipe_silently_by_default(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def without_heads() -> dict[str, Any]:
-    return {**SMALL, "agent.trajectory_encoder": {"d_model": 8, "num_layers": 1}}
+    return {**TINY_RUN, "agent.trajectory_encoder": {"d_model": 8, "num_layers": 1}}
 
 
 def test_continuous_actions_and_nested_observations(dial: yamame.Run) -> None:
@@ -157,7 +150,7 @@ def test_continuous_actions_and_nested_observations(dial: yamame.Run) -> None:
 
 
 def test_a_function_whose_environment_names_its_horizon() -> None:
-    run = yamame.train(make_cart_pole, attempts=2, env_steps=64, context_length=16, **SMALL)
+    run = yamame.train(make_cart_pole, attempts=2, env_steps=64, context_length=16, **TINY_RUN)
     assert run.config is not None
     assert (run.config.env.task_name, run.config.env.max_trial_steps, run.config.resolved_context_length) == (
         "make-cart-pole",
@@ -242,7 +235,7 @@ def test_functions_of_a_script_are_found_by_its_file(
 
 
 def test_a_registered_environment_by_its_id() -> None:
-    run = yamame.train("CartPole-v1", context_length=8, env_steps=60, **SMALL)
+    run = yamame.train("CartPole-v1", context_length=8, env_steps=60, **TINY_RUN)
     assert isinstance(run.config.env, GymnasiumConfig) and run.config.env.horizon == 500
     assert run.directory.name.startswith("CartPole-v1-")
     assert yamame.open(run.directory).evaluate(trials=2)["trials"] == 2
@@ -272,7 +265,7 @@ def test_test_tasks_of_ones_own() -> None:
 
 def test_another_environment_keeps_the_settings_of_the_task() -> None:
     settings = {"goal_tolerance": 0.25, "num_workers": 0}
-    run = yamame.train("CartPole-v1", horizon=9, env_steps=40, env=settings, context_length=8, **SMALL)
+    run = yamame.train("CartPole-v1", horizon=9, env_steps=40, env=settings, context_length=8, **TINY_RUN)
     assert yamame.open(run.directory, env_fn="CartPole-v1").config.env == run.config.env
     env = yamame.open(run.directory, env_fn=make_cart_pole).config.env
     assert env.env_fn is make_cart_pole and (env.horizon, env.goal_tolerance, env.num_workers) == (9, 0.25, 0)
@@ -299,7 +292,7 @@ def test_a_run_has_metrics_and_checkpoints(maze: yamame.Run) -> None:
 
 
 def test_a_vector_environment() -> None:
-    settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
+    settings = {name: value for name, value in TINY_RUN.items() if name != "num_envs"}
     run = yamame.train(lambda: TMazeVectorEnv(9, horizon=3), horizon=4, env_steps=72, **settings)
     assert run.config.num_envs == 9
     assert run.result["env_steps"] == 72
@@ -310,7 +303,7 @@ def test_a_vector_environment() -> None:
 
 
 def test_gymnasiums_own_vector_environment() -> None:
-    settings = {name: value for name, value in SMALL.items() if name != "num_envs"}
+    settings = {name: value for name, value in TINY_RUN.items() if name != "num_envs"}
     factory = lambda: gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")  # noqa: E731
     run = yamame.train(factory, horizon=500, context_length=8, env_steps=60, **settings)
     assert run.evaluate(trials=4)["return_mean"] > 5
@@ -358,7 +351,7 @@ def test_mistakes(task: Any, settings: dict[str, Any], message: str) -> None:
 
 def test_settings_that_only_fit_together() -> None:
     encoder = {"d_model": 6, "num_heads": 3, "num_layers": 1, "d_ff": 8}
-    settings = {name: value for name, value in SMALL.items() if name != "agent.trajectory_encoder"}
+    settings = {name: value for name, value in TINY_RUN.items() if name != "agent.trajectory_encoder"}
     settings |= {f"agent.trajectory_encoder.{name}": value for name, value in encoder.items()}
     run = yamame.train("passive-tmaze", horizon=3, env_steps=4, **settings)
     assert run.config.algorithm.agent.trajectory_encoder.state_size == 6

@@ -8,18 +8,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tiny_network import TINY_NETWORK
+from tiny_network import TINY_RUN
 
 import yamame
 
 pytestmark = pytest.mark.slow
 
-SMALL: dict[str, Any] = {
-    "num_envs": 4,
-    "replay.batch_size": 2,
-    **TINY_NETWORK,
-    "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
-}
 LENGTH = 3
 
 
@@ -54,7 +48,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
 
 def _train(masked: bool, run_dir: Path) -> yamame.Run:
     return yamame.train(
-        lambda: Dial(masked), horizon=LENGTH, env_steps=60, run_dir=run_dir, env={"num_workers": 0}, **SMALL
+        lambda: Dial(masked), horizon=LENGTH, env_steps=60, run_dir=run_dir, env={"num_workers": 0}, **TINY_RUN
     )
 
 
@@ -96,8 +90,9 @@ def test_observations_that_are_not_finite_are_refused(run: yamame.Run, number: f
 def test_observations_beyond_their_bounds_are_warned_of(run: yamame.Run) -> None:
     policy = run.load()
     policy.act(np.array([-1.0, 1.0]))
-    with pytest.warns(UserWarning, match="observation 'observation' is outside of the bounds"):
+    with pytest.warns(UserWarning, match="observation 'observation' is outside of the bounds") as caught:
         policy.act(np.array([0.0, 1.5]))
+    assert caught[0].filename == __file__
     policy.act(np.array([0.0, 1.5]))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
-from tiny_network import TINY_NETWORK
+from tiny_network import TINY_NETWORK, TINY_RUN
 from torch import Tensor
 
 import yamame
@@ -15,15 +15,7 @@ from yamame.runs import load_model
 
 pytestmark = pytest.mark.slow
 
-SMALL: dict[str, Any] = {
-    "num_envs": 4,
-    "env_steps": 400,
-    "env_steps_per_iteration": 40,
-    "replay.batch_size": 2,
-    "context_length": 8,
-    **TINY_NETWORK,
-    "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
-}
+SMALL: dict[str, Any] = {**TINY_RUN, "env_steps": 400, "env_steps_per_iteration": 40, "context_length": 8}
 ENCODERS = ("timestep_encoder", "trajectory_encoder")
 
 

@@ -220,7 +220,7 @@ class Learner:
             chunks,
             num_transitions,
         )
-        if state_ND.requires_grad:
+        if state_ND.requires_grad:  # not if both encoders are frozen
             state_ND.backward(state_gradient_ND)
         target_mean = masked_mean(td_target_NG[:, -1], batch.loss_mask) * (batch.loss_mask.sum() / num_transitions)
         self.distributed.all_reduce_sum_(*self.optimizer.grads, total, target_mean, *metrics.values())
@@ -339,11 +339,13 @@ class Learner:
                 )  # fmt: skip
                 state_gradients[loss.name].append(of_state)
                 torch._foreach_add_(gradients[loss.name], of_heads)
-        for name, of_states in state_gradients.items() if state_ND.requires_grad else ():
-            of_encoders = torch.autograd.grad(
-                state_ND, parameters, torch.cat(of_states), retain_graph=True, allow_unused=True, materialize_grads=True
-            )
-            torch._foreach_add_(gradients[name], of_encoders)
+        if state_ND.requires_grad:  # not if both encoders are frozen
+            for name, of_states in state_gradients.items():
+                of_encoders = torch.autograd.grad(
+                    state_ND, parameters, torch.cat(of_states), retain_graph=True, allow_unused=True,
+                    materialize_grads=True,
+                )  # fmt: skip
+                torch._foreach_add_(gradients[name], of_encoders)
         return {f"optim/grad_norm_{name}": nn.utils.get_total_norm(each) for name, each in gradients.items()}
 
     def broadcast_parameters(self) -> None:
