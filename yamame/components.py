@@ -1,6 +1,7 @@
 """Components of a run, built from its config."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from yamame.distributed.ray.connection import RayConnection
 from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.nets.compute import Compute, resolve_compute
+from yamame.nets.compute import Compute, resolve_compute, use_device
 from yamame.run_dir import OFFLINE, replay_dirs
 
 _NUM_STREAMS = 6
@@ -103,6 +104,7 @@ def build_components(
     context_length = config.resolved_context_length
     model = build_model(config.algorithm, task, context_length=context_length, seed=int(weights.generate_state(1)[0]))
     compute = resolve_run_compute(config, distributed)
+    use_device(compute.device)
     algorithm = config.algorithm.build(
         model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
     )
@@ -147,7 +149,7 @@ def build_components(
         context_length=context_length,
         rng=np.random.default_rng(sampling),
         relabel=Relabeler(config.replay.relabel),
-        prepare=Batch.pin_memory if compute.device.type == "cuda" else None,
+        prepare=partial(_pin_memory, device=compute.device) if compute.device.type == "cuda" else None,
         offline=offline,
         offline_windows=config.offline.num_windows(config.replay.batch_size),
     )
@@ -168,6 +170,12 @@ def resolve_run_compute(config: RunConfig, distributed: DistributedContext = SIN
     if not distributed.is_single_process:
         compute = compute_for_rank(compute, distributed.local_rank, distributed.local_world_size)
     return resolve_compute(compute, width=config.algorithm.model_width, updates=config.total_updates)
+
+
+def _pin_memory(batch: Batch, device: torch.device) -> Batch:
+    """Pin a batch in the sampler's thread, whose current device would be the first GPU."""
+    use_device(device)
+    return batch.pin_memory()
 
 
 def _torch_generator(seed: np.random.SeedSequence, device: torch.device) -> torch.Generator:

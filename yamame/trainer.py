@@ -101,7 +101,7 @@ class Trainer:
         self.env_steps = 0
         """Environment steps of all ranks whose trajectories are stored."""
         self._count_env_steps()
-        self._background = BackgroundThread(computes=not config.ray.address)
+        self._background = BackgroundThread(computes=not config.ray.address, device=self.algorithm.compute.device)
         self._stopping = False
         self.logger = MetricLogger(directory) if distributed.is_main else None
         self.resume_warnings: list[str] = []

@@ -105,15 +105,17 @@ class SigmaLinear(nn.Module):
         return functional.linear(x, self.effective_weight(), self.bias)
 
     def effective_weight(self) -> Float[Tensor, "out in"]:
-        """Return W_hat."""
-        sigma = torch.dot(self.left, torch.mv(self.weight, self.right))
-        return self.weight * (self.gamma / sigma)
+        """Return W_hat, in the type of the weight: autocast would compute sigma in half precision on a GPU."""
+        with torch.autocast(self.weight.device.type, enabled=False):
+            sigma = torch.dot(self.left, torch.mv(self.weight, self.right))
+            return self.weight * (self.gamma / sigma)
 
     @torch.no_grad()
     def power_iteration(self) -> None:
-        """Move u and v one step towards the leading singular vectors of the weight."""
-        self.left.copy_(functional.normalize(torch.mv(self.weight, self.right), dim=0))
-        self.right.copy_(functional.normalize(torch.mv(self.weight.t(), self.left), dim=0))
+        """Move u and v one step towards the leading singular vectors of the weight, in the type of the weight."""
+        with torch.autocast(self.weight.device.type, enabled=False):
+            self.left.copy_(functional.normalize(torch.mv(self.weight, self.right), dim=0))
+            self.right.copy_(functional.normalize(torch.mv(self.weight.t(), self.left), dim=0))
 
 
 def power_iteration(module: nn.Module) -> None:

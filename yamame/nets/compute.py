@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -20,6 +20,8 @@ MIN_BFLOAT16_WIDTH = 128
 
 WARMUP_CALLS = 3
 """Eager updates for each batch shape before its capture, in which libraries tune and the compiler compiles."""
+MAX_QUEUED_UPDATES = 4
+"""Most updates that the host queues on a GPU. More would delay acting and signals, and keep their batches in memory."""
 MAX_GRAPHS = 16
 """Most captured CUDA graphs, since each keeps its memory; batches of further shapes run eagerly."""
 
@@ -123,13 +125,42 @@ def compiler_works(device: torch.device) -> bool:
 
 def _device(config: ComputeConfig) -> torch.device:
     if config.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return _with_index(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     device = torch.device(config.device)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigFieldError(
             config, "device", f"is {config.device}, but PyTorch sees {torch.cuda.device_count()} GPUs"
         )
-    return device
+    return _with_index(device)
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """Return `cuda:0` for `cuda`, since tensors are on devices with an index and are compared with this one."""
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
+def use_device(device: torch.device) -> None:
+    """Make a GPU the current one of this thread: captures, streams and pinned memory belong to the current device."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
+class BoundedRunAhead:
+    """Limits how many updates the host queues on a GPU before it waits for the device. Does nothing on a CPU."""
+
+    def __init__(self, device: torch.device, limit: int = MAX_QUEUED_UPDATES) -> None:
+        self._device, self._limit = device, limit
+        self._queued: deque[torch.cuda.Event] = deque()
+
+    def wait(self) -> None:
+        """Mark the end of an update; wait until fewer than `limit` marked updates are unfinished."""
+        if self._device.type != "cuda":
+            return
+        event = torch.cuda.Event()
+        event.record()
+        self._queued.append(event)
+        if len(self._queued) >= self._limit:
+            self._queued.popleft().synchronize()
 
 
 class CudaGraphUpdate:

@@ -1,6 +1,13 @@
+import threading
+from functools import partial
+
 import pytest
 import torch
+from tiny_agents import random_windows
 
+from yamame import components
+from yamame.data.batch import Batch, pack
+from yamame.data.sampler import prefetch
 from yamame.errors import ConfigFieldError
 from yamame.nets import compute
 from yamame.nets.compute import MIN_COMPILED_UPDATES, ComputeConfig, compiler_works, resolve_compute
@@ -80,3 +87,49 @@ def test_a_misspelt_device_is_refused(device: str) -> None:
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigFieldError, match="PyTorch sees"):
         resolve_compute(ComputeConfig(device="cuda:99"), width=64, updates=1)
+
+
+@pytest.mark.parametrize("flag", ["auto", "cuda", "cuda:1"])
+def test_a_gpu_has_its_index(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    """`cuda` differs from the `cuda:0` of its tensors, so that batches on it would be copied again and again."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    resolved = resolve_compute(ComputeConfig(device=flag, compile="off"), width=64, updates=1)
+    assert resolved.device == torch.device("cuda", 1 if flag.endswith("1") else 0)
+
+
+class RecordedEvent:
+    waited_for: list[int] = []  # noqa: RUF012
+    recorded = 0
+
+    def record(self) -> None:
+        RecordedEvent.recorded += 1
+        self.number = RecordedEvent.recorded
+
+    def synchronize(self) -> None:
+        RecordedEvent.waited_for.append(self.number)
+
+
+def test_the_host_runs_ahead_of_a_gpu_by_few_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", RecordedEvent)
+    run_ahead = compute.BoundedRunAhead(torch.device("cuda:0"), limit=3)
+    for _ in range(5):
+        run_ahead.wait()
+    assert RecordedEvent.waited_for == [1, 2, 3]
+    compute.BoundedRunAhead(torch.device("cpu")).wait()
+    assert RecordedEvent.recorded == 5
+
+
+def test_the_thread_that_pins_batches_has_the_learners_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread has a current device of its own; pinned memory belongs to it."""
+    current = threading.local()
+    pinned_on: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: setattr(current, "device", device))
+    monkeypatch.setattr(Batch, "pin_memory", lambda batch: pinned_on.append(current.device) or batch)
+    batch = pack(random_windows(0, (5, 9)))
+    pin = partial(components._pin_memory, device=torch.device("cuda:1"))
+    assert list(prefetch(map(pin, [batch]), depth=1)) == [batch]
+    assert pinned_on == [torch.device("cuda:1")]
+    compute.use_device(torch.device("cpu"))
+    assert not hasattr(current, "device"), "this thread's device was changed"

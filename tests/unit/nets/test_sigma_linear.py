@@ -1,6 +1,9 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from yamame.nets.blocks import SigmaLinear, power_iteration
 
@@ -65,3 +68,24 @@ def test_a_forward_changes_no_state() -> None:
     before = {name: value.clone() for name, value in layer.state_dict().items()}
     layer(torch.randn(3, 5).double())
     assert all(torch.equal(before[name], value) for name, value in layer.state_dict().items())
+
+
+class AutocastOfProducts(TorchFunctionMode):
+    """Records whether autocast is on at each product of a matrix and a vector."""
+
+    def __init__(self) -> None:
+        self.seen: list[bool] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.mv, torch.dot):
+            self.seen.append(torch.is_autocast_enabled("cpu"))
+        return func(*args, **(kwargs or {}))
+
+
+def test_sigma_is_computed_without_autocast() -> None:
+    """A GPU's autocast would compute these products in half precision."""
+    layer = SigmaLinear(5, 7)
+    with torch.autocast("cpu", torch.bfloat16), AutocastOfProducts() as products:
+        layer(torch.ones(2, 5))
+        layer.power_iteration()
+    assert products.seen == [False] * 4

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -83,3 +84,36 @@ def test_both_stop_on_a_stop_signal(beside: BackgroundThread) -> None:
         requested.set()
         assert until_stopped(stopped) == "stopped"
     assert result.result() == "stopped"
+
+
+class RecordedStream:
+    """Stands for a stream of a GPU."""
+
+    def __init__(self, device: torch.device, priority: int) -> None:
+        self.device, self.priority = device, priority
+        self.waited_for: list[object] = []
+
+    def wait_stream(self, stream: object) -> None:
+        self.waited_for.append(stream)
+
+
+def test_on_a_gpu_the_thread_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream of high priority, which first waits for what the main thread has queued."""
+    used: list[tuple[object, str]] = []
+
+    @contextmanager
+    def stream(chosen: object) -> Iterator[None]:
+        used.append((chosen, threading.current_thread().name))
+        yield
+
+    monkeypatch.setattr(torch.cuda, "Stream", RecordedStream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"main stream of {device}")
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    thread = BackgroundThread(device=torch.device("cuda:1"))
+    with thread.run(lambda stopped: len(used), never) as (result, _):
+        pass
+    thread.close()
+    ((chosen, name),) = used
+    assert isinstance(chosen, RecordedStream) and chosen.priority < 0
+    assert chosen.waited_for == ["main stream of cuda:1"] and name.startswith("background")
+    assert result.result() == 1, "the work began before its stream was chosen"

@@ -22,7 +22,7 @@ from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
 from yamame.nets.blocks import power_iteration
-from yamame.nets.compute import CPU_FLOAT32, Compute, CudaGraphUpdate
+from yamame.nets.compute import CPU_FLOAT32, BoundedRunAhead, Compute, CudaGraphUpdate
 from yamame.nets.ops import load_generator_state, masked_mean
 
 _MAX_GAMMAS = 6
@@ -127,6 +127,7 @@ class Learner:
         compiled: Callable[[Any], Any] = torch.compile if compute.compile else lambda function: function
         self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
         self._losses_of_tokens = compiled(self._sum_losses)
+        self._run_ahead = BoundedRunAhead(compute.device)
         self._update: Callable[[Batch], Metrics] = self._update_eagerly
         if compute.cuda_graph and distributed.is_single_process:
             self._update = CudaGraphUpdate(self._update_eagerly, generator)
@@ -163,7 +164,9 @@ class Learner:
             self._seed_dropout()
             self._gradient_norms = self._measure_gradient_norms(batch)
         self._seed_dropout()
-        return self._update(batch)
+        metrics = self._update(batch)
+        self._run_ahead.wait()
+        return metrics
 
     def _seed_dropout(self) -> None:
         """Make dropout depend on the number of updates alone: PyTorch takes it from its global random stream."""

@@ -14,6 +14,7 @@ from yamame.data.batch import Batch
 from yamame.discovery import classes_in, module_names
 from yamame.errors import UserError
 from yamame.nets import sequence
+from yamame.nets.blocks import at_least_float32
 from yamame.nets.ops import PaddedLayout
 from yamame.types import State
 
@@ -98,8 +99,7 @@ class RecurrentEncoder(nn.Module):
 
     def sequence(self, x_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"]:
         """Return the states of whole windows, starting from zeros. Override for a faster implementation."""
-        states_BLS: Tensor = self.recurrence(x_BLD, None)[0]
-        return states_BLS
+        return float32_recurrence(self.recurrence, x_BLD)
 
     def readout(self, state_NS: Float[Tensor, "N S"]) -> Float[Tensor, "N S"]:
         """Map the recurrence's outputs to states; the identity by default."""
@@ -128,6 +128,16 @@ class RecurrentEncoder(nn.Module):
         out_E1S, state.hidden = self.recurrence(x_E1D, state.before)
         state.time = time.clone()
         return self.readout(torch.squeeze(out_E1S, 1))
+
+
+def float32_recurrence(recurrence: nn.Module, x_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"]:
+    """Return the states of a recurrent layer that starts from zeros, in float32.
+
+    Autocast would run cuDNN's recurrent layers in float16, whose gradients underflow without loss scaling.
+    """
+    with torch.autocast(x_BLD.device.type, enabled=False):
+        states_BLS: Tensor = recurrence(at_least_float32(x_BLD), None)[0]
+    return states_BLS
 
 
 Hidden = Tensor | tuple[Any, ...]

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from yamame.errors import check_range
 from yamame.nets.blocks import at_least_float32
-from yamame.nets.sequence.base import RecurrentEncoder, TrajectoryEncoderConfig
+from yamame.nets.sequence.base import RecurrentEncoder, TrajectoryEncoderConfig, float32_recurrence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,7 @@ def gru_forward(recurrence: nn.GRU, rows_BLD: Float[Tensor, "B L inputs"]) -> Fl
     `nn.GRU` itself is slow to train on a CPU: it sums the weights' gradient step by step.
     """
     if rows_BLD.device.type != "cpu":
-        states: Tensor = recurrence(rows_BLD)[0]
-        return states
+        return float32_recurrence(recurrence, rows_BLD)
     two_gates = 2 * recurrence.hidden_size
     x_LBD = rows_BLD.transpose(0, 1)
     for input_weight, weight, input_bias, bias in recurrence.all_weights:
