@@ -25,7 +25,7 @@ from yamame.distributed.ray.connection import RayConnection
 from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
-from yamame.nets.compute import Compute, resolve_compute, use_device
+from yamame.nets.compute import Compute, resolve_compute, use_deterministic_algorithms, use_device
 from yamame.run_dir import OFFLINE, replay_dirs
 
 _NUM_STREAMS = 6
@@ -105,6 +105,8 @@ def build_components(
     model = build_model(config.algorithm, task, context_length=context_length, seed=int(weights.generate_state(1)[0]))
     compute = resolve_run_compute(config, distributed)
     use_device(compute.device)
+    if compute.deterministic:
+        use_deterministic_algorithms()
     algorithm = config.algorithm.build(
         model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
     )
@@ -152,6 +154,7 @@ def build_components(
         prepare=partial(_pin_memory, device=compute.device) if compute.device.type == "cuda" else None,
         offline=offline,
         offline_windows=config.offline.num_windows(config.replay.batch_size),
+        cuda_graphs=compute.cuda_graph,
     )
     return TrainingComponents(
         algorithm=algorithm,

@@ -1,5 +1,7 @@
 """Trajectories for the tests of replay: any at all, and ones whose numbers identify their source."""
 
+import random
+import time
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,33 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from yamame.data.goals import Goals
+from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
+
+
+class ListStore(LMDBReplayStore):
+    """Trajectories in a list; `get` takes a random time, or raises one of `failures`."""
+
+    def __init__(self, trajectories: list[Trajectory], *, slow: bool = False) -> None:
+        self.trajectories = trajectories
+        self.slow = slow
+        self.failures: dict[int, Exception] = {}
+        self.reads = 0
+
+    def append(self, trajectory: Trajectory) -> int:
+        self.trajectories.append(trajectory)
+        return len(self.trajectories) - 1
+
+    def ids(self) -> tuple[int, ...]:
+        return tuple(range(len(self.trajectories)))
+
+    def get(self, trajectory_id: int, *, lazy: bool = False) -> Trajectory:
+        self.reads += 1
+        if trajectory_id in self.failures:
+            raise self.failures[trajectory_id]
+        if self.slow and random.random() < 0.2:
+            time.sleep(random.random() * 0.003)
+        return self.trajectories[trajectory_id]
 
 
 def numbered(length: int, *, tag: int = 0, discrete: bool = True) -> Trajectory:

@@ -55,7 +55,7 @@ class Batch:
     segment_ids: Int64[Tensor, "N"]
     """Index b of the token's window; B on padding."""
     cu_seqlens: Int64[Tensor, "bounds"]
-    """`[B + 1]`: start of each window, and the end of the last one."""
+    """`[B + 1]`: start of each window, and the end of the last one. Windows without tokens may follow the others."""
     max_seqlen: int
     """Number of tokens of the longest window, rounded up (`pad_seqlen_to_multiple_of`)."""
     equal_lengths: bool
@@ -170,7 +170,12 @@ class Window:
 
 
 def pack(
-    windows: Sequence[Window], *, pad_tokens_to_multiple_of: int = 64, pad_seqlen_to_multiple_of: int = 1
+    windows: Sequence[Window],
+    *,
+    pad_tokens_to_multiple_of: int = 64,
+    pad_seqlen_to_multiple_of: int = 1,
+    pad_windows_to_multiple_of: int = 1,
+    longest_window: int | None = None,
 ) -> Batch:
     """Concatenate windows into a batch, padded with zeros in every field.
 
@@ -182,10 +187,13 @@ def pack(
             trajectories have are left out.
         pad_tokens_to_multiple_of: The number of tokens is padded to a multiple of this.
         pad_seqlen_to_multiple_of: `Batch.max_seqlen` is rounded up to a multiple of this.
+        pad_windows_to_multiple_of: `Batch.num_segments` is rounded up to a multiple of this, by windows of no tokens.
+        longest_window: Most transitions of a window; `Batch.max_seqlen` is not rounded up beyond its tokens.
     """
     if not windows:
         raise ValueError("a batch needs at least one window")
     layout = _Layout(windows, pad_tokens_to_multiple_of)
+    num_segments = _round_up(len(windows), pad_windows_to_multiple_of)
     trajectories = [window.trajectory for window in windows]
     first = trajectories[0]
     actions = [trajectory.action for trajectory in trajectories]
@@ -206,8 +214,8 @@ def pack(
         "time": layout.repeated([window.start for window in windows], np.int64) + position_N,
         "horizon": layout.repeated([trajectory.horizon for trajectory in trajectories], np.float32),
         "position_ids": position_N,
-        "segment_ids": layout.repeated(range(len(windows)), np.int64, padding=len(windows)),
-        "cu_seqlens": layout.bounds,
+        "segment_ids": layout.repeated(range(len(windows)), np.int64, padding=num_segments),
+        "cu_seqlens": np.pad(layout.bounds, (0, num_segments - len(windows)), mode="edge"),
     }
     observation = {}
     for name in (*first.observation, *first.lazy_observation):
@@ -219,12 +227,14 @@ def pack(
             arrays = [trajectory.extras[name] for trajectory in trajectories]
             extras[name] = torch.from_numpy(layout.leaving(arrays, extra.dtype))
     max_seqlen = _round_up(int(layout.num_tokens_B.max()), pad_seqlen_to_multiple_of)
+    if longest_window is not None:
+        max_seqlen = min(max_seqlen, longest_window + 1)
     return Batch(
         **{name: torch.from_numpy(array) for name, array in fields.items()},
         observation=observation,
         extras=extras,
         max_seqlen=max_seqlen,
-        equal_lengths=bool((layout.num_tokens_B == max_seqlen).all()),
+        equal_lengths=num_segments == len(windows) and bool((layout.num_tokens_B == max_seqlen).all()),
         max_padding=pad_tokens_to_multiple_of - 1,
     )
 

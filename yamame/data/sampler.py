@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,21 +69,40 @@ class ReplayConfig:
     """Maximum size of the database file (LMDB map size); at the limit the oldest trajectories are deleted."""
     compression_level: int = 1
     """zstd level of stored trajectories (1: fastest)."""
-    pad_tokens_to_multiple_of: int = 64
-    """The number of tokens of a batch is padded to a multiple of this, to limit the number of different shapes."""
-    pad_seqlen_to_multiple_of: int = 1
-    """The maximum sequence length of a batch is rounded up to a multiple of this, for the same reason."""
+    pad_tokens_to_multiple_of: int = 0
+    """The number of tokens of a batch is padded to a multiple of this, to limit the number of different shapes. 0: 64,
+    and with CUDA graphs, each of which serves one shape, a sixteenth of the largest batch."""
+    pad_seqlen_to_multiple_of: int = 0
+    """The maximum sequence length of a batch is rounded up to a multiple of this, for the same reason. 0: 1, and with
+    CUDA graphs half of the context."""
+    pad_windows_to_multiple_of: int = 0
+    """The number of windows of a batch is rounded up to a multiple of this, by windows of no tokens. 0: 1, and with
+    CUDA graphs, if `min_batch_transitions` lets it vary, a sixteenth of that."""
     prefetch_batches: int = 4
     """Batches prepared ahead by a background thread; 0: no thread."""
 
     def __post_init__(self) -> None:
-        check_range(
-            self, "capacity_trajectories", "batch_size", "pad_tokens_to_multiple_of", "pad_seqlen_to_multiple_of", ge=1
-        )
+        check_range(self, "capacity_trajectories", "batch_size", ge=1)
+        check_range(self, "pad_tokens_to_multiple_of", "pad_seqlen_to_multiple_of", "pad_windows_to_multiple_of", ge=0)
         check_range(self, "unrewarded_keep_prob", gt=0, le=1)
         check_range(self, "min_batch_transitions", "capacity_bytes", "cache_bytes", "prefetch_batches", ge=0)
         check_range(self, "max_disk_bytes", ge=1 << 20)
         check_range(self, "compression_level", ge=1, le=22)
+
+    def resolve_padding(self, context_length: int, *, cuda_graphs: bool) -> "ReplayConfig":
+        """Return the config with the multiples that are 0 replaced by their defaults."""
+        tokens, seqlen, windows = 64, 1, 1
+        if cuda_graphs:
+            largest = max(self.batch_size * (context_length + 1), self.min_batch_transitions + context_length)
+            tokens = 64 * -(-largest // (16 * 64))
+            seqlen = -(-(context_length + 1) // 2)
+            windows = max(1, self.min_batch_transitions // 16)
+        return replace(
+            self,
+            pad_tokens_to_multiple_of=self.pad_tokens_to_multiple_of or tokens,
+            pad_seqlen_to_multiple_of=self.pad_seqlen_to_multiple_of or seqlen,
+            pad_windows_to_multiple_of=self.pad_windows_to_multiple_of or windows,
+        )
 
 
 @dataclass(frozen=True)
@@ -120,9 +139,10 @@ class Sampler:
         prepare: BatchTransform | None = None,
         offline: LMDBReplayStore | None = None,
         offline_windows: int = 0,
+        cuda_graphs: bool = False,
     ) -> None:
         self.store = store
-        self.config = config
+        self.config = config.resolve_padding(context_length, cuda_graphs=cuda_graphs)
         self.context_length = context_length
         self.relabel = relabel
         self.prepare = prepare
@@ -197,6 +217,8 @@ class Sampler:
             windows,
             pad_tokens_to_multiple_of=self.config.pad_tokens_to_multiple_of,
             pad_seqlen_to_multiple_of=self.config.pad_seqlen_to_multiple_of,
+            pad_windows_to_multiple_of=self.config.pad_windows_to_multiple_of,
+            longest_window=self.context_length,
         )
         return self.prepare(batch) if self.prepare else batch, statistics
 

@@ -117,10 +117,11 @@ def attend(
 
 
 def select_backend(device: torch.device, dtype: torch.dtype, head_width: int) -> AttentionBackend:
-    """Return the fastest back end for a device, dtype and head width."""
+    """Return the fastest back end for a device, dtype and head width; on a GPU a deterministic one, if PyTorch must."""
     if device.type == "cpu":
         return attend_per_segment
-    if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and head_width % 8 == 0 and _HAS_FLASH:
+    half = device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
+    if half and head_width % 8 == 0 and HAS_FLASH_ATTENTION and not torch.are_deterministic_algorithms_enabled():
         return attend_flash
     return attend_padded
 
@@ -141,6 +142,8 @@ def attend_per_segment(
     for (rows, length), *inputs in zip(
         groups, *(x.split([*sizes, padding]) for x in (query_NHF, key_NHF, value_NHF)), strict=False
     ):
+        if not length:  # windows of no tokens, which round up their number
+            continue
         query, key, value = (x.unflatten(0, (rows, length)) for x in inputs)
         if query.dtype.itemsize > 2:
             out_BLHF = sdpa_attention(query, key, value, attention_window)
@@ -185,7 +188,8 @@ def attend_flash(
     return out if isinstance(out, Tensor) else out[0]
 
 
-_HAS_FLASH = "window_size" in inspect.signature(varlen_attn).parameters
+HAS_FLASH_ATTENTION = "window_size" in inspect.signature(varlen_attn).parameters
+"""Whether this PyTorch has the kernel of `attend_flash` with sliding windows."""
 
 
 class KVCache:

@@ -1,5 +1,6 @@
 """Device, precision, compiler and CUDA graphs of the learner."""
 
+import os
 import sys
 import warnings
 from collections import Counter, deque
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
+from yamame.nets.attention import HAS_FLASH_ATTENTION
 
 MIN_COMPILED_UPDATES = 3000
 """Shortest run that is compiled: compiling takes 20-60 s and saves at most a third of an update (popgym size)."""
@@ -39,6 +41,9 @@ class ComputeConfig:
     """Compile the network. auto: on a GPU or with bfloat16, if the run is long enough."""
     cuda_graph: bool = True
     """On a GPU, capture the update as a CUDA graph for each batch shape and replay it."""
+    deterministic: bool = False
+    """On a GPU, use deterministic algorithms only, which are slower, so that the same seed gives the same bits and a
+    resume is exact; operations that have none warn. A CPU is deterministic without it."""
     chunk_tokens: int = 0
     """Tokens per chunk of heads and losses, which bounds their memory; 0: 8192."""
 
@@ -60,11 +65,18 @@ class Compute:
     dtype: torch.dtype = torch.float32
     compile: bool = False
     cuda_graph: bool = False
+    deterministic: bool = False
     chunk_tokens: int = 8192
 
     def __str__(self) -> str:
-        compiled = ", compiled" if self.compile else ""
-        return f"{self.device}, {str(self.dtype).removeprefix('torch.')}{compiled}"
+        parts = [str(self.device), str(self.dtype).removeprefix("torch.")]
+        parts += ["compiled"] if self.compile else []
+        if self.device.type == "cuda":
+            parts += ["CUDA graphs"] if self.cuda_graph else []
+            flash = self.dtype is not torch.float32 and HAS_FLASH_ATTENTION and not self.deterministic
+            parts += ["flash attention" if flash else "padded attention"]
+            parts += ["deterministic"] if self.deterministic else []
+        return ", ".join(parts)
 
     def autocast(self) -> torch.autocast:
         """Return an autocast context for `dtype`. Casts are not cached, since an update uses each weight once."""
@@ -98,6 +110,7 @@ def resolve_compute(config: ComputeConfig, *, width: int, updates: int) -> Compu
         dtype=torch.bfloat16 if wants_bfloat16 else torch.float32,
         compile=(config.compile == "on" or (config.compile == "auto" and pays)) and compiler_works(device),
         cuda_graph=config.cuda_graph and device.type == "cuda",
+        deterministic=config.deterministic and device.type == "cuda",
         chunk_tokens=config.chunk_tokens or Compute.chunk_tokens,
     )
 
@@ -143,6 +156,12 @@ def use_device(device: torch.device) -> None:
     """Make a GPU the current one of this thread: captures, streams and pinned memory belong to the current device."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
+
+
+def use_deterministic_algorithms() -> None:
+    """Make PyTorch choose deterministic algorithms in this process, before its first computation on a GPU."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 class BoundedRunAhead:

@@ -1,5 +1,8 @@
+import os
 import threading
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from yamame.data.batch import Batch, pack
 from yamame.data.sampler import prefetch
 from yamame.errors import ConfigFieldError
 from yamame.nets import compute
+from yamame.nets.attention import attend_flash, attend_padded, select_backend
 from yamame.nets.compute import MIN_COMPILED_UPDATES, ComputeConfig, compiler_works, resolve_compute
 
 LONG, SHORT = MIN_COMPILED_UPDATES, MIN_COMPILED_UPDATES - 1
@@ -133,3 +137,45 @@ def test_the_thread_that_pins_batches_has_the_learners_gpu(monkeypatch: pytest.M
     assert pinned_on == [torch.device("cuda:1")]
     compute.use_device(torch.device("cpu"))
     assert not hasattr(current, "device"), "this thread's device was changed"
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+
+
+@pytest.mark.usefixtures("one_gpu")
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, "cuda:0, bfloat16, CUDA graphs, flash attention"),
+        ({"dtype": "float32", "cuda_graph": False}, "cuda:0, float32, padded attention"),
+        ({"deterministic": True}, "cuda:0, bfloat16, CUDA graphs, padded attention, deterministic"),
+    ],
+)
+def test_the_line_of_a_gpu_names_the_attention(settings: dict[str, Any], line: str) -> None:
+    assert str(resolve_compute(ComputeConfig(compile="off", **settings), width=64, updates=1)) == line
+
+
+def test_without_the_kernel_the_line_says_so(monkeypatch: pytest.MonkeyPatch, one_gpu: None) -> None:
+    monkeypatch.setattr(compute, "HAS_FLASH_ATTENTION", False)
+    assert "padded attention" in str(resolve_compute(ComputeConfig(compile="off"), width=64, updates=1))
+
+
+@pytest.fixture
+def default_algorithms() -> Iterator[None]:
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("default_algorithms")
+def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flash attention has none for its backward pass; cuBLAS has some with a workspace of fixed size."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    here = torch.device("cuda"), torch.bfloat16, 32
+    assert select_backend(*here) is attend_flash
+    compute.use_deterministic_algorithms()
+    assert torch.are_deterministic_algorithms_enabled() and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert select_backend(*here) is attend_padded

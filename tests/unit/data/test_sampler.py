@@ -1,5 +1,4 @@
 import json
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from replay_examples import numbered
+from replay_examples import ListStore, numbered
 
 from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
@@ -19,31 +18,6 @@ from yamame.data.sampler import ReplayConfig, Sampler
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
-
-
-class ListStore(LMDBReplayStore):
-    """Trajectories in a list; `get` takes a random time, or raises one of `failures`."""
-
-    def __init__(self, trajectories: list[Trajectory], *, slow: bool = False) -> None:
-        self.trajectories = trajectories
-        self.slow = slow
-        self.failures: dict[int, Exception] = {}
-        self.reads = 0
-
-    def append(self, trajectory: Trajectory) -> int:
-        self.trajectories.append(trajectory)
-        return len(self.trajectories) - 1
-
-    def ids(self) -> tuple[int, ...]:
-        return tuple(range(len(self.trajectories)))
-
-    def get(self, trajectory_id: int, *, lazy: bool = False) -> Trajectory:
-        self.reads += 1
-        if trajectory_id in self.failures:
-            raise self.failures[trajectory_id]
-        if self.slow and random.random() < 0.2:
-            time.sleep(random.random() * 0.003)
-        return self.trajectories[trajectory_id]
 
 
 def sampler_of(store, *, context_length: int = 4, seed: int = 0, relabel=None, **settings: float) -> Sampler:
@@ -316,4 +290,5 @@ def test_waiting_is_counted() -> None:
 def test_rounding_settings_reach_the_batch() -> None:
     batch = sampler_of(ListStore([numbered(9)]), pad_tokens_to_multiple_of=64, pad_seqlen_to_multiple_of=8).sample()
     assert batch.reward.shape == (64,)
-    assert batch.max_seqlen == 8
+    assert batch.max_seqlen == 5, "a row is longer than the longest window"
+    assert sampler_of(ListStore([numbered(9)]), pad_windows_to_multiple_of=8).sample().num_segments == 8

@@ -115,6 +115,19 @@ def test_nothing_leaks_between_windows(attend: AttentionBackend, tokens: list[in
 
 
 @every_backend
+def test_windows_without_tokens_change_nothing(attend: AttentionBackend) -> None:
+    """They round up the number of windows, so that batches share CUDA graphs."""
+    lengths = [length - 1 for length in (4, 7, 1)]
+    plain, rounded = (
+        pack(random_windows(0, lengths), pad_tokens_to_multiple_of=16, pad_windows_to_multiple_of=multiple)
+        for multiple in (1, 8)
+    )
+    assert (plain.num_segments, rounded.num_segments) == (3, 8)
+    assert torch.equal(plain.token_mask, rounded.token_mask)
+    check(attend, rounded, 5, torch.float64, 1e-12)
+
+
+@every_backend
 def test_padding_gets_no_gradient(attend: AttentionBackend) -> None:
     batch = batch_of((3, 2), token_multiple=16)
     for gradient in values_and_gradients(attend, random_inputs(batch), batch, 5)[1:]:

@@ -244,8 +244,9 @@ def pack_windows(options: BatchOptions, replay: ReplayConfig) -> Batch:
     rng = np.random.default_rng(options.seed)
     trials = [options.network.random_trajectory(rng, length, options.context) for length in options.window_lengths]
     windows = [Window(trajectory=trial, start=0, length=len(trial)) for trial in trials]
+    padding = replay.resolve_padding(options.context, cuda_graphs=False)
     return pack(
         windows,
-        pad_tokens_to_multiple_of=replay.pad_tokens_to_multiple_of,
-        pad_seqlen_to_multiple_of=replay.pad_seqlen_to_multiple_of,
+        pad_tokens_to_multiple_of=padding.pad_tokens_to_multiple_of,
+        pad_seqlen_to_multiple_of=padding.pad_seqlen_to_multiple_of,
     )
