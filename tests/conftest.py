@@ -10,6 +10,14 @@ hypothesis.settings.register_profile("without deadline", deadline=None)
 hypothesis.settings.load_profile("without deadline")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests with the marker `gpu` where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Where types are checked at run time nothing is compiled: the compiler's fake tensors fail the checks.
 

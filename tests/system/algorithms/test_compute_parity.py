@@ -122,7 +122,7 @@ def test_compiled(space: str, pytestconfig: pytest.Config) -> None:
     assert answer.returncode == 0, answer.stderr
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @every_action_space
 def test_recorded(action_space: ActionSpace) -> None:
     compute = replace(CPU_FLOAT32, device=torch.device("cuda"))

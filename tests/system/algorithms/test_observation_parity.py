@@ -60,7 +60,7 @@ check_the_same_updates(learner_on_all_kinds(CPU_FLOAT32), learner_on_all_kinds(c
     assert answer.returncode == 0, answer.stderr
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("chunk_elements", [500, 10**6])
 def test_updates_recorded_are_the_same(chunk_elements: int) -> None:
     on_gpu = replace(CPU_FLOAT32, device=torch.device("cuda"))

@@ -293,7 +293,7 @@ check_the_same_updates(instructed_learner(CPU_FLOAT32), instructed_learner(repla
     assert answer.returncode == 0, answer.stderr
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_updates_recorded_are_the_same() -> None:
     on_gpu = replace(CPU_FLOAT32, device=torch.device("cuda"))
     recorded = instructed_learner(replace(on_gpu, cuda_graph=True))

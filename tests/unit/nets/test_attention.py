@@ -24,7 +24,6 @@ from yamame.nets.attention import (
 HEADS, WIDTH = 2, 8
 BACKENDS: list[AttentionBackend] = [attend, attend_per_segment, attend_padded]
 every_backend = pytest.mark.parametrize("attend", BACKENDS)
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def batch_of(tokens: tuple[int, ...] | list[int], token_multiple: int = 8, row_multiple: int = 1) -> Batch:
@@ -188,7 +187,7 @@ def test_the_choice(device: str, dtype: torch.dtype, head_width: int, expected: 
     assert select_backend(torch.device(device), dtype, head_width) is expected
 
 
-@needs_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("tokens", [(40, 3, 17), (20, 20), (300, 5)])
 @pytest.mark.parametrize("token_multiple", [1, 64])
 @pytest.mark.parametrize("attention_window", [10, 1000])
@@ -213,7 +212,7 @@ def test_on_a_gpu(
         torch.testing.assert_close(got.cpu().double(), target, rtol=0, atol=tolerance)
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_padding_is_finite_on_a_gpu() -> None:
     """Even where it is longer than every window."""
     batch = batch_of((3, 2), token_multiple=512).to(torch.device("cuda"))
