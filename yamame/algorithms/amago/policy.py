@@ -17,6 +17,38 @@ from yamame.nets.ops import load_generator_state
 from yamame.types import State
 
 
+class HostToDevice:
+    """Copies arrays to a GPU by one transfer from pinned memory. On a CPU, tensors share memory with the arrays.
+
+    The host must have waited for the device between two calls, which share the pinned memory.
+    """
+
+    ALIGNMENT = 16
+    """Of each array in the buffer, in bytes; at least the size of every dtype."""
+
+    def __init__(self, device: torch.device, *, packs: bool | None = None) -> None:
+        self._device = device
+        self._packs = device.type == "cuda" if packs is None else packs
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+
+    def __call__(self, arrays: Mapping[str, Shaped[np.ndarray, "..."]]) -> dict[str, Shaped[Tensor, "..."]]:
+        """Return tensors on the device by the same names."""
+        if not self._packs:
+            return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
+        sizes = [-(-array.nbytes // self.ALIGNMENT) * self.ALIGNMENT for array in arrays.values()]
+        if sum(sizes) > len(self._buffer):
+            self._buffer = torch.empty(sum(sizes), dtype=torch.uint8, pin_memory=self._device.type == "cuda")
+        host = self._buffer.numpy()
+        starts = [sum(sizes[:index]) for index in range(len(sizes))]
+        for start, array in zip(starts, arrays.values(), strict=True):
+            host[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        there = self._buffer[: sum(sizes)].to(self._device, non_blocking=True, copy=True)
+        return {
+            name: there[start : start + array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
+            for start, (name, array) in zip(starts, arrays.items(), strict=True)
+        }
+
+
 class AMAGOPolicy:
     """Acts in E environments at different timesteps by one batched forward pass, on the device of the agent.
 
@@ -38,6 +70,7 @@ class AMAGOPolicy:
         self._records_log_prob = records_log_prob
         self._last: tuple[PolicyDistribution, bool] | None = None
         self.device = agent.gammas_G.device
+        self._to_device = HostToDevice(self.device)
         self.horizon = torch.tensor([float(agent.horizon)], device=self.device)
         self.load_weights(agent, version=0)
         self.reset()
@@ -60,8 +93,8 @@ class AMAGOPolicy:
         if not self._records_log_prob or self._last is None:
             return {}
         policy, deterministic = self._last
-        epsilon = self._tensor(epsilon_E.astype(np.float32))
-        log_prob_E1 = policy.acting_log_prob(self._tensor(action), epsilon, deterministic=deterministic)
+        there = self._to_device({"action": action, "epsilon": epsilon_E.astype(np.float32)})
+        log_prob_E1 = policy.acting_log_prob(there["action"], there["epsilon"], deterministic=deterministic)
         log_prob_E = log_prob_E1[:, 0].cpu().numpy()
         if np.issubdtype(action.dtype, np.integer):
             log_prob_E[repeated_E] = 0.0
@@ -98,25 +131,28 @@ class AMAGOPolicy:
     @torch.inference_mode()
     def distribution(self, step: PolicyInput) -> PolicyDistribution:
         """Add a timestep to the memory; return the action distribution of the acting gamma."""
-        mask = step.observation.get(ACTION_MASK_KEY)
-        policy: PolicyDistribution = self.actor(self.state(step), None if mask is None else self._tensor(mask))
+        state_ED, observation = self._advance(step)
+        policy: PolicyDistribution = self.actor(state_ED, observation.get(ACTION_MASK_KEY))
         return policy
 
     @torch.inference_mode()
     def state(self, step: PolicyInput) -> Tensor:
         """Add a timestep to the memory; return the states `[E, D]`."""
-        observation = {name: self._tensor(value) for name, value in step.observation.items()}
-        features = self.timestep_encoder.features(
-            observation=observation,
-            previous_action=self._tensor(step.previous_action),
-            previous_reward=self._tensor(step.previous_reward),
-            episode_start=self._tensor(step.episode_start),
-            time=self._tensor(step.time),
-            horizon=self.horizon,
+        return self._advance(step)[0]
+
+    def _advance(self, step: PolicyInput) -> tuple[Float[Tensor, "E D"], Mapping[str, Shaped[Tensor, "E ..."]]]:
+        """Add a timestep to the memory; return the states, and the observation on the device."""
+        there = self._to_device(
+            {
+                "previous_action": step.previous_action,
+                "previous_reward": step.previous_reward,
+                "episode_start": step.episode_start,
+                "time": step.time,
+                **{f"observation/{name}": value for name, value in step.observation.items()},
+            }
         )
+        observation = {name: there.pop(f"observation/{name}") for name in step.observation}
+        features = self.timestep_encoder.features(observation=observation, horizon=self.horizon, **there)
         timestep_ED: Tensor = self.timestep_encoder(features, observation)
         state_ED: Tensor = self.trajectory_encoder.step(timestep_ED, step.time, self.memory)
-        return state_ED
-
-    def _tensor(self, value: Shaped[np.ndarray, "E ..."]) -> Shaped[Tensor, "E ..."]:
-        return torch.from_numpy(value).to(self.device)
+        return state_ED, observation
