@@ -142,8 +142,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
     makes trials of hundreds of steps learnable by few updates: targets that reach along the whole window (Retrace),
     three gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
-    a learning rate that decays, target networks that follow faster, a moving average of the weights that acts, and
-    random actions that are repeated. LOG.md has the measurements.
+    a learning rate that decays, target networks that follow faster, a moving average of the weights that acts,
+    random actions that are repeated, and evaluations without the clip of probabilities. LOG.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
@@ -158,6 +158,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
             agent=replace(
                 agent,
                 timestep_encoder=replace(agent.timestep_encoder, normalize_time=False),
+                actor=replace(agent.actor, clip_evaluation=False),
                 critic=replace(agent.critic, value_code=PopArtConfig(initial_square=1.0, rescale_critics=True)),
             ),
             learner=LearnerConfig(

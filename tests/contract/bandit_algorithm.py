@@ -55,7 +55,9 @@ class BanditConfig(AlgorithmConfig):
         assert isinstance(task.action_space, spaces.Discrete) and task.observation_space.shape is not None
         return nn.Linear(task.observation_space.shape[0], int(task.action_space.n))
 
-    def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> "BanditPolicy":
+    def build_policy(
+        self, model: nn.Module, *, num_envs: int, generator: torch.Generator, collects: bool = False
+    ) -> "BanditPolicy":
         return BanditPolicy(model, generator)
 
     def build(

@@ -147,8 +147,10 @@ class AlgorithmConfig(ABC):
         """Return the networks for a task, initialized from PyTorch's global random state."""
 
     @abstractmethod
-    def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> TrainedPolicy:
-        """Return a policy with the weights of a model."""
+    def build_policy(
+        self, model: nn.Module, *, num_envs: int, generator: torch.Generator, collects: bool = False
+    ) -> TrainedPolicy:
+        """Return a policy with the weights of a model, for evaluations, or to collect trajectories to train from."""
 
     @abstractmethod
     def build(

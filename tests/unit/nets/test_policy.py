@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
 from tiny_agents import (
     CONTINUOUS,
     DISCRETE,
     HORIZON,
     SEVERAL,
+    TINY_AGENT,
     ActionSpace,
     every_action_space,
     random_actions,
@@ -12,6 +16,7 @@ from tiny_agents import (
     tiny_agent,
 )
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy, HostToDevice
 from yamame.data.step import PolicyInput
 from yamame.nets.blocks import SigmaLinear
@@ -155,3 +160,23 @@ def test_packed_inputs_change_no_state() -> None:
             time=np.full(2, time),
         )
         assert torch.equal(here.state(step), packed.state(step))
+
+
+CLIPPED = 0.99 / (0.99 + 2 * 0.001)
+"""Largest probability of three actions."""
+
+
+@pytest.mark.parametrize(
+    ("collects", "clip_evaluation", "expected"), [(True, False, CLIPPED), (False, True, CLIPPED), (False, False, 1.0)]
+)
+def test_evaluations_may_act_without_the_clip(collects: bool, clip_evaluation: bool, expected: float) -> None:
+    agent = tiny_agent()
+    with torch.no_grad():
+        agent.actor.mlp.output.weight.zero_()
+        agent.actor.mlp.output.bias.copy_(torch.tensor([40.0, 0.0, 0.0]).repeat(3))
+    actor = replace(TINY_AGENT.actor, clip_evaluation=clip_evaluation)
+    config = AMAGOConfig(agent=replace(TINY_AGENT, actor=actor))
+    policy = config.build_policy(agent, num_envs=5, generator=torch.Generator().manual_seed(0), collects=collects)
+    policy.load_weights(agent, version=1)
+    most_likely = policy.distribution(step_at(0)).probability_NGA.max(-1).values
+    torch.testing.assert_close(most_likely, torch.full_like(most_likely, expected), rtol=0, atol=1e-6)

@@ -43,10 +43,16 @@ class AMAGOConfig(AlgorithmConfig):
         )
 
     @override
-    def build_policy(self, model: nn.Module, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
+    def build_policy(
+        self, model: nn.Module, *, num_envs: int, generator: torch.Generator, collects: bool = False
+    ) -> AMAGOPolicy:
         assert isinstance(model, Agent)
         return AMAGOPolicy(
-            model, num_envs=num_envs, generator=generator, records_log_prob=self.learner.td.trace_decay > 0
+            model,
+            num_envs=num_envs,
+            generator=generator,
+            records_log_prob=collects and self.learner.td.trace_decay > 0,
+            clips=collects or self.agent.actor.clip_evaluation,
         )
 
     @override

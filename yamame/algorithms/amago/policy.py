@@ -60,14 +60,22 @@ class AMAGOPolicy:
         num_envs: E.
         generator: Samples the actions; on the device of the agent.
         records_log_prob: Return the log-probabilities of executed actions as extras.
+        clips: Clip the probabilities of discrete actions, see `ActorConfig.probability_clip`.
     """
 
     def __init__(
-        self, agent: Agent, *, num_envs: int, generator: torch.Generator, records_log_prob: bool = False
+        self,
+        agent: Agent,
+        *,
+        num_envs: int,
+        generator: torch.Generator,
+        records_log_prob: bool = False,
+        clips: bool = True,
     ) -> None:
         self.num_envs = num_envs
         self.generator = generator
         self._records_log_prob = records_log_prob
+        self._clips = clips
         self._last: tuple[PolicyDistribution, bool] | None = None
         self.device = agent.gammas_G.device
         self._to_device = HostToDevice(self.device)
@@ -81,6 +89,8 @@ class AMAGOPolicy:
         self.timestep_encoder = freeze_for_inference(agent.acting_module("timestep_encoder"))
         self.trajectory_encoder = freeze_for_inference(agent.acting_module("trajectory_encoder"))
         self.actor = freeze_for_inference(agent.acting_module("actor").for_gamma(agent.acting_index))
+        if not self._clips:
+            self.actor.clip = (0.0, 1.0)
 
     @torch.inference_mode()
     def extras(

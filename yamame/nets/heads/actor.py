@@ -26,6 +26,9 @@ class ActorConfig:
     probability_clip: tuple[float, float] = (0.001, 0.99)
     """Minimum and maximum probability of an allowed discrete action, in each component separately. The minimum must be
     positive."""
+    clip_evaluation: bool = True
+    """Clip the probabilities in evaluations and loaded policies too (paper), not only while collecting. The random
+    actions that a clip adds to a policy which is certain cost every trial that a single mistake spoils."""
     activation: Activation = "leaky_relu"
     """Activation of the hidden layers."""
 
