@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from yamame.tools.sweep.runs import strip_seed_suffix
 
 MAX_DIFFERENCES = 2
 """Differences named in a label; more are counted."""
+_SEPARATORS = " -_/.="
 IGNORED_FIELDS = re.compile(
     r"seed|env_steps|async_collection|eval\..*|compute\..*|checkpoint\..*"
     r"|replay\.(cache_bytes|max_disk_bytes|compression_level|prefetch_batches)"
@@ -33,14 +35,30 @@ def make_labels(experiments: Sequence[tuple[str, RunConfig]]) -> list[str]:
 
     The base is the experiment from which most others are one variant away, the first of them if there are several.
     """
-    recipes = list(dict.fromkeys(recipe for recipe, _ in experiments))
-    labels: dict[int, str] = {}
-    for recipe in recipes:
+    is_one_recipe = len({recipe for recipe, _ in experiments}) == 1
+    return [
+        (text if is_one_recipe else f"{recipe}: {text}") if text else recipe
+        for (recipe, _), text in zip(experiments, _differences_by_recipe(experiments), strict=True)
+    ]
+
+
+def common_name(names: Sequence[str]) -> str:
+    """Return the common start of names, without a number or `seed` at its end; "" if fewer than three letters remain."""
+    if len(set(names)) == 1:
+        return names[0]
+    common = os.path.commonprefix(names).rstrip(_SEPARATORS + "0123456789")
+    common = common.removesuffix("seed").rstrip(_SEPARATORS)
+    return common if len(common) > 2 else ""
+
+
+def _differences_by_recipe(experiments: Sequence[tuple[str, RunConfig]]) -> list[str]:
+    """Return the difference of each experiment from the base of its recipe; empty for the base."""
+    texts: dict[int, str] = {}
+    for recipe in dict.fromkeys(recipe for recipe, _ in experiments):
         numbers = [number for number, (of, _) in enumerate(experiments) if of == recipe]
-        texts = _differences_from_base([experiments[number][1] for number in numbers])
-        prefix = f"{recipe}: " if len(recipes) > 1 else ""
-        labels |= {number: f"{prefix}{text}" if text else recipe for number, text in zip(numbers, texts, strict=True)}
-    return [labels[number] for number in range(len(experiments))]
+        of_recipe = _differences_from_base([experiments[number][1] for number in numbers])
+        texts |= dict(zip(numbers, of_recipe, strict=True))
+    return [texts[number] for number in range(len(experiments))]
 
 
 def _differences_from_base(configs: Sequence[RunConfig]) -> list[str]:
@@ -127,8 +145,8 @@ def single_run(paths: Sequence[Path]) -> Path:
 def group_by_seed(paths: Sequence[Path]) -> list[Group]:
     """Return the groups in the order of their first runs.
 
-    Labels are the names of their folders (`LABEL-seed-0`, as `yamame sweep` does) if these are unambiguous,
-    otherwise recipe, variants and differences of their settings.
+    A label is the name that the folders of a group share (`NAME-seed-0`, as `yamame sweep` does) and, unless the name
+    has it, the variant or the difference of the settings. A group whose folders share no name has the recipe for it.
     """
     members: dict[tuple, list[Path]] = {}
     configs: dict[tuple, tuple[str, RunConfig]] = {}
@@ -137,15 +155,23 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
         experiment = (recipe, *((path, repr(value)) for path, value in _settings(config).items()))
         members.setdefault(experiment, []).append(run)
         configs.setdefault(experiment, (recipe, config))
-    labels = _folder_labels(list(members.values())) or make_labels(list(configs.values()))
+    names = [common_name([strip_seed_suffix(run) or run.name for run in runs]) for runs in members.values()]
+    experiments = list(configs.values())
+    differences, unnamed = _differences_by_recipe(experiments), make_labels(experiments)
+    labels = [
+        _with_difference(name, text) if name else label
+        for name, text, label in zip(names, differences, unnamed, strict=True)
+    ]
     return _make_unique(dict(zip(members, labels, strict=True)), members)
 
 
-def _folder_labels(groups: Sequence[Sequence[Path]]) -> list[str] | None:
-    names = [{strip_seed_suffix(run) for run in runs} for runs in groups]
-    single = [next(iter(of_group)) for of_group in names if len(of_group) == 1]
-    known = [name for name in single if name is not None]
-    return known if len(set(known)) == len(groups) else None
+def _with_difference(name: str, difference: str) -> str:
+    """Return a name followed by a difference, unless the name has it."""
+    return f"{name}: {difference}" if _letters(difference) not in _letters(name) else name
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text)).lower()
 
 
 def _make_unique(labels: Mapping[tuple, str], members: Mapping[tuple, Sequence[Path]]) -> list[Group]:

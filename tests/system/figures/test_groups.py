@@ -32,14 +32,17 @@ def test_seeds_are_one_group(tmaze: Path) -> None:
         resolve_runs([tmaze / "full-seed-0/replay"])
 
 
-def test_other_folders_are_called_by_recipe_and_variant(tmaze: Path, tmp_path: Path) -> None:
+def test_labels_name_the_folder_and_the_difference(tmaze: Path, tmp_path: Path) -> None:
     for new, old in (("a", "full-seed-1"), ("b", "no-memory-seed-0"), ("c", "full-seed-0")):
         shutil.copytree(tmaze / old, tmp_path / new)
     groups = group_by_seed([tmp_path / "b", tmp_path / "a", tmp_path / "c"])
     assert [(group.label, [run.name for run in group.runs]) for group in groups] == [
-        ("no-memory", ["b"]),
-        ("passive-tmaze", ["a", "c"]),
+        ("b: no-memory", ["b"]),
+        ("passive-tmaze", ["a", "c"]),  # their names have nothing in common
     ]
+    (tmp_path / "a").rename(tmp_path / "plain-1")
+    (tmp_path / "c").rename(tmp_path / "plain-2")
+    assert [group.label for group in group_by_seed([tmp_path])] == ["b: no-memory", "plain"]
 
 
 def test_hostile_names_are_drawn_as_they_are(tmaze: Path, tmp_path: Path) -> None:

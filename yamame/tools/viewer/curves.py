@@ -1,6 +1,5 @@
 """API of the *Curves* view: panels of the chosen runs, their curves, and the values as CSV."""
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,13 +15,13 @@ from yamame.confidence import student_ci95
 from yamame.errors import UserError
 from yamame.metrics import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, is_ci95_end
 from yamame.run_dir import METRICS as METRICS_FILE
+from yamame.tools.run_groups import common_name
 from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTable, MetricTableCache
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnknownRunError, UnreadableError
 from yamame.tools.viewer.runs import RunSummary, SummaryCache, run_ids
 
 MAX_RUNS = 500
-_SEPARATORS = " -_/.="
 BAND_POINTS = 200
 DEFAULT_POINTS, MIN_POINTS, MAX_POINTS = 400.0, 10.0, 2000.0
 MAX_SMOOTHING = 0.5
@@ -103,12 +102,8 @@ def _label(runs: Sequence[SelectedRun]) -> str:
     """Return the common start of the names of a group, or its recipe, and the number of seeds."""
     if len(runs) == 1:
         return runs[0].entry.name
-    letters = itertools.takewhile(
-        lambda equal: len(set(equal)) == 1, zip(*(run.entry.name for run in runs), strict=False)
-    )
-    common = "".join(letter for letter, *_ in letters).rstrip(_SEPARATORS + "0123456789")
-    common = common.removesuffix("seed").rstrip(_SEPARATORS)
-    return f"{common if len(common) > 2 else runs[0].summary.recipe or 'runs'} ({len(runs)} seeds)"
+    name = common_name([run.entry.name for run in runs]) or runs[0].summary.recipe or "runs"
+    return f"{name} ({len(runs)} seeds)"
 
 
 def sections(keys: Iterable[str]) -> list[dict[str, Any]]:
