@@ -14,6 +14,7 @@ from yamame.errors import wrap_os_errors
 def replace_atomically(path: Path) -> Iterator[Path]:
     """Yield a file to write beside `path`, which it replaces at the end of the block. Removed if the block raises."""
     partial = path.with_name(f".partial-{path.name}")
+    partial.unlink(missing_ok=True)  # it may be a link to another file
     try:
         yield partial
         sync_file(partial)

@@ -8,6 +8,7 @@ runs/<recipe>-<time>/
   replay/          trajectories of the main learner    report.html     the same report as a single page
   replay-1/ …      trajectories of other learners      status.json     why an unfinished run stopped or failed
   offline/         copy of the offline data, if any    lock            held by the process that trains
+  notes.json       notes and tags, of `yamame view`
 """
 
 import contextlib
@@ -44,9 +45,10 @@ RESULT = "result.json"
 METADATA = "metadata.json"
 LOCK = "lock"
 STATUS = "status.json"
+NOTES = "notes.json"
 
 _START_FILE = re.compile(
-    rf"(\.partial-.*|{LOCK}|{STATUS}|{SPACES}|{METADATA}|{METRICS}|{CHECKPOINTS}|{OFFLINE}|tensorboard|{REPLAY}(-\d+)?)"
+    rf"(\.partial-.*|{LOCK}|{STATUS}|{SPACES}|{METADATA}|{METRICS}|{NOTES}|{CHECKPOINTS}|{OFFLINE}|tensorboard|{REPLAY}(-\d+)?)"
 )
 """Names of the files that a run may write before its config."""
 _LOCK_SECONDS, _POLL_SECONDS = 0.2, 0.02

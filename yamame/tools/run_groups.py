@@ -2,10 +2,10 @@
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,11 @@ def make_labels(experiments: Sequence[tuple[str, RunConfig]]) -> list[str]:
 
 
 def common_name(names: Sequence[str]) -> str:
-    """Return the common start of names, without a number or `seed` at its end; "" if fewer than three letters remain."""
+    """Return the common start of names without a number or `seed` at its end; "" if fewer than three letters remain."""
     if len(set(names)) == 1:
         return names[0]
-    common = os.path.commonprefix(names).rstrip(_SEPARATORS + "0123456789")
+    letters = takewhile(lambda equal: len(set(equal)) == 1, zip(*names, strict=False))
+    common = "".join(letter for letter, *_ in letters).rstrip(_SEPARATORS + "0123456789")
     common = common.removesuffix("seed").rstrip(_SEPARATORS)
     return common if len(common) > 2 else ""
 

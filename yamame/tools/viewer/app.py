@@ -1,7 +1,8 @@
 """The web server of `yamame view`: a page, its static files, the JSON API, and access control.
 
-A view is a module with `routes(index)`. Everything under `/api/` is JSON. A view raises `UserError` or
-`UnreadableError` for what cannot be shown and `UnknownRunError` for a missing run; the page shows the message.
+A view is a module with `routes(index)`. Everything under `/api/` is JSON, but for exported tables and files of a run. A
+view raises `UserError` or `UnreadableError` for what cannot be shown and `UnknownRunError` for a missing run; the page
+shows the message.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -27,13 +28,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from yamame.errors import UserError
-from yamame.tools.viewer import curves, rollouts, runs
+from yamame.tools.viewer import configs, curves, notes, rollouts, run_page, runs
 from yamame.tools.viewer.http_timeouts import TimeoutProtocol
 from yamame.tools.viewer.run_index import RunIndex, UnknownRunError, UnreadableError
 
 STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN = "token"
+WRITE_HEADER = "x-yamame-view"
+"""Header of requests that write."""
 MAX_CONNECTIONS = 256
 """Requests over more connections get the status 503."""
 
@@ -59,13 +62,16 @@ class Access:
     """Empty: no token is required, and the Host header must be one of `LOOPBACK`."""
     cookie: str = "yamame-view"
     """Cookie with the token after the first request."""
+    read_only: bool = False
+    """Refuse every request that writes."""
 
 
 class AccessMiddleware:
     """ASGI middleware that refuses requests without access and adds `HEADERS` to every response.
 
     Without a token the Host header must be a loopback name, which prevents DNS rebinding. Cross-site requests are
-    refused.
+    refused. A request that writes must besides come from this server's own page: its Origin header must name the host
+    that it is sent to, and it must have `WRITE_HEADER`, which other sites cannot send without permission.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -91,6 +97,11 @@ class AccessMiddleware:
         headers, query = request.headers, request.query_params
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             return _refusal("cross-site requests are not allowed")
+        if scope["method"] not in ("GET", "HEAD"):
+            if self._access.read_only:
+                return _refusal("the viewer was started with --read-only")
+            if WRITE_HEADER not in headers or urlsplit(headers.get("origin", "")).netloc != headers.get("host"):
+                return _refusal("only the page of this server may write")
         if not self._access.token:
             if _host_of(headers.get("host", "")) in LOOPBACK:
                 return None
@@ -123,7 +134,8 @@ def _refusal(reason: str) -> ASGIApp:
 
 def build_app(index: RunIndex, access: Access) -> Starlette:
     """Return the ASGI application."""
-    api = [route for view in (runs, curves, rollouts) for route in view.routes(index)]
+    api = [route for view in (runs, configs, notes, curves, rollouts) for route in view.routes(index)]
+    api += run_page.routes(index, read_only=access.read_only)
     return Starlette(
         routes=[Route("/", _page), *api, Mount("/static", StaticFiles(directory=STATIC))],
         middleware=[Middleware(AccessMiddleware, access=access)],
@@ -140,7 +152,15 @@ async def _error(request: Request, problem: Exception) -> Response:
     return JSONResponse({"error": " ".join(str(problem).split())}, status_code=status_code)
 
 
-def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool, require_token: bool = False) -> None:
+def serve(
+    roots: Sequence[Path],
+    *,
+    host: str,
+    port: int,
+    open_browser: bool,
+    require_token: bool = False,
+    read_only: bool = False,
+) -> None:
     """Print the address on stdout and serve until SIGINT. Raises `UserError` if the address cannot be bound.
 
     A token is required if `require_token`, and always if `host` is not a loopback address.
@@ -148,7 +168,7 @@ def serve(roots: Sequence[Path], *, host: str, port: int, open_browser: bool, re
     listener = _listen(host, port)
     port = listener.getsockname()[1]
     token = secrets.token_urlsafe(24) if require_token or host not in LOOPBACK else ""
-    access = Access(token=token, cookie=f"yamame-view-{port}")
+    access = Access(token=token, cookie=f"yamame-view-{port}", read_only=read_only)
     app = build_app(RunIndex(roots), access)
     config = uvicorn.Config(
         app,

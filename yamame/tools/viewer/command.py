@@ -17,8 +17,9 @@ def register(subparsers: Any) -> None:
         subparsers,
         "view",
         _view,
-        help="open a local, read-only dashboard of runs",
-        description="A local web page of runs: states, curves, rollouts. Read-only; shows running runs live.",
+        help="open a local dashboard of runs",
+        description="A local web page of runs: states, configs, curves, rollouts. Shows running runs live. It writes "
+        "nothing but the notes and tags that you give to runs.",
     )
     view.add_argument(
         "runs",
@@ -35,6 +36,7 @@ def register(subparsers: Any) -> None:
     )
     view.add_argument("--port", type=int, default=0, metavar="N", help="port (default 0: any free port)")
     view.add_argument("--token", action="store_true", help="require a token on 127.0.0.1 too, against other users")
+    view.add_argument("--read-only", action="store_true", help="write no notes and tags either")
     view.add_argument("--no-browser", action="store_true", help="print the URL only")
     add_flags(view, "--import")
 
@@ -56,6 +58,7 @@ def _view(options: argparse.Namespace, rest: list[str]) -> int:
         port=options.port,
         open_browser=not options.no_browser,
         require_token=options.token,
+        read_only=options.read_only,
     )
     return 0
 

@@ -109,17 +109,20 @@ def _label(runs: Sequence[SelectedRun]) -> str:
 def sections(keys: Iterable[str]) -> list[dict[str, Any]]:
     """Return panels of the metrics, grouped and ordered as in the registry; ends of intervals have none.
 
-    A panel shows one metric of all series, or a family of metrics of one series, whose `keys` are ordered by number.
+    Metrics of the user's follow, grouped by the prefix of their keys. A panel shows one metric of all series, or a
+    family of metrics of one series, whose `keys` are ordered by number.
     """
     logged = [key for key in dict.fromkeys(keys) if not is_ci95_end(key)]
     members: dict[str, list[str]] = {metric.key: [] for metric in METRICS}
     for key in logged:
         members.setdefault(get_metric(key).key, []).append(key)
-    panels: dict[str, list[dict[str, Any]]] = {group: [] for group in (*GROUPS.values(), OTHER_GROUP)}
+    panels: dict[str, list[dict[str, Any]]] = {group: [] for group in GROUPS.values()}
     for of_metric in filter(None, members.values()):
         metric = get_metric(of_metric[0])
         ordered = sorted(of_metric, key=lambda key: get_metric(key).index(key) or 0.0)
-        panels[metric.group].append(
+        prefix, _, name = ordered[0].partition("/")
+        group = prefix if metric.group == OTHER_GROUP and name else metric.group
+        panels.setdefault(group, []).append(
             {"title": metric.label, "keys": ordered, "description": metric.help, "unit": metric.unit}
         )
     return [{"title": group, "panels": of_group} for group, of_group in panels.items() if of_group]
@@ -138,23 +141,35 @@ class Curve:
     high: Numbers
 
 
-def downsample(x: Numbers, y: Numbers, *, points: int, smoothing: float) -> Curve:
-    """Return at most `points` points of a curve.
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """How much of curves is returned."""
 
-    Args:
-        x: Sorted positions without NaN.
-        y: Values without NaN.
-        points: The axis is divided into this many equal bins; each bin gives the mean, minimum and maximum of its
-            values, so that no peak is lost.
-        smoothing: Width of a moving average of the line as a fraction of the axis; 0: none. The range is not smoothed.
-    """
-    if len(x) > points:
-        starts = _bin_starts(x, points)
-        counts = np.diff(starts, append=len(x))
-        places, means = np.add.reduceat(x, starts) / counts, np.add.reduceat(y, starts) / counts
-        low, high = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
-    else:
-        places, means, low, high = x, y, y, y
+    points: int
+    """The shown part of the axis is divided into this many equal bins; each bin gives the mean, minimum and maximum of
+    its values, so that no peak is lost."""
+    smoothing: float
+    """Width of a moving average of the line as a fraction of the whole axis; 0: none. The range is not smoothed."""
+    low: float = -math.inf
+    """Start of the shown part."""
+    high: float = math.inf
+
+    def shown(self, x: Numbers) -> slice:
+        """Return the indices of the shown part, with a point on either side, of sorted positions."""
+        start, end = np.searchsorted(x, self.low, side="left"), np.searchsorted(x, self.high, side="right")
+        return slice(max(0, int(start) - 1), int(end) + 1)
+
+
+def downsample(x: Numbers, y: Numbers, resolution: Resolution) -> Curve:
+    """Return a curve of sorted positions and values, both without NaN."""
+    points, smoothing, shown = resolution.points, resolution.smoothing, resolution.shown(x)
+    places, means = x[shown], y[shown]
+    low, high = means, means
+    if len(places) > points:
+        starts = _bin_starts(places, points)
+        counts = np.diff(starts, append=len(places))
+        low, high = np.minimum.reduceat(means, starts), np.maximum.reduceat(means, starts)
+        places, means = np.add.reduceat(places, starts) / counts, np.add.reduceat(means, starts) / counts
     line = _window_mean(x, y, places, smoothing * float(x[-1] - x[0])) if smoothing and len(x) > 2 else means
     return Curve(x=places, line=line, low=low, high=high)
 
@@ -215,15 +230,14 @@ def routes(index: RunIndex) -> list[Route]:
 
     def curves(request: Request) -> Response:
         selection = read(request)
-        axis, smoothing = _axis(request), _number(request, "smoothing", 0.0, 0.0, MAX_SMOOTHING)
-        points = int(_number(request, "points", DEFAULT_POINTS, MIN_POINTS, MAX_POINTS))
+        axis, resolution = _axis(request), _resolution(request)
         all_series = series_of(selection, request)
         with np.errstate(all="ignore"):  # files may contain any numbers
             found = {
                 key: [
                     {"series_id": series.series_id, **curve}
                     for series in all_series
-                    if (curve := _series_curve(series, axis, key, points, smoothing)) is not None
+                    if (curve := _series_curve(series, axis, key, resolution)) is not None
                 ]
                 for key in _keys(request)
             }
@@ -246,38 +260,39 @@ def _series_to_json(series: Series) -> dict[str, Any]:
     }
 
 
-def _series_curve(series: Series, axis: str, key: str, points: int, smoothing: float) -> dict[str, Any] | None:
+def _series_curve(series: Series, axis: str, key: str, resolution: Resolution) -> dict[str, Any] | None:
     """Return the curve of a series; None without values.
 
     `kind` is the meaning of `low` and `high`: the "range" of the values of a bin, the 95 % "interval" of an
     evaluation, or that of the mean over "seeds", with the number of `seeds` at each point.
     """
-    curves = [curve for run in series.runs if (curve := _run_curve(run, axis, key, points, smoothing)) is not None]
+    curves = [curve for run in series.runs if (curve := _run_curve(run, axis, key, resolution)) is not None]
     if not curves:
         return None
     if len(curves) > 1:
-        band, seeds = mean_band(curves, min(points, BAND_POINTS))
+        band, seeds = mean_band(curves, min(resolution.points, BAND_POINTS))
         return {"kind": "seeds", **_curve_to_json(band), "seeds": seeds.astype(int).tolist()}
-    interval = _logged_interval(series.runs[0], axis, key, curves[0]) if len(series.runs) == 1 else None
+    interval = _logged_interval(series.runs[0], axis, key, curves[0], resolution) if len(series.runs) == 1 else None
     if interval:
         return {"kind": "interval", **_curve_to_json(interval)}
     return {"kind": "range", **_curve_to_json(curves[0])}
 
 
-def _run_curve(run: SelectedRun, axis: str, key: str, points: int, smoothing: float) -> Curve | None:
+def _run_curve(run: SelectedRun, axis: str, key: str, resolution: Resolution) -> Curve | None:
     x, y = run.metrics.curve(axis, key)
-    return downsample(x, y, points=points, smoothing=smoothing) if len(x) else None
+    return downsample(x, y, resolution) if len(x) else None
 
 
-def _logged_interval(run: SelectedRun, axis: str, key: str, curve: Curve) -> Curve | None:
+def _logged_interval(run: SelectedRun, axis: str, key: str, curve: Curve, resolution: Resolution) -> Curve | None:
     """Return the curve with its logged interval; None if a point has none."""
     ends = ci95_keys(key)
     if ends is None:
         return None
-    low, high = (run.metrics.curve(axis, end) for end in ends)
-    if not (len(low[0]) == len(high[0]) == len(curve.x)):
+    (low_x, low), (high_x, high) = (run.metrics.curve(axis, end) for end in ends)
+    low, high = low[resolution.shown(low_x)], high[resolution.shown(high_x)]
+    if not (len(low) == len(high) == len(curve.x)):
         return None
-    return Curve(x=curve.x, line=curve.line, low=low[1], high=high[1])
+    return Curve(x=curve.x, line=curve.line, low=low, high=high)
 
 
 def _curve_to_json(curve: Curve) -> dict[str, list[float | None]]:
@@ -316,6 +331,18 @@ def _axis(request: Request) -> str:
     if axis not in AXES:
         raise UserError(f"x must be one of {', '.join(AXES)}")
     return axis
+
+
+def _resolution(request: Request) -> Resolution:
+    low, high = (
+        _number(request, name, end, -math.inf, math.inf) for name, end in (("low", -math.inf), ("high", math.inf))
+    )
+    if low >= high:
+        raise UserError("low must be below high")
+    points = int(_number(request, "points", DEFAULT_POINTS, MIN_POINTS, MAX_POINTS))
+    return Resolution(
+        points=points, smoothing=_number(request, "smoothing", 0.0, 0.0, MAX_SMOOTHING), low=low, high=high
+    )
 
 
 def _number(request: Request, name: str, default: float, ge: float, le: float) -> float:

@@ -1,4 +1,4 @@
-"""API of the *Runs* view: state and results of every run, and differences between configs."""
+"""API of the *Runs* view: state and results of every run."""
 
 import hashlib
 import json
@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from yamame.errors import UserError
 from yamame.metrics import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDATES_PER_SECOND
-from yamame.run_dir import CONFIG, LOCK, METADATA, METRICS, RESULT, STATUS, is_locked
+from yamame.run_dir import CONFIG, LOCK, METADATA, METRICS, NOTES, RESULT, STATUS, is_locked
 from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.metric_table import read_tail, to_float
+from yamame.tools.viewer.notes import Notes, read_notes
 from yamame.tools.viewer.run_index import (
     RunEntry,
     RunIndex,
@@ -32,12 +32,8 @@ State = Literal["running", "finished", "stopped", "failed", "corrupted"]
 KILLED_REASON = "the process ended without a status: killed, or the machine went down"
 IGNORED_FIELDS = ("seed",)
 """Config fields in which runs of one group may differ."""
-_FILES = (CONFIG, METADATA, RESULT, STATUS, METRICS, LOCK)
+_FILES = (CONFIG, METADATA, RESULT, STATUS, METRICS, LOCK, NOTES)
 _MAX_TEXT = 500
-MAX_VALUE_LENGTH = 300
-MAX_FIELDS = 2000
-MAX_COMPARED = 8
-_MISSING = "–"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +64,10 @@ class RunSummary:
     seconds_left: float
     """Of a running run, at its speed over the last lines."""
     modified_time: float
-    """Unix time of the last write; 0: never."""
+    """Unix time of the last write of the run itself; 0: never."""
+    tags: tuple[str, ...]
+    note: str
+    """Start of the note."""
     warnings: list[str]
     """What cannot be shown, and why."""
 
@@ -86,6 +85,7 @@ class _Read:
     first: dict[str, float]
     """First line of the tail of the metrics; empty without any."""
     last: dict[str, float]
+    notes: Notes
     warnings: list[str]
 
 
@@ -124,10 +124,15 @@ class SummaryCache:
             tail = read_tail(entry.path / METRICS)
         except UnreadableError as problem:
             warnings.append(str(problem))
+        notes = Notes()
+        try:
+            notes = read_notes(entry.path)
+        except UnreadableError as problem:
+            warnings.append(str(problem))
         if signatures[0] is None:
             warnings.append(f"no {CONFIG}")
         first, last = (tail[0], tail[-1]) if tail else ({}, {})
-        return _Read(signatures, found, first, last, warnings)
+        return _Read(signatures, found, first, last, notes, warnings)
 
 
 def _shorten_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +180,9 @@ def _summary(entry: RunEntry, read: _Read) -> RunSummary:
         updates_per_second=_first_known(shown.get("updates_per_second"), updates_per_second),
         wall_seconds=_first_known(shown.get("wall_seconds"), last.get("wall_seconds")),
         seconds_left=max(left, 0.0) if state == "running" else math.nan,  # in this order NaN stays NaN
-        modified_time=max((seen[2] for seen in read.signatures if seen is not None), default=0) / 1e9,
+        modified_time=max((seen[2] for seen in read.signatures[:-1] if seen is not None), default=0) / 1e9,
+        tags=read.notes.tags,
+        note=read.notes.text[:_MAX_TEXT],
         warnings=read.warnings,
     )
 
@@ -218,25 +225,8 @@ def run_ids(request: Request) -> list[str]:
     return [run_id for run_id in request.query_params.get("runs", "").split(",") if run_id]
 
 
-def _flatten(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the JSON of every leaf by its path."""
-    found: dict[str, str] = {}
-    pending: list[tuple[str, Any]] = [("", config)]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, dict) and value:
-            pending += reversed([(f"{path}.{key}".lstrip("."), part) for key, part in value.items()])
-        else:
-            try:
-                text = json.dumps(value)
-            except RecursionError as problem:
-                raise UnreadableError("a config is nested too deeply to be compared") from problem
-            found[printable(path)] = text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
-    return found
-
-
 def routes(index: RunIndex) -> list[Route]:
-    """Return `/api/runs` and `/api/differences?runs=ID,ID`."""
+    """Return `/api/runs`."""
     summaries = SummaryCache(index)
 
     def listing(request: Request) -> Response:
@@ -244,28 +234,4 @@ def routes(index: RunIndex) -> list[Route]:
         rows = [summary.to_json() for summary in summaries.get(list(found.entries.values()))]
         return FiniteJSONResponse({"runs": rows, "warnings": found.warnings})
 
-    def difference(request: Request) -> Response:
-        chosen = run_ids(request)
-        if not 2 <= len(chosen) <= MAX_COMPARED:
-            raise UserError(f"choose from 2 to {MAX_COMPARED} runs to compare")
-        entries = [index.entry(run_id) for run_id in chosen]
-        configs = []
-        for entry in entries:
-            config = read_json(entry.path / CONFIG)
-            if config is None:
-                raise UserError(f"{entry.name} has no {CONFIG}")
-            configs.append(_flatten(config))
-        fields = list(dict.fromkeys(field for config in configs for field in config))
-        if len(fields) > MAX_FIELDS:
-            raise UserError(f"these configs have {len(fields):,} fields: at most {MAX_FIELDS:,} can be compared")
-        rows = [{"field": field, "values": [config.get(field, _MISSING) for config in configs]} for field in fields]
-        differing = [row for row in rows if len(set(row["values"])) > 1]
-        return FiniteJSONResponse(
-            {
-                "runs": [{"id": entry.run_id, "name": entry.name} for entry in entries],
-                "differences": differing,
-                "same": len(rows) - len(differing),
-            }
-        )
-
-    return [Route("/api/runs", listing), Route("/api/differences", difference)]
+    return [Route("/api/runs", listing)]

@@ -1,0 +1,141 @@
+"""API of configs: hyperparameters that differ between runs, and differences between some of them."""
+
+import json
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from yamame.errors import UserError
+from yamame.run_dir import CONFIG
+from yamame.tools.viewer.finite_json import FiniteJSONResponse
+from yamame.tools.viewer.run_index import (
+    RunEntry,
+    RunIndex,
+    Signature,
+    UnreadableError,
+    file_signature,
+    printable,
+    read_json,
+)
+from yamame.tools.viewer.runs import run_ids
+
+MAX_VALUE_LENGTH = 300
+MAX_FIELDS = 2000
+MAX_COMPARED = 8
+MAX_COLUMNS = 50
+"""Hyperparameters whose values one request gives."""
+_TASK = "env.type"
+_MISSING = "–"
+
+Fields = Mapping[str, str]
+"""Path of a field -> its value as JSON, shortened."""
+
+
+def flatten(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the JSON of every leaf by its path. Raises `UnreadableError`."""
+    found: dict[str, str] = {}
+    pending: list[tuple[str, Any]] = [("", content)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, dict) and value:
+            pending += reversed([(f"{path}.{key}".lstrip("."), part) for key, part in value.items()])
+        else:
+            try:
+                text = json.dumps(value)
+            except RecursionError as problem:
+                raise UnreadableError("a config is nested too deeply to be compared") from problem
+            found[printable(path)] = text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
+    return found
+
+
+class ConfigCache:
+    """Fields of the configs of runs; a file is read again only if it changed. Thread-safe.
+
+    Configs that cannot be read or have more than `MAX_FIELDS` fields have none here; the table of runs reports them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: dict[str, tuple[Signature | None, Fields]] = {}
+
+    def get(self, entries: Sequence[RunEntry]) -> dict[str, Fields]:
+        """Return the fields of each run by its id."""
+        with self._lock:
+            self._read = {entry.run_id: self._reread(entry) for entry in entries}
+            return {run_id: fields for run_id, (_, fields) in self._read.items()}
+
+    def _reread(self, entry: RunEntry) -> tuple[Signature | None, Fields]:
+        now, before = file_signature(entry.path / CONFIG), self._read.get(entry.run_id)
+        if before is not None and before[0] == now:
+            return before
+        try:
+            fields = flatten(read_json(entry.path / CONFIG) or {})
+        except UnreadableError:
+            fields = {}
+        if len(fields) > MAX_FIELDS:
+            fields = {}
+        return now, {sys.intern(path): sys.intern(value) for path, value in fields.items()}  # most runs share them
+
+
+def differing_fields(configs: Sequence[Fields]) -> list[dict[str, Any]]:
+    """Return the fields with more than one value, in the order of the configs.
+
+    `within_task`: whether it differs between runs of one task.
+    """
+    values: dict[str, set[str]] = {}
+    values_of_task: dict[tuple[str, str], set[str]] = {}
+    for config in configs:
+        task = config.get(_TASK, "")
+        for path, value in config.items():
+            values.setdefault(path, set()).add(value)
+            values_of_task.setdefault((path, task), set()).add(value)
+    within = {path for (path, _), found in values_of_task.items() if len(found) > 1}
+    return [
+        {"field": path, "within_task": path in within, "num_values": len(found)}
+        for path, found in values.items()
+        if len(found) > 1
+    ]
+
+
+def routes(index: RunIndex) -> list[Route]:
+    """Return `/api/hyperparameters?field=PATH` and `/api/differences?runs=ID,ID`."""
+    cache = ConfigCache()
+
+    def hyperparameters(request: Request) -> Response:
+        configs = cache.get(list(index.found().entries.values()))
+        chosen = request.query_params.getlist("field")[:MAX_COLUMNS]
+        values = {
+            path: {run_id: config[path] for run_id, config in configs.items() if path in config} for path in chosen
+        }
+        return FiniteJSONResponse({"fields": differing_fields(list(configs.values()))[:MAX_FIELDS], "values": values})
+
+    def differences(request: Request) -> Response:
+        chosen = run_ids(request)
+        if not 2 <= len(chosen) <= MAX_COMPARED:
+            raise UserError(f"choose from 2 to {MAX_COMPARED} runs to compare")
+        entries = [index.entry(run_id) for run_id in chosen]
+        configs = []
+        for entry in entries:
+            config = read_json(entry.path / CONFIG)
+            if config is None:
+                raise UserError(f"{entry.name} has no {CONFIG}")
+            configs.append(flatten(config))
+        fields = list(dict.fromkeys(field for config in configs for field in config))
+        if len(fields) > MAX_FIELDS:
+            raise UserError(f"these configs have {len(fields):,} fields: at most {MAX_FIELDS:,} can be compared")
+        rows = [{"field": field, "values": [config.get(field, _MISSING) for config in configs]} for field in fields]
+        differing = [row for row in rows if len(set(row["values"])) > 1]
+        return FiniteJSONResponse(
+            {
+                "runs": [{"id": entry.run_id, "name": entry.name} for entry in entries],
+                "differences": differing,
+                "same": len(rows) - len(differing),
+            }
+        )
+
+    return [Route("/api/hyperparameters", hyperparameters), Route("/api/differences", differences)]
