@@ -1,22 +1,23 @@
-// Shows the view that the address names: #/view/argument. A view is a module with `async mount(element, argument)`,
-// which may return a function that closes it.
+// Shows the view that the address names: #/view/argument/part. A view is a module with
+// `async mount(element, argument, part)`, which may return a function that closes it.
 import { getJson, h, notice } from "./dom.js";
 
-const TITLES = { runs: "Runs", curves: "Curves", rollouts: "Rollouts", differences: "Config differences" };
+const TITLES = { runs: "Runs", curves: "Curves", rollouts: "Rollouts", differences: "Config differences", run: "Run" };
+const TABS = { differences: "runs", run: "runs" };
 let close = null, request = 0;
 
 async function show() {
-  const [view, argument] = address();
+  const [view, argument, part] = address();
   const mine = ++request;
   close?.();
   close = null;
-  for (const tab of document.querySelectorAll("#tabs a")) tab.classList.toggle("here", tab.dataset.view === view);
+  for (const tab of document.querySelectorAll("#tabs a")) tab.classList.toggle("here", tab.dataset.view === (TABS[view] ?? view));
   document.title = `${TITLES[view]} · Yamame`;
   const element = h("div", { class: `view ${view}` });
   document.getElementById("view").replaceChildren(element);
   try {
     const mount = view === "rollouts" && !argument ? chooseRun : (await import(`./${view}.js`)).mount;
-    const closeView = await mount(element, argument);
+    const closeView = await mount(element, argument, part);
     if (mine === request) close = closeView ?? null;
     else closeView?.();
   } catch (problem) {
@@ -26,8 +27,8 @@ async function show() {
 }
 
 function address() {
-  const [view, argument = ""] = location.hash.replace(/^#\/?/, "").split("/");
-  return view in TITLES ? [view, argument] : ["runs", ""];
+  const [view, argument = "", part = ""] = location.hash.replace(/^#\/?/, "").split("/");
+  return Object.hasOwn(TITLES, view) ? [view, argument, part] : ["runs", "", ""];
 }
 
 async function chooseRun(element) {

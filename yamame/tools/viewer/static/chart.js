@@ -7,21 +7,22 @@ const MARGIN = { top: 8, right: 12, bottom: 38, left: 52 };
 
 /**
  * series: [{label, color, x, line, low, high, kind}], low and high null where there is no range.
- * options: {width, height, axis: {name, kind: "count"|"seconds"}, domain: [0, 1]|null, log, colors: theme()}
- * Returns {element, x, y, area}: the SVG element, its scales and its plot area.
+ * options: {width, height, axis: {name, kind: "count"|"seconds"}, span: shown part of x|null, domain: [0, 1]|null, log, colors: theme()}
+ * Returns {element, x, y, area, span}: the SVG element, its scales, its plot area and what it shows of x.
  */
-export function draw(series, { width, height, axis, domain = null, log = false, colors }) {
+export function draw(all, { width, height, axis, span: part = null, domain = null, log = false, colors }) {
   const area = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
-  const span = xDomain(series), range = [area.left, area.right], count = Math.max(2, Math.round((area.right - area.left) / 80));
+  const series = part ? all.map((one) => cut(one, part, 1)) : all, inside = part ? all.map((one) => cut(one, part, 0)) : all;
+  const span = part ?? xDomain(all), range = [area.left, area.right], count = Math.max(2, Math.round((area.right - area.left) / 80));
   const x = axis.kind === "seconds" ? scales.time(span, range, count) : scales.linear(span, range, count);
-  const y = yScale(series, domain, log, [area.bottom, area.top]);
+  const y = yScale(inside.some(({ x }) => x.length) ? inside : series, domain, log, [area.bottom, area.top]);
   const clip = `clip-${Math.random().toString(36).slice(2)}`;
   const element = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}`, "font-family": FONT, "font-size": 11, role: "img" },
     svg("defs", {}, svg("clipPath", { id: clip }, svg("rect", { x: area.left, y: area.top - 2, width: area.right - area.left, height: area.bottom - area.top + 4 }))),
     axes(x, y, area, axis, colors),
     svg("g", { "clip-path": `url(#${clip})`, fill: "none", "stroke-linejoin": "round", "stroke-linecap": "round" },
       series.map((one) => rangeOf(one, x, y, log)), series.map((one) => lineOf(one, x, y, log))));
-  return { element, x, y, area };
+  return { element, x, y, area, span };
 }
 
 function axes(x, y, area, axis, colors) {
@@ -56,7 +57,16 @@ function path(points, x, y) {
   return "M" + points.map(([place, value]) => `${round(x.place(place))} ${round(y.place(value))}`).join("L");
 }
 
-function xDomain(series) {
+/** The points of a series in a part of x, and `margin` more on either side. */
+function cut(series, [low, high], margin) {
+  const start = Math.max(0, series.x.filter((place) => place < low).length - margin);
+  const end = series.x.filter((place) => place <= high).length + margin;
+  const slice = (values) => values?.slice(start, end);
+  return { ...series, x: slice(series.x), line: slice(series.line), low: slice(series.low), high: slice(series.high) };
+}
+
+/** Start and end of all series; from 0 if they start near it. */
+export function xDomain(series) {
   let low = Infinity, high = -Infinity;
   for (const { x } of series) { low = Math.min(low, x[0]); high = Math.max(high, x.at(-1)); }
   if (low > 0 && low < 0.1 * high) low = 0;

@@ -29,16 +29,25 @@ export function queryOf(parameters) {
 /** GET a JSON object. Throws an Error whose message is shown on the page. */
 export async function getJson(path, parameters = {}, signal = undefined) {
   const query = queryOf(parameters).toString();
+  return request(query ? `${path}?${query}` : path, { signal });
+}
+
+/** PUT a JSON object and return the answer. The header is one that pages of other sites cannot send. */
+export async function putJson(path, content) {
+  return request(path, { method: "PUT", headers: { "content-type": "application/json", "x-yamame-view": "1" }, body: JSON.stringify(content) });
+}
+
+async function request(url, options) {
   let response;
   try {
-    response = await fetch(query ? `${path}?${query}` : path, { signal });
+    response = await fetch(url, options);
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
     document.getElementById("offline").hidden = false;
     throw new Error("The server does not answer.");
   }
   document.getElementById("offline").hidden = true;
-  const body = await response.json().catch(() => ({}));
+  const body = await response.clone().json().catch(async () => ({ error: response.ok ? null : (await response.text()).slice(0, 300) }));
   if (!response.ok) throw new Error(body.error ?? `The server answered ${response.status}.`);
   return body;
 }
@@ -53,6 +62,13 @@ export function repeat(seconds, work) {
   };
   tick();
   return () => { stopped = true; clearTimeout(timer); };
+}
+
+/** The text of a file. Throws an Error whose message is shown on the page. */
+export async function getText(path) {
+  const response = await fetch(path);
+  if (!response.ok) throw new Error((await response.json().catch(() => ({}))).error ?? `The server answered ${response.status}.`);
+  return response.text();
 }
 
 /** A message in place of content. */

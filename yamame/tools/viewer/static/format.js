@@ -29,6 +29,12 @@ export function duration(seconds) {
   return `${Math.round(minutes / 60 / 24)} d`;
 }
 
+/** 1234567 -> "1.2 MB". */
+export function bytes(count) {
+  const [unit, name] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([unit]) => count >= unit) ?? [1, "bytes"];
+  return `${+(count / unit).toPrecision(2)} ${name}`;
+}
+
 /** Time since a Unix time. */
 export function ago(time) {
   if (!time) return "–";
