@@ -12,8 +12,10 @@ import pytest
 from runs_to_view import client, ids, line, same, train, write_run
 from starlette.testclient import TestClient
 
+from yamame.callbacks import Callback, RunProgress
 from yamame.metrics import read_metrics
 from yamame.run_dir import lock_run_dir
+from yamame.runs import resume
 
 
 def curves(asking: TestClient, runs: str, *keys: str, **parameters: Any) -> dict[str, Any]:
@@ -67,11 +69,28 @@ def test_unknown_metrics_are_shown_below(tmp_path: Path) -> None:
         (one,) = ids(asking).values()
         sections = asking.get("/api/curves/panels", params={"runs": one}).json()["sections"]
     by_title = {section["title"]: section["panels"] for section in sections}
-    assert [panel["keys"] for panel in by_title["Other"]] == [["mine/thing"]]
+    assert [panel["keys"] for panel in by_title["mine"]] == [["mine/thing"]]
     assert [panel["keys"] for panel in by_title["Returns"]] == [
         ["rollout/return_mean_attempt_9", "rollout/return_mean_attempt_10"]
     ]
     assert [panel["title"] for panel in by_title["Faults"]] == ["Hang"]
+
+
+def test_metrics_of_callbacks_are_curves(tmp_path: Path) -> None:
+    class Distance(Callback):
+        def on_iteration(self, run: RunProgress) -> None:
+            run.log({"mine/distance": 3.5 + run.env_steps, "mine/other_2": 1.0})
+
+    run = train(tmp_path / "one")
+    resume(run, env_steps=512, quiet=True, callbacks=[Distance()])
+    logged = [entry for entry in read_metrics(run) if "mine/distance" in entry]
+    with client(tmp_path) as asking:
+        (one,) = ids(asking).values()
+        sections = asking.get("/api/curves/panels", params={"runs": one}).json()["sections"]
+        (series,) = curves(asking, one, "mine/distance")["mine/distance"]
+    assert sections[-1]["title"] == "mine"
+    assert [panel["title"] for panel in sections[-1]["panels"]] == ["mine/distance", "mine/other_2"]
+    assert logged and same(series["line"], [3.5 + entry["env_steps"] for entry in logged])
 
 
 def test_seeds_are_one_line_with_a_band(tmp_path: Path) -> None:
@@ -108,6 +127,34 @@ def test_long_curves_keep_their_peaks(tmp_path: Path) -> None:
     assert max(smooth["high"]) == 50.0 and max(smooth["line"]) < 1.1
     middle = len(smooth["x"]) // 2
     assert smooth["line"][middle] == pytest.approx(np.sin(smooth["x"][middle] / 3000), abs=0.1)
+
+
+def test_a_part_of_the_axis_is_returned_with_all_its_points(tmp_path: Path) -> None:
+    steps = range(20_000)
+    lines = [
+        line(step, loss__td=float(step % 7), eval__return_mean=step, eval__return_ci95_low=step - 1)
+        | {"eval/return_ci95_high": step + 2}
+        for step in steps
+    ]
+    for seed in (0, 1):
+        write_run(tmp_path / f"maze-seed-{seed}", lines, seed=seed)
+    with client(tmp_path) as asking:
+        one, other = ids(asking).values()
+        window = {"low": 5000, "high": 5100.5, "points": 200}
+        found = curves(asking, one, "loss/td", "eval/return_mean", **window)
+        (smooth,) = curves(asking, one, "loss/td", **window, smoothing=0.1)["loss/td"]
+        (band,) = curves(asking, f"{one},{other}", "loss/td", **window, grouped=1)["loss/td"]
+        (far,) = curves(asking, one, "loss/td", low=1e9, high=2e9)["loss/td"]
+        for wrong in ({"low": 5, "high": 5}, {"low": "x"}, {"high": "nan"}):
+            answer = asking.get("/api/curves", params={"runs": one, "key": "loss/td", **wrong})
+            assert answer.status_code == 422 and answer.json()["error"].startswith(("low must be", "high must be"))
+    (series,), (interval,) = found["loss/td"], found["eval/return_mean"]
+    shown = list(range(4999, 5102))  # one point more on either side
+    assert series["x"] == shown and series["line"] == [step % 7 for step in shown]
+    assert interval["kind"] == "interval" and interval["low"] == [step - 1 for step in shown]
+    assert smooth["line"] == pytest.approx([3.0] * len(shown), abs=0.01)  # over a tenth of the whole axis
+    assert (band["x"][0], band["x"][-1]) == (4999, 5101)
+    assert far["x"] == [19_999]
 
 
 def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,62 @@ def test_runs_have_no_other_names_than_their_ids(tmp_path: Path, run_id: str) ->
         assert differences.status_code == 404 and "no such run" in differences.json()["error"]
 
 
+OWN = {"origin": "http://127.0.0.1:8000", "x-yamame-view": "1", "content-type": "application/json"}
+"""Headers of a request that the page itself sends to write."""
+
+
 def test_nothing_is_changed_by_asking(tmp_path: Path) -> None:
     with client(tmp_path) as asking:
         for method in ("POST", "PUT", "DELETE", "PATCH"):
-            assert asking.request(method, "/api/runs").status_code == 405
+            assert asking.request(method, "/api/runs", headers=OWN).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://127.0.0.1:8000"},  # what a form or a link can send
+        {"x-yamame-view": "1"},
+        {**OWN, "origin": "http://evil.example"},
+        {**OWN, "origin": "http://127.0.0.1:9000"},  # another server of this machine
+        {**OWN, "origin": "null"},
+        {**OWN, "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"},
+        {**OWN, "origin": "http://evil.example", "host": "evil.example"},  # DNS rebinding
+    ],
+)
+def test_no_other_page_may_write(tmp_path: Path, headers: dict[str, str]) -> None:
+    run = write_run(tmp_path / "one")
+    with client(tmp_path) as asking:
+        url = f"/api/runs/{ids(asking)['one']}/notes"
+        body = {"text": "x", "tags": [], "version": asking.get(url).json()["version"]}
+        for method in ("PUT", "POST"):
+            answer = asking.request(method, url, json=body, headers=headers)
+            assert answer.status_code == 403 and not (run / "notes.json").exists()
+        preflight = {"origin": "http://evil.example", "access-control-request-method": "PUT"}
+        answer = asking.options(url, headers=preflight)
+        assert answer.status_code == 403 and "access-control-allow-origin" not in answer.headers
+        assert asking.put(url, json=body, headers=OWN).status_code == 200 and (run / "notes.json").exists()
+
+
+def test_writing_requires_the_token_too(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one")
+    with client(tmp_path, access=Access(token="s3cret"), host="box.example") as asking:
+        own = {**OWN, "origin": "http://box.example:8000"}
+        asking.get("/?token=s3cret")
+        url = f"/api/runs/{ids(asking)['one']}/notes"
+        body = {"text": "x", "tags": [], "version": asking.get(url).json()["version"]}
+        asking.cookies.clear()
+        assert asking.put(url, json=body, headers=own).status_code == 403 and not (run / "notes.json").exists()
+        asking.get("/?token=s3cret")
+        assert asking.put(url, json=body, headers=own).status_code == 200
+
+
+def test_read_only_writes_nothing(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one")
+    with client(tmp_path, access=Access(read_only=True)) as asking:
+        one = ids(asking)["one"]
+        assert asking.get(f"/api/runs/{one}").json()["read_only"] is True
+        version = asking.get(f"/api/runs/{one}/notes").json()["version"]
+        body = {"text": "x", "tags": [], "version": version}
+        answer = asking.put(f"/api/runs/{one}/notes", json=body, headers=OWN)
+    assert answer.status_code == 403 and "--read-only" in answer.text and not (run / "notes.json").exists()

@@ -123,6 +123,28 @@ def test_on_this_machine_the_token_is_a_choice(tmp_path: Path) -> None:
             answer(f"{url}api/runs")
 
 
+def test_notes_are_all_that_it_writes_and_read_only_not_even_those(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", [line(10)])
+    for flags, status in (((), 200), (("--read-only",), 403)):
+        with viewing(tmp_path, str(tmp_path), *flags) as (_, address):
+            (run,) = json.loads(answer(f"{address}api/runs"))["runs"]
+            url = f"{address}api/runs/{run['id']}/notes"
+            body = json.dumps({"text": "x", "tags": [], "version": json.loads(answer(url))["version"]}).encode()
+            headers = {"origin": address.rstrip("/"), "x-yamame-view": "1"}
+            request = urllib.request.Request(url, body, headers, method="PUT")
+            if status == 200:
+                assert urllib.request.urlopen(request, timeout=20).status == 200
+            else:
+                with pytest.raises(urllib.error.HTTPError, match="403"):
+                    urllib.request.urlopen(request, timeout=20)
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [
+        "config.json",
+        "metadata.json",
+        "metrics.jsonl",
+        "notes.json",
+    ]
+
+
 def test_other_addresses_require_the_token(tmp_path: Path) -> None:
     write_run(tmp_path / "one", [line(10)])
     with viewing(tmp_path, str(tmp_path), "--host", "0.0.0.0") as (_, address):

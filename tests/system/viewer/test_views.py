@@ -191,7 +191,7 @@ def test_a_live_run_grows_and_its_end_is_shown(driver: Chrome, tmp_path: Path) -
             wait_for(lambda: texts(driver, ".pill") == ["running"], "it is running")
             steps = texts(driver, "td.steps")
             wait_for(lambda: texts(driver, "td.steps") != steps, "more steps")
-            click(driver, "td.name a")
+            click(driver, "td.name a.aside")
             first = wait_for(lambda: panel_line(driver, "rollout/return_mean"), "its curve")
             assert texts(driver, ".live") == ["live"]
             longer = wait_for(
@@ -246,8 +246,9 @@ def test_hostile_runs_do_nothing_and_are_reported(driver: Chrome, tmp_path: Path
 @pytest.mark.parametrize("width", [1280, 400])
 def test_nothing_sticks_out_of_the_page(driver: Chrome, address: str, width: int) -> None:
     open_curves(driver, address)
-    for view in ("runs", "curves"):
-        click(driver, f'[data-view="{view}"]')
-        wait_for(lambda: driver.find_elements(By.CSS_SELECTOR, ".pill, path.line"), "the view is there")
+    run = driver.current_url.rpartition("/")[2].partition(",")[0]
+    for view in ("runs", "curves", f"run/{run}", f"run/{run}/config", f"run/{run}/curves"):
+        driver.get(f"{address}/#/{view}")
+        wait_for(lambda: driver.find_elements(By.CSS_SELECTOR, ".pill, path.line, td"), "the view is there")
         resize(driver, width=width)
         wait_for(lambda: driver.execute_script(INNER) == [width, width], f"it fits into {width} pixels")

@@ -42,7 +42,7 @@ def flatten(content: Mapping[str, Any]) -> dict[str, str]:
     pending: list[tuple[str, Any]] = [("", content)]
     while pending:
         path, value = pending.pop()
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict) and (value or not path):
             pending += reversed([(f"{path}.{key}".lstrip("."), part) for key, part in value.items()])
         else:
             try:
