@@ -1,11 +1,14 @@
-"""Make the screenshots of docs/viewer.md from a folder of runs: python benchmarks/viewer_screenshots.py RUNS CURVES.
+"""Make the screenshots of docs/viewer.md from a folder of runs.
 
-RUNS: a folder of runs. CURVES: the name of the run that the Curves view shows. The rollout is of
-tests/golden/solved-tmaze.
+python benchmarks/viewer_screenshots.py RUNS --columns FIELD FIELD --curves RUN RUN --run RUN
+
+RUNS: a folder of runs. FIELD: hyperparameters that the table shows. RUN: names of the runs that the Curves view and the
+page of a run show. The rollout is of tests/golden/solved-tmaze.
 """
 
 import argparse
 import io
+import json
 import sys
 import tempfile
 import time
@@ -13,6 +16,7 @@ from pathlib import Path
 
 from PIL import Image
 from selenium import webdriver
+from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -52,22 +56,42 @@ def show_junction(driver: webdriver.Chrome) -> None:
     driver.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
 
 
+def zoom_and_point(driver: webdriver.Chrome) -> None:
+    """Zoom into the first half of all panels, and point at the first one."""
+    panel = driver.find_element(By.CSS_SELECTOR, ".drawing")
+    ActionChains(driver).move_to_element_with_offset(panel, -120, 0).click_and_hold().move_by_offset(
+        180, 0
+    ).release().perform()
+    time.sleep(2)
+    ActionChains(driver).move_to_element_with_offset(panel, 60, 0).perform()
+    time.sleep(1)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
-    parser.add_argument("curves")
+    parser.add_argument("--columns", nargs="*", default=[])
+    parser.add_argument("--curves", nargs="+", required=True)
+    parser.add_argument("--run", required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, chromium(Path(scratch) / "profile") as driver:
         with viewer(options.runs) as address:
-            show(driver, f"{address}/#/runs", "[data-run]", theme="light", width=1280, height=720)
+            runs = f"{address}/#/runs"
+            show(driver, runs, "[data-run]", theme="light", width=1280, height=720)
+            driver.execute_script("localStorage.setItem('yamame-columns', arguments[0])", json.dumps(options.columns))
+            show(driver, runs, ".hyperparameter", theme="light", width=1400, height=760)
             save(screenshot(driver), "viewer_runs.png")
-            link = f"//tr[@data-run][.//a[text()='{options.curves}']]"
-            run_id = driver.find_element(By.XPATH, link).get_attribute("data-run")
-            curves = f"{address}/#/curves/{run_id}"
+            rows = driver.find_elements(By.CSS_SELECTOR, "[data-run]")
+            ids = {row.find_element(By.CSS_SELECTOR, "td.name > a").text: row.get_attribute("data-run") for row in rows}
+            run = f"{address}/#/run/{ids[options.run]}"
+            show(driver, run, "textarea", theme="light", width=1280, height=860)
+            save(screenshot(driver), "viewer_run.png")
+            curves = f"{address}/#/curves/{','.join(ids[name] for name in options.curves)}"
             show(driver, curves, "path.line", theme="dark", width=1280, height=860)
+            zoom_and_point(driver)
             save(screenshot(driver), "viewer_curves.png")
-            narrow = Image.new("RGB", (820, 860), "white")
-            for left, url, selector in ((0, f"{address}/#/runs", "[data-run]"), (420, curves, "path.line")):
+            narrow = Image.new("RGB", (1240, 860), "white")
+            for left, url, selector in ((0, runs, "[data-run]"), (420, run, "textarea"), (840, curves, "path.line")):
                 show(driver, url, selector, theme="dark", width=400, height=860)
                 narrow.paste(screenshot(driver), (left, 0))
             save(narrow, "viewer_narrow.png")

@@ -188,6 +188,11 @@ def test_columns_and_filters_of_hyperparameters(driver: Chrome, address: str) ->
     button.click()
     wait_for(lambda: names(driver) == ["run-c"], "a click on a value filters")
     assert box.get_attribute("value") == "model=Transformer"
+    resize(driver, width=400)
+    driver.find_element(By.CSS_SELECTOR, ".columns summary").click()
+    menu = driver.find_element(By.CSS_SELECTOR, ".menu").rect
+    assert menu["x"] >= 0 and menu["x"] + menu["width"] <= 400
+    resize(driver, width=1280)
     driver.refresh()
     wait_for(lambda: texts(driver, "thead th button")[-2:] == ["learning_rate", "model"], "the columns are kept")
     assert complaints(driver) == []

@@ -38,7 +38,7 @@ export async function mount(element, runId, part) {
 
 function factsOf(run) {
   return [
-    ["recipe", run.recipe], ["task", run.task], ["seed", run.seed], ["tags", run.tags.join(", ")],
+    ["recipe", run.recipe], ["task", run.task], ["seed", run.seed],
     ["environment steps", run.env_steps === null ? null : `${whole(run.env_steps)}${run.planned_env_steps ? ` of ${whole(run.planned_env_steps)}` : ""}`],
     ["updates", run.updates === null ? null : whole(run.updates)],
     [`return (${run.return_from})`, run.return_mean === null ? null : number(run.return_mean, 4)],
@@ -61,9 +61,12 @@ function command({ command: line, expected }) {
 function results({ results: found }) {
   const rows = Object.entries(found);
   return h("section", { class: "card part" }, h("h2", {}, "Results"),
-    rows.length ? h("div", { class: "scroll" }, h("table", { class: "facts-table" }, h("tbody", {}, rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, plain(value)))))))
+    rows.length ? h("div", { class: "scroll" }, h("table", { class: "facts-table" }, h("tbody", {}, rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { title: value }, rounded(plain(value))))))))
       : h("p", { class: "soft" }, "None: the run has not finished."));
 }
+
+/** Numbers in JSON with six digits. */
+const rounded = (json) => json.replace(/-?\d+\.\d{5,}(?!\d*e)/g, (digits) => String(+(+digits).toPrecision(6)));
 
 function files({ files: found }, folder) {
   return h("section", { class: "card part" }, h("h2", {}, "Files"),

@@ -49,10 +49,12 @@ export class Hyperparameters {
     const part = (title, fields) => fields.length > 0 && [h("p", { class: "soft" }, title), fields.map(({ field, num_values }) => h("label", { title: field },
       h("input", { type: "checkbox", checked: this.chosen.includes(field), "data-field": field, onchange: ({ target }) => this.choose(field, target) }),
       h("span", {}, field), h("span", { class: "soft" }, num_values)))];
+    const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset.field : null;
     this.list.replaceChildren(...[
       part("Differ between runs of one task", found.filter(({ within_task }) => within_task)),
       part("Differ between tasks", found.filter(({ within_task }) => !within_task)),
     ].flat(Infinity).filter(Boolean));
+    if (focused) [...this.list.querySelectorAll("input")].find(({ dataset }) => dataset.field === focused)?.focus();
     if (!found.length) this.list.append(h("p", { class: "soft" }, this.fields.length ? "No hyperparameter matches." : "The configs of these runs do not differ."));
   }
 
