@@ -147,7 +147,8 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
     """Return the groups in the order of their first runs.
 
     A label is the name that the folders of a group share (`NAME-seed-0`, as `yamame sweep` does) and, unless the name
-    has it, the variant or the difference of the settings. A group whose folders share no name has the recipe for it.
+    has it, the variant or the difference of the settings. A group whose folders share no name has the recipe for it, as
+    has a single group whose folder is not called `NAME-seed-0`.
     """
     members: dict[tuple, list[Path]] = {}
     configs: dict[tuple, tuple[str, RunConfig]] = {}
@@ -156,7 +157,11 @@ def group_by_seed(paths: Sequence[Path]) -> list[Group]:
         experiment = (recipe, *((path, repr(value)) for path, value in _settings(config).items()))
         members.setdefault(experiment, []).append(run)
         configs.setdefault(experiment, (recipe, config))
-    names = [common_name([strip_seed_suffix(run) or run.name for run in runs]) for runs in members.values()]
+    is_one = len(members) == 1
+    names = [
+        common_name([strip_seed_suffix(run) or ("" if is_one else run.name) for run in runs])
+        for runs in members.values()
+    ]
     experiments = list(configs.values())
     differences, unnamed = _differences_by_recipe(experiments), make_labels(experiments)
     labels = [
