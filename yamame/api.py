@@ -125,9 +125,18 @@ class Run:
         """Load the policy of a checkpoint, for `num_envs` environments; None: a single one."""
         return LoadedPolicy(self.directory, num_envs=num_envs, checkpoint=str(checkpoint), config=self.config)
 
-    def resume(self, env_steps: int | None = None, *, callbacks: Sequence[Callback] = (), quiet: bool = True) -> "Run":
+    def resume(
+        self,
+        env_steps: int | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        track: Sequence[str] | None = (),
+        quiet: bool = True,
+    ) -> "Run":
         """Resume training from the latest checkpoint. Arguments are those of `yamame.resume`."""
-        result = runs.resume(self.directory, env_steps=env_steps, quiet=quiet, config=self.config, callbacks=callbacks)
+        result = runs.resume(
+            self.directory, env_steps=env_steps, quiet=quiet, config=self.config, callbacks=callbacks, track=track
+        )
         _finish(result)
         config = self.config if env_steps is None else replace(self.config, env_steps=env_steps)
         return Run(self.directory, config, result)
@@ -149,6 +158,7 @@ def train(
     eval_env_fn: EnvFn | None = None,
     init_from: Run | str | Path | None = None,
     callbacks: Sequence[Callback] = (),
+    track: Sequence[str] = (),
     quiet: bool = True,
     **settings: Any,
 ) -> Run:
@@ -172,6 +182,7 @@ def train(
         init_from: Run, run directory or checkpoint whose weights the run starts with; spaces and networks must be the
             same. `learner={"frozen": ("timestep_encoder", "trajectory_encoder")}` keeps encoders as they are.
         callbacks: Called at the start, after each iteration and evaluation, and at the end.
+        track: Experiment trackers to send metrics to: `wandb`, `trackio`, `mlflow`.
         quiet: Hide progress.
         settings: Fields of the config, which take precedence: by name (`env_steps=…, seed=…`), as nested dicts
             (`env={"size": 5}`) or dotted (`**{"learner.learning_rate": 3e-4}`).
@@ -202,7 +213,7 @@ def train(
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)
     directory = Path(run_dir) if run_dir else None
-    result = runs.train(config, metadata, run_dir=directory, quiet=quiet, callbacks=callbacks)
+    result = runs.train(config, metadata, run_dir=directory, quiet=quiet, callbacks=callbacks, track=track)
     _finish(result)
     return Run(Path(result["run_dir"]), config, result)
 
@@ -247,6 +258,7 @@ def resume(
     env_fn: EnvFn | str | None = None,
     eval_env_fn: EnvFn | None = None,
     callbacks: Sequence[Callback] = (),
+    track: Sequence[str] | None = (),
     quiet: bool = True,
     modules: Sequence[str | ModuleType] = (),
 ) -> Run:
@@ -259,6 +271,7 @@ def resume(
         env_fn: As in `open`.
         eval_env_fn: As in `open`.
         callbacks: As in `train`.
+        track: Experiment trackers in addition to those that the run has; None: send nothing to trackers.
         quiet: Hide progress.
         modules: As in `open`.
 
@@ -266,7 +279,7 @@ def resume(
         UserError: If there is no run, it has already made more than `env_steps`, or its environment cannot be made.
     """
     opened = open(run, env_fn=env_fn, eval_env_fn=eval_env_fn, modules=modules)
-    return opened.resume(env_steps, callbacks=callbacks, quiet=quiet)
+    return opened.resume(env_steps, callbacks=callbacks, track=track, quiet=quiet)
 
 
 def open(

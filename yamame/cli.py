@@ -117,7 +117,7 @@ def _register_train(subparsers: Any) -> None:
         _train,
         help="train a new run; `yamame train RECIPE --help` describes a recipe and its flags",
         usage="yamame train RECIPE [--run-dir DIR] [--preset small|paper] [--size SIZE] [--model NAME] "
-        "[--variant NAME] [--json] [--quiet] [--FIELD VALUE]",
+        "[--variant NAME] [--track NAME] [--json] [--quiet] [--FIELD VALUE]",
         add_help=False,
     )
     train.add_argument("recipe", metavar="RECIPE", nargs="?", help="recipe; `yamame recipes` lists them")
@@ -134,14 +134,17 @@ def _register_train(subparsers: Any) -> None:
     train.add_argument("--variant", action="append", default=[], metavar="NAME", help="apply an ablation; repeatable")
     train.add_argument("-h", "--help", action="store_true", help="with RECIPE: its description and common fields")
     train.add_argument("--help-all", action="store_true", help="with RECIPE: all fields of its config")
-    add_flags(train, "--json", "--quiet")
+    add_flags(train, "--track", "--json", "--quiet")
 
 
 def _register_resume(subparsers: Any) -> None:
     resume = add_command(subparsers, "resume", _resume, help="resume training from the latest checkpoint")
     resume.add_argument("run", type=Path, metavar="RUN", help="run directory")
     resume.add_argument("--env-steps", type=int, metavar="N", help="new total number of environment steps")
-    add_flags(resume, "--env", "--import", "--json", "--quiet")
+    add_flags(resume, "--env", "--import", "--track", "--json", "--quiet")
+    resume.add_argument(
+        "--no-track", dest="track", action="store_const", const=None, help="send nothing to the run's trackers"
+    )
 
 
 def _register_eval(subparsers: Any) -> None:
@@ -232,7 +235,8 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
     model = [] if options.model is None else ["--model", options.model]
     variants = [argument for variant in options.variant for argument in ("--variant", variant)]
     metadata = make_metadata(recipe, config, ["yamame", "train", recipe.name, *preset, *size, *model, *variants, *rest])
-    _finish_run(train(config, metadata, run_dir=options.run_dir, quiet=options.quiet), options.json)
+    result = train(config, metadata, run_dir=options.run_dir, quiet=options.quiet, track=options.track)
+    _finish_run(result, options.json)
     return 0
 
 
@@ -257,7 +261,8 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.runs import resume
 
     config = _config_with_env(options, keeps_test_tasks=True)
-    _finish_run(resume(options.run, env_steps=options.env_steps, quiet=options.quiet, config=config), options.json)
+    result = resume(options.run, env_steps=options.env_steps, quiet=options.quiet, config=config, track=options.track)
+    _finish_run(result, options.json)
     return 0
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,6 +264,10 @@ class MetricLogger:
         self._events: TensorBoardWriter | None = None
         self.num_iterations = 0
         """Number of calls of `write`, which a resumed run restores."""
+        self.on_line: Callable[[Mapping[str, Any]], None] = lambda line: None
+        """Called with each line after it is written."""
+        self.repeats_until = -1
+        """Environment steps of the last line that `truncate` has cut, which a resumed run writes again."""
 
     def write(self, *, env_steps: int, updates: int, wall_seconds: float, values: Mapping[str, SupportsFloat]) -> None:
         """Append one line, whole or not at all, unless the iteration is thinned out.
@@ -292,6 +296,7 @@ class MetricLogger:
             if self._events is None:
                 self._events = TensorBoardWriter(self._events_dir, first_step=env_steps)
             self._events.write(env_steps, {key: value for key, value in finite.items() if value is not None})
+        self.on_line(line)
 
     @property
     def num_bytes(self) -> int:
@@ -302,6 +307,8 @@ class MetricLogger:
         """Cut `metrics.jsonl` to `length` bytes; return a warning if it is shorter or has unreadable lines."""
         num_bytes = self.num_bytes
         if length < num_bytes:
+            written = (line.get("env_steps") for line in read_metrics(self._path.parent))
+            self.repeats_until = max((steps for steps in written if isinstance(steps, int)), default=-1)
             self._file.truncate(length)
         num_unreadable = len(self._path.read_bytes().splitlines()) - len(read_metrics(self._path.parent))
         problems = [f"lacks {length - num_bytes} bytes of the checkpoint"] if num_bytes < length else []

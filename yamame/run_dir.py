@@ -8,7 +8,7 @@ runs/<recipe>-<time>/
   replay/          trajectories of the main learner    report.html     the same report as a single page
   replay-1/ …      trajectories of other learners      status.json     why an unfinished run stopped or failed
   offline/         copy of the offline data, if any    lock            held by the process that trains
-  notes.json       notes and tags, of `yamame view`
+  notes.json       notes and tags, of `yamame view`    tracking.json   experiment trackers of the run, if any
 """
 
 import contextlib
@@ -43,6 +43,7 @@ OFFLINE = "offline"
 REPORT, REPORT_HTML = "report.md", "report.html"
 RESULT = "result.json"
 METADATA = "metadata.json"
+TRACKING = "tracking.json"
 LOCK = "lock"
 STATUS = "status.json"
 NOTES = "notes.json"

@@ -1,5 +1,6 @@
-"""Read the files of a run directory: its config, origin, spaces and results."""
+"""Read the files of a run directory: its config, origin, spaces, trackers and results."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from yamame.config_io import from_json, parse_json
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import space_from_json
 from yamame.errors import UserError
-from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, RESULT, SPACES, resolve_run_dir
+from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, RESULT, SPACES, TRACKING, resolve_run_dir
 
 RunResult = dict[str, Any]
 """The keys of `yamame train --json`."""
@@ -33,6 +34,22 @@ class RunMetadata:
     """Path of each changed field -> (the recipe's default, the run's value)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackingRecord:
+    """The experiment trackers of a run."""
+
+    run_id: str
+    """Id of the run in all of them."""
+    trackers: tuple[str, ...] = ()
+    """Their names."""
+    env_steps: int = -1
+    """Environment steps up to which they had the metrics of the run when it was last resumed."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[0-9a-f]{32}", self.run_id):
+            raise ValueError(f"run_id is {self.run_id!r}")
+
+
 def read_config(directory: Path) -> RunConfig:
     """Read the config of a run. Raises `UserError` if there is no run."""
     with _readable_json(resolve_run_dir(directory) / CONFIG) as content:
@@ -43,6 +60,14 @@ def read_metadata(directory: Path) -> RunMetadata:
     """Read the origin of a run's config."""
     with _readable_json(resolve_run_dir(directory) / METADATA) as content:
         return from_json(RunMetadata, {**content, "type": RunMetadata}, "metadata")
+
+
+def read_tracking(directory: Path) -> TrackingRecord | None:
+    """Read the trackers of a run; None if it never had any."""
+    if not (directory / TRACKING).exists():
+        return None
+    with _readable_json(directory / TRACKING) as content:
+        return from_json(TrackingRecord, {**content, "type": TrackingRecord}, "tracking")
 
 
 def read_task_spec(directory: Path, config: RunConfig | None = None) -> TaskSpec:

@@ -38,9 +38,11 @@ from yamame.run_dir import (
     record_failure,
     write_status,
 )
-from yamame.run_files import RunMetadata, RunResult, read_config, read_task_spec
+from yamame.run_files import RunMetadata, RunResult, read_config, read_task_spec, read_tracking
 from yamame.run_state import checkpoint_mismatch_error
 from yamame.signals import StopSignal
+from yamame.trackers.base import check_trackers
+from yamame.tracking import Tracking
 from yamame.trainer import Trainer
 
 LATEST, BEST_CHECKPOINT = "latest", "best"
@@ -48,23 +50,30 @@ LATEST, BEST_CHECKPOINT = "latest", "best"
 
 
 def train(
-    config: RunConfig, metadata: RunMetadata, *, run_dir: Path | None, quiet: bool, callbacks: Sequence[Callback] = ()
+    config: RunConfig,
+    metadata: RunMetadata,
+    *,
+    run_dir: Path | None,
+    quiet: bool,
+    callbacks: Sequence[Callback] = (),
+    track: Sequence[str] = (),
 ) -> RunResult:
     """Train a new run until its end or a signal.
 
     With several learners this starts their processes, to which `callbacks` are pickled; under torchrun it is one of
-    them. The main rank calls them.
+    them. The main rank calls them, and tracks.
 
     Raises:
         UserError: If the config cannot run; no run directory is left then.
     """
+    check_trackers(track)
     config = resolve_parallelism(resolve_offline_length(config))
     _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
-        return launch(_train_new, config, create_run_dir(run_dir, metadata.recipe), metadata, quiet, callbacks)
+        return launch(_train_new, config, create_run_dir(run_dir, metadata.recipe), metadata, quiet, callbacks, track)
     with current_context(config) as distributed:
         created = create_run_dir(run_dir, metadata.recipe) if distributed.is_main else Path()
-        return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet, callbacks)
+        return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet, callbacks, track)
 
 
 def resume(
@@ -74,6 +83,7 @@ def resume(
     quiet: bool,
     config: RunConfig | None = None,
     callbacks: Sequence[Callback] = (),
+    track: Sequence[str] | None = (),
 ) -> RunResult:
     """Resume training from the latest intact checkpoint. A finished run stays as it is.
 
@@ -84,20 +94,24 @@ def resume(
         quiet: Hide progress.
         config: Config of the run; None: read from the directory, which cannot hold every function.
         callbacks: As in `train`.
+        track: Trackers in addition to those that the run has; None: this process does not track.
 
     Raises:
         UserError: If there is no run, or it has already made more than `env_steps`.
     """
     config = config or read_config(directory)
+    if track is not None:
+        record = read_tracking(directory)
+        check_trackers([*track, *(record.trackers if record else ())])
     if env_steps is not None:
         config = replace(config, env_steps=env_steps)
         made = load_latest_checkpoint(directory / CHECKPOINTS).state.get("env_steps")  # refused before anything changes
         if isinstance(made, int) and env_steps <= made - config.num_envs:  # runs end with a whole vector step
             raise UserError(f"cannot resume {directory} for {env_steps} environment steps: it has made {made}")
     if should_launch(config):
-        return launch(_resume, config, directory, env_steps, quiet, callbacks)
+        return launch(_resume, config, directory, env_steps, quiet, callbacks, track)
     with current_context(config) as distributed:
-        return _resume(distributed, config, directory, env_steps, quiet, callbacks)
+        return _resume(distributed, config, directory, env_steps, quiet, callbacks, track)
 
 
 def evaluate(
@@ -214,13 +228,14 @@ def _train_new(
     metadata: RunMetadata,
     quiet: bool,
     callbacks: Sequence[Callback],
+    track: Sequence[str],
 ) -> RunResult:
     with _locked(directory, distributed):
         trainer: Trainer | None = None
         try:
             trainer = Trainer(config, directory, distributed=distributed, callbacks=callbacks)
             _write_run_files(trainer, metadata)
-            return _train_and_evaluate(trainer, quiet=quiet)
+            return _train_and_evaluate(trainer, quiet=quiet, track=track)
         except BaseException as error:
             if distributed.is_main:
                 cannot_run = isinstance(error, UserError) and not (trainer and trainer.env_steps)
@@ -236,6 +251,7 @@ def _resume(
     env_steps: int | None,
     quiet: bool,
     callbacks: Sequence[Callback],
+    track: Sequence[str] | None,
 ) -> RunResult:
     with _locked(directory, distributed):
         trainer = Trainer(config, directory, resume=True, distributed=distributed, callbacks=callbacks)
@@ -249,13 +265,16 @@ def _resume(
             if not finished:
                 (directory / RESULT).unlink(missing_ok=True)
                 write_json(directory / CONFIG, to_json(trainer.config))
-        return _train_and_evaluate(trainer, quiet=quiet)
+        return _train_and_evaluate(trainer, quiet=quiet, track=track)
 
 
-def _train_and_evaluate(trainer: Trainer, *, quiet: bool) -> RunResult:
+def _train_and_evaluate(trainer: Trainer, *, quiet: bool, track: Sequence[str] | None) -> RunResult:
     """Train, evaluate, write the result; close the trainer."""
     config, distributed = trainer.config, trainer.distributed
+    tracking = Tracking(trainer.directory)
     try:
+        if trainer.logger and track is not None:
+            tracking.start(config, track, trainer.logger)
         quiet = quiet or not distributed.is_main
         if not quiet:
             print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
@@ -273,10 +292,12 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool) -> RunResult:
         result = distributed.broadcast_object(result)
     except BaseException as error:
         trainer.close()
+        tracking.finish("failed")
         if isinstance(error, UserError) and trainer.env_steps:
             raise UserError(f"{error} ({_how_to_resume(trainer)} continues from the last checkpoint)") from error
         raise
     trainer.shutdown()
+    tracking.finish("stopped" if stopped_by else "finished", None if stopped_by else result)
     return result
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from yamame.errors import UserError
+from yamame.trackers.base import tracker_names
 
 _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--import": {
@@ -17,6 +18,12 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--env": {
         "metavar": "ENV",
         "help": "environment instead of the run's: your module:function, or a Gymnasium id",
+    },
+    "--track": {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME",
+        "help": f"send metrics to an experiment tracker: {', '.join(tracker_names())}; may be repeated",
     },
     "--json": {"action": "store_true", "help": "one JSON object as the last line of stdout"},
     "--quiet": {"action": "store_true", "help": "hide progress on stderr"},
@@ -39,7 +46,9 @@ def add_command(
     return parser
 
 
-def add_flags(parser: argparse.ArgumentParser, *names: Literal["--env", "--import", "--json", "--quiet"]) -> None:
+def add_flags(
+    parser: argparse.ArgumentParser, *names: Literal["--env", "--import", "--track", "--json", "--quiet"]
+) -> None:
     """Add flags that several commands have. `--import` is for every command that reads a run."""
     for name in names:
         parser.add_argument(name, **_FLAGS[name])
