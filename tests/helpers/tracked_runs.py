@@ -2,10 +2,39 @@
 
 import json
 import struct
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+STORES = {
+    "WANDB_MODE": "offline",
+    "WANDB_DIR": "{folder}",
+    "WANDB_SILENT": "true",
+    "TRACKIO_DIR": "{folder}/trackio",
+    "MLFLOW_TRACKING_URI": "sqlite:///{folder}/mlflow.db",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+
+
+@contextmanager
+def trackers_in(folder: Path) -> Iterator[None]:
+    """Inside, trackers write to a folder and use no network."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in STORES.items():
+            patch.setenv(name, value.format(folder=folder))
+        for name in ("WANDB_PROJECT", "TRACKIO_PROJECT", "MLFLOW_EXPERIMENT_NAME"):
+            patch.delenv(name, raising=False)
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] == "trackio" and hasattr(module, "TRACKIO_DIR"):  # read when it was imported
+                patch.setattr(module, "TRACKIO_DIR", folder / "trackio")
+        yield
+    if "wandb" in sys.modules:
+        sys.modules["wandb"].teardown()  # it has read its variables, too
 
 
 @dataclass

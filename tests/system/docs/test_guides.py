@@ -7,12 +7,14 @@ import pytest
 from documents import all_blocks
 from guide_reader import DOCS, PAGES, RUN, SHOWN, commands, follow, small_runs
 from PIL import Image
+from tracked_runs import read_trackio, read_wandb, trackers_in
 
 from yamame import cli
+from yamame.metrics import read_metrics
 
 pytestmark = pytest.mark.slow
 
-WITH_TESTS_OF_THEIR_OWN = {"custom_environments.md", "offline_data.md", "custom_sequence_model.md"}
+WITH_TESTS_OF_THEIR_OWN = {"custom_environments.md", "offline_data.md", "custom_sequence_model.md", "tracking.md"}
 FOLLOWED = [page for page in PAGES if all_blocks(DOCS / page) and page not in WITH_TESTS_OF_THEIR_OWN]
 
 
@@ -64,6 +66,18 @@ def test_offline_data(run: Path) -> None:
     names = follow("offline_data.md", run=run)
     assert names["source"].result["env_steps"] == 192
     assert (names["learned"].result["env_steps"], names["learned"].result["updates"]) == (0, 400)
+
+
+def test_tracking(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    pytest.importorskip("trackio")
+    with trackers_in(tmp_path):
+        names = follow("tracking.md", run=run)
+        (trackio,) = read_trackio(tmp_path / "trackio")
+    assert trackio.result and len(trackio.lines) == len(read_metrics(tmp_path / "runs" / RUN))
+    wandb = read_wandb(tmp_path)
+    assert len(wandb) == 2 and all(tracked.result for tracked in wandb)
+    assert wandb[1].result["result/return_mean"] == names["run"].result["return_mean"]
 
 
 def test_every_block_says_whether_it_is_run() -> None:

@@ -164,3 +164,24 @@ def test_metrics_are_found_by_key_family_and_group():
     new = get_metric("loss/my_new_loss")
     assert (new.label, new.group) == ("My new loss", "Losses")
     assert (get_metric("mine/thing").label, get_metric("mine/thing").group) == ("mine/thing", OTHER_GROUP)
+
+
+def test_tensorboard_itself_reads_the_events_also_of_a_resumed_run(tmp_path):
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    with MetricLogger(tmp_path) as writer:
+        write(writer, 1, loss__td=1.5, rollout__return_mean_attempt_1=4.0)
+        kept = writer.num_bytes
+        write(writer, 2, loss__td=2.5)
+        write(writer, 3, loss__td=3.5)
+    with MetricLogger(tmp_path) as writer:
+        writer.truncate(kept)
+        write(writer, 2, loss__td=2.25)
+        write(writer, 3, loss__td=math.nan)
+        write(writer, 4, loss__td=4.5)
+    read = accumulators.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert read.Tags()["scalars"] == ["loss/td", "rollout/return_mean_attempt_1"]
+    found = [(event.step, event.value) for event in read.Scalars("loss/td")]
+    assert found == [(100, 1.5), (200, 2.25), (400, 4.5)]
+    assert [(event.step, event.value) for event in read.Scalars("rollout/return_mean_attempt_1")] == [(100, 4.0)]
+    metadata = read.SummaryMetadata("loss/td")
+    assert (metadata.display_name, metadata.summary_description) == ("loss/td", get_metric("loss/td").help)
