@@ -102,18 +102,21 @@ def test_a_killed_run_continues_its_tracked_run(tracker: str, tmp_path: Path) ->
     assert tracked.endings == {"wandb": [0], "trackio": [], "mlflow": ["FINISHED"]}[tracker]
 
 
-def test_a_stopped_run_is_no_finished_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    read = require("wandb")
+@pytest.mark.parametrize(("tracker", "endings"), [("wandb", [255]), ("trackio", [])])
+def test_a_stopped_run_is_no_finished_one(
+    tracker: str, endings: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = require(tracker)
     with monkeypatch.context() as patch:
         interrupt_in_iteration(patch, 3)
-        stopped, _ = output_json(capsys, *TRAIN, "--run-dir", "mine", "--track", "wandb")
+        stopped, _ = output_json(capsys, *TRAIN, "--run-dir", "mine", "--track", tracker)
     assert stopped["stopped_by"] == "SIGINT"
     (tracked,) = read()
-    assert (tracked.endings, tracked.result) == ([255], {})
+    assert (tracked.endings, tracked.result) == (endings, {})
     assert [step for step, _ in tracked.lines] == [64, 128]
-    assert main(["resume", "mine", "--quiet"]) == 0
+    output_json(capsys, "resume", "mine")
     (tracked,) = read()
-    assert tracked.endings == [255, 0]
+    assert tracked.endings == (endings and [*endings, 0])
     assert [step for step, _ in tracked.lines] == [64, 128, 192, 256, 320]
 
 
