@@ -4,11 +4,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, replace
-from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from yamame.config import RunConfig
@@ -20,6 +21,8 @@ from yamame.run_dir import TRACKING
 from yamame.run_files import RunResult, TrackingRecord, read_tracking
 from yamame.trackers.base import Ending, Tracker, load_tracker
 
+START_SECONDS = 30.0
+"""Time that training waits for trackers to start. One that takes longer gets the metrics later."""
 FINISH_SECONDS = 60.0
 """Time that all trackers together have at the end of a run to send what they have not sent yet."""
 
@@ -54,14 +57,18 @@ class Tracking:
         if not trackers:
             return
         write_json(self._directory / TRACKING, asdict(replace(stored, trackers=trackers, env_steps=env_steps)))
-        name, flat = self._directory.resolve().name, flatten_config(config)
-        for each in trackers:
-            try:
-                tracker = load_tracker(each)(name=name, run_id=stored.run_id, config=flat)
-            except Exception as error:
-                _report(each, describe_error(error))
-            else:
-                self._threads.append(_TrackerThread(each, tracker, after=env_steps if each in stored.trackers else -1))
+        arguments = {
+            "name": self._directory.resolve().name,
+            "run_id": stored.run_id,
+            "config": flatten_config(config),
+        }
+        deadline = time.monotonic() + START_SECONDS
+        with redirect_stdout(sys.stderr):  # what trackers print
+            for name in trackers:
+                after = env_steps if name in stored.trackers else -1
+                self._threads.append(_TrackerThread(name, arguments, after=after))
+            for thread in self._threads:
+                thread.started.wait(deadline - time.monotonic())
         for line in lines:
             self._log(line)
         logger.on_line = self._log
@@ -75,11 +82,12 @@ class Tracking:
         """
         deadline = time.monotonic() + FINISH_SECONDS
         for thread in self._threads:
-            thread.call(partial(thread.tracker.finish, ending, self._env_steps, dict(_result_values(result or {}))))
+            thread.call(methodcaller("finish", ending, self._env_steps, dict(_result_values(result or {}))))
             thread.call(None)
-        for thread in self._threads:
-            if not thread.join(max(0.0, deadline - time.monotonic())):
-                _report(thread.name, f"not everything was sent within {FINISH_SECONDS:g} s")
+        with redirect_stdout(sys.stderr):
+            for thread in self._threads:
+                if not thread.join(deadline - time.monotonic()):
+                    _report(thread.name, f"not everything was sent within {FINISH_SECONDS:g} s")
         self._threads.clear()
 
     def _log(self, line: Mapping[str, Any]) -> None:
@@ -87,41 +95,47 @@ class Tracking:
         values = {key: value for key, value in line.items() if key != "env_steps" and isinstance(value, int | float)}
         for thread in self._threads:
             if self._env_steps > thread.after:
-                thread.call(partial(thread.tracker.log, self._env_steps, values))
+                thread.call(methodcaller("log", self._env_steps, values))
 
 
 class _TrackerThread:
-    """Calls a tracker in order, until a call raises.
+    """Makes a tracker and calls its methods in order, until one raises.
 
     Args:
         name: Name of the tracker.
-        tracker: The tracker.
+        arguments: Arguments of its constructor.
         after: Environment steps up to which it has the metrics of the run.
     """
 
-    def __init__(self, name: str, tracker: Tracker, *, after: int) -> None:
-        self.name, self.tracker, self.after = name, tracker, after
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    def __init__(self, name: str, arguments: Mapping[str, Any], *, after: int) -> None:
+        self.name, self.after = name, after
+        self.started = Event()
+        """Set when the tracker has started or failed."""
+        self._arguments = arguments
+        self._calls: SimpleQueue[Callable[[Tracker], None] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name=f"tracker {name}", daemon=True)
         self._thread.start()
 
-    def call(self, call: Callable[[], None] | None) -> None:
-        """Call a function after all earlier ones; None ends the thread."""
+    def call(self, call: Callable[[Tracker], None] | None) -> None:
+        """Call a function with the tracker after all earlier ones; None ends the thread."""
         if self._thread.is_alive():
             self._calls.put(call)
 
     def join(self, seconds: float) -> bool:
         """Wait until the thread has ended; return whether it has."""
-        self._thread.join(seconds)
+        self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while call := self._calls.get():
-            try:
-                call()
-            except Exception as error:
-                _report(self.name, describe_error(error))
-                return
+        try:
+            tracker = load_tracker(self.name)(**self._arguments)
+            self.started.set()
+            while call := self._calls.get():
+                call(tracker)
+        except Exception as error:
+            _report(self.name, describe_error(error))
+        finally:
+            self.started.set()
 
 
 def _report(name: str, problem: str) -> None:

@@ -17,7 +17,9 @@ Ending = Literal["finished", "stopped", "failed"]
 
 
 class Tracker(ABC):
-    """A run in an experiment tracker. Any exception of a method ends the tracking, but not the run.
+    """A run in an experiment tracker.
+
+    One thread makes all calls, so that they may take long. Any exception ends the tracking, but not the run.
 
     Args:
         name: Name of the run, for people.
@@ -30,11 +32,11 @@ class Tracker(ABC):
 
     @abstractmethod
     def log(self, env_steps: int, values: Mapping[str, float]) -> None:
-        """Log finite numbers by key, in another thread than the constructor's. `env_steps` never decreases."""
+        """Log finite numbers by key. Environment steps never decrease."""
 
     @abstractmethod
     def finish(self, ending: Ending, env_steps: int, result: Mapping[str, float]) -> None:
-        """Log the result, send what has not been sent, and close the run. Called in the thread of `log`.
+        """Log the result, send what has not been sent, and close the run.
 
         Args:
             ending: How the process ends.

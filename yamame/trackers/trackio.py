@@ -1,10 +1,7 @@
 """Trackio. Its variables: TRACKIO_PROJECT, TRACKIO_DIR, TRACKIO_SPACE_ID, TRACKIO_SERVER_URL."""
 
 import os
-import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
-from contextvars import Context
 from typing import Any
 
 import trackio
@@ -16,15 +13,13 @@ class TrackioTracker(Tracker):
     """A Trackio run. Trackio finds runs by name, so the name contains the id."""
 
     def __init__(self, *, name: str, run_id: str, config: Mapping[str, Any]) -> None:
-        with redirect_stdout(sys.stderr):
-            self._run = Context().run(  # in a context of its own, since trackio.init finishes the run of the caller's
-                trackio.init,
-                project=os.environ.get("TRACKIO_PROJECT", DEFAULT_PROJECT),
-                name=f"{name}-{run_id[:8]}",
-                config=dict(config),
-                resume="allow",
-                embed=False,
-            )
+        self._run = trackio.init(
+            project=os.environ.get("TRACKIO_PROJECT", DEFAULT_PROJECT),
+            name=f"{name}-{run_id[:8]}",
+            config=dict(config),
+            resume="allow",
+            embed=False,
+        )
 
     def log(self, env_steps: int, values: Mapping[str, float]) -> None:
         """Log numbers by key."""
@@ -34,5 +29,4 @@ class TrackioTracker(Tracker):
         """Log the result and close the run."""
         if result:
             self._run.log(dict(result), step=env_steps)
-        with redirect_stdout(sys.stderr):  # the main thread waits
-            self._run.finish()
+        self._run.finish()

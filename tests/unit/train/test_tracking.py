@@ -156,11 +156,13 @@ def test_a_failing_tracker_is_reported_once_and_dropped(
     assert [entry[0] for entry in page] == ["start", 100, 200, 300, "finished"]
 
 
+@pytest.mark.parametrize("where", ["start", "log"])
 def test_a_tracker_that_hangs_does_not_hold_the_run(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    where: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = threading.Event()
-    monkeypatch.setattr(package("notebook"), "during", lambda method: method == "start" or answer.wait())
+    monkeypatch.setattr(package("notebook"), "during", lambda method: method != where or answer.wait())
+    monkeypatch.setattr(tracking, "START_SECONDS", 0.0)
     monkeypatch.setattr(tracking, "FINISH_SECONDS", 0.0)
     tracked(run, 1, 2, 3)
     assert capsys.readouterr().err == "tracking with notebook failed: not everything was sent within 0 s\n"
