@@ -120,6 +120,14 @@ def test_a_stopped_run_is_no_finished_one(
     assert [step for step, _ in tracked.lines] == [64, 128, 192, 256, 320]
 
 
+def test_the_main_learner_alone_tracks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read = require("trackio")
+    result, _ = output_json(capsys, *TRAIN, "--num-learners", "2", "--run-dir", "mine", "--track", "trackio")
+    (tracked,) = read()
+    assert [step for step, _ in tracked.lines] == [line["env_steps"] for line in read_metrics(tmp_path / "mine")]
+    assert tracked.result["result/env_steps"] == result["env_steps"]
+
+
 def test_tracking_changes_nothing_in_a_run(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     runs = [yamame.train("passive-tmaze", run_dir=name, track=track, horizon=3, env_steps=128, **SETTINGS)
