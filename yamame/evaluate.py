@@ -17,7 +17,7 @@ from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
 from yamame.collect.statistics import TrialSummary, success_rate, summarize_trial
 from yamame.confidence import bootstrap_ci95, wilson_ci95
-from yamame.config import RunConfig
+from yamame.config import MAX_TRIALS, RunConfig
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.vector.faults import restart_with_retries
@@ -84,7 +84,7 @@ def evaluate(
         faults: Number of restarts that are allowed; None: the default.
 
     Raises:
-        UserError: If `trials` is not positive, or environments fail too often.
+        UserError: If `trials` is out of range, or environments fail too often.
     """
     collector = _collector(envs, faults or FaultToleranceConfig())
     return _run_trials(collector, policy, trials=trials, deterministic=deterministic, confidence_seed=confidence_seed)
@@ -98,8 +98,7 @@ def _collector(envs: TrialVectorEnv, faults: FaultToleranceConfig) -> Collector:
 def _run_trials(
     collector: Collector, policy: Policy, *, trials: int, deterministic: bool, confidence_seed: int = 0
 ) -> EvalResult:
-    if trials < 1:
-        raise UserError(f"cannot evaluate over {trials} trials: pass at least 1")
+    check_trials(trials)
     num_envs = collector.environments.num_envs
     quotas = [trials // num_envs + (env < trials % num_envs) for env in range(num_envs)]
     summaries: list[list[TrialSummary]] = [[] for _ in range(num_envs)]
@@ -175,6 +174,12 @@ def check_seed(seed: int) -> None:
     """Raise `UserError` for a seed that random generators do not accept."""
     if not 0 <= seed < _MAX_SEED:
         raise UserError(f"cannot evaluate with seed {seed}: pass at least 0 and less than 2 ** 63")
+
+
+def check_trials(trials: int) -> None:
+    """Raise `UserError` for a number of trials below 1 or above `MAX_TRIALS`."""
+    if not 1 <= trials <= MAX_TRIALS:
+        raise UserError(f"cannot play {trials} trials: pass at least 1 and at most {MAX_TRIALS:,}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from yamame.distributed_context import DistributedContext
 from yamame.envs.config import EnvConfig, apply_instruction
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.errors import UserError
-from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, evaluate_model
+from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, check_trials, evaluate_model
 from yamame.files import write_json
 from yamame.named_code import import_name
 from yamame.progress import ProgressBar
@@ -129,8 +129,7 @@ def evaluate(
     config = replace(config, env=apply_instruction(config.env, instruction))
     seed = EVALUATION_SEED if seed is None else seed
     trials = config.eval.final_trials if trials is None else trials
-    if trials < 1:
-        raise UserError(f"cannot evaluate over {trials} trials: pass at least 1")
+    check_trials(trials)
     check_seed(seed)
     model, loaded = load_model(directory, checkpoint, config)
     report = evaluate_model(config, model, trials=trials, seed=seed)

@@ -159,7 +159,7 @@ def test_eval_writes_a_video(finished: Path, capsys: pytest.CaptureFixture[str])
     assert "video: video.gif" in capsys.readouterr().out
     assert "must end in .gif or .mp4" in refused(capsys, "eval", str(finished), "--video", "video.mov")
     said = refused(capsys, "eval", str(finished), "--video", "video.gif", "--video-trials", "0")
-    assert "at least 1 trial" in said
+    assert "pass at least 1" in said
     assert files(finished) == before
 
 
@@ -331,6 +331,7 @@ def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys
     --learning-starts -1
     --eval.interval-env-steps -1
     --eval.trials 0
+    --eval.trials 1000001
     --eval.final-trials 0
     --eval.num-envs 0
     --eval.stop-return nan
@@ -404,6 +405,8 @@ def test_nothing_is_ever_written_over(finished: Path, capsys: pytest.CaptureFixt
     [
         ("--trials 0", "pass at least 1"),
         ("--trials -1", "pass at least 1"),
+        ("--trials 100000000000000000000", "at most 1,000,000"),
+        ("--trials 1 --video video.gif --video-trials 100000000000000000000", "at most 1,000,000"),
         ("--trials many", "argument --trials: invalid int value: 'many'"),
         ("--seed -1", "seed -1"),
     ],
