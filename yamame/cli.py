@@ -240,8 +240,12 @@ def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "R
     """Print the recipe's description, the variants that change it, and its flags: common ones, or all of them."""
     from yamame.flags import print_flags
     from yamame.presets import list_variants
+    from yamame.recipes import make_metadata
 
-    print(f"{recipe.metadata['description']}\n\nVariants: {', '.join(list_variants(config))}\n")
+    print(recipe.metadata["description"])
+    if make_metadata(recipe, config).overrides:
+        print(f"\nExpected with the settings given: {recipe.expected_result(config) or 'not measured'}")
+    print(f"\nVariants: {', '.join(list_variants(config))}\n")
     options.parser.print_help()
     print()
     prog = f"yamame train {recipe.name}"

@@ -11,7 +11,6 @@ from yamame.envs.config import EnvConfig
 from yamame.errors import ConfigFieldError, UserError, check_range
 from yamame.nets.compute import ComputeConfig
 
-
 MAX_TRIALS = 1_000_000
 """Maximum number of trials of an evaluation."""
 

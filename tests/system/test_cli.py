@@ -210,6 +210,8 @@ def test_recipes_fit_a_screen_and_each_has_a_description(capsys: pytest.CaptureF
         ("train --help", "--run-dir --variant --json --quiet"),
         ("train passive-tmaze --help", "Remember one bit --run-dir --env.horizon --env-steps --help-all no-memory"),
         ("train passive-tmaze --help-all", "--run-dir --env.horizon --env-steps --agent.trajectory-encoder.d-model"),
+        ("train passive-tmaze --seed 3 --help", "given: success"),
+        ("train passive-tmaze --size base --help", "given: not measured"),
         ("train popgym -h", "--env.name --learner.learning-rate"),
         ("train passive-tmaze --variant no-memory --help-all", "--agent.trajectory-encoder.num-layers"),
         ("resume --help", "--env-steps --json"),

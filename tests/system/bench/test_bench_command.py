@@ -105,7 +105,8 @@ def test_end_to_end_takes_the_flags_of_its_recipe(capsys: pytest.CaptureFixture[
 def test_without_json_there_is_a_short_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "learner", *QUICK]) == 0
     out, err = capsys.readouterr()
-    assert "warming up with 1 update\n" in err and "updates per second" in out and " to " in out and torch.__version__ in out
+    assert "warming up with 1 update\n" in err
+    assert "updates per second" in out and " to " in out and torch.__version__ in out
 
 
 def test_threads_are_set(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

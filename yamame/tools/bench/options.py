@@ -176,8 +176,8 @@ class SizedOptions(BenchOptions):
     """Options of benchmarks of a network."""
 
     size: str = "popgym"
-    """Network: tiny, small, base or large, as of `yamame train`, or that of an experiment of the paper: popgym, delivery,
-    tmaze or crafter."""
+    """Network: tiny, small, base or large, as of `yamame train`, or that of an experiment of the paper: popgym,
+    delivery, tmaze or crafter."""
     encoder: Literal["transformer", "gru"] = "transformer"
     """Trajectory encoder."""
     context: int = 128
