@@ -12,7 +12,7 @@ from yamame import cli
 
 pytestmark = pytest.mark.slow
 
-WITH_TESTS_OF_THEIR_OWN = {"custom_environments.md", "offline_data.md", "custom_sequence_model.md"}
+WITH_TESTS_OF_THEIR_OWN = {"custom_environments.md", "offline_data.md", "custom_networks.md"}
 FOLLOWED = [page for page in PAGES if all_blocks(DOCS / page) and page not in WITH_TESTS_OF_THEIR_OWN]
 
 

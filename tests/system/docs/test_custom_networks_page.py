@@ -12,7 +12,7 @@ from guide_reader import DOCS, follow, small_runs
 
 from yamame import cli
 
-PAGE = "custom_sequence_model.md"
+PAGE = "custom_networks.md"
 sys.path.append(str(ROOT / "tests" / "contract"))
 contracts = importlib.import_module("test_trajectory_encoders")
 PROMISES = [name for name in vars(contracts) if name.startswith("test_") and "folder" not in name]
