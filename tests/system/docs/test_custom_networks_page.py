@@ -1,4 +1,4 @@
-"""The sequence models of the guide train, keep the contract of all trajectory encoders, and can be loaded."""
+"""The networks and the loss of the guide train and can be loaded; its sequence models keep their contract."""
 
 import importlib
 import sys
@@ -11,6 +11,7 @@ from documents import ROOT, all_blocks
 from guide_reader import DOCS, follow, small_runs
 
 from yamame import cli
+from yamame.runs import load_model
 
 PAGE = "custom_networks.md"
 sys.path.append(str(ROOT / "tests" / "contract"))
@@ -23,8 +24,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
-    for name in ("convolution", "lstm"):
-        sys.modules.pop(name, None)
+    for block in all_blocks(DOCS / PAGE):
+        sys.modules.pop(block.title.removesuffix(".py"), None)
 
 
 @pytest.fixture(params=[("convolution", "ConvolutionConfig", {"kernel_size": 4}), ("lstm", "LSTMConfig", {})])
@@ -36,16 +37,26 @@ def config(request: pytest.FixtureRequest) -> Any:
     return getattr(importlib.import_module(name), config_class)(d_model=16, **fields)
 
 
-def test_it_trains_and_is_evaluated_with_its_module_named() -> None:
+def test_everything_trains_and_is_read_with_its_module_named(capsys: pytest.CaptureFixture[str]) -> None:
     with small_runs():
-        run = follow(PAGE)["run"]
-    assert (
-        run.result["updates"] > 0
-        and type(run.config.algorithm.agent.trajectory_encoder).__name__ == "ConvolutionConfig"
-    )
-    assert cli.main(["eval", str(run.directory), "--trials", "8"]) == 2
-    assert cli.main(["eval", str(run.directory), "--trials", "8", "--import", "convolution"]) == 0
-    run.load()
+        names = follow(PAGE)
+    runs = {name: names[name] for name in ("run", "gap", "plain", "coded", "imitated")}
+    assert all(run.result["updates"] > 0 for run in runs.values())
+    agents = {name: load_model(run.directory, config=run.config)[0] for name, run in runs.items()}
+    assert type(agents["run"].trajectory_encoder).__name__ == "Convolution"
+    assert [type(each).__name__ for each in agents["gap"].timestep_encoder.leaf_encoders] == ["ScanEncoder"]
+    assert agents["gap"].timestep_encoder.encoded == ("scan",) and agents["plain"].timestep_encoder.encoded == ()
+    assert type(agents["coded"].value_code).__name__ == "TwoHot"
+    metrics = runs["imitated"].metrics()
+    assert metrics["loss/self_imitation"][-1] > 0.0 and 0.0 < metrics["mine/rewarded"][-1] < 1.0
+    names["policy"].act(names["Gap"]().reset()[0])
+    for name, module in (("run", "convolution"), ("gap", "scan"), ("coded", "two_hot"), ("imitated", "self_imitation")):
+        command = ["eval", str(runs[name].directory), "--trials", "2", "--import", "gap"]
+        capsys.readouterr()
+        assert cli.main(command) == 2
+        assert f"add --import {module}" in capsys.readouterr().err
+        assert cli.main([*command, "--import", module]) == 0
+        runs[name].load()
 
 
 @pytest.mark.parametrize("promise", PROMISES)
