@@ -275,7 +275,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     if options.video:
         record_video(options.run, options.video, trials=options.video_trials, **task)
         video = {"video": str(options.video)}
-    _print_result(evaluate(options.run, trials=options.trials, **task) | video, options.json)
+    _print_result(evaluate(options.run, trials=options.trials, quiet=False, **task) | video, options.json)
     return 0
 
 

@@ -23,6 +23,7 @@ from yamame.envs.config import EnvConfig
 from yamame.envs.vector.faults import restart_with_retries
 from yamame.errors import UserError
 from yamame.metrics import EVAL, EVAL_TRAIN_TASKS
+from yamame.progress import TrialCounter
 
 MIN_ATTEMPT_FRACTION = 0.5
 """Adaptation curves end at the last attempt that at least this fraction of the trials started."""
@@ -96,7 +97,13 @@ def _collector(envs: TrialVectorEnv, faults: FaultToleranceConfig) -> Collector:
 
 
 def _run_trials(
-    collector: Collector, policy: Policy, *, trials: int, deterministic: bool, confidence_seed: int = 0
+    collector: Collector,
+    policy: Policy,
+    *,
+    trials: int,
+    deterministic: bool,
+    confidence_seed: int = 0,
+    counter: TrialCounter | None = None,
 ) -> EvalResult:
     check_trials(trials)
     num_envs = collector.environments.num_envs
@@ -108,6 +115,8 @@ def _run_trials(
             if len(summaries[env]) < quotas[env]:
                 summaries[env].append(summarize_trial(trajectory))
                 num_left -= 1
+        if counter:
+            counter.update(trials - num_left)
     return _aggregate([summary for of_env in summaries for summary in of_env], confidence_seed)
 
 
@@ -206,7 +215,9 @@ class EvalReport:
         return metrics | (_metrics(EVAL_TRAIN_TASKS, self.train_tasks) if self.train_tasks else {})
 
 
-def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int = EVALUATION_SEED) -> EvalReport:
+def evaluate_model(
+    config: RunConfig, model: nn.Module, *, trials: int, seed: int = EVALUATION_SEED, quiet: bool = True
+) -> EvalReport:
     """Evaluate a model in new environments, on test tasks and on training tasks if they differ.
 
     Args:
@@ -214,11 +225,12 @@ def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: in
         model: The networks.
         trials: Number of trials on each of the two.
         seed: Seed of tasks and actions.
+        quiet: Do not print the number of finished trials of a long evaluation on stderr.
     """
     test_env = config.env.eval_config()
-    test = _evaluate_model(config, test_env, model, trials=trials, seed=seed)
+    test = _evaluate_model(config, test_env, model, trials=trials, seed=seed, quiet=quiet)
     differ = test_env != config.env
-    train_tasks = _evaluate_model(config, config.env, model, trials=trials, seed=seed) if differ else None
+    train_tasks = _evaluate_model(config, config.env, model, trials=trials, seed=seed, quiet=quiet) if differ else None
     return EvalReport(test=test, train_tasks=train_tasks)
 
 
@@ -229,12 +241,16 @@ def evaluate_random_policy(config: RunConfig, *, trials: int, seed: int = EVALUA
         return _run_trials(collector, policy, trials=trials, deterministic=False)
 
 
-def _evaluate_model(config: RunConfig, env: EnvConfig, model: nn.Module, *, trials: int, seed: int) -> EvalResult:
+def _evaluate_model(
+    config: RunConfig, env: EnvConfig, model: nn.Module, *, trials: int, seed: int, quiet: bool
+) -> EvalResult:
     with closing(_start(config, env, trials=trials, seed=seed)) as collector:
         generator = torch.Generator(model_device(model)).manual_seed(seed)
         num_envs = collector.environments.num_envs
         policy = config.algorithm.build_policy(model, num_envs=num_envs, generator=generator)
-        return _run_trials(collector, policy, trials=trials, deterministic=config.deterministic_actions)
+        counter = None if quiet else TrialCounter(trials)
+        deterministic = config.deterministic_actions
+        return _run_trials(collector, policy, trials=trials, deterministic=deterministic, counter=counter)
 
 
 def _start(config: RunConfig, env: EnvConfig, *, trials: int, seed: int) -> Collector:

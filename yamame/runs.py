@@ -108,6 +108,7 @@ def evaluate(
     instruction: str = "",
     checkpoint: str = LATEST,
     config: RunConfig | None = None,
+    quiet: bool = True,
 ) -> RunResult:
     """Evaluate a checkpoint without exploration noise.
 
@@ -118,6 +119,7 @@ def evaluate(
         instruction: Instruction of every trial; empty: sampled by the task.
         checkpoint: `latest`, `best` or a path.
         config: As in `resume`.
+        quiet: Hide progress.
 
     Returns:
         The keys of `yamame eval --json`.
@@ -132,7 +134,7 @@ def evaluate(
     check_trials(trials)
     check_seed(seed)
     model, loaded = load_model(directory, checkpoint, config)
-    report = evaluate_model(config, model, trials=trials, seed=seed)
+    report = evaluate_model(config, model, trials=trials, seed=seed, quiet=quiet)
     env_steps = actual_env_steps(config, loaded.state["env_steps"])
     return {**report.to_json(), "env_steps": env_steps, "updates": loaded.step, "seed": seed}
 
@@ -259,10 +261,13 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool) -> RunResult:
         if not quiet:
             print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
         unit = "simulated env steps" if config.offline.is_offline_only else "env steps"
-        with ProgressBar(config.env_steps, unit=unit, quiet=quiet) as progress:
+        may_end_early = config.eval.stop_return is not None
+        with ProgressBar(config.env_steps, unit=unit, may_end_early=may_end_early, quiet=quiet) as progress:
             stopped_by = trainer.train(progress)
         evaluation: RunResult | None = None
         if not stopped_by:
+            if not quiet:
+                print(f"evaluating over {config.eval.final_trials} trials", file=sys.stderr)
             with StopSignal() as stop:
                 report = trainer.evaluate(stop, trials=config.eval.final_trials)
                 stop.sync(distributed)  # a signal to all ranks must find all inside

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from yamame.cli import main
 from yamame.metrics import read_metrics
+from yamame.progress import TrialCounter
 from yamame.recipes import recipe_names
 
 pytestmark = pytest.mark.slow
@@ -147,6 +149,15 @@ def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixtur
     assert updates("best") == updates(str(best)) == int(best.name.removeprefix("update-"))
     assert "not an intact checkpoint" in refused(capsys, "eval", "run", "--checkpoint", "worst")
     assert "no best checkpoint" in refused(capsys, "eval", finished, "--checkpoint", "best")
+
+
+def test_a_long_evaluation_counts_its_trials(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yamame.evaluate.TrialCounter", partial(TrialCounter, every_seconds=0.0))
+    assert main(["eval", str(finished), "--trials", "6", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["trials"] == 6 and err.splitlines()[-1] == "6 / 6 trials"
 
 
 def test_eval_writes_a_video(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -324,8 +335,8 @@ def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys
     --replay.cache-bytes -1
     --replay.max-disk-bytes 100
     --replay.compression-level 99
-    --replay.pad-tokens-to-multiple-of 0
-    --replay.pad-seqlen-to-multiple-of 0
+    --replay.pad-tokens-to-multiple-of -1
+    --replay.pad-seqlen-to-multiple-of -1
     --replay.prefetch-batches -1
     --updates-per-env-step -1
     --updates-per-env-step nan
