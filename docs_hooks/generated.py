@@ -19,6 +19,7 @@ from yamame.tools.bench.benchmarks import BENCHES
 _LESS_INTERESTING = re.compile(
     r"eval\.|agent\.timestep_encoder\.(image|text|tokens|instruction)|env_steps_per_iteration"
 )
+_KNOWN_LINES = ("Command:", "Minutes:", "Score:", "Cost:", "Expected")
 EXAMPLE = "passive-tmaze"
 """The recipe whose flags are listed."""
 
@@ -113,7 +114,7 @@ def commands() -> Iterator[str]:
 def _after_the_known_lines(lines: list[str]) -> Iterator[str]:
     known = False
     for line in lines:
-        known = line.startswith(("Command:", "Cost:", "Expected:")) or (known and line.startswith(" "))
+        known = line.startswith(_KNOWN_LINES) or (known and line.startswith(" "))
         if not known:
             yield line
 

@@ -244,8 +244,12 @@ def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "R
     """Print the recipe's description, the variants that change it, and its flags: common ones, or all of them."""
     from yamame.flags import print_flags
     from yamame.presets import list_variants
+    from yamame.recipes import make_metadata
 
-    print(f"{recipe.metadata['description']}\n\nVariants: {', '.join(list_variants(config))}\n")
+    print(recipe.metadata["description"])
+    if make_metadata(recipe, config).overrides:
+        print(f"\nExpected with the settings given: {recipe.expected_result(config) or 'not measured'}")
+    print(f"\nVariants: {', '.join(list_variants(config))}\n")
     options.parser.print_help()
     print()
     prog = f"yamame train {recipe.name}"
@@ -276,7 +280,7 @@ def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     if options.video:
         record_video(options.run, options.video, trials=options.video_trials, **task)
         video = {"video": str(options.video)}
-    _print_result(evaluate(options.run, trials=options.trials, **task) | video, options.json)
+    _print_result(evaluate(options.run, trials=options.trials, quiet=False, **task) | video, options.json)
     return 0
 
 

@@ -11,6 +11,9 @@ from yamame.envs.config import EnvConfig
 from yamame.errors import ConfigFieldError, UserError, check_range
 from yamame.nets.compute import ComputeConfig
 
+MAX_TRIALS = 1_000_000
+"""Maximum number of trials of an evaluation."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
@@ -29,7 +32,8 @@ class EvalConfig:
 
     def __post_init__(self) -> None:
         check_range(self, "interval_env_steps", ge=0)
-        check_range(self, "trials", "final_trials", "num_envs", ge=1)
+        check_range(self, "trials", "final_trials", ge=1, le=MAX_TRIALS)
+        check_range(self, "num_envs", ge=1)
         check_range(self, "stop_return")
 
 

@@ -17,12 +17,13 @@ from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
 from yamame.collect.statistics import TrialSummary, success_rate, summarize_trial
 from yamame.confidence import bootstrap_ci95, wilson_ci95
-from yamame.config import RunConfig
+from yamame.config import MAX_TRIALS, RunConfig
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.vector.faults import restart_with_retries
 from yamame.errors import UserError
 from yamame.metrics import EVAL, EVAL_TRAIN_TASKS
+from yamame.progress import TrialCounter
 
 MIN_ATTEMPT_FRACTION = 0.5
 """Adaptation curves end at the last attempt that at least this fraction of the trials started."""
@@ -84,7 +85,7 @@ def evaluate(
         faults: Number of restarts that are allowed; None: the default.
 
     Raises:
-        UserError: If `trials` is not positive, or environments fail too often.
+        UserError: If `trials` is out of range, or environments fail too often.
     """
     collector = _collector(envs, faults or FaultToleranceConfig())
     return _run_trials(collector, policy, trials=trials, deterministic=deterministic, confidence_seed=confidence_seed)
@@ -96,10 +97,15 @@ def _collector(envs: TrialVectorEnv, faults: FaultToleranceConfig) -> Collector:
 
 
 def _run_trials(
-    collector: Collector, policy: Policy, *, trials: int, deterministic: bool, confidence_seed: int = 0
+    collector: Collector,
+    policy: Policy,
+    *,
+    trials: int,
+    deterministic: bool,
+    confidence_seed: int = 0,
+    counter: TrialCounter | None = None,
 ) -> EvalResult:
-    if trials < 1:
-        raise UserError(f"cannot evaluate over {trials} trials: pass at least 1")
+    check_trials(trials)
     num_envs = collector.environments.num_envs
     quotas = [trials // num_envs + (env < trials % num_envs) for env in range(num_envs)]
     summaries: list[list[TrialSummary]] = [[] for _ in range(num_envs)]
@@ -109,6 +115,8 @@ def _run_trials(
             if len(summaries[env]) < quotas[env]:
                 summaries[env].append(summarize_trial(trajectory))
                 num_left -= 1
+        if counter:
+            counter.update(trials - num_left)
     return _aggregate([summary for of_env in summaries for summary in of_env], confidence_seed)
 
 
@@ -177,6 +185,12 @@ def check_seed(seed: int) -> None:
         raise UserError(f"cannot evaluate with seed {seed}: pass at least 0 and less than 2 ** 63")
 
 
+def check_trials(trials: int) -> None:
+    """Raise `UserError` for a number of trials below 1 or above `MAX_TRIALS`."""
+    if not 1 <= trials <= MAX_TRIALS:
+        raise UserError(f"cannot play {trials} trials: pass at least 1 and at most {MAX_TRIALS:,}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvalReport:
     """Results on test and training tasks."""
@@ -201,7 +215,9 @@ class EvalReport:
         return metrics | (_metrics(EVAL_TRAIN_TASKS, self.train_tasks) if self.train_tasks else {})
 
 
-def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int = EVALUATION_SEED) -> EvalReport:
+def evaluate_model(
+    config: RunConfig, model: nn.Module, *, trials: int, seed: int = EVALUATION_SEED, quiet: bool = True
+) -> EvalReport:
     """Evaluate a model in new environments, on test tasks and on training tasks if they differ.
 
     Args:
@@ -209,11 +225,12 @@ def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: in
         model: The networks.
         trials: Number of trials on each of the two.
         seed: Seed of tasks and actions.
+        quiet: Do not print the number of finished trials of a long evaluation on stderr.
     """
     test_env = config.env.eval_config()
-    test = _evaluate_model(config, test_env, model, trials=trials, seed=seed)
+    test = _evaluate_model(config, test_env, model, trials=trials, seed=seed, quiet=quiet)
     differ = test_env != config.env
-    train_tasks = _evaluate_model(config, config.env, model, trials=trials, seed=seed) if differ else None
+    train_tasks = _evaluate_model(config, config.env, model, trials=trials, seed=seed, quiet=quiet) if differ else None
     return EvalReport(test=test, train_tasks=train_tasks)
 
 
@@ -224,12 +241,16 @@ def evaluate_random_policy(config: RunConfig, *, trials: int, seed: int = EVALUA
         return _run_trials(collector, policy, trials=trials, deterministic=False)
 
 
-def _evaluate_model(config: RunConfig, env: EnvConfig, model: nn.Module, *, trials: int, seed: int) -> EvalResult:
+def _evaluate_model(
+    config: RunConfig, env: EnvConfig, model: nn.Module, *, trials: int, seed: int, quiet: bool
+) -> EvalResult:
     with closing(_start(config, env, trials=trials, seed=seed)) as collector:
         generator = torch.Generator(model_device(model)).manual_seed(seed)
         num_envs = collector.environments.num_envs
         policy = config.algorithm.build_policy(model, num_envs=num_envs, generator=generator)
-        return _run_trials(collector, policy, trials=trials, deterministic=config.deterministic_actions)
+        counter = None if quiet else TrialCounter(trials)
+        deterministic = config.deterministic_actions
+        return _run_trials(collector, policy, trials=trials, deterministic=deterministic, counter=counter)
 
 
 def _start(config: RunConfig, env: EnvConfig, *, trials: int, seed: int) -> Collector:

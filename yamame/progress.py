@@ -20,6 +20,7 @@ class ProgressBar:
     Args:
         total_env_steps: Environment steps at which the run ends.
         unit: Name of the steps.
+        may_end_early: The run ends when its task is solved, so that the time left is an upper bound.
         quiet: Show nothing.
         plain_every_seconds: Time between plain lines.
         clock: Returns seconds.
@@ -30,11 +31,13 @@ class ProgressBar:
         total_env_steps: int,
         *,
         unit: str = "env steps",
+        may_end_early: bool = False,
         quiet: bool = False,
         plain_every_seconds: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total, self._unit, self._quiet = total_env_steps, unit, quiet
+        self._left = "left at most" if may_end_early else "left"
         self._plain_every_seconds, self._clock = plain_every_seconds, clock
         self._stream = sys.stderr
         self._history: deque[tuple[float, int, int]] = deque()
@@ -116,8 +119,22 @@ class ProgressBar:
         if seconds > 0 and env_steps > first_steps:
             steps_per_second = (env_steps - first_steps) / seconds
             left = max(0, self._total - env_steps) / steps_per_second
-            parts.append(f"{steps_per_second:,.0f} steps/s  {_duration(left)} left")
+            parts.append(f"{steps_per_second:,.0f} steps/s  {_duration(left)} {self._left}")
         return "  ".join(parts)
+
+
+class TrialCounter:
+    """Prints the number of finished trials of an evaluation on stderr every few seconds, and nothing if it is short."""
+
+    def __init__(self, total: int, *, every_seconds: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._every_seconds, self._clock = total, every_seconds, clock
+        self._last_printed = clock()
+
+    def update(self, finished: int) -> None:
+        """Print the number of finished trials, if a line is due."""
+        if self._clock() - self._last_printed >= self._every_seconds:
+            self._last_printed = self._clock()
+            print(f"{finished:,} / {self._total:,} trials", file=sys.stderr, flush=True)
 
 
 def _duration(seconds: float) -> str:

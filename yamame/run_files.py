@@ -27,7 +27,7 @@ class RunMetadata:
     preset: str = "small"
     """Preset of the recipe."""
     expected: str = ""
-    """Expected result of the preset `small`, in words."""
+    """Result that was measured with these settings, in words; "": there is none."""
     command: str = ""
     """Command line; empty for runs started from Python or by a sweep."""
     overrides: Mapping[str, Sequence[Any]] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from yamame.distributed_context import DistributedContext
 from yamame.envs.config import EnvConfig, apply_instruction
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.errors import UserError
-from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, evaluate_model
+from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, check_trials, evaluate_model
 from yamame.files import write_json
 from yamame.named_code import import_name
 from yamame.progress import ProgressBar
@@ -122,6 +122,7 @@ def evaluate(
     instruction: str = "",
     checkpoint: str = LATEST,
     config: RunConfig | None = None,
+    quiet: bool = True,
 ) -> RunResult:
     """Evaluate a checkpoint without exploration noise.
 
@@ -132,6 +133,7 @@ def evaluate(
         instruction: Instruction of every trial; empty: sampled by the task.
         checkpoint: `latest`, `best` or a path.
         config: As in `resume`.
+        quiet: Hide progress.
 
     Returns:
         The keys of `yamame eval --json`.
@@ -143,11 +145,10 @@ def evaluate(
     config = replace(config, env=apply_instruction(config.env, instruction))
     seed = EVALUATION_SEED if seed is None else seed
     trials = config.eval.final_trials if trials is None else trials
-    if trials < 1:
-        raise UserError(f"cannot evaluate over {trials} trials: pass at least 1")
+    check_trials(trials)
     check_seed(seed)
     model, loaded = load_model(directory, checkpoint, config)
-    report = evaluate_model(config, model, trials=trials, seed=seed)
+    report = evaluate_model(config, model, trials=trials, seed=seed, quiet=quiet)
     env_steps = actual_env_steps(config, loaded.state["env_steps"])
     return {**report.to_json(), "env_steps": env_steps, "updates": loaded.step, "seed": seed}
 
@@ -279,10 +280,13 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool, track: Sequence[str] |
         if not quiet:
             print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
         unit = "simulated env steps" if config.offline.is_offline_only else "env steps"
-        with ProgressBar(config.env_steps, unit=unit, quiet=quiet) as progress:
+        may_end_early = config.eval.stop_return is not None
+        with ProgressBar(config.env_steps, unit=unit, may_end_early=may_end_early, quiet=quiet) as progress:
             stopped_by = trainer.train(progress)
         evaluation: RunResult | None = None
         if not stopped_by:
+            if not quiet:
+                print(f"evaluating over {config.eval.final_trials} trials", file=sys.stderr)
             with StopSignal() as stop:
                 report = trainer.evaluate(stop, trials=config.eval.final_trials)
                 stop.sync(distributed)  # a signal to all ranks must find all inside

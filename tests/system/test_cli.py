@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from yamame.cli import main
 from yamame.metrics import read_metrics
+from yamame.progress import TrialCounter
 from yamame.recipes import recipe_names
 
 pytestmark = pytest.mark.slow
@@ -149,6 +151,15 @@ def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixtur
     assert "no best checkpoint" in refused(capsys, "eval", finished, "--checkpoint", "best")
 
 
+def test_a_long_evaluation_counts_its_trials(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yamame.evaluate.TrialCounter", partial(TrialCounter, every_seconds=0.0))
+    assert main(["eval", str(finished), "--trials", "6", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["trials"] == 6 and err.splitlines()[-1] == "6 / 6 trials"
+
+
 def test_eval_writes_a_video(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(finished)
     assert main(["eval", str(finished), "--json", "--video", "video.gif", "--video-trials", "2"]) == 0
@@ -159,7 +170,7 @@ def test_eval_writes_a_video(finished: Path, capsys: pytest.CaptureFixture[str])
     assert "video: video.gif" in capsys.readouterr().out
     assert "must end in .gif or .mp4" in refused(capsys, "eval", str(finished), "--video", "video.mov")
     said = refused(capsys, "eval", str(finished), "--video", "video.gif", "--video-trials", "0")
-    assert "at least 1 trial" in said
+    assert "pass at least 1" in said
     assert files(finished) == before
 
 
@@ -210,6 +221,8 @@ def test_recipes_fit_a_screen_and_each_has_a_description(capsys: pytest.CaptureF
         ("train --help", "--run-dir --variant --json --quiet"),
         ("train passive-tmaze --help", "Remember one bit --run-dir --env.horizon --env-steps --help-all no-memory"),
         ("train passive-tmaze --help-all", "--run-dir --env.horizon --env-steps --agent.trajectory-encoder.d-model"),
+        ("train passive-tmaze --seed 3 --help", "given: success"),
+        ("train passive-tmaze --size base --help", "given: not measured"),
         ("train popgym -h", "--env.name --learner.learning-rate"),
         ("train passive-tmaze --variant no-memory --help-all", "--agent.trajectory-encoder.num-layers"),
         ("resume --help", "--env-steps --json"),
@@ -322,8 +335,8 @@ def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys
     --replay.cache-bytes -1
     --replay.max-disk-bytes 100
     --replay.compression-level 99
-    --replay.pad-tokens-to-multiple-of 0
-    --replay.pad-seqlen-to-multiple-of 0
+    --replay.pad-tokens-to-multiple-of -1
+    --replay.pad-seqlen-to-multiple-of -1
     --replay.prefetch-batches -1
     --updates-per-env-step -1
     --updates-per-env-step nan
@@ -331,6 +344,7 @@ def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys
     --learning-starts -1
     --eval.interval-env-steps -1
     --eval.trials 0
+    --eval.trials 1000001
     --eval.final-trials 0
     --eval.num-envs 0
     --eval.stop-return nan
@@ -404,6 +418,8 @@ def test_nothing_is_ever_written_over(finished: Path, capsys: pytest.CaptureFixt
     [
         ("--trials 0", "pass at least 1"),
         ("--trials -1", "pass at least 1"),
+        ("--trials 100000000000000000000", "at most 1,000,000"),
+        ("--trials 1 --video video.gif --video-trials 100000000000000000000", "at most 1,000,000"),
         ("--trials many", "argument --trials: invalid int value: 'many'"),
         ("--seed -1", "seed -1"),
     ],

@@ -44,11 +44,25 @@ class Recipe:
     metadata: Mapping[str, str]
     """From the docstring of the module: `summary`, `command`, `minutes` and `score` in a few characters, `cost` and
     `expected` in words, and `description`, the docstring itself."""
+    expected: Mapping[str, str]
+    """Flags -> the result that was measured with them, of the preset `small`; "": the recipe's own settings."""
 
     def config_for(self, env: EnvConfig, env_steps: int) -> RunConfig:
         """Return the config for a task and a number of steps. Recipes with a fixed number of steps keep theirs."""
         takes_steps = "env_steps" in inspect.signature(self.make_config).parameters
         return self.make_config(env, env_steps=env_steps) if takes_steps else self.make_config(env)
+
+    def expected_result(self, config: RunConfig) -> str:
+        """Return the result that was measured with the settings of a run, in words; "" if there is none."""
+        for flags, result in self.expected.items() if self.preset == SMALL else ():
+            measured = config_from_flags(self, [], shlex.split(flags))
+            if all(_NO_PART_IN_RESULTS.match(path) for path in diff_configs(measured, config)):
+                return result
+        return ""
+
+
+_NO_PART_IN_RESULTS = re.compile(r"seed$|compute\.|checkpoint\.|eval\.(?!stop_return)|env\.num_workers$")
+"""Fields that a run can change and still expect the same result."""
 
 
 def recipe_names() -> tuple[str, ...]:
@@ -75,6 +89,7 @@ def load_recipe(name: str, preset: str = SMALL) -> Recipe:
         env=inspect.signature(make_config).parameters["env"].default,
         make_config=make_config,
         metadata=_parse_docstring(module.__doc__ or ""),
+        expected=_parse_expected(module.__doc__ or ""),
     )
 
 
@@ -140,7 +155,7 @@ def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()
     return RunMetadata(
         recipe=recipe.name,
         preset=recipe.preset,
-        expected=recipe.metadata.get("expected", "") if recipe.preset == SMALL else "",
+        expected=recipe.expected_result(config),
         command=shlex.join(command),
         overrides=of_task | of_steps | diff_configs(recipe.config_for(config.env, config.env_steps), config),
     )
@@ -149,6 +164,15 @@ def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()
 def _parse_docstring(docstring: str) -> dict[str, str]:
     """Return the first line, and the paragraphs that start with a known word and a colon."""
     text = inspect.cleandoc(docstring)
-    found = re.findall(r"^(Command|Minutes|Score|Cost|Expected):(.*(?:\n .*)*)", text, re.MULTILINE)
+    found = re.findall(r"^(Command|Minutes|Score|Cost):(.*(?:\n .*)*)", text, re.MULTILINE)
     paragraphs = {word.lower(): " ".join(rest.split()) for word, rest in found}
-    return {"summary": text.splitlines()[0], **paragraphs, "description": text}
+    expected = [f"with {flags}: {result}" if flags else result for flags, result in _parse_expected(docstring).items()]
+    about = {"summary": text.splitlines()[0], "expected": "; ".join(expected) or "not measured", "description": text}
+    return about | paragraphs
+
+
+def _parse_expected(docstring: str) -> dict[str, str]:
+    """Return the paragraphs `Expected: …` and `Expected with FLAGS: …` by flags."""
+    text = inspect.cleandoc(docstring)
+    found = re.findall(r"^Expected(?: with (--[^:]+))?:(.*(?:\n .*)*)", text, re.MULTILINE)
+    return {flags: " ".join(result.split()) for flags, result in found}

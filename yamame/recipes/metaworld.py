@@ -2,11 +2,12 @@
 
 Command: yamame train metaworld --env.name reach-v3 --env.attempts 3 --env.attempt-length 100
 Minutes: 10
-Score: 875 of 1,500 (random 221)
+Score: 875 of 1,500 (random 221), 120,000 steps
 Cost: 400,000 environment steps, which take 0.3 to 1 ms each on one core; ML45 takes 40 seconds to start
-Expected: with --env.attempt-length 50 --env-steps 120000 (8 to 13 minutes on one busy core) 864 / 889 / 872 of 1,500 on
-    held-out goals of reach-v3 (seeds 0, 1, 2), and half of the trials succeed (random actions 221, none succeed); in
-    300 steps random actions earn 430
+Expected with --env.attempt-length 50 --env-steps 120000: 864 / 889 / 872 of 1,500 on held-out goals of reach-v3 (seeds
+    0, 1, 2; 8 to 13 minutes on one busy core), and half of the trials succeed (random actions 221, none succeed)
+
+In 300 steps random actions earn 430.
 
 Source: paper section 5 and appendix C.4: rewards x10. Differs from the paper: attempts of 100 steps instead of 500, a
 narrower network of 2 layers instead of 3, fewer gammas and a larger learning rate, to train on a CPU; values are

@@ -6,6 +6,8 @@ Score: success 1.0 (guess 0.5)
 Cost: a quarter of a minute of training on two CPU cores at horizon 30, half a minute at 60, three minutes at 200;
     stops when two evaluations in a row are perfect
 Expected: success 1.0 (without memory 0.5)
+Expected with --env.horizon 60: success 1.0 (without memory 0.5)
+Expected with --env.horizon 200: success 1.0 (without memory 0.5)
 
 Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration schedule, acting gamma 0.9999, rewards
 x100. Differs from the paper: a narrower network, fewer gammas and a larger learning rate, for speed; TD targets to the

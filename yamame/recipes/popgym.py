@@ -5,16 +5,19 @@ Minutes: 0.5 to 11
 Score: 1.0 (random -0.5)
 Cost: half a minute of training on two CPU cores for RepeatPreviousEasy and RepeatFirstEasy, 6 to 11 minutes for
     PositionOnlyCartPoleEasy, PositionOnlyPendulumEasy, HigherLowerEasy and CountRecallEasy
-Expected: RepeatPreviousEasy and RepeatFirstEasy 0.99 or more (random -0.5), PositionOnlyCartPoleEasy 0.99 or more
-    (random 0.12), PositionOnlyPendulumEasy 0.80 or more (random 0.25), CountRecallEasy 0.98 or more after 170,000 to
-    230,000 steps (random -0.93, best published baseline 0.51), HigherLowerEasy 0.53 (random 0, counting cards 0.531,
-    best published baseline 0.529); figure 3 of the paper has the means over all environments
+Expected: 0.99 or more (random -0.5)
+Expected with --env.name RepeatFirstEasy: 0.99 or more (random -0.5)
+Expected with --env.name PositionOnlyCartPoleEasy: 0.99 or more (random 0.12)
+Expected with --env.name PositionOnlyPendulumEasy: 0.80 or more (random 0.25)
+Expected with --env.name CountRecallEasy: 0.98 or more after 170,000 to 230,000 steps (random -0.93, best published
+    baseline 0.51)
+Expected with --env.name HigherLowerEasy: 0.53 (random 0, counting cards 0.531, best published baseline 0.529)
 
-Source: paper section 4 and appendix C.1: rewards x100, probability clip and time limits as in the authors' later
-script. `--preset paper` has 24 actors, 80,000 trajectories and 15 million steps, as tables 3 and 4 give them. Differs
-from the paper: a narrower network, fewer gammas and a larger learning rate, to train on a CPU; the same noise in all
-trials and at all steps, annealed sooner, and no dropout. Four kinds of environments have settings of their own: memory,
-HigherLower, pendulums and cart-poles.
+Source: paper section 4 and appendix C.1 (figure 3 has the means over all environments): rewards x100, probability clip
+and time limits as in the authors' later script. `--preset paper` has 24 actors, 80,000 trajectories and 15 million
+steps, as tables 3 and 4 give them. Differs from the paper: a narrower network, fewer gammas and a larger learning rate,
+to train on a CPU; the same noise in all trials and at all steps, annealed sooner, and no dropout. Four kinds of
+environments have settings of their own: memory, HigherLower, pendulums and cart-poles.
 """
 
 from dataclasses import replace

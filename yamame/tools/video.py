@@ -22,7 +22,7 @@ from yamame.envs.config import GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED, EvalResult, check_seed, evaluate
+from yamame.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate
 from yamame.files import replace_atomically
 from yamame.run_files import read_config
 from yamame.runs import LATEST, load_model
@@ -148,8 +148,7 @@ def record_video(
         UserError: If the file cannot be written, the task renders no frames or does not take the instruction.
     """
     validate_video_path(path)
-    if trials < 1:
-        raise UserError(f"Expected at least 1 trial to record, got {trials}")
+    check_trials(trials)
     config = config or read_config(directory)
     env = apply_instruction(config.env.eval_config(), instruction)
     model, _ = load_model(directory, checkpoint, config)

@@ -1,20 +1,24 @@
 """`yamame bench`: what it prints, and its errors."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_size import TINY
 
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.cli import main
 from yamame.data.sampler import ReplayConfig
+from yamame.nets.compute import Compute
+from yamame.nets.sequence.transformer import TransformerConfig
+from yamame.presets import SIZES as NETWORKS
+from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools.bench import benchmarks, measure
-from yamame.tools.bench import options as sizes
 from yamame.tools.bench.benchmarks import CollectorBench, LearnerBench
-from yamame.tools.bench.options import SIZES, pack_windows, spell_out_switches
+from yamame.tools.bench.options import SIZES, BenchOptions, pack_windows, spell_out_switches
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +29,6 @@ QUICK = ["--size", "tiny", "--context", "6", "--repeats", "2", "--warmup", "1"]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sizes.SIZES, "tiny", TINY)  # type: ignore[arg-type]
     monkeypatch.setattr(measure, "MIN_REPEAT_SECONDS", 0.0)
     monkeypatch.setattr(measure, "PEAK_SECONDS", 0.0)
     monkeypatch.setattr(benchmarks, "LEARNING_SECONDS", 0.0)
@@ -34,7 +37,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def bench(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
     assert main(["bench", *flags, "--json"]) == 0
     out, err = capsys.readouterr()
-    assert err == "" and out.count("\n") == 1
+    assert re.fullmatch(r".+: warming up with \d+ \w+( .*)?\n", err) and out.count("\n") == 1
     said: dict[str, Any] = json.loads(out)
     assert set(said) >= COMMON
     assert set(said["spread"]) <= set(said)
@@ -102,7 +105,8 @@ def test_end_to_end_takes_the_flags_of_its_recipe(capsys: pytest.CaptureFixture[
 def test_without_json_there_is_a_short_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "learner", *QUICK]) == 0
     out, err = capsys.readouterr()
-    assert err == "" and "updates per second" in out and " to " in out and torch.__version__ in out
+    assert "warming up with 1 update\n" in err
+    assert "updates per second" in out and " to " in out and torch.__version__ in out
 
 
 def test_threads_are_set(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +120,7 @@ def test_threads_are_set(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     ("flags", "hint"),
     [
         (["learner", "--size", "popgm"], "--size 'popgm' is unknown: did you mean 'popgym'?"),
-        (["learner", "--size", "xyz"], "popgym, delivery, tmaze, crafter or tiny"),
+        (["learner", "--size", "xyz"], "tiny, small, base, large, popgym, delivery, tmaze or crafter"),
         (["learner", "--contxt", "5"], "did you mean --context?"),
         (["learner", "--context", "0"], "--context must be at least 1"),
         (["learner", "--dtype", "float16"], "--dtype"),
@@ -181,8 +185,28 @@ def test_batches_are_packed_as_a_run_packs_them() -> None:
     assert not torch.equal(batch.observation["observation"], other.observation["observation"])
 
 
+def test_a_warm_up_that_compiles_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
+    BenchOptions(warmup=3).print_warmup(Compute(compile=True), "update")
+    said = "cpu, float32, compiled: warming up with 3 updates, which compiles the network and can take minutes\n"
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize("size", NETWORKS)
+def test_the_sizes_of_train_are_known(size: str) -> None:
+    recipe = load_recipe("passive-tmaze")
+    trained = config_from_flags(recipe, [], [], size=size).algorithm
+    assert isinstance(trained, AMAGOConfig)
+    agent = LearnerBench(size=size).network.agent("transformer")
+    assert agent.timestep_encoder.hidden_sizes == trained.agent.timestep_encoder.hidden_sizes
+    assert agent.actor.hidden_sizes == trained.agent.actor.hidden_sizes
+    one, other = agent.trajectory_encoder, trained.agent.trajectory_encoder
+    assert isinstance(one, TransformerConfig) and isinstance(other, TransformerConfig)
+    assert (one.d_model, one.num_layers, one.num_heads) == (other.d_model, other.num_layers, other.num_heads)
+
+
 def test_named_sizes_are_the_papers() -> None:
-    encoders = {name: size.agent("transformer").trajectory_encoder for name, size in SIZES.items() if name != "tiny"}
+    names = ("popgym", "delivery", "tmaze", "crafter")
+    encoders = {name: SIZES[name].agent("transformer").trajectory_encoder for name in names}
     assert {name: (e.d_model, e.d_ff, e.num_layers, e.num_heads) for name, e in encoders.items()} == {
         "popgym": (256, 1024, 3, 8),
         "delivery": (128, 512, 3, 8),

@@ -14,7 +14,14 @@ from yamame.metrics import read_metrics
 
 pytestmark = pytest.mark.slow
 
-WITH_TESTS_OF_THEIR_OWN = {"custom_environments.md", "offline_data.md", "custom_sequence_model.md", "tracking.md"}
+WITH_TESTS_OF_THEIR_OWN = {
+    "acting.md",
+    "custom_environments.md",
+    "custom_networks.md",
+    "migrating_from_sb3.md",
+    "offline_data.md",
+    "tracking.md",
+}
 FOLLOWED = [page for page in PAGES if all_blocks(DOCS / page) and page not in WITH_TESTS_OF_THEIR_OWN]
 
 

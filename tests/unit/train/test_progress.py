@@ -3,7 +3,7 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from yamame.progress import SPEED_WINDOW_SECONDS, ProgressBar
+from yamame.progress import SPEED_WINDOW_SECONDS, ProgressBar, TrialCounter
 
 
 class Clock:
@@ -108,3 +108,24 @@ def test_an_error_inside_passes_through():
     with pytest.raises(RuntimeError, match="boom"), redirect_stderr(stream), ProgressBar(10):
         raise RuntimeError("boom")
     assert stream.getvalue().count("\x1b[?25h") == stream.getvalue().count("\x1b[?25l")  # the cursor is back
+
+
+def test_the_time_left_of_a_run_that_may_be_solved_is_an_upper_bound():
+    stream, clock = io.StringIO(), Clock()
+    with (
+        redirect_stderr(stream),
+        ProgressBar(100, may_end_early=True, plain_every_seconds=0.0, clock=clock) as progress,
+    ):
+        for env_steps in (0, 10):
+            progress.update(env_steps=env_steps, updates=0)
+            clock.now += 5
+    assert stream.getvalue().splitlines()[-1].endswith("2 steps/s  45 s left at most")
+
+
+def test_trials_are_counted_every_few_seconds(capsys):
+    clock = Clock()
+    counter = TrialCounter(2000, every_seconds=5.0, clock=clock)
+    for finished in range(0, 1600, 100):
+        counter.update(finished)
+        clock.now += 1
+    assert capsys.readouterr() == ("", "500 / 2,000 trials\n1,000 / 2,000 trials\n1,500 / 2,000 trials\n")

@@ -78,6 +78,7 @@ class LearnerBench(BatchOptions):
         widening = (len(batch.reward), encoder.d_model, encoder.d_ff)
         peak = matmul_peak(device, compute.dtype, [*squares, widening])
         batch = batch.to(device)
+        self.print_warmup(compute, "update")
         times = time_updates(lambda: learner.update(batch), warmup=self.warmup, repeats=self.repeats, device=device)
         learner.raise_if_diverged()
         flops, transitions = flops_per_update(learner.agent, self.window_lengths), int(batch.loss_mask.sum())
@@ -156,6 +157,7 @@ class CollectorBench(SizedOptions):
         policy.act = acting = _Stopwatch(policy.act)  # type: ignore[method-assign]
         environments.step = stepping = _Stopwatch(environments.step)  # type: ignore[method-assign]
         memory = PeakMemory(parts.algorithm.compute.device)
+        self.print_warmup(parts.algorithm.compute, "repeat")
         for _ in range(self.warmup):
             self._collect(parts)
         names = ("env_steps_per_second", "milliseconds_per_act", "policy_fraction", "environment_fraction")
@@ -221,6 +223,7 @@ class ReplayBench(BatchOptions):
             cold, cached = self._reads(Path(folder, "alone"), config.replay)
             with closing(build_components(config, Path(folder, "learned"), restarts=0)) as parts:
                 parts.replay.store.extend(trials)
+                self.print_warmup(parts.algorithm.compute, "update")
                 batches, waits, memory = self._sampling(parts)
                 compute = parts.algorithm.compute
         samples = {
@@ -327,6 +330,7 @@ class EndToEndBench(BenchOptions):
         )
         compute = resolve_run_compute(config)
         memory = PeakMemory(compute.device)
+        self.print_warmup(compute, "run")
         for _ in range(self.warmup):
             _measure_run(replace(config, env_steps=min(config.resolved_env_steps_per_iteration, config.env_steps)))
         with memory:

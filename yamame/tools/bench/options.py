@@ -1,6 +1,7 @@
 """Options of the benchmarks."""
 
 import difflib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -64,6 +65,7 @@ class BenchNetwork(NetworkSize):
 
 
 SIZES: Mapping[str, BenchNetwork] = {
+    **{name: BenchNetwork(observation=16, actions=8, **vars(network)) for name, network in NETWORKS.items()},
     "popgym": BenchNetwork(observation=16, actions=8, **vars(NETWORKS["base"])),
     "delivery": BenchNetwork(
         observation=35,  # 3 of the road, 32 of the embedded instruction
@@ -85,6 +87,7 @@ SIZES: Mapping[str, BenchNetwork] = {
         **vars(NETWORKS["large"]),
     ),
 }
+"""The sizes of `yamame train`, and the networks of four experiments of the paper."""
 
 
 class _Noise(gymnasium.Env[np.ndarray, np.int64]):
@@ -144,6 +147,12 @@ class BenchOptions:
         if self.threads:
             torch.set_num_threads(self.threads)
 
+    def print_warmup(self, compute: Compute, unit: str) -> None:
+        """Print on stderr that the warm-up starts, and whether it compiles the network."""
+        compiles = ", which compiles the network and can take minutes" if compute.compile else ""
+        plural = "s" if self.warmup > 1 else ""
+        print(f"{compute}: warming up with {self.warmup} {unit}{plural}{compiles}", file=sys.stderr, flush=True)
+
     def result(
         self, bench: str, compute: Compute, samples: Mapping[str, Sequence[float]], scalars: Mapping[str, float | int]
     ) -> BenchResult:
@@ -167,7 +176,8 @@ class SizedOptions(BenchOptions):
     """Options of benchmarks of a network."""
 
     size: str = "popgym"
-    """Network of the paper: popgym, delivery, tmaze or crafter."""
+    """Network: tiny, small, base or large, as of `yamame train`, or that of an experiment of the paper: popgym,
+    delivery, tmaze or crafter."""
     encoder: Literal["transformer", "gru"] = "transformer"
     """Trajectory encoder."""
     context: int = 128

@@ -80,6 +80,7 @@ class SeparateNetworksBench(BatchOptions):
         learner = self.make_learner()
         compute, device = learner.compute, learner.compute.device
         batch = pack_windows(self, run_config(self.as_shared(), self.network.task(self.context)).replay).to(device)
+        self.print_warmup(compute, "update")
         times = time_updates(lambda: learner.update(batch), warmup=self.warmup, repeats=self.repeats, device=device)
         transitions = int(batch.loss_mask.sum())
         samples = {

@@ -55,7 +55,7 @@ function command({ command: line, expected }) {
   const copy = h("button", { type: "button", class: "button", onclick: async () => { await navigator.clipboard.writeText(line); copy.textContent = "Copied"; } }, "Copy");
   return h("section", { class: "card part wide" }, h("h2", {}, "Command"),
     line ? [h("pre", {}, line), navigator.clipboard && copy] : h("p", { class: "soft" }, "Started from Python or by a sweep: no command line."),
-    expected && h("p", { class: "soft" }, `The recipe's preset small reaches: ${expected}`));
+    expected && h("p", { class: "soft" }, `Measured with these settings: ${expected}`));
 }
 
 function results({ results: found }) {
