@@ -16,7 +16,8 @@ from yamame.config import RunConfig
 from yamame.config_io import flatten_config
 from yamame.errors import describe_error
 from yamame.files import write_json
-from yamame.metrics import MetricLogger, read_metrics
+from yamame.metric_logger import MetricLogger
+from yamame.metrics import read_metrics
 from yamame.run_dir import TRACKING
 from yamame.run_files import RunResult, TrackingRecord, read_tracking
 from yamame.trackers.base import Ending, Tracker, load_tracker

@@ -30,7 +30,8 @@ from yamame.distributed.sharding import shard_config
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport, evaluate_model, evaluate_random_policy
-from yamame.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND, MetricLogger
+from yamame.metric_logger import MetricLogger
+from yamame.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND
 from yamame.progress import ProgressBar
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES, replay_dir
 from yamame.run_state import (

@@ -16,7 +16,8 @@ from yamame.config import RunConfig
 from yamame.data.codec import encode
 from yamame.data.database import ids_from_ranges
 from yamame.data.store import LMDBReplayStore
-from yamame.metrics import MetricLogger, read_metrics
+from yamame.metric_logger import MetricLogger
+from yamame.metrics import read_metrics
 from yamame.progress import ProgressBar
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.run_state import collect_state

@@ -9,7 +9,8 @@ import pytest
 
 from yamame.config import EvalConfig, RunConfig
 from yamame.envs.tmaze import PassiveTMazeConfig
-from yamame.metrics import EVAL_RETURN, RETURN, MetricLogger
+from yamame.metric_logger import MetricLogger
+from yamame.metrics import EVAL_RETURN, RETURN
 from yamame.tools.curves import MAX_POINTS, RunCurve, mean_curve, run_curve
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from yamame.checkpoint import save_checkpoint
-from yamame.metrics import MetricLogger
+from yamame.metric_logger import MetricLogger
 from yamame.tools.report import format_attempts_table, write_report
 
 

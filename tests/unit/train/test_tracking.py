@@ -11,7 +11,7 @@ from tiny import tiny_config
 
 from yamame import trackers, tracking
 from yamame.errors import UserError
-from yamame.metrics import MetricLogger
+from yamame.metric_logger import MetricLogger
 from yamame.run_files import read_tracking
 from yamame.trackers.base import check_trackers, tracker_names
 
