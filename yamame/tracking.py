@@ -93,7 +93,9 @@ class Tracking:
 
     def _log(self, line: Mapping[str, Any]) -> None:
         self._env_steps = line["env_steps"]
-        values = {key: value for key, value in line.items() if key != "env_steps" and isinstance(value, int | float)}
+        values = {
+            key: float(value) for key, value in line.items() if key != "env_steps" and isinstance(value, int | float)
+        }
         for thread in self._threads:
             if self._env_steps > thread.after:
                 thread.call(methodcaller("log", self._env_steps, values))
@@ -151,4 +153,4 @@ def _result_values(result: RunResult) -> Iterator[tuple[str, float]]:
         elif key == "return_per_attempt":
             yield from ((f"result/return_mean_attempt_{number}", each) for number, each in enumerate(value, 1))
         elif isinstance(value, int | float):
-            yield f"result/{key}", value
+            yield f"result/{key}", float(value)
