@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Part:
     """Most seconds it may take."""
     packages: Sequence[str] = ()
     """Packages without which it is left out."""
-    figures: Sequence[str] = field(default_factory=tuple)
+    figures: Sequence[str] = ()
     """Keys of the JSON object that the table shows."""
 
 

@@ -111,17 +111,20 @@ def attend(
     Padding tokens get arbitrary finite outputs and give no gradient to other tokens. Computes in the dtype of the
     arguments (autocast off) without host synchronization.
     """
-    backend = select_backend(query_NHF.device, query_NHF.dtype, query_NHF.shape[2])
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    backend = select_backend(query_NHF.device, query_NHF.dtype, query_NHF.shape[2], deterministic=deterministic)
     with torch.autocast(query_NHF.device.type, enabled=False):
         return backend(query_NHF, key_NHF, value_NHF, batch, attention_window)
 
 
-def select_backend(device: torch.device, dtype: torch.dtype, head_width: int) -> AttentionBackend:
-    """Return the fastest back end for a device, dtype and head width; on a GPU a deterministic one, if PyTorch must."""
+def select_backend(
+    device: torch.device, dtype: torch.dtype, head_width: int, *, deterministic: bool = False
+) -> AttentionBackend:
+    """Return the fastest back end for a device, dtype and head width, or the fastest that is deterministic."""
     if device.type == "cpu":
         return attend_per_segment
     half = device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
-    if half and head_width % 8 == 0 and HAS_FLASH_ATTENTION and not torch.are_deterministic_algorithms_enabled():
+    if half and head_width % 8 == 0 and _HAS_FLASH and not deterministic:
         return attend_flash
     return attend_padded
 
@@ -188,8 +191,7 @@ def attend_flash(
     return out if isinstance(out, Tensor) else out[0]
 
 
-HAS_FLASH_ATTENTION = "window_size" in inspect.signature(varlen_attn).parameters
-"""Whether this PyTorch has the kernel of `attend_flash` with sliding windows."""
+_HAS_FLASH = "window_size" in inspect.signature(varlen_attn).parameters
 
 
 class KVCache:

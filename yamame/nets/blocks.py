@@ -112,10 +112,9 @@ class SigmaLinear(nn.Module):
 
     @torch.no_grad()
     def power_iteration(self) -> None:
-        """Move u and v one step towards the leading singular vectors of the weight, in the type of the weight."""
-        with torch.autocast(self.weight.device.type, enabled=False):
-            self.left.copy_(functional.normalize(torch.mv(self.weight, self.right), dim=0))
-            self.right.copy_(functional.normalize(torch.mv(self.weight.t(), self.left), dim=0))
+        """Move u and v one step towards the leading singular vectors of the weight. Call it without autocast."""
+        self.left.copy_(functional.normalize(torch.mv(self.weight, self.right), dim=0))
+        self.right.copy_(functional.normalize(torch.mv(self.weight.t(), self.left), dim=0))
 
 
 def power_iteration(module: nn.Module) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
-from yamame.nets.attention import HAS_FLASH_ATTENTION
+from yamame.nets.attention import attend_flash, select_backend
 
 MIN_COMPILED_UPDATES = 3000
 """Shortest run that is compiled: compiling takes 20-60 s and saves at most a third of an update (popgym size)."""
@@ -73,8 +73,8 @@ class Compute:
         parts += ["compiled"] if self.compile else []
         if self.device.type == "cuda":
             parts += ["CUDA graphs"] if self.cuda_graph else []
-            flash = self.dtype is not torch.float32 and HAS_FLASH_ATTENTION and not self.deterministic
-            parts += ["flash attention" if flash else "padded attention"]
+            backend = select_backend(self.device, self.dtype, 8, deterministic=self.deterministic)
+            parts += ["flash attention" if backend is attend_flash else "padded attention"]
             parts += ["deterministic"] if self.deterministic else []
         return ", ".join(parts)
 

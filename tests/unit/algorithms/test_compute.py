@@ -12,8 +12,8 @@ from yamame import components
 from yamame.data.batch import Batch, pack
 from yamame.data.sampler import prefetch
 from yamame.errors import ConfigFieldError
-from yamame.nets import compute
-from yamame.nets.attention import attend_flash, attend_padded, select_backend
+from yamame.nets import attention, compute
+from yamame.nets.attention import attend_padded, select_backend
 from yamame.nets.compute import MIN_COMPILED_UPDATES, ComputeConfig, compiler_works, resolve_compute
 
 LONG, SHORT = MIN_COMPILED_UPDATES, MIN_COMPILED_UPDATES - 1
@@ -160,7 +160,7 @@ def test_the_line_of_a_gpu_names_the_attention(settings: dict[str, Any], line: s
 
 
 def test_without_the_kernel_the_line_says_so(monkeypatch: pytest.MonkeyPatch, one_gpu: None) -> None:
-    monkeypatch.setattr(compute, "HAS_FLASH_ATTENTION", False)
+    monkeypatch.setattr(attention, "_HAS_FLASH", False)
     assert "padded attention" in str(resolve_compute(ComputeConfig(compile="off"), width=64, updates=1))
 
 
@@ -174,8 +174,12 @@ def default_algorithms() -> Iterator[None]:
 def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flash attention has none for its backward pass; cuBLAS has some with a workspace of fixed size."""
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    here = torch.device("cuda"), torch.bfloat16, 32
-    assert select_backend(*here) is attend_flash
     compute.use_deterministic_algorithms()
     assert torch.are_deterministic_algorithms_enabled() and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-    assert select_backend(*here) is attend_padded
+    chosen: list[bool] = []
+    monkeypatch.setattr(
+        attention, "select_backend", lambda *_, deterministic: chosen.append(deterministic) or attend_padded
+    )
+    attention.attend(*torch.zeros(3, 64, 2, 8).unbind(), pack(random_windows(0, (5, 3))), 8)
+    assert chosen == [True]
+    assert select_backend(torch.device("cuda"), torch.bfloat16, 32, deterministic=True) is attend_padded

@@ -128,7 +128,8 @@ def test_a_repeated_action_was_certain() -> None:
 
 def test_one_transfer_carries_arrays_of_all_types() -> None:
     """As to a GPU; the second call reuses the memory of the first, and the third needs more."""
-    to_device = HostToDevice(torch.device("cpu"), packs=True)
+    to_device = HostToDevice(torch.device("cpu"))
+    to_device._packs = True
     rng = np.random.default_rng(0)
     for envs in (3, 2, 5):
         arrays = {
@@ -149,7 +150,7 @@ def test_one_transfer_carries_arrays_of_all_types() -> None:
 def test_packed_inputs_change_no_state() -> None:
     agent = tiny_agent()
     here, packed = (AMAGOPolicy(agent, num_envs=2, generator=torch.Generator().manual_seed(0)) for _ in range(2))
-    packed._to_device = HostToDevice(torch.device("cpu"), packs=True)
+    packed._to_device._packs = True
     rng = np.random.default_rng(0)
     for time in range(4):
         step = PolicyInput(

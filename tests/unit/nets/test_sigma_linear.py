@@ -1,11 +1,16 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from tiny_agents import random_windows, tiny_agent
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from yamame.algorithms.amago.learner import Learner, LearnerConfig
+from yamame.data.batch import pack
 from yamame.nets.blocks import SigmaLinear, power_iteration
+from yamame.nets.compute import CPU_FLOAT32
 
 
 def spectral_norm(weight: torch.Tensor) -> float:
@@ -82,10 +87,14 @@ class AutocastOfProducts(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_sigma_is_computed_without_autocast() -> None:
-    """A GPU's autocast would compute these products in half precision."""
-    layer = SigmaLinear(5, 7)
-    with torch.autocast("cpu", torch.bfloat16), AutocastOfProducts() as products:
-        layer(torch.ones(2, 5))
-        layer.power_iteration()
-    assert products.seen == [False] * 4
+def test_sigma_and_power_iteration_are_computed_without_autocast() -> None:
+    """In an update in bfloat16: a GPU's autocast would compute these products in half precision."""
+    learner = Learner(
+        tiny_agent(dtype=torch.float32),
+        LearnerConfig(),
+        generator=torch.Generator().manual_seed(0),
+        compute=replace(CPU_FLOAT32, dtype=torch.bfloat16),
+    )
+    with AutocastOfProducts() as products:
+        learner.update(pack(random_windows(0, (5, 3))))
+    assert products.seen and not any(products.seen)

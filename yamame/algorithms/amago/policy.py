@@ -26,9 +26,9 @@ class HostToDevice:
     ALIGNMENT = 16
     """Of each array in the buffer, in bytes; at least the size of every dtype."""
 
-    def __init__(self, device: torch.device, *, packs: bool | None = None) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._packs = device.type == "cuda" if packs is None else packs
+        self._packs = device.type == "cuda"
         self._buffer = torch.empty(0, dtype=torch.uint8)
 
     def __call__(self, arrays: Mapping[str, Shaped[np.ndarray, "..."]]) -> dict[str, Shaped[Tensor, "..."]]:
