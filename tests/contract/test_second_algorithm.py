@@ -17,7 +17,7 @@ from yamame.errors import UserError
 from yamame.named_code import caller_modules
 from yamame.run_files import RunMetadata, random_baseline_return, read_config
 from yamame.tools.trial_recording import record_trial
-from yamame.tools.viewer.rollouts import UniqueFrames, recording_to_json
+from yamame.tools.viewer.recording_json import UniqueFrames, recording_to_json
 
 MODULES = ["bandit_algorithm"]
 

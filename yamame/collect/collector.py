@@ -1,14 +1,15 @@
 """Collection: a policy acts in environments; completed trials become trajectories."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64, Shaped
+from jaxtyping import Bool, Float, Shaped
 from typing_extensions import override
 
 from yamame.collect.exploration import Explorer
 from yamame.collect.faults import RESTARTS, FaultMonitor, FaultToleranceConfig
+from yamame.collect.rollout_buffer import RolloutBuffer
 from yamame.data.actions import (
     ACTION_MASK_KEY,
     PolicyActionSpace,
@@ -309,69 +310,6 @@ def _next_input(
         previous_reward=previous_reward,
         episode_start=step.episode_start | (time_E == 0),
     )
-
-
-class RolloutBuffer:
-    """Named columns `[capacity, E, ...]`, written one row per vector step and read per environment.
-
-    Rows are numbered from 0. Only rows of unfinished trials are kept; the capacity doubles when they exceed half of it,
-    so that the amortized cost of a row is one copy.
-    """
-
-    def __init__(self, capacity: int = 64) -> None:
-        self._capacity = capacity
-        self._first_row = 0
-        self._columns: dict[str, np.ndarray] = {}
-
-    @property
-    def columns(self) -> Iterable[str]:
-        """Names of the columns written so far."""
-        return self._columns.keys()
-
-    def write(
-        self, row: int, values: Mapping[str, Shaped[np.ndarray, "E ..."]], needed_from_E: Int64[np.ndarray, "E"]
-    ) -> None:
-        """Copy values to row `row`; a column has the dtype of its first value.
-
-        Rows before the minimum of `needed_from_E` may be dropped.
-        """
-        if row - self._first_row >= self._capacity:
-            self._make_room(row, int(needed_from_E.min()))
-        for name, value in values.items():
-            if name not in self._columns:
-                self._columns[name] = np.zeros((self._capacity, *value.shape), value.dtype)
-            self._columns[name][row - self._first_row] = value
-
-    def read(self, name: str, env: int, start: int, end: int) -> Shaped[np.ndarray, "rows ..."]:
-        """Return a view of rows `start` to `end` (exclusive) of one environment, valid until the next `write`."""
-        return self._columns[name][start - self._first_row : end - self._first_row, env]
-
-    def _make_room(self, row: int, oldest: int) -> None:
-        num_kept = row - oldest
-        grows = num_kept > self._capacity // 2
-        if grows:
-            self._capacity *= 2
-        for name, column in self._columns.items():
-            moved = np.zeros((self._capacity, *column.shape[1:]), column.dtype) if grows else column
-            moved[:num_kept] = column[oldest - self._first_row : row - self._first_row]
-            self._columns[name] = moved
-        self._first_row = oldest
-
-    def state_dict(self, row: int, needed_from_E: Int64[np.ndarray, "E"]) -> State:
-        """Return the rows before `row` that are still needed (see `write`)."""
-        oldest = int(needed_from_E.min())
-        kept = slice(oldest - self._first_row, row - self._first_row)
-        return {"first_row": oldest, "columns": {name: column[kept].copy() for name, column in self._columns.items()}}
-
-    def load_state_dict(self, state: State) -> None:
-        """Restore what `state_dict` returned."""
-        self._first_row = state["first_row"]
-        self._columns = {}
-        for name, rows in state["columns"].items():
-            while self._capacity <= len(rows):
-                self._capacity *= 2
-            self._columns[name] = np.zeros((self._capacity, *rows.shape[1:]), rows.dtype)
-            self._columns[name][: len(rows)] = rows
 
 
 class OfflineCollector:

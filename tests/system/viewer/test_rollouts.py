@@ -23,7 +23,8 @@ from solved_tmaze import JUNCTION, solved_tmaze
 
 from yamame.errors import UserError
 from yamame.tools.trial_recording import record_trial
-from yamame.tools.viewer.rollouts import CachedReply, TrialPlayer, UniqueFrames, recording_to_json, to_numbers
+from yamame.tools.viewer.recording_json import UniqueFrames, recording_to_json, to_numbers
+from yamame.tools.viewer.rollouts import CachedReply, TrialPlayer
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from yamame.collect.collector import RolloutBuffer
+from yamame.collect.rollout_buffer import RolloutBuffer
 
 
 def test_rows_that_are_needed_survive_growing_and_moving():
