@@ -1,6 +1,5 @@
 """Causal attention over packed windows with one back end per kind of machine, and the key-value cache for acting."""
 
-import inspect
 import math
 from collections.abc import Callable
 from itertools import groupby
@@ -124,7 +123,7 @@ def select_backend(
     if device.type == "cpu":
         return attend_per_segment
     half = device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
-    if half and head_width % 8 == 0 and _HAS_FLASH and not deterministic:
+    if half and head_width % 8 == 0 and not deterministic:
         return attend_flash
     return attend_padded
 
@@ -190,8 +189,6 @@ def attend_flash(
     out = varlen_attn(query_NHF, key_NHF, value_NHF, bounds, bounds, max_seqlen, max_seqlen, window_size=(left, 0))
     return out if isinstance(out, Tensor) else out[0]
 
-
-_HAS_FLASH = "window_size" in inspect.signature(varlen_attn).parameters
 
 
 class KVCache:

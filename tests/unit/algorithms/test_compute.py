@@ -159,11 +159,6 @@ def test_the_line_of_a_gpu_names_the_attention(settings: dict[str, Any], line: s
     assert str(resolve_compute(ComputeConfig(compile="off", **settings), width=64, updates=1)) == line
 
 
-def test_without_the_kernel_the_line_says_so(monkeypatch: pytest.MonkeyPatch, one_gpu: None) -> None:
-    monkeypatch.setattr(attention, "_HAS_FLASH", False)
-    assert "padded attention" in str(resolve_compute(ComputeConfig(compile="off"), width=64, updates=1))
-
-
 @pytest.fixture
 def default_algorithms() -> Iterator[None]:
     yield
