@@ -190,7 +190,6 @@ def attend_flash(
     return out if isinstance(out, Tensor) else out[0]
 
 
-
 class KVCache:
     """Keys and values of the last timesteps of E environments, in a preallocated ring buffer per environment.
 
