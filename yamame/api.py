@@ -28,6 +28,7 @@ from yamame.presets import apply_presets, default_config
 from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, recipe_names
 from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
 from yamame.run_files import RunMetadata, RunResult, read_config, read_result
+from yamame.run_source import locate_run
 from yamame.runs import LATEST
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
@@ -179,8 +180,8 @@ def train(
         variants: Names of ablations to apply.
         eval_env_fn: Makes environments of the test tasks, on which results are measured; for tasks of functions. None:
             those of the training tasks.
-        init_from: Run, run directory or checkpoint whose weights the run starts with; spaces and networks must be the
-            same. `learner={"frozen": ("timestep_encoder", "trajectory_encoder")}` keeps encoders as they are.
+        init_from: Run, source as in `open`, or checkpoint whose weights the run starts with; spaces and networks must
+            be the same. `learner={"frozen": ("timestep_encoder", "trajectory_encoder")}` keeps encoders as they are.
         callbacks: Called at the start, after each iteration and evaluation, and at the end.
         track: Experiment trackers to send metrics to: `wandb`, `trackio`, `mlflow`.
         quiet: Hide progress.
@@ -194,7 +195,9 @@ def train(
     """
     check_preset(preset)
     if init_from is not None:
-        settings["init_from"] = str((init_from.directory if isinstance(init_from, Run) else Path(init_from)).resolve())
+        settings["init_from"] = str(
+            locate_run(init_from.directory if isinstance(init_from, Run) else init_from).resolve()
+        )
     if isinstance(task, str) and (task in recipe_names() or not is_env_id(task)):
         if eval_env_fn is not None:
             raise UserError("recipes have test tasks of their own: leave eval_env_fn out")
@@ -289,10 +292,10 @@ def open(
     eval_env_fn: EnvFn | None = None,
     modules: Sequence[str | ModuleType] = (),
 ) -> Run:
-    """Open a run directory: to read its metrics, evaluate, resume, record or load its policy.
+    """Open a run or policy: to read its metrics, evaluate, resume, record or load its policy.
 
     Args:
-        run: Run directory.
+        run: Run directory, `zoo:NAME`, or `hf://user/repo[@revision]`, which is downloaded from the Hugging Face Hub.
         env_fn: The function that makes the run's environment, if it was trained with one, or another environment with
             the same spaces; None: as the run directory says, which names functions but does not contain them.
         eval_env_fn: With `env_fn`, the function that makes the test tasks; None: as the run directory says.
@@ -300,9 +303,9 @@ def open(
             Classes of this package are always found; no other module is imported.
 
     Raises:
-        UserError: If there is no run.
+        UserError: If there is no run, or a file of a policy is damaged.
     """
-    directory = Path(run)
+    directory = locate_run(run)
     with caller_modules(modules):
         config = read_config(directory)
         if env_fn is not None:
@@ -315,12 +318,12 @@ def load(run: str | Path, *, num_envs: int | None = None, modules: Sequence[str 
     """Load the policy of a run's latest checkpoint. Needs no code of the environment.
 
     Args:
-        run: Run directory.
+        run: As in `open`.
         num_envs: Number of environments stepped together; None: a single environment.
         modules: As in `open`.
 
     Raises:
-        UserError: If there is no run.
+        UserError: As in `open`.
     """
     with caller_modules(modules):
-        return LoadedPolicy(Path(run), num_envs=num_envs)
+        return LoadedPolicy(locate_run(run), num_envs=num_envs)

@@ -28,6 +28,8 @@ from yamame.files import sync_folder, write_synced
 
 SCHEMA_VERSION = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+WEIGHTS, ACTING = "weights", "acting"
+"""Key of the state, and its value in checkpoints that have the acting weights only."""
 
 _COMPLETE = re.compile(r"update-(\d{9,})(\.replaced)?")
 _TEMPORARY_PREFIX = ".saving-"
@@ -44,6 +46,11 @@ class Checkpoint:
     path: Path
     skipped_corrupted: tuple[str, ...]
     """Newer checkpoints that are corrupted, each with the reason, newest first."""
+
+    @property
+    def has_acting_weights_only(self) -> bool:
+        """Whether of the model it has the entries of `AlgorithmConfig.acting_state` only."""
+        return self.state.get(WEIGHTS) == ACTING
 
 
 def save_checkpoint(

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from yamame.errors import RunFailedError, UserError
-from yamame.named_code import caller_modules, import_function
+from yamame.named_code import caller_modules
+from yamame.run_source import locate_run
 from yamame.tools.data import register as register_data
 from yamame.tools.figure import register as register_figure
-from yamame.tools.options import add_command, add_flags, reject_unknown
+from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown
 from yamame.tools.reproduce.command import register as register_reproduce
+from yamame.tools.share.command import register as register_share
 from yamame.tools.sweep.command import register as register_sweep
 from yamame.tools.viewer.command import register as register_view
 
@@ -107,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     register_data(subparsers)
     register_view(subparsers)
     register_figure(subparsers)
+    register_share(subparsers)
     return parser
 
 
@@ -139,7 +142,7 @@ def _register_train(subparsers: Any) -> None:
 
 def _register_resume(subparsers: Any) -> None:
     resume = add_command(subparsers, "resume", _resume, help="resume training from the latest checkpoint")
-    resume.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    resume.add_argument("run", type=locate_run, metavar="RUN", help="run directory")
     resume.add_argument("--env-steps", type=int, metavar="N", help="new total number of environment steps")
     add_flags(resume, "--env", "--import", "--track", "--json", "--quiet")
     resume.add_argument(
@@ -149,7 +152,7 @@ def _register_resume(subparsers: Any) -> None:
 
 def _register_eval(subparsers: Any) -> None:
     evaluate = add_command(subparsers, "eval", _evaluate, help="evaluate a checkpoint without exploration noise")
-    evaluate.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    evaluate.add_argument("run", type=locate_run, metavar="RUN", help=RUN_HELP)
     evaluate.add_argument("--trials", type=int, metavar="N", help="number of trials (default: eval.final_trials)")
     _add_task_options(evaluate)
     evaluate.add_argument(
@@ -163,7 +166,7 @@ def _register_eval(subparsers: Any) -> None:
 
 def _register_play(subparsers: Any) -> None:
     play = add_command(subparsers, "play", _play, help="record a video of the deterministic policy")
-    play.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    play.add_argument("run", type=locate_run, metavar="RUN", help=RUN_HELP)
     play.add_argument("--output", type=Path, metavar="FILE", required=True, help="output file, .gif or .mp4")
     play.add_argument("--trials", type=int, metavar="N", default=1, help="number of trials (default: 1)")
     _add_task_options(play)
@@ -264,7 +267,7 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.runs import resume
 
-    config = _config_with_env(options, keeps_test_tasks=True)
+    config = config_with_env(options.run, options.env, keeps_test_tasks=True)
     result = resume(options.run, env_steps=options.env_steps, quiet=options.quiet, config=config, track=options.track)
     _finish_run(result, options.json)
     return 0
@@ -303,22 +306,8 @@ def _task_arguments(options: argparse.Namespace) -> dict[str, Any]:
         "seed": options.seed,
         "instruction": options.instruction,
         "checkpoint": options.checkpoint,
-        "config": _config_with_env(options),
+        "config": config_with_env(options.run, options.env),
     }
-
-
-def _config_with_env(options: argparse.Namespace, *, keeps_test_tasks: bool = False) -> "RunConfig | None":
-    """Return the config of the run with the environment of `--env`; None without the flag."""
-    if options.env is None:
-        return None
-    from yamame.envs.gymnasium import is_env_id
-    from yamame.run_files import read_config
-    from yamame.runs import with_env
-
-    env = options.env if is_env_id(options.env) else import_function(options.env)
-    config = read_config(options.run)
-    test_tasks = getattr(config.env, "eval_env_fn", None) if keeps_test_tasks else None
-    return with_env(options.run, config, env, test_tasks)
 
 
 def _bench(options: argparse.Namespace, rest: list[str]) -> int:

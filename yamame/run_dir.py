@@ -52,6 +52,11 @@ _START_FILE = re.compile(
     rf"(\.partial-.*|{LOCK}|{STATUS}|{SPACES}|{METADATA}|{METRICS}|{NOTES}|{CHECKPOINTS}|{OFFLINE}|tensorboard|{REPLAY}(-\d+)?)"
 )
 """Names of the files that a run may write before its config."""
+RUN_ENTRY = re.compile(
+    rf"({CONFIG}|{SPACES}|{METADATA}|{METRICS}|{RESULT}|{STATUS}|{NOTES}|{TRACKING}|{LOCK}|{CHECKPOINTS}|{OFFLINE}"
+    rf"|{REPLAY}(-\d+)?)"
+)
+"""Names of the files and folders in a run directory that are read."""
 _LOCK_SECONDS, _POLL_SECONDS = 0.2, 0.02
 _QUERIES, _QUERY_SECONDS = 3, 1e-3
 _READ_ONLY = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))

@@ -24,6 +24,7 @@ from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
 from yamame.nets.ops import load_generator_state
 from yamame.run_dir import CHECKPOINTS, CONFIG
+from yamame.run_source import locate_run
 from yamame.types import State
 
 
@@ -185,10 +186,13 @@ def changed_fields(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     return ", ".join(f"{path} {json.dumps(saved.get(path))} -> {json.dumps(current.get(path))}" for path in changed)
 
 
-def load_initial_weights(model: nn.Module, source: Path) -> None:
-    """Load the networks of another run: of its latest checkpoint, or of the checkpoint at a path."""
-    is_run = (source / CHECKPOINTS).exists()
-    checkpoint = load_latest_checkpoint(source / CHECKPOINTS) if is_run else load_checkpoint_at(source)
+def load_initial_weights(model: nn.Module, source: str) -> None:
+    """Load the networks of another run or policy, as in `locate_run`, or of the checkpoint at a path."""
+    path = locate_run(source)
+    is_run = (path / CHECKPOINTS).exists()
+    checkpoint = load_latest_checkpoint(path / CHECKPOINTS) if is_run else load_checkpoint_at(path)
+    if checkpoint.has_acting_weights_only:
+        raise UserError(f"{source} has the acting weights only, without critics: a run cannot start with them")
     try:
         model.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["algorithm"])["model"])
     except (RuntimeError, KeyError, TypeError, ValueError) as error:

@@ -25,6 +25,7 @@ from yamame.errors import UserError
 from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, check_trials, evaluate_model
 from yamame.files import write_json
 from yamame.named_code import import_name
+from yamame.policy_folder import is_policy_folder
 from yamame.progress import ProgressBar
 from yamame.run_dir import (
     BEST,
@@ -97,8 +98,13 @@ def resume(
         track: Trackers in addition to those that the run has; None: this process does not track.
 
     Raises:
-        UserError: If there is no run, or it has already made more than `env_steps`.
+        UserError: If there is no run, it has already made more than `env_steps`, or it is a policy folder.
     """
+    if is_policy_folder(directory):
+        raise UserError(
+            f"{directory} is a policy without its replay, which cannot be resumed: yamame train RECIPE --init-from "
+            "starts a run with its weights"
+        )
     config = config or read_config(directory)
     if track is not None:
         record = read_tracking(directory)
@@ -192,7 +198,8 @@ def load_model(directory: Path, which: str = LATEST, config: RunConfig | None = 
     """Load the networks of a checkpoint, without environments.
 
     Args:
-        directory: Run directory.
+        directory: Run directory or policy folder. Of a policy that has the acting weights only, the other networks are
+            as initialized.
         which: `latest`, `best` or the path of a checkpoint.
         config: As in `evaluate`.
 
@@ -205,7 +212,12 @@ def load_model(directory: Path, which: str = LATEST, config: RunConfig | None = 
     checkpoint = _load_checkpoint(directory, which)
     warn_corrupted(checkpoint.skipped_corrupted)
     try:
-        model.load_state_dict(unflatten_tensors(checkpoint.tensors, checkpoint.state["algorithm"])["model"])
+        weights = unflatten_tensors(checkpoint.tensors, checkpoint.state["algorithm"])["model"]
+        if checkpoint.has_acting_weights_only:
+            if weights.keys() != config.algorithm.acting_state(model).keys():
+                raise KeyError("the weights are not those that act")
+            weights = {**model.state_dict(), **weights}
+        model.load_state_dict(weights)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise checkpoint_mismatch_error(directory) from error
     return model, checkpoint

@@ -96,7 +96,7 @@ class Trainer:
             )
         self.algorithm = self.components.algorithm
         if config.init_from and not checkpoint:
-            load_initial_weights(self.algorithm.model, Path(config.init_from))
+            load_initial_weights(self.algorithm.model, config.init_from)
         self.algorithm.broadcast_parameters()
         self.iteration = IterationState()
         self.env_steps = 0

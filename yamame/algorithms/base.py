@@ -122,10 +122,11 @@ class AgentAnalysis:
     """
 
     gammas_G: Float32[np.ndarray, "G"]
-    q_TG: Float32[np.ndarray, "T G"]
-    """Value of the action taken, mean over the critics, in units of the task's reward."""
-    value_TG: Float32[np.ndarray, "timesteps G"]
-    """Value of the policy of each gamma: the expectation over a discrete action, or the value of the mode."""
+    q_TG: Float32[np.ndarray, "T G"] | None
+    """Value of the action taken, mean over the critics, in units of the task's reward. None without critics."""
+    value_TG: Float32[np.ndarray, "timesteps G"] | None
+    """Value of the policy of each gamma: the expectation over a discrete action, or the value of the mode. None without
+    critics."""
     action_distributions: ActionDistributions
     attention: AttentionWeights | None
     """Its tokens are timesteps. None if the trajectory encoder has no attention."""
@@ -163,13 +164,16 @@ class AlgorithmConfig(ABC):
     ) -> Algorithm:
         """Return the algorithm; it moves the model to `compute.device`."""
 
-    def analyze(self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None) -> AgentAnalysis | None:
+    def analyze(
+        self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None, acting_only: bool = False
+    ) -> AgentAnalysis | None:
         """Return action distributions, values and attention of a model along a trajectory, for recordings and figures.
 
         Args:
             model: The networks. They are left in evaluation mode.
             trajectory: A trajectory of the task.
             keep: Number of largest attention weights kept per timestep; None: limited to a few megabytes.
+            acting_only: The model has only the weights of `acting_state`: there are no values.
 
         Returns:
             The analysis; None if the algorithm has none.

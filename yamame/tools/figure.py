@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yamame.tools.figures
 from yamame.errors import UserError
+from yamame.run_source import locate_run
 from yamame.tools.options import add_command, add_flags
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _split(arguments: Sequence[str], options: Any) -> tuple[list[Path], list[str
             takes_value = False
             flags.append(argument)
         else:
-            paths.append(Path(argument))
+            paths.append(locate_run(argument))
     return paths, flags
 
 

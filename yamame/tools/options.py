@@ -2,10 +2,18 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from yamame.errors import UserError
+from yamame.named_code import import_function
 from yamame.trackers.base import tracker_names
+
+if TYPE_CHECKING:
+    from yamame.config import RunConfig
+
+RUN_HELP = "run directory, zoo:NAME or hf://user/repo"
+"""Help of a `RUN` that may be a shared policy."""
 
 _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--import": {
@@ -58,3 +66,22 @@ def reject_unknown(rest: Sequence[str]) -> None:
     """Raise `UserError` if there are arguments that the command does not take."""
     if rest:
         raise UserError(f"unknown argument {rest[0]!r}: --help lists the options of this command")
+
+
+def config_with_env(run: Path, env: str | None, *, keeps_test_tasks: bool = False) -> "RunConfig | None":
+    """Return the config of a run with the environment of `--env`; None without the flag.
+
+    Args:
+        run: Run directory.
+        env: Value of the flag.
+        keeps_test_tasks: Keep the function that makes the test tasks; otherwise `env` makes them, too.
+    """
+    if env is None:
+        return None
+    from yamame.envs.gymnasium import is_env_id
+    from yamame.run_files import read_config
+    from yamame.runs import with_env
+
+    config = read_config(run)
+    test_tasks = getattr(config.env, "eval_env_fn", None) if keeps_test_tasks else None
+    return with_env(run, config, env if is_env_id(env) else import_function(env), test_tasks)

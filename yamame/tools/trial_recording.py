@@ -230,7 +230,7 @@ def record_trial(
         action_names=action_names,
         sub_goals=sub_goals,
         goals_completed=goals_completed,
-        analysis=config.algorithm.analyze(model, trajectory, keep=keep),
+        analysis=config.algorithm.analyze(model, trajectory, keep=keep, acting_only=loaded.has_acting_weights_only),
     )
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
-from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.agent import ACTING_MODULES, Agent
 from yamame.algorithms.base import ActionDistributions, AgentAnalysis
-from yamame.data.batch import Window, pack
+from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import PolicyDistribution
 from yamame.nets.heads.distributions import CategoricalPolicy, FactoredPolicy, TanhGaussianPolicy
@@ -16,35 +16,46 @@ from yamame.nets.introspection import SupportsExplain
 
 @torch.no_grad()
 def analyze_trajectory(
-    agent: Agent, trajectory: Trajectory, *, reward_scale: float, keep: int | None = None
+    agent: Agent, trajectory: Trajectory, *, reward_scale: float | None, keep: int | None = None
 ) -> AgentAnalysis:
     """Return action distributions, values and attention along a trajectory, equal to those while acting.
 
     The agent is left in evaluation mode. Division by `reward_scale`, that of the learner, gives values in units of the
-    task's reward. `keep` is that of `AlgorithmConfig.analyze`.
+    task's reward; None: the agent has its acting weights only, and there are no values. `keep` is that of
+    `AlgorithmConfig.analyze`.
     """
     agent.eval()
     window = Window(trajectory=trajectory, start=0, length=len(trajectory))
     batch = pack([window], pad_tokens_to_multiple_of=1).to(agent.gammas_G.device)
-    timestep_ND = agent.timestep_encoder(agent.features(batch), batch.observation)
-    encoder = agent.trajectory_encoder
+    timestep_encoder, encoder, actor = (
+        agent.acting_module(name) if reward_scale is None else getattr(agent, name) for name in ACTING_MODULES
+    )
+    timestep_ND = timestep_encoder(agent.features(batch), batch.observation)
     trace = encoder.explain(timestep_ND, batch, keep=keep) if isinstance(encoder, SupportsExplain) else None
     state_ND = trace.state_TD if trace else encoder(timestep_ND, batch)
-    policy = agent.actor(state_ND, batch.action_mask)
-    code, noise = agent.value_code, _zero_noise(agent, state_ND)
-    output_NKGZ, value_NKG = agent.critic.q_values(state_ND, batch.action, policy, noise, code)
-
-    def in_rewards(raw_NKG: Float[Tensor, "N K G"]) -> np.ndarray:
-        return (code.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
-
+    policy = actor(state_ND, batch.action_mask)
+    q_TG, value_TG = (None, None) if reward_scale is None else _values(agent, state_ND, batch, policy, reward_scale)
     return AgentAnalysis(
         gammas_G=agent.gammas_G.float().cpu().numpy(),
-        q_TG=in_rewards(code.decode(output_NKGZ))[:-1],
-        value_TG=in_rewards(value_NKG),
+        q_TG=q_TG,
+        value_TG=value_TG,
         action_distributions=_action_distributions(agent, policy),
         attention=trace.attention if trace else None,
         max_abs_LPT=trace.max_abs_LPT if trace else None,
     )
+
+
+def _values(
+    agent: Agent, state_ND: Float[Tensor, "N D"], batch: Batch, policy: PolicyDistribution, reward_scale: float
+) -> tuple[Float32[np.ndarray, "T G"], Float32[np.ndarray, "N G"]]:
+    """Return the values of the actions taken, and those of the policy of each gamma."""
+    code, noise = agent.value_code, _zero_noise(agent, state_ND)
+    output_NKGZ, value_NKG = agent.critic.q_values(state_ND, batch.action, policy, noise, code)
+
+    def in_rewards(raw_NKG: Float[Tensor, "N K G"]) -> Float32[np.ndarray, "N G"]:
+        return (code.denormalize(raw_NKG).mean(1) / reward_scale).float().cpu().numpy()
+
+    return in_rewards(code.decode(output_NKGZ))[:-1], in_rewards(value_NKG)
 
 
 def _zero_noise(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N G A"] | None:

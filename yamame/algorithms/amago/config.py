@@ -68,9 +68,12 @@ class AMAGOConfig(AlgorithmConfig):
         return Learner(model, self.learner, generator=generator, compute=compute, distributed=distributed)
 
     @override
-    def analyze(self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None) -> AgentAnalysis:
+    def analyze(
+        self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None, acting_only: bool = False
+    ) -> AgentAnalysis:
         assert isinstance(model, Agent)
-        return analyze_trajectory(model, trajectory, reward_scale=self.learner.td.reward_scale, keep=keep)
+        scale = None if acting_only else self.learner.td.reward_scale
+        return analyze_trajectory(model, trajectory, reward_scale=scale, keep=keep)
 
     @override
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from yamame.tools.trial_recording import record_trial
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NO_ANALYSIS = "{run} has no values by gamma: q-by-gamma needs an algorithm with an analysis"
+NO_ANALYSIS = "{run} has no values by gamma: q-by-gamma needs an algorithm with an analysis, and the critics"
 MAX_TRIAL_LENGTH = 1000
 """Transitions used of a stored trajectory."""
 
@@ -65,7 +65,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
         played = record_trial(
             run, checkpoint=options.checkpoint, seed=options.seed, instruction=options.instruction, frames=False, keep=1
         )
-        if played.analysis is None:
+        if played.analysis is None or played.analysis.q_TG is None:
             raise UserError(NO_ANALYSIS.format(run=run))
         x, q_XG, gammas_G = np.arange(len(played)), played.analysis.q_TG, played.analysis.gammas_G
         axes.set(xlabel="step of the trial", title=f"Values along a trial, after {played.updates:,} updates")
@@ -110,8 +110,9 @@ def mean_values(
     """Return mean values of the actions at every gamma, and the gammas."""
     config = read_config(run)
     model, _ = load_model(run, str(checkpoint), config)
-    found = [analysis for each in trajectories if (analysis := config.algorithm.analyze(model, each, keep=1))]
-    if not found:
+    found = [config.algorithm.analyze(model, each, keep=1) for each in trajectories]
+    values = [(each.q_TG, each.gammas_G) for each in found if each is not None and each.q_TG is not None]
+    if not values:
         raise UserError(NO_ANALYSIS.format(run=run))
-    steps = np.concatenate([each.q_TG[:MAX_TRIAL_LENGTH] for each in found])
-    return steps.mean(axis=0).astype(np.float64), found[0].gammas_G.astype(np.float64)
+    steps = np.concatenate([q_TG[:MAX_TRIAL_LENGTH] for q_TG, _ in values])
+    return steps.mean(axis=0).astype(np.float64), values[0][1].astype(np.float64)

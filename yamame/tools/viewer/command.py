@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
+from yamame.run_source import locate_run
 from yamame.tools.options import add_command, add_flags, reject_unknown
 
 DEFAULT_ROOTS = (Path("runs"), Path("sweeps"))
@@ -24,9 +25,10 @@ def register(subparsers: Any) -> None:
     view.add_argument(
         "runs",
         nargs="*",
-        type=Path,
+        type=locate_run,
         metavar="RUNS",
-        help="run directories, or folders that contain some (default: runs and sweeps, if they exist)",
+        help="run directories, folders that contain some, zoo:NAME or hf://user/repo (default: runs and sweeps, "
+        "if they exist)",
     )
     view.add_argument(
         "--host",

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from yamame.errors import UserError
 from yamame.files import replace_atomically
+from yamame.policy_folder import is_policy_folder
 from yamame.run_dir import NOTES
 from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnreadableError, printable, read_json
@@ -81,8 +82,11 @@ def write_notes(entry: RunEntry, notes: Notes, version: str) -> None:
     """Replace the notes of a run.
 
     Raises:
-        UserError: If its notes are not of this version any more, or the file cannot be written.
+        UserError: If its notes are not of this version any more, or the file cannot be written, or the run is a shared
+            policy.
     """
+    if is_policy_folder(entry.path):
+        raise UserError(f"{entry.name} is a shared policy: no notes are written into it")
     try:
         before = read_notes(entry.path)
     except UnreadableError:

@@ -88,7 +88,10 @@ def _actions_taken(recording: TrialRecording) -> list[list[int]] | list[list[flo
 
 
 def _analysis_to_json(analysis: AgentAnalysis) -> dict[str, Any]:
-    """Return the analysis; `mean`, `low`, `high`: mode of a continuous action in [-1, 1] and one standard deviation."""
+    """Return the analysis; `mean`, `low`, `high`: mode of a continuous action in [-1, 1] and one standard deviation.
+
+    Without values there are no gammas either.
+    """
     distributions = analysis.action_distributions
     mean, std = distributions.mean_TA, distributions.std_TA
     ends = (None, None, None) if mean is None or std is None else (mean, mean - std, mean + std)
@@ -98,7 +101,7 @@ def _analysis_to_json(analysis: AgentAnalysis) -> dict[str, Any]:
         "mean": mode,
         "low": low,
         "high": high,
-        "gammas": to_numbers(analysis.gammas_G),
+        "gammas": [] if analysis.q_TG is None else to_numbers(analysis.gammas_G),
         "q": to_numbers(analysis.q_TG),
         "value": to_numbers(analysis.value_TG),
         "attention": None if analysis.attention is None else _attention_to_json(analysis.attention),

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from yamame.policy_folder import is_policy_folder
 from yamame.run_dir import CONFIG, METADATA, RESULT
 from yamame.tools.viewer.configs import MAX_FIELDS, flatten
 from yamame.tools.viewer.finite_json import FiniteJSONResponse
@@ -98,7 +99,7 @@ def routes(index: RunIndex, *, read_only: bool) -> list[Route]:
         return FiniteJSONResponse(
             {
                 "summary": summary.to_json(),
-                "read_only": read_only,
+                "read_only": read_only or is_policy_folder(entry.path),
                 "command": printable(command[:MAX_COMMAND]) if isinstance(command, str) else "",
                 "expected": printable(expected[:MAX_COMMAND]) if isinstance(expected, str) else "",
                 "config": _config_rows(found[CONFIG], metadata.get("overrides"))[:MAX_FIELDS],

@@ -30,7 +30,7 @@ export async function notesCard(runId, isReadOnly) {
   const form = h("form", { class: "notes", onsubmit: (event) => { event.preventDefault(); write(); },
     onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) write(); } },
     h("label", {}, "Tags, with commas between them", tags), h("label", {}, "Note", text),
-    isReadOnly ? h("p", { class: "soft" }, "The viewer was started with --read-only.") : h("div", { class: "save" }, save, state));
+    isReadOnly ? h("p", { class: "soft" }, "Read only: a shared policy, or the viewer was started with --read-only.") : h("div", { class: "save" }, save, state));
   try {
     show(await getJson(path));
   } catch (problem) {

@@ -1,0 +1,109 @@
+"""The model card of a policy, generated from its files."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from yamame.run_files import RunMetadata, random_baseline, read_config, read_metadata, read_result
+from yamame.run_source import HUB, import_hub
+
+TAGS = ("reinforcement-learning", "in-context-reinforcement-learning", "meta-reinforcement-learning", "yamame")
+
+
+def render_card(folder: Path, repo: str, *, curve: str) -> str:
+    """Return the text of `README.md`.
+
+    Args:
+        folder: Policy folder.
+        repo: `user/repo`.
+        curve: File name of the learning curve.
+    """
+    config, metadata, result = read_config(folder), read_metadata(folder), read_result(folder) or {}
+    task = config.env.task_name
+    hub = import_hub()
+    scores = {"mean_return": result["return_mean"], "success_rate": result["success_rate"]}
+    data = hub.ModelCardData(
+        library_name="yamame",
+        pipeline_tag="reinforcement-learning",
+        tags=list(TAGS),
+        model_name=f"{metadata.recipe}",
+        eval_results=[
+            hub.EvalResult(
+                task_type="reinforcement-learning",
+                task_name="reinforcement-learning",
+                dataset_type=task,
+                dataset_name=task,
+                metric_type=name,
+                metric_name=f"{name.replace('_', ' ')} over {result['trials']} trials",
+                metric_value=round(value, 6),
+            )
+            for name, value in scores.items()
+            if value is not None
+        ],
+    )
+    lines = [
+        *("---", data.to_yaml(), "---", ""),
+        f"# {repo.partition('/')[2]}",
+        "",
+        f"A policy of the task `{task}`, trained by in-context reinforcement learning with Yamame: it adapts to a task "
+        "that it has not seen by what it remembers of the trial, with fixed weights.",
+        "",
+        *("## Scores", ""),
+        *_scores(result, random_baseline(folder)),
+        "",
+        f"Mean over {result['trials']} trials without exploration noise, with 95 % intervals, of the weights in this "
+        "repository.",
+        "",
+        *("## Use", ""),
+        *_use(repo, result),
+        "",
+        *("## Training", ""),
+        *_training(metadata, result),
+        "",
+        f"![Return against environment steps]({curve})",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _scores(result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Iterator[str]:
+    yield "| | value | 95 % interval |"
+    yield "|---|---|---|"
+    yield _row("mean return", result["return_mean"], result["return_ci95"])
+    if result["success_rate"] is not None and len(result["success_per_attempt"]) == 1:
+        yield _row("success rate", result["success_rate"], result["success_per_attempt_ci95"][0])
+    elif result["success_rate"] is not None:
+        yield _row("success rate, of any attempt", result["success_rate"])
+    if len(result["return_per_attempt"]) > 1:
+        pairs = zip(result["return_per_attempt"], result["return_per_attempt_ci95"], strict=True)
+        for number, (mean, interval) in enumerate(pairs, start=1):
+            yield _row(f"return of attempt {number}", mean, interval)
+    if baseline is not None:
+        yield _row("mean return of random actions", baseline["return_mean"], baseline["return_ci95"])
+
+
+def _row(name: str, value: float, interval: tuple[float, float] | None = None) -> str:
+    ends = "" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"
+    return f"| {name} | {value:.4g} | {ends} |"
+
+
+def _use(repo: str, result: Mapping[str, Any]) -> Iterator[str]:
+    source = f"{HUB}{repo}"
+    yield from ("```sh", "pip install 'yamame[hub]'", f"yamame eval {source} --trials {result['trials']}")
+    yield from (f"yamame play {source} --output trial.gif", "```", "")
+    yield from ("```python", "import yamame", "", f"policy = yamame.load({source!r})", "policy.reset()")
+    yield from ("action = policy.act(observation, reward=0.0, episode_start=True)", "```", "")
+    yield "The files are JSON and safetensors. Nothing in them is executed, and their digests are checked."
+
+
+def _training(metadata: RunMetadata, result: Mapping[str, Any]) -> Iterator[str]:
+    if metadata.command:
+        yield from ("```sh", *metadata.command.splitlines(), "```", "")
+    made = [f"{result['env_steps']:,} environment steps", f"{result['updates']:,} updates"]
+    if (seconds := result.get("train_seconds")) is not None:
+        made.append(f"{seconds / 60:.1f} minutes of training")
+    yield f"Recipe `{metadata.recipe}`, preset `{metadata.preset}`, seed {result['seed']}: {', '.join(made)}."
+    if metadata.overrides:
+        yield from ("", "| field | recipe | this run |", "|---|---|---|")
+        for field, (default, value) in metadata.overrides.items():
+            yield f"| `{field}` | `{json.dumps(default)}` | `{json.dumps(value)}` |"

@@ -1,0 +1,123 @@
+"""Writes the policy folder of a run."""
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from torch import Tensor
+
+from yamame.checkpoint import ACTING, WEIGHTS, Checkpoint, flatten_tensors, save_checkpoint
+from yamame.config import RunConfig
+from yamame.errors import UserError, wrap_os_errors
+from yamame.files import write_json
+from yamame.metrics import EVAL, EVAL_RETURN, EVAL_TRAIN_TASKS, RETURN, read_metrics
+from yamame.policy_folder import write_manifest
+from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, METRICS, RESULT, SPACES
+from yamame.run_files import RunResult, read_config, read_metadata, read_result
+from yamame.run_state import restore_train_state
+from yamame.runs import LATEST, evaluate, load_model
+
+MAX_ROWS = 200
+"""Rows of the curve of training, and of the evaluations in it."""
+_AXES = ("env_steps", "updates", "wall_seconds")
+_CURVES = (RETURN.partition("/")[0], EVAL, EVAL_TRAIN_TASKS)
+"""Groups of metrics that are kept."""
+_OF_TRAINING = ("seed", "wall_seconds", "train_seconds", "env_steps_per_second", "updates_per_second", "end_reason")
+"""Keys of the result of a run that describe its training."""
+
+
+def pack_policy(
+    run: Path,
+    folder: Path,
+    *,
+    checkpoint: str = LATEST,
+    acting_only: bool = False,
+    trials: int | None = None,
+    config: RunConfig | None = None,
+    quiet: bool = True,
+) -> RunResult:
+    """Write the policy folder of a checkpoint and evaluate the policy from that folder.
+
+    The weights are those of the run, bit for bit.
+
+    Args:
+        run: Run directory, or another policy folder.
+        folder: New or empty folder.
+        checkpoint: latest, best, or a path.
+        acting_only: Leave out critics and target networks. Such a policy has no values to show, and no run can start
+            with its weights.
+        trials: Number of evaluation trials; None: `eval.final_trials`.
+        config: As in `runs.evaluate`.
+        quiet: Hide progress.
+
+    Returns:
+        The content of `result.json`: the evaluation, and what the run's result says of its training.
+
+    Raises:
+        UserError: If there is no such checkpoint, the folder is not empty or the environment cannot be made.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists and is not an empty folder: choose another one")
+    stored, _ = read_config(run), read_metadata(run)
+    model, loaded = load_model(run, checkpoint, config or stored)
+    acting_only |= loaded.has_acting_weights_only
+    weights = stored.algorithm.acting_state(model) if acting_only else model.state_dict()
+    with wrap_os_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".packing-", dir=folder.parent) as temporary:
+            partial = Path(temporary) / folder.name
+            _save_weights(partial, weights, loaded, run, acting_only=acting_only)
+            for name in (CONFIG, SPACES, METADATA):
+                shutil.copyfile(run / name, partial / name)
+            rows = "".join(f"{json.dumps(row)}\n" for row in thin_metrics(read_metrics(run)))
+            (partial / METRICS).write_text(rows, encoding="utf-8")
+            evaluation = evaluate(partial, trials=trials, seed=None, config=config, quiet=quiet)
+            of_training = {name: value for name, value in (read_result(run) or {}).items() if name in _OF_TRAINING}
+            result = {**evaluation, "seed": stored.seed, **of_training}
+            write_json(partial / RESULT, result)
+            write_manifest(partial, "acting" if acting_only else "all")
+            partial.replace(folder)
+    return result
+
+
+def thin_metrics(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return about `MAX_ROWS` rows of training and as many with evaluations, with the returns alone, to six digits."""
+    numbers = range(len(rows))
+    evaluated = [number for number in numbers if EVAL_RETURN in rows[number]]
+    kept = sorted({*_spread(numbers), *_spread(evaluated), *numbers[-1:]})
+    return [
+        {
+            key: float(f"{value:.6g}") if isinstance(value, float) else value
+            for key, value in rows[number].items()
+            if key in _AXES or key.partition("/")[0] in _CURVES
+        }
+        for number in kept
+    ]
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the size of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _save_weights(
+    folder: Path, weights: Mapping[str, Tensor], loaded: Checkpoint, run: Path, *, acting_only: bool
+) -> None:
+    """Save a checkpoint that has the weights, and the counters that evaluations and reports read."""
+    tensors, algorithm = flatten_tensors({"model": weights})
+    state = {
+        "algorithm": algorithm,
+        "env_steps": loaded.state["env_steps"],
+        "train_state": vars(restore_train_state(loaded, run)),
+        **({WEIGHTS: ACTING} if acting_only else {}),
+    }
+    save_checkpoint(folder / CHECKPOINTS, step=loaded.step, tensors=tensors, state=state)
+
+
+def _spread(numbers: Sequence[int]) -> Sequence[int]:
+    """Return at most `MAX_ROWS` of the numbers, evenly spread."""
+    return numbers[:: math.ceil(len(numbers) / MAX_ROWS) or 1]
