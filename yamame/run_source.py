@@ -111,6 +111,8 @@ def _copy_policy(snapshot: Path, folder: Path, names: list[str], source: str) ->
             for name in names:
                 (partial / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(snapshot / name, partial / name)
+        except FileNotFoundError as problem:
+            raise UserError(f"{name} of {source} is missing: get the policy again") from problem
         except OSError as problem:
             raise UserError(f"cannot copy {source} to {folder} ({problem.strerror})") from problem
         check_policy_folder(partial, source)

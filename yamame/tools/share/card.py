@@ -91,7 +91,7 @@ def _use(repo: str, result: Mapping[str, Any]) -> Iterator[str]:
     source = f"{HUB}{repo}"
     yield from ("```sh", "pip install 'yamame[hub]'", f"yamame eval {source} --trials {result['trials']}")
     yield from (f"yamame play {source} --output trial.gif", "```", "")
-    yield from ("```python", "import yamame", "", f"policy = yamame.load({source!r})", "policy.reset()")
+    yield from ("```python", "import yamame", "", f'policy = yamame.load("{source}")', "policy.reset()")
     yield from ("action = policy.act(observation, reward=0.0, episode_start=True)", "```", "")
     yield "The files are JSON and safetensors. Nothing in them is executed, and their digests are checked."
 
