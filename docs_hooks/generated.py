@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import inspect
 import io
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         "<!-- recipes -->": recipes,
         "<!-- commands -->": commands,
         "<!-- experiments -->": experiments,
+        "<!-- zoo -->": zoo,
     }.items():
         if mark in markdown:
             markdown = markdown.replace(mark, "\n".join(generate()))
@@ -96,6 +98,16 @@ def experiments() -> Iterator[str]:
         experiment = load_experiment(name)
         runs = {(arm.recipe, arm.flags, arm.variants) for arm in experiment.arms}
         yield f"| `{name}` | {experiment.title} | {experiment.source} | {len(runs)} |"
+
+
+def zoo() -> Iterator[str]:
+    """A table of the policies of the zoo."""
+    yield from ("| name | mean return, 95 % interval | success | kB | command |", "|---|---|---|---|---|")
+    for policy in json.loads(_printed(["zoo", "--json"])):
+        low, high = policy["return_ci95"]
+        success = "-" if policy["success_rate"] is None else f"{policy['success_rate']:.3g}"
+        score = f"{policy['return_mean']:.3g} [{low:.3g}, {high:.3g}]"
+        yield f"| `{policy['name']}` | {score} | {success} | {policy['num_bytes'] / 1e3:.0f} | `{policy['command']}` |"
 
 
 def commands() -> Iterator[str]:

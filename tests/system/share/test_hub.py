@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import ROOT, blocks
 from hub_server import TOKEN, Hub, Repository, hub_server
 from solved_tmaze import solved_tmaze
 
@@ -84,8 +86,11 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder = tmp_path_factory.mktemp("session")
     run = str(solved_tmaze(folder))
     push = ["push", run, REPO, "--trials", "16", "--json", "--quiet"]
+    page = [line[2:] for block in blocks(ROOT / "docs" / "sharing.md", "console") for line in block.splitlines()]
+    on_page = [line for line in page if line.startswith("yamame ") and "ada/corridor" in line]
     commands = {
         "push": push,
+        **{line: [run if word == "RUN" else word for word in shlex.split(line)[1:]] for line in on_page},
         "without token": ["python", WITHOUT_TOKEN],
         "refused push": [*push, "--trials", "4"],
         "eval": EVALUATE,
@@ -156,6 +161,11 @@ def test_it_is_loaded_by_name_or_commit_and_then_without_a_network(session: Sess
     assert session.done["play"][0] == 0 and (session.folder / "film.gif").is_file()
     name = f"checkpoints/update-{push['updates']:09d}/tensors.safetensors"
     assert session.hub.repositories[REPO].files()[name] == (session.folder / "copy" / name).read_bytes()
+
+
+def test_the_commands_of_the_page_work(session: Session) -> None:
+    codes = [code for name, (code, *_) in session.done.items() if name.startswith("yamame ")]
+    assert codes == [0] * 4 and len(session.hub.repositories["ada/corridor"].commits) == 3
 
 
 def test_other_files_are_not_downloaded(session: Session) -> None:
