@@ -43,8 +43,8 @@ class PolicyManifest:
 
 
 def is_policy_folder(path: Path) -> bool:
-    """Return whether a folder is a policy folder, intact or not."""
-    return (path / MANIFEST).is_file()
+    """Return whether a folder is a policy folder, intact or not. A checkpoint has a manifest of its own."""
+    return (path / MANIFEST).is_file() and (path / CHECKPOINTS).is_dir()
 
 
 def read_manifest(folder: Path, source: str = "") -> PolicyManifest:

@@ -175,6 +175,12 @@ def test_a_long_curve_is_thinned() -> None:
     assert len(thin_metrics(rows[:3])) == 3 and thin_metrics([]) == []
 
 
+def test_checkpoints_and_runs_are_paths_as_before(run: Path) -> None:
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    assert (checkpoint / "manifest.json").is_file()
+    assert [locate_run(each) for each in (run, str(checkpoint))] == [run, checkpoint]
+
+
 def test_sources_that_do_not_exist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert "did you mean zoo:passive-tmaze?" in refused(capsys, "eval", "zoo:pasive-tmaze")
     assert f"it has {', '.join(zoo_names())}" in refused(capsys, "play", "zoo:", "--output", "x.gif")
