@@ -110,6 +110,21 @@ assert len(environment.step(0)) == 5
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_a_policy_acts_without_the_compiler() -> None:
+    """PyTorch's compiler takes longer to import than all else that a policy needs."""
+    code = """
+import sys
+import gymnasium
+import yamame
+policy = yamame.load("zoo:passive-tmaze")
+policy.act(gymnasium.make("yamame/PassiveTMaze-v0").reset(seed=0)[0])
+heavy = {"torch._dynamo", "sympy", "matplotlib.pyplot"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_public_names() -> None:
     names: dict[str, Any] = {}
     exec("from yamame import *", names)

@@ -9,10 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.attention.varlen import varlen_attn
 
 from yamame.data.batch import Batch
-from yamame.nets.ops import PaddedLayout
+from yamame.nets.ops import PaddedLayout, uncompiled
 from yamame.types import State
 
 AttentionKernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -128,7 +127,7 @@ def select_backend(
     return attend_padded
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # lengths differ from batch to batch
+@uncompiled  # lengths differ from batch to batch
 def attend_per_segment(
     query_NHF: Float[Tensor, "N H F"],
     key_NHF: Float[Tensor, "N H F"],
@@ -183,6 +182,8 @@ def attend_flash(
 
     For half precision on a GPU (Ampere or newer) and head widths that are multiples of 8.
     """
+    from torch.nn.attention.varlen import varlen_attn  # imports the compiler, see `uncompiled`
+
     bounds = functional.pad(batch.cu_seqlens, (0, 1), value=query_NHF.shape[0]).to(torch.int32)
     max_seqlen = max(batch.max_seqlen, batch.max_padding)
     left = attention_window - 1 if batch.max_seqlen > attention_window else -1

@@ -1,17 +1,31 @@
 """Pure tensor functions: masked means, n-step targets and padded layouts. Shapes never depend on values."""
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Return a function that a compiler leaves out of its graphs.
+
+    Like `torch.compiler.disable`, but the compiler is imported at the first call: that takes longer than all the rest
+    that a policy imports.
+    """
+    return _disable_dynamo(function)
 
 
 def masked_mean(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Float[Tensor, "..."]:

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from yamame.errors import check_range
 from yamame.nets.blocks import at_least_float32
+from yamame.nets.ops import uncompiled
 from yamame.nets.sequence.base import RecurrentEncoder, TrajectoryEncoderConfig, float32_recurrence
 
 
@@ -79,7 +80,7 @@ def gru_forward(recurrence: nn.GRU, rows_BLD: Float[Tensor, "B L inputs"]) -> Fl
     return x_LBD.transpose(0, 1)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiler would unroll the loop
+@uncompiled  # a compiler would unroll the loop
 def gru_scan(
     input_gates_LBG: Float[Tensor, "L B G"], weight_GD: Float[Tensor, "G D"], bias_D: Float[Tensor, "D"]
 ) -> Float[Tensor, "L B D"]:

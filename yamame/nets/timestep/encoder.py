@@ -16,6 +16,7 @@ from yamame.discovery import classes_in, module_names
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets import timestep
 from yamame.nets.blocks import MLP, Activation, InputNormalizer, concat_one_hot
+from yamame.nets.ops import uncompiled
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionCoordinatesConfig, InstructionTokensConfig
@@ -201,7 +202,7 @@ def _flat(value: Shaped[Tensor, "N ..."], one_hot_sizes: tuple[int, ...]) -> Sha
     return concat_one_hot(value, one_hot_sizes) if one_hot_sizes else value.reshape(value.shape[0], -1)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # recompiles for each number of chunks
+@uncompiled  # recompiles for each number of chunks
 def _in_chunks(encoder: nn.Module, leaf: Shaped[Tensor, "N ..."], timesteps: int) -> Float[Tensor, "N d"]:
     """Apply an encoder chunk by chunk with activation checkpointing. Leaf encoders use no random numbers."""
     chunks = leaf.split(timesteps)

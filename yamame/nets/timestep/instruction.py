@@ -15,6 +15,7 @@ from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.data.spaces import Leaf
 from yamame.errors import check_range
 from yamame.nets.blocks import MLP, Activation, at_least_float32
+from yamame.nets.ops import uncompiled
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.tokens import MAX_VOCABULARY, infer_vocabulary
 
@@ -84,7 +85,7 @@ class InstructionCoordinateEncoder(nn.Module):
         return self.norm(self.mlp(torch.where(x > 0, x / self.unit, x).flatten(1)))
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # the number of rows depends on values
+@uncompiled  # the number of rows depends on values
 def encode_unique_runs(
     encoder: Callable[[Shaped[Tensor, "M ..."]], Float[Tensor, "M D"]], leaf: Shaped[Tensor, "N ..."]
 ) -> Float[Tensor, "N D"]:
