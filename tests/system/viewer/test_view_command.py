@@ -181,9 +181,8 @@ def test_mistakes_are_one_line(
 def test_without_its_libraries_it_says_how_to_get_them(
     missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in [
-        name for name in sys.modules if name.startswith("yamame.tools.viewer.") and not name.endswith("command")
-    ]:
+    ours = ("yamame.tools.viewer.", "yamame.tools.web.")
+    for module in [name for name in sys.modules if name.startswith(ours) and not name.endswith(("command", "options"))]:
         monkeypatch.delitem(sys.modules, module)
     for module in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, module)

@@ -5,19 +5,14 @@ view raises `UserError` or `UnreadableError` for what cannot be shown and `Unkno
 shows the message.
 """
 
-import contextlib
-import hmac
 import multiprocessing
-import secrets
-import socket
 import threading
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
@@ -29,27 +24,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from yamame.errors import UserError
 from yamame.tools.viewer import configs, curves, notes, rollouts, run_page, runs
-from yamame.tools.viewer.http_timeouts import TimeoutProtocol
 from yamame.tools.viewer.run_index import RunIndex, UnknownRunError, UnreadableError
+from yamame.tools.web.access import (
+    RESPONSE_HEADERS,
+    has_own_origin,
+    is_cross_site,
+    is_token,
+    names_loopback,
+    new_token,
+)
+from yamame.tools.web.address import LOOPBACK, listen, url_of
+from yamame.tools.web.uvicorn_server import run_until_signal
 
 STATIC = Path(__file__).parent / "static"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN = "token"
 WRITE_HEADER = "x-yamame-view"
 """Header of requests that write."""
-MAX_CONNECTIONS = 256
-"""Requests over more connections get the status 503."""
 
-HEADERS = {
+HEADERS = RESPONSE_HEADERS | {
     "content-security-policy": (
         "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
 }
 """Added to every response. Pages show the content of run files as text only; the first one is a second barrier."""
 
@@ -95,37 +92,27 @@ class AccessMiddleware:
     def _refuse(self, scope: Scope) -> ASGIApp | None:
         request = HTTPConnection(scope)
         headers, query = request.headers, request.query_params
-        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+        if is_cross_site(headers):
             return _refusal("cross-site requests are not allowed")
         if scope["method"] not in ("GET", "HEAD"):
             if self._access.read_only:
                 return _refusal("the viewer was started with --read-only")
-            if WRITE_HEADER not in headers or urlsplit(headers.get("origin", "")).netloc != headers.get("host"):
+            if WRITE_HEADER not in headers or not has_own_origin(headers):
                 return _refusal("only the page of this server may write")
         if not self._access.token:
-            if _host_of(headers.get("host", "")) in LOOPBACK:
+            if names_loopback(headers):
                 return None
             return _refusal("open this page as 127.0.0.1 or localhost")
-        if any(map(self._is_token, query.getlist(TOKEN))):
+        if any(is_token(given, self._access.token) for given in query.getlist(TOKEN)):
             rest = urlencode([(name, value) for name, value in query.multi_items() if name != TOKEN])
             response = RedirectResponse(
                 "/" + scope["path"].lstrip("/\\") + (f"?{rest}" if rest else ""), status_code=303
             )
             response.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="lax")
             return response
-        if self._is_token(request.cookies.get(self._access.cookie, "")):
+        if is_token(request.cookies.get(self._access.cookie, ""), self._access.token):
             return None
         return _refusal("a token is required: open the address that `yamame view` printed")
-
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(errors="replace"), self._access.token.encode())
-
-
-def _host_of(header: str) -> str:
-    """Return the name in a Host header, without the port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0].lower()
 
 
 def _refusal(reason: str) -> ASGIApp:
@@ -165,47 +152,17 @@ def serve(
 
     A token is required if `require_token`, and always if `host` is not a loopback address.
     """
-    listener = _listen(host, port)
+    listener = listen(host, port)
     port = listener.getsockname()[1]
-    token = secrets.token_urlsafe(24) if require_token or host not in LOOPBACK else ""
+    token = new_token() if require_token or host not in LOOPBACK else ""
     access = Access(token=token, cookie=f"yamame-view-{port}", read_only=read_only)
     app = build_app(RunIndex(roots), access)
-    config = uvicorn.Config(
-        app,
-        http=TimeoutProtocol,
-        limit_concurrency=MAX_CONNECTIONS,
-        log_level="error",
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=1,
-    )
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    url = address + (f"?token={access.token}" if access.token else "")
+    url = url_of(host, port) + (f"?token={access.token}" if access.token else "")
     print(f"yamame view: {url}  (Ctrl-C to stop)", flush=True)
     if open_browser:
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
     try:
-        with listener, contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+        run_until_signal(app, listener, drain_seconds=1)
     finally:
         for process in multiprocessing.active_children():  # in which environments play
             process.kill()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(128)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as problem:
-        raise UserError(
-            f"cannot listen on {host} port {port} ({problem.strerror}): choose another --port (0: any free port)"
-        ) from problem
-    return listener

@@ -7,6 +7,7 @@ from typing import Any
 from yamame.errors import UserError
 from yamame.run_source import locate_run
 from yamame.tools.options import add_command, add_flags, reject_unknown
+from yamame.tools.web.options import add_address_flags, check_port, libraries_of
 
 DEFAULT_ROOTS = (Path("runs"), Path("sweeps"))
 """Default directories of `train` and `sweep`."""
@@ -30,14 +31,7 @@ def register(subparsers: Any) -> None:
         help="run directories, folders that contain some, zoo:NAME or hf://user/repo (default: runs and sweeps, "
         "if they exist)",
     )
-    view.add_argument(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help="bind address (default 127.0.0.1; with any other, a token is required)",
-    )
-    view.add_argument("--port", type=int, default=0, metavar="N", help="port (default 0: any free port)")
-    view.add_argument("--token", action="store_true", help="require a token on 127.0.0.1 too, against other users")
+    add_address_flags(view, port=0, port_help="port (default 0: any free port)")
     view.add_argument("--read-only", action="store_true", help="write no notes and tags either")
     view.add_argument("--no-browser", action="store_true", help="print the URL only")
     add_flags(view, "--import")
@@ -46,14 +40,9 @@ def register(subparsers: Any) -> None:
 def _view(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     roots = _roots(options.runs)
-    if not 0 <= options.port <= 65535:
-        raise UserError(f"--port {options.port} is not a port: give one from 1 to 65535, or 0 for any free port")
-    try:
+    check_port(options.port)
+    with libraries_of("view", "view", "starlette", "uvicorn"):
         from yamame.tools.viewer.app import serve
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("starlette", "uvicorn"):
-            raise
-        raise UserError("yamame view needs starlette and uvicorn: pip install 'yamame[view]'") from missing
     serve(
         roots,
         host=options.host,

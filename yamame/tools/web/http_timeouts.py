@@ -28,6 +28,12 @@ class TimeoutProtocol(H11Protocol):
             self._timer.cancel()
         super().connection_lost(exc)
 
+    @override
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        if self._timer is not None:  # the connection is the WebSocket's from here on
+            self._timer.cancel()
+        super().handle_websocket_upgrade(event)
+
     def _start_timer(self) -> None:
         seconds = RESPONSE_SECONDS if self._is_responding() else REQUEST_SECONDS
         self._timer = self.loop.call_later(seconds, self._expire, self.cycle, self._is_responding())

@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from yamame.tools.viewer import http_timeouts
-from yamame.tools.viewer.http_timeouts import TimeoutProtocol
+from yamame.tools.web import http_timeouts
+from yamame.tools.web.http_timeouts import TimeoutProtocol
 
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 

@@ -1,0 +1,1 @@
+"""What the web servers of `yamame view` and `yamame serve` share: addresses, access rules, time limits."""
