@@ -17,6 +17,7 @@ from yamame.tools.data import register as register_data
 from yamame.tools.figure import register as register_figure
 from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown
 from yamame.tools.reproduce.command import register as register_reproduce
+from yamame.tools.serve.command import register as register_serve
 from yamame.tools.share.command import register as register_share
 from yamame.tools.sweep.command import register as register_sweep
 from yamame.tools.viewer.command import register as register_view
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     _register_bench(subparsers)
     register_data(subparsers)
     register_view(subparsers)
+    register_serve(subparsers)
     register_figure(subparsers)
     register_share(subparsers)
     return parser

@@ -35,20 +35,24 @@ class LoadedPolicy:
         config = config or read_config(run)
         model, loaded = load_model(run, checkpoint, config)
         task = read_task_spec(run, config)
-        self._observation_space, self._action_space = task.observation_space, task.action_space
-        self._leaves = flatten_space(self._observation_space)
+        self.observation_space, self.action_space = task.observation_space, task.action_space
+        self.horizon = task.horizon
+        """Longest trial in training, in steps."""
+        self._leaves = flatten_space(self.observation_space)
         self._single = num_envs is None
         self._num_envs = 1 if num_envs is None else num_envs
         self._policy = config.algorithm.build_policy(
             model, num_envs=self._num_envs, generator=torch.Generator().manual_seed(0)
         )
         self._deterministic = config.deterministic_actions
-        self._masks = ActionMaskExtractor(config.env.action_mask_key, self._observation_space, self._action_space)
-        self._needs_masks = restore_train_state(loaded, run).has_action_masks
-        self._horizon, self._attempts = task.horizon, getattr(config.env, "attempts", None)
+        self._masks = ActionMaskExtractor(config.env.action_mask_key, self.observation_space, self.action_space)
+        has_masks = restore_train_state(loaded, run).has_action_masks
+        self.needs_action_mask = has_masks and not self._masks.in_observation
+        """Whether `act` needs `action_mask`."""
+        self._attempts = getattr(config.env, "attempts", None)
         self._warned: set[str] = set()
         self._time = np.zeros(self._num_envs, np.int64)
-        self._previous_action = zero_action(policy_action_space(self._action_space), self._num_envs)
+        self._previous_action = zero_action(policy_action_space(self.action_space), self._num_envs)
         self._num_actions = 0
 
     def reset(self, reset_mask: Any = True) -> None:
@@ -63,6 +67,7 @@ class LoadedPolicy:
         *,
         deterministic: bool | None = None,
         action_mask: Any = None,
+        step_mask: Any = True,
     ) -> Any:
         """Return the next action, in the action space of the environment. Memory is kept across episodes.
 
@@ -73,6 +78,8 @@ class LoadedPolicy:
             deterministic: Return the mode of the policy instead of a sample; None: as in training.
             action_mask: Mask of allowed actions in `info`, at every call, if the policy was trained with such masks.
                 Masks in observations need no argument.
+            step_mask: With `num_envs`, the environments that step. The memory of the others stays as it is: what is
+                passed for them is ignored, and their actions mean nothing.
 
         Warns once of a missing `reset`: when a trial becomes longer than in training, or an episode starts in a trial
         of one episode; and of an observation outside of its bounds.
@@ -81,24 +88,29 @@ class LoadedPolicy:
             UserError: If an observation or mask has the wrong shape, an observation is not finite, a mask allows no
                 action, or the policy was trained with masks in `info` and there is none.
         """
-        if self._needs_masks and action_mask is None and not self._masks.in_observation:
+        if self.needs_action_mask and action_mask is None:
             raise UserError("the policy was trained with action masks: pass action_mask at every call")
-        self._check_time(episode_start)
+        steps = np.broadcast_to(np.asarray(step_mask, np.bool_), self._time.shape)
+        self._check_time(steps, episode_start)
         flat = self._flatten(observation)
-        self._check_range(flat)
+        if not steps.all():
+            flat = {name: _zero_where(~steps, leaf) for name, leaf in flat.items()}
+        self._check_range(flat, steps)
         info_masks = [action_mask] * self._num_envs if self._single or action_mask is None else list(action_mask)
+        # a timestep that is passed again replaces its first version: the others are passed their next one early
         step = PolicyInput(
             time=self._time.copy(),
-            observation=self._masks.add_to(flat, info_masks, self._time, np.zeros(self._num_envs, np.bool_)),
+            observation=self._masks.add_to(flat, info_masks, self._time, ended=~steps),
             previous_action=self._previous_action,
-            previous_reward=np.broadcast_to(np.asarray(reward, np.float32), (self._num_envs,)).copy(),
-            episode_start=np.broadcast_to(np.asarray(episode_start, np.bool_), (self._num_envs,)) | (self._time == 0),
+            previous_reward=_zero_where(~steps, np.broadcast_to(np.asarray(reward, np.float32), steps.shape)),
+            episode_start=np.broadcast_to(np.asarray(episode_start, np.bool_), steps.shape) | (self._time == 0),
         )
         mode = self._deterministic if deterministic is None else deterministic
-        self._previous_action = self._policy.act(step, deterministic=mode)
-        self._time += 1
+        action = self._policy.act(step, deterministic=mode)
+        self._previous_action = np.where(_expand(steps, action), action, self._previous_action)
+        self._time += steps
         self._num_actions += 1
-        action = to_env_action(self._action_space, self._previous_action)
+        action = to_env_action(self.action_space, action)
         return action[0] if self._single else action
 
     def predict(
@@ -135,13 +147,30 @@ class LoadedPolicy:
         action = self.act(observation, reward, deterministic=deterministic, action_mask=action_mask)
         return action, self._num_actions
 
-    def _check_time(self, episode_start: Any) -> None:
-        if (self._time >= self._horizon).any():
+    def check(self, observation: Any, action_mask: Any = None) -> None:
+        """Raise `UserError` if `act` would refuse this observation or mask of a single environment.
+
+        Unlike `act`, this also refuses categories that are not in their space.
+        """
+        flat = flatten_observation(self.observation_space, _add_batch_dim(observation))
+        self._check_shapes(flat, 1, num_hidden=1)
+        self._check_range(flat, np.ones(1, np.bool_))
+        for name, leaf in self._leaves.items():
+            if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
+                count = leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec
+                if (flat[name] < 0).any() or (flat[name] >= count).any():
+                    raise UserError(f"observation {name!r} has a category that is not in its space, {leaf}")
+        if self.needs_action_mask and action_mask is None:
+            raise UserError("the policy was trained with action masks: pass action_mask at every call")
+        self._masks.add_to(flat, [action_mask], np.zeros(1, np.int64), np.zeros(1, np.bool_))
+
+    def _check_time(self, steps: np.ndarray, episode_start: Any) -> None:
+        if (steps & (self._time >= self.horizon)).any():
             self._warn(
-                f"a trial is longer than the {self._horizon} steps of training: call reset() when a trial ends, "
+                f"a trial is longer than the {self.horizon} steps of training: call reset() when a trial ends, "
                 "or train with a larger horizon"
             )
-        elif self._attempts == 1 and (np.asarray(episode_start, np.bool_) & (self._time > 0)).any():
+        elif self._attempts == 1 and (steps & np.asarray(episode_start, np.bool_) & (self._time > 0)).any():
             self._warn("an episode starts in a trial of one episode: call reset(), which clears the memory")
 
     def _warn(self, message: str) -> None:
@@ -151,31 +180,45 @@ class LoadedPolicy:
             warnings.warn(message, stacklevel=4)
 
     def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
-        flat = flatten_observation(self._observation_space, self._add_batch_dim(observation))
-        for name, leaf in self._leaves.items():
-            expected = (self._num_envs, *stored_shape(leaf))
-            if flat[name].shape != expected:
-                found, expected = (shape[self._single :] for shape in (flat[name].shape, expected))
-                raise UserError(
-                    f"expected observation {name!r} to have shape {expected}, got {found}: pass num_envs=k to "
-                    "yamame.load for k environments, and no num_envs for a single one"
-                )
+        batch = _add_batch_dim(observation) if self._single else observation
+        flat = flatten_observation(self.observation_space, batch)
+        hint = ": pass num_envs=k to yamame.load for k environments, and no num_envs for a single one"
+        self._check_shapes(flat, self._num_envs, num_hidden=int(self._single), hint=hint)
         return flat
 
-    def _check_range(self, flat: Mapping[str, np.ndarray]) -> None:
+    def _check_shapes(self, flat: Mapping[str, np.ndarray], num_envs: int, *, num_hidden: int, hint: str = "") -> None:
+        """Check `[num_envs, ...]`; messages leave out the first `num_hidden` dimensions."""
+        for name, leaf in self._leaves.items():
+            found, expected = flat[name].shape, (num_envs, *stored_shape(leaf))
+            if found != expected:
+                raise UserError(
+                    f"expected observation {name!r} to have shape {expected[num_hidden:]}, "
+                    f"got {found[num_hidden:]}{hint}"
+                )
+
+    def _check_range(self, flat: Mapping[str, np.ndarray], steps: np.ndarray) -> None:
         for name, leaf in self._leaves.items():
             if not isinstance(leaf, spaces.Box):
                 continue
             if not np.isfinite(flat[name]).all():
                 raise UserError(f"observation {name!r} has NaN or infinite numbers")
-            if (flat[name] < leaf.low).any() or (flat[name] > leaf.high).any():
+            values = flat[name][steps]
+            if (values < leaf.low).any() or (values > leaf.high).any():
                 self._warn(f"observation {name!r} is outside of the bounds that its space had in training")
 
-    def _add_batch_dim(self, observation: Any) -> Any:
-        if not self._single:
-            return observation
-        if isinstance(observation, dict):
-            return {name: self._add_batch_dim(part) for name, part in observation.items()}
-        if isinstance(observation, tuple):
-            return tuple(self._add_batch_dim(part) for part in observation)
-        return np.asarray(observation)[None]
+
+def _add_batch_dim(observation: Any) -> Any:
+    if isinstance(observation, dict):
+        return {name: _add_batch_dim(part) for name, part in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_add_batch_dim(part) for part in observation)
+    return np.asarray(observation)[None]
+
+
+def _zero_where(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.where(_expand(mask, values), values.dtype.type(0), values)
+
+
+def _expand(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Give a mask `[E]` as many dimensions as `like` has."""
+    return mask.reshape(-1, *(1,) * (like.ndim - 1))

@@ -20,6 +20,7 @@ WITH_TESTS_OF_THEIR_OWN = {
     "custom_networks.md",
     "migrating_from_sb3.md",
     "offline_data.md",
+    "serving.md",
     "tracking.md",
 }
 FOLLOWED = [page for page in PAGES if all_blocks(DOCS / page) and page not in WITH_TESTS_OF_THEIR_OWN]
