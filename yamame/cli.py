@@ -20,6 +20,7 @@ from yamame.tools.reproduce.command import register as register_reproduce
 from yamame.tools.serve.command import register as register_serve
 from yamame.tools.share.command import register as register_share
 from yamame.tools.sweep.command import register as register_sweep
+from yamame.tools.tune.command import register as register_tune
 from yamame.tools.viewer.command import register as register_view
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     _register_eval(subparsers)
     _register_play(subparsers)
     register_sweep(subparsers)
+    register_tune(subparsers)
     register_reproduce(subparsers)
     _register_bench(subparsers)
     register_data(subparsers)

@@ -18,6 +18,7 @@ from typing import Any
 
 from yamame import recipes
 from yamame import runs as run_api
+from yamame.callbacks import Callback
 from yamame.config import RunConfig
 from yamame.config_io import first_difference
 from yamame.errors import UserError, describe_error
@@ -282,13 +283,13 @@ class Outcome:
     """Name of the signal that stopped the sweep."""
 
 
-def train_or_resume(run: PlannedRun, quiet: bool) -> Mapping[str, Any]:
+def train_or_resume(run: PlannedRun, quiet: bool, callbacks: Sequence[Callback] = ()) -> Mapping[str, Any]:
     """Train a run, or resume it from its latest checkpoint."""
     if run.status() is RunStatus.STARTED:
-        result = run_api.resume(run.directory, env_steps=None, quiet=quiet, config=run.config)
+        result = run_api.resume(run.directory, env_steps=None, quiet=quiet, config=run.config, callbacks=callbacks)
     else:
         metadata = recipes.make_metadata(recipes.load_recipe(run.recipe, run.preset), run.config)
-        result = run_api.train(run.config, metadata, run_dir=run.directory, quiet=quiet)
+        result = run_api.train(run.config, metadata, run_dir=run.directory, quiet=quiet, callbacks=callbacks)
     write_report_if_finished(result)
     return result
 

@@ -1,0 +1,1 @@
+"""`yamame tune`: a search for settings of a recipe, by Optuna."""

@@ -1,0 +1,103 @@
+"""Command line of `yamame tune`."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from yamame.errors import UserError
+from yamame.tools.options import add_command, add_flags
+
+DEFAULT_DIR = Path("tunes")
+"""Parent of the directories of searches without `--output-dir`."""
+
+
+def register(subparsers: Any) -> None:
+    """Add `yamame tune`."""
+    tune = add_command(
+        subparsers,
+        "tune",
+        _tune,
+        help="search for settings of a recipe; resumes",
+        usage="yamame tune RECIPE --search FIELD=SPACE|FILE [--trials N] [--workers N] [--no-pruning] "
+        "[--output-dir DIR] [--preset small|paper] [--size SIZE] [--model NAME] [--variant NAME] [--json] [--quiet] "
+        "[--FIELD VALUE]",
+        description="Maximizes the mean return of the final evaluation. SPACE is a range (1e-4..3e-3, or "
+        "log:1e-4..3e-3) or choices (8,16,32). All other flags are those of the recipe, for all trials. Run the same "
+        "command again to resume, with more --trials to go on.",
+    )
+    tune.add_argument("recipe", metavar="RECIPE", help="a recipe (yamame recipes lists them)")
+    tune.add_argument(
+        "--search",
+        action="append",
+        default=[],
+        metavar="FIELD=SPACE|FILE",
+        help="field to search, or a .toml or .json file with fields; may be repeated",
+    )
+    tune.add_argument("--trials", type=int, default=20, metavar="N", help="trials in all (default 20)")
+    tune.add_argument("--workers", type=int, default=1, metavar="N", help="trials at a time (default 1)")
+    tune.add_argument("--no-pruning", action="store_true", help="train every trial to its end")
+    tune.add_argument(
+        "--output-dir", type=Path, metavar="DIR", help="directory of study, runs and report (default: tunes/RECIPE)"
+    )
+    tune.add_argument("--preset", metavar="NAME", default="small", help="small: for a CPU; paper: as in the paper")
+    tune.add_argument("--size", metavar="SIZE", help="network size: tiny, small, base or large (default: recipe)")
+    tune.add_argument("--model", metavar="NAME", help="trajectory encoder (default: recipe)")
+    tune.add_argument("--variant", action="append", default=[], metavar="NAME", help="apply an ablation; repeatable")
+    add_flags(tune, "--import", "--json", "--quiet")
+
+
+def _tune(options: argparse.Namespace, rest: list[str]) -> int:
+    from yamame.recipes import check_argument_order, config_from_flags, load_recipe
+    from yamame.tools.sweep.command import make_directory
+    from yamame.tools.tune.space import parse_search
+
+    check_argument_order(options.recipe, rest, "tune")
+    for name in ("trials", "workers"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name} is {getattr(options, name)}: give at least 1")
+    if any(flag.partition("=")[0] == "--run-dir" for flag in rest):
+        raise UserError("--run-dir is set by the search: use --output-dir")
+    recipe = load_recipe(options.recipe, options.preset)
+
+    def make_config(flags: list[str]) -> Any:
+        return config_from_flags(recipe, options.variant, [*rest, *flags], size=options.size, model=options.model)
+
+    config = make_config([])
+    space = parse_search(options.search, config, make_config)
+    if not config.eval.interval_env_steps and not options.no_pruning:
+        raise UserError("there are no evaluations to prune by: set --eval.interval-env-steps, or pass --no-pruning")
+    try:
+        from yamame.tools.tune import report, study
+    except ModuleNotFoundError as missing:
+        if missing.name != "optuna":
+            raise
+        raise UserError("yamame tune needs optuna: pip install 'yamame[tune]'") from missing
+    directory = DEFAULT_DIR / recipe.name if options.output_dir is None else options.output_dir
+    make_directory(directory)
+    tune_config = study.TuneConfig(
+        recipe=recipe,
+        variants=options.variant,
+        size=options.size,
+        model=options.model,
+        flags=rest,
+        space=space,
+        directory=directory,
+    )
+    prunes = not options.no_pruning
+    with study.open_study(tune_config, prunes=prunes) as opened:
+        outcome = study.run_trials(
+            opened,
+            tune_config,
+            num_trials=options.trials,
+            workers=options.workers,
+            prunes=prunes,
+            quiet=options.quiet or options.workers > 1,
+        )
+        results, text = report.write_report(opened, tune_config)
+    results |= {"failed": outcome.failed, **({"stopped_by": outcome.stopped_by} if outcome.stopped_by else {})}
+    lines = [text, *(f"Failed: {title}: {error}" for title, error in outcome.failed.items())]
+    if outcome.stopped_by:
+        lines.append(f"Stopped by {outcome.stopped_by}; run the same command again to resume.")
+    print(json.dumps(results) if options.json else "\n".join([*lines, f"Report: {directory / report.MARKDOWN}"]))
+    return 1 if outcome.failed else 0

@@ -1,0 +1,137 @@
+"""Report of a search: a table of its trials, the best settings as a command, a figure."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from yamame.files import replace_atomically
+from yamame.tools.plots import COLORS, RANDOM_COLOR, new_figure, save
+from yamame.tools.sweep.report import format_number, markdown_table
+from yamame.tools.tune.space import Choices
+from yamame.tools.tune.study import ERROR, TuneConfig
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKDOWN, JSON, FIGURE = "results.md", "results.json", "search.png"
+MAX_COLUMNS = 3
+
+
+def write_report(study: optuna.Study, config: TuneConfig) -> tuple[dict[str, Any], str]:
+    """Write `results.json`, `results.md` and `search.png`; return the results and the text."""
+    trials = study.get_trials(deepcopy=False)
+    results, text = _to_json(trials, config), _to_text(trials, config)
+    title = f"# Search for settings of {config.recipe.name}"
+    for name, content in (
+        (JSON, json.dumps(results, indent=1) + "\n"),
+        (MARKDOWN, f"{title}\n\n{text}\n\n![{FIGURE}]({FIGURE})\n"),
+    ):
+        with replace_atomically(config.directory / name) as partial:
+            partial.write_text(content, encoding="utf-8")
+    save(plot_search(trials, config), config.directory / FIGURE)
+    return results, text
+
+
+def plot_search(trials: Sequence[FrozenTrial], config: TuneConfig) -> "Figure":
+    """Plot the return of each trial, first in their order, then against each setting."""
+    columns = min(MAX_COLUMNS, 1 + len(config.space))
+    rows = -(-(1 + len(config.space)) // columns)
+    figure, panels = new_figure(rows=rows, columns=columns, width=4.2 * columns, height=3.2 * rows)
+    _scatter(panels[0], trials, [trial.number for trial in trials])
+    complete = [trial for trial in trials if trial.value is not None]
+    best = [max(other.value or 0.0 for other in complete[: n + 1]) for n in range(len(complete))]
+    panels[0].step([trial.number for trial in complete], best, where="post", color=COLORS[1], label="best so far")
+    panels[0].set(xlabel="trial", ylabel="mean return", title=config.recipe.name)
+    panels[0].legend(frameon=False, fontsize=8)
+    for axes, (flag, parameter) in zip(panels[1:], config.space.items(), strict=False):
+        axes.set(xlabel=flag.removeprefix("--"))
+        if isinstance(parameter, Choices):
+            axes.set_xticks(range(len(parameter.values)), parameter.values)
+            axes.set_xlim(-0.5, len(parameter.values) - 0.5)
+            _scatter(axes, trials, [parameter.values.index(trial.params[flag]) for trial in trials])
+        else:
+            axes.set_xscale("log" if parameter.log else "linear")
+            _scatter(axes, trials, [trial.params[flag] for trial in trials])
+    for axes in panels[1 + len(config.space) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def _scatter(axes: "Axes", trials: Sequence[FrozenTrial], x: Sequence[float]) -> None:
+    for is_pruned, marker, color, label in ((False, "o", COLORS[0], "trials"), (True, "x", RANDOM_COLOR, "pruned")):
+        points = [
+            (position, value)
+            for position, trial in zip(x, trials, strict=True)
+            if (value := _value(trial)) is not None and (trial.state is TrialState.PRUNED) is is_pruned
+        ]
+        positions, values = [position for position, _ in points], [value for _, value in points]
+        axes.plot(positions, values, marker, color=color, markersize=5, linestyle="none", label=label)
+
+
+def _value(trial: FrozenTrial) -> float | None:
+    """The final return; of a pruned trial, that of its last evaluation."""
+    return trial.value if trial.value is not None or trial.last_step is None else _last(trial)
+
+
+def _last(trial: FrozenTrial) -> float:
+    assert trial.last_step is not None
+    return trial.intermediate_values[trial.last_step]
+
+
+def _best(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    complete = [trial for trial in trials if trial.value is not None and trial.state is TrialState.COMPLETE]
+    return max(complete, key=lambda trial: trial.value or 0.0, default=None)
+
+
+def _command(trial: FrozenTrial, config: TuneConfig) -> str:
+    return shlex.join(config.train_command(trial.params))
+
+
+def _settings(trial: FrozenTrial, config: TuneConfig) -> dict[str, str]:
+    return {flag: " ".join(config.space[flag].words(value)) for flag, value in trial.params.items()}
+
+
+def _to_json(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, Any]:
+    best = _best(trials)
+    return {
+        "recipe": config.recipe.name,
+        "output_dir": str(config.directory),
+        "best": None
+        if best is None
+        else {"trial": best.number, "return_mean": best.value, "command": _command(best, config)},
+        "trials": [
+            {
+                "trial": trial.number,
+                "state": trial.state.name.lower(),
+                "return_mean": _value(trial),
+                "settings": _settings(trial, config),
+                **({"error": trial.user_attrs[ERROR]} if ERROR in trial.user_attrs else {}),
+            }
+            for trial in trials
+        ],
+    }
+
+
+def _to_text(trials: Sequence[FrozenTrial], config: TuneConfig) -> str:
+    ranked = sorted(trials, key=lambda trial: (trial.value is None, -(trial.value or 0.0), trial.number))
+    rows = [
+        [
+            str(trial.number),
+            format_number(_value(trial)),
+            trial.state.name.lower(),
+            *_settings(trial, config).values(),
+        ]
+        for trial in ranked
+    ]
+    table = markdown_table(["trial", "return", "state", *(flag[2:] for flag in config.space)], rows)
+    best = _best(trials)
+    command = "No trial is complete." if best is None else f"Best: trial {best.number}\n\n    {_command(best, config)}"
+    note = (
+        "A pruned trial was stopped: at one of its evaluations others were better. Its return is that of its last one."
+    )
+    return "\n\n".join([table, command, note])
