@@ -12,7 +12,6 @@ import json
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from websockets.asyncio.client import connect
 
-from yamame.data.spaces import space_from_json
+from yamame.run_files import read_task_spec
 
 NUM_BODIES = 32
 """Different requests, made before the time starts."""
@@ -45,15 +44,13 @@ def serving(run: Path, max_sessions: int) -> Iterator[str]:
             process.terminate()
 
 
-def bodies(address: str) -> tuple[list[str], int]:
+def bodies(run: Path) -> tuple[list[str], int]:
     """Return requests with samples of the observation space, and the horizon."""
-    with urllib.request.urlopen(f"{address}policy") as answer:
-        about = json.load(answer)
-    space = space_from_json(about["observation_space"])
+    task = read_task_spec(run)
+    space = task.observation_space
     space.seed(0)
-    return [json.dumps({"observation": to_json(space.sample()), "reward": 0.0}) for _ in range(NUM_BODIES)], about[
-        "horizon"
-    ]
+    requests = [json.dumps({"observation": to_json(space.sample()), "reward": 0.0}) for _ in range(NUM_BODIES)]
+    return requests, task.horizon
 
 
 def to_json(value: Any) -> Any:
@@ -141,7 +138,7 @@ def main() -> None:
     options = parser.parse_args()
     seconds = min(options.seconds, 60.0)
     with serving(options.run, options.max_sessions) as address:
-        requests, horizon = bodies(address)
+        requests, horizon = bodies(options.run)
         for sessions in options.sessions:
             found = 1e3 * asyncio.run(
                 load(address, requests, horizon, sessions=sessions, seconds=seconds, websocket=options.websocket)

@@ -21,7 +21,7 @@ from yamame.tools.bench import benchmarks
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
-RUN, SHOWN = "passive-tmaze-20261121-101500", ("python", "sh", "console", "text")
+RUN, SHOWN = "passive-tmaze-20261121-101500", ("python", "sh", "toml", "console", "text")
 """A run that pages mention without having made it; what a block can be: the last two are shown and not run."""
 SMALL: dict[str, Any] = {**SMALL_RUN, "env_steps": 192}
 SMALL_COMMAND = {**SMALL, "eval": {**SMALL_RUN["eval"], "interval_env_steps": 96}}
@@ -47,7 +47,7 @@ def follow(page: str, *, run: Path | None = None) -> dict[str, Any]:
 def follow_block(block: Block, where: str, names: dict[str, Any]) -> None:
     """Run one block; `names` are those of the Python blocks before it."""
     assert block.language in SHOWN, f"{where}: is a block of {block.language!r} run or not?"
-    if block.title.endswith(".py"):
+    if block.title.endswith((".py", ".toml")):
         Path(block.title).write_text(block.content, encoding="utf-8")
     elif block.language == "python":
         exec(compile(block.content, where, "exec"), names)

@@ -26,7 +26,7 @@ class Panel(gymnasium.Env[Any, Any]):
 
     observation_space = spaces.Dict(
         image=spaces.Box(0, 255, (6, 6, 3), np.uint8),
-        state=spaces.Tuple([spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(4, start=3)]),
+        state=spaces.Tuple([spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(4, start=3)]),
         word=spaces.Text(4, charset="abc"),
     )
     action_space = spaces.Discrete(5)

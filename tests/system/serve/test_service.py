@@ -189,6 +189,8 @@ def test_what_does_not_fit_is_named(panel: Path) -> None:
         ({"observatoin": 1}, "unknown field observatoin"),
     ]  # fmt: skip
     with TestClient(build_app(Service(panel, "latest", Limits(max_sessions=1))), base_url=HERE) as asking:
+        unbounded = asking.get("/policy").json()["observation_space"]["spaces"]["state"]["spaces"][0]
+        assert unbounded["low"] is None and unbounded["high"] is None
         session = open_session(asking)
         for values, expected in refusals:
             assert expected in line(asking.post(f"{session}/act", json={**good, **values}), 422)

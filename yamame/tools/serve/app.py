@@ -24,6 +24,7 @@ from yamame.tools.serve.protocol import ActRequest, RequestError
 from yamame.tools.serve.sessions import Session, Sessions
 from yamame.tools.web.access import RESPONSE_HEADERS, has_own_origin, is_cross_site, is_token, names_loopback
 from yamame.tools.web.address import listen, url_of
+from yamame.tools.web.finite_json import FiniteJSONResponse
 from yamame.tools.web.uvicorn_server import run_until_signal
 
 
@@ -45,7 +46,7 @@ class Service:
         }
 
     def describe(self) -> dict[str, Any]:
-        """Return what a client needs to know of the policy."""
+        """Return what a client needs to know of the policy. Bounds of spaces may be infinite."""
         return self._description
 
     def health(self) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def build_app(service: Service, token: str = "") -> Starlette:
         return JSONResponse(service.health())
 
     async def policy(request: Request) -> Response:
-        return JSONResponse(service.describe())
+        return FiniteJSONResponse(service.describe())
 
     async def open_session(request: Request) -> Response:
         return JSONResponse({"session": service.sessions.open().id}, status_code=201)

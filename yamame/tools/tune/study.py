@@ -17,10 +17,11 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from yamame import recipes
 from yamame.callbacks import Callback, RunProgress
 from yamame.errors import UserError
 from yamame.named_code import caller_module_names, caller_modules
-from yamame.recipes import Recipe, config_from_flags
+from yamame.recipes import Recipe
 from yamame.run_files import read_result
 from yamame.signals import StopSignal
 from yamame.tools.sweep.runs import Outcome, PlannedRun, execute, train_or_resume
@@ -67,7 +68,7 @@ class TuneConfig:
             recipe=self.recipe.name,
             preset=self.recipe.preset,
             series=name,
-            config=config_from_flags(self.recipe, self.variants, flags, size=self.size, model=self.model),
+            config=recipes.config_from_flags(self.recipe, self.variants, flags, size=self.size, model=self.model),
             directory=self.directory / name,
         )
 

@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from yamame.errors import UserError
 from yamame.run_dir import CONFIG
-from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.run_index import (
     RunEntry,
     RunIndex,
@@ -23,6 +22,7 @@ from yamame.tools.viewer.run_index import (
     read_json,
 )
 from yamame.tools.viewer.runs import run_ids
+from yamame.tools.web.finite_json import FiniteJSONResponse
 
 MAX_VALUE_LENGTH = 300
 MAX_FIELDS = 2000

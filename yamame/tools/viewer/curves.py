@@ -16,10 +16,10 @@ from yamame.errors import UserError
 from yamame.metrics import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, is_ci95_end
 from yamame.run_dir import METRICS as METRICS_FILE
 from yamame.tools.run_groups import common_name
-from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTable, MetricTableCache
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnknownRunError, UnreadableError
 from yamame.tools.viewer.runs import RunSummary, SummaryCache, run_ids
+from yamame.tools.web.finite_json import FiniteJSONResponse
 
 MAX_RUNS = 500
 BAND_POINTS = 200

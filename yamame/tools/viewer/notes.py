@@ -16,8 +16,8 @@ from yamame.errors import UserError
 from yamame.files import replace_atomically
 from yamame.policy_folder import is_policy_folder
 from yamame.run_dir import NOTES
-from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnreadableError, printable, read_json
+from yamame.tools.web.finite_json import FiniteJSONResponse
 
 MAX_TEXT = 10_000
 """Characters of a note."""

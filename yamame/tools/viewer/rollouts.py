@@ -22,10 +22,10 @@ from yamame.run_files import read_config, read_result
 from yamame.runs import LATEST, evaluate
 from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import record_trial
-from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.player_process import PlayerProcess
 from yamame.tools.viewer.recording_json import UniqueFrames, recording_to_json
 from yamame.tools.viewer.run_index import MAX_JSON_BYTES, RunIndex
+from yamame.tools.web.finite_json import FiniteJSONResponse
 
 CACHE_BYTES = 128 * 2**20
 """Recordings and adaptation curves in memory; the least recently used are dropped first."""

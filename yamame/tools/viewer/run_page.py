@@ -13,7 +13,6 @@ from starlette.routing import Route
 from yamame.policy_folder import is_policy_folder
 from yamame.run_dir import CONFIG, METADATA, RESULT
 from yamame.tools.viewer.configs import MAX_FIELDS, flatten
-from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.run_index import (
     RunIndex,
     UnknownRunError,
@@ -23,6 +22,7 @@ from yamame.tools.viewer.run_index import (
     read_json,
 )
 from yamame.tools.viewer.runs import SummaryCache
+from yamame.tools.web.finite_json import FiniteJSONResponse
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 32 << 20

@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from yamame.metrics import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDATES_PER_SECOND
 from yamame.run_dir import CONFIG, LOCK, METADATA, METRICS, NOTES, RESULT, STATUS, is_locked
-from yamame.tools.viewer.finite_json import FiniteJSONResponse
 from yamame.tools.viewer.metric_table import read_tail, to_float
 from yamame.tools.viewer.notes import Notes, read_notes
 from yamame.tools.viewer.run_index import (
@@ -26,6 +25,7 @@ from yamame.tools.viewer.run_index import (
     printable,
     read_json,
 )
+from yamame.tools.web.finite_json import FiniteJSONResponse
 
 State = Literal["running", "finished", "stopped", "failed", "corrupted"]
 

@@ -1,0 +1,172 @@
+"""`yamame tune`: what it searches, prunes, resumes and reports."""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from command_runs import SMALL, interrupt_in_iteration, output_json, refused
+from sweep_runs import FakeTrain
+
+from yamame.callbacks import Callback, RunProgress
+from yamame.cli import main
+from yamame.run_dir import RESULT
+from yamame.tools.sweep.runs import PlannedRun
+
+pytest.importorskip("optuna")
+from yamame.tools.tune import study
+
+TINY = ["--env.horizon", "3", "--env-steps", "256", "--eval.interval-env-steps", "64", *SMALL]
+SEARCH = ["--search", "learner.learning_rate=log:1e-4..1e-2", "--search", "replay.batch_size=8,16"]
+
+
+class FakeTune(FakeTrain):
+    """Evaluates four times; the return is best at a learning rate of 1e-3 with batches of 16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.evaluations: dict[str, int] = {}
+
+    def __call__(self, run: PlannedRun, quiet: bool, callbacks: Sequence[Callback] = ()) -> Mapping[str, Any]:
+        rate, batch = run.config.algorithm.learner.learning_rate, run.config.replay.batch_size  # type: ignore[attr-defined]
+        score = -abs(np.log10(rate) + 3) - (batch == 8)
+        progress = RunProgress(run.directory, run.config)
+        for number in range(1, 5):
+            self.evaluations[run.series] = number
+            progress.env_steps = number * run.config.eval.interval_env_steps
+            progress.evaluation = SimpleNamespace(return_mean=number / 4 * 10 + score)  # type: ignore[assignment]
+            for callback in callbacks:
+                callback.on_evaluation(progress)
+            if progress.stop_reason:
+                break
+        result = dict(super().__call__(run, quiet))
+        if "stopped_by" not in result:
+            result |= {"return_mean": score, "end_reason": progress.stop_reason or "all environment steps made"}
+            (run.directory / RESULT).write_text(json.dumps(result))
+        return result
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTune:
+    train = FakeTune()
+    monkeypatch.setattr(study, "train_or_resume", train)
+    return train
+
+
+@pytest.fixture
+def tune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    def run(*flags: str, code: int = 0) -> dict[str, Any]:
+        directory = str(tmp_path / "search")
+        return output_json(capsys, "tune", "passive-tmaze", *SEARCH, "--output-dir", directory, *flags, code=code)[0]
+
+    return run
+
+
+def test_it_finds_good_settings_and_prunes_bad_ones(
+    fake: FakeTune, tune: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    found = tune("--trials", "25", "--env.horizon", "20")
+    states = [trial["state"] for trial in found["trials"]]
+    assert len(states) == 25 and set(states) == {"complete", "pruned"}
+    pruned = [trial for trial in found["trials"] if trial["state"] == "pruned"]
+    assert all(fake.evaluations[f"trial-{trial['trial']:04}"] < 4 for trial in pruned)
+    assert all(fake.evaluations[f"trial-{trial['trial']:04}"] == 4 for trial in found["trials"] if trial not in pruned)
+    best = found["trials"][found["best"]["trial"]]
+    assert best["return_mean"] == found["best"]["return_mean"] > -0.3
+    assert best["settings"]["--replay.batch-size"] == "16"
+    command = shlex.split(found["best"]["command"])
+    assert command[:5] == ["yamame", "train", "passive-tmaze", "--env.horizon", "20"]
+    assert command[5:] == [word for setting in best["settings"].items() for word in setting]
+    directory = tmp_path / "search"
+    assert found["best"]["command"] in (directory / "results.md").read_text()
+    assert json.loads((directory / "results.json").read_text())["trials"] == found["trials"]
+    assert (directory / "search.png").stat().st_size > 10_000
+
+
+def test_without_pruning_every_trial_ends(fake: FakeTune, tune: Callable[..., dict[str, Any]]) -> None:
+    assert {trial["state"] for trial in tune("--trials", "12", "--no-pruning")["trials"]} == {"complete"}
+    assert set(fake.evaluations.values()) == {4}
+
+
+def test_a_stopped_search_goes_on_where_it_was(fake: FakeTune, tune: Callable[..., dict[str, Any]]) -> None:
+    fake.stop_at = "trial-0002 seed 0"
+    stopped = tune("--trials", "4")
+    assert stopped["stopped_by"] == "SIGINT"
+    assert [trial["state"] for trial in stopped["trials"]] == ["complete", "complete", "running"]
+    fake.stop_at, before = "", stopped["trials"]
+    finished = tune("--trials", "4")
+    assert fake.titles == [f"trial-000{number} seed 0" for number in (0, 1, 2, 2, 3)]
+    assert [trial["state"] for trial in finished["trials"]] == ["complete"] * 4
+    assert finished["trials"][:2] == before[:2] and finished["trials"][2]["settings"] == before[2]["settings"]
+    assert len({json.dumps(trial["settings"]) for trial in finished["trials"]}) == 4
+    assert tune("--trials", "4")["trials"] == finished["trials"] and len(fake.titles) == 5
+
+
+def test_failed_trials_are_named_and_the_others_made(fake: FakeTune, tune: Callable[..., dict[str, Any]]) -> None:
+    fake.errors["trial-0001 seed 0"] = RuntimeError("no such thing")
+    found = tune("--trials", "3", code=1)
+    assert [trial["state"] for trial in found["trials"]] == ["complete", "fail", "complete"]
+    assert found["trials"][1]["error"] == "RuntimeError: no such thing" == found["failed"]["trial-0001 seed 0"]
+
+
+def test_mistakes_are_one_line(
+    fake: FakeTune, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = ["--output-dir", str(tmp_path / "search")]
+    assert main(["tune", "passive-tmaze", *SEARCH, *directory, "--trials", "1", "--quiet"]) == 0
+    for flags, expected in (
+        ([], "--search is missing"),
+        (["--search", "learner.lerning_rate=1..2"], "did you mean learner.learning-rate?"),
+        ([*SEARCH, "--trials", "0"], "--trials is 0"),
+        ([*SEARCH, "--workers", "0"], "--workers is 0"),
+        ([*SEARCH, "--run-dir", "x"], "use --output-dir"),
+        ([*SEARCH, "--eval.interval-env-steps", "0"], "pass --no-pruning"),
+        ([*SEARCH, "--horizon", "3"], "unknown flag --horizon"),
+        ([*SEARCH, "--env.horizon", "3"], "holds a search with other flags or another space"),
+        ([*SEARCH[:2]], "holds a search with other flags or another space"),
+    ):
+        assert expected in refused(capsys, "tune", "passive-tmaze", *flags, *directory)
+    monkeypatch.setattr("yamame.tools.tune.study.FileLock", _Locked)
+    assert "another process searches" in refused(capsys, "tune", "passive-tmaze", *SEARCH, *directory)
+
+
+class _Locked:
+    def __init__(self, path: Path, timeout: float) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        raise study.Timeout(str(self._path))
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+@pytest.mark.slow
+def test_real_trials_are_runs_that_continue_after_a_signal(
+    tune: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
+    with monkeypatch.context() as patch:
+        interrupt_in_iteration(patch, 2)
+        assert tune("--trials", "1", *TINY)["stopped_by"] == "SIGINT"
+    found = tune("--trials", "1", *TINY)
+    assert found["trials"][0]["state"] == "complete" and "stopped_by" not in found
+    command = shlex.split(found["best"]["command"])[1:]
+    alone, _ = output_json(capsys, *command, "--run-dir", str(tmp_path / "alone"))
+    result = json.loads((tmp_path / "search" / "trial-0000" / RESULT).read_text())
+    assert alone["return_mean"] == result["return_mean"] == found["best"]["return_mean"]
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_workers_are_processes(tune: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    found = tune("--trials", "3", "--workers", "2", *TINY)
+    assert [trial["state"] for trial in found["trials"]] == ["complete"] * 3
+    for number in range(3):
+        assert (tmp_path / "search" / f"trial-000{number}" / RESULT).exists()
