@@ -102,7 +102,6 @@ def open_study(config: TuneConfig, *, prunes: bool) -> Iterator[optuna.Study]:
     Raises:
         UserError: The study there searches something else, or another process is at it.
     """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         with FileLock(config.directory / LOCK, timeout=0):
             study = _load(config.directory, prunes=prunes)
@@ -210,6 +209,7 @@ def _work(
 
 
 def _load(directory: Path, *, prunes: bool) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = JournalStorage(JournalFileBackend(str(directory / JOURNAL)))
     study = optuna.create_study(study_name=_STUDY, storage=storage, direction="maximize", load_if_exists=True)
     study.sampler = optuna.samplers.TPESampler(seed=len(study.get_trials(deepcopy=False)))
