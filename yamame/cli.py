@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from yamame.errors import RunFailedError, UserError
 from yamame.named_code import caller_modules, import_function
 from yamame.tools.data import register as register_data
+from yamame.tools.export.command import register as register_export
 from yamame.tools.figure import register as register_figure
 from yamame.tools.options import add_command, add_flags, reject_unknown
 from yamame.tools.reproduce.command import register as register_reproduce
@@ -104,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     register_sweep(subparsers)
     register_reproduce(subparsers)
     _register_bench(subparsers)
+    register_export(subparsers)
     register_data(subparsers)
     register_view(subparsers)
     register_figure(subparsers)

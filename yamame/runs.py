@@ -28,8 +28,10 @@ from yamame.named_code import import_name
 from yamame.progress import ProgressBar
 from yamame.run_dir import (
     BEST,
+    BEST_CHECKPOINT,
     CHECKPOINTS,
     CONFIG,
+    LATEST,
     METADATA,
     RESULT,
     SPACES,
@@ -44,9 +46,6 @@ from yamame.signals import StopSignal
 from yamame.trackers.base import check_trackers
 from yamame.tracking import Tracking
 from yamame.trainer import Trainer
-
-LATEST, BEST_CHECKPOINT = "latest", "best"
-"""Names of checkpoints, as alternatives to paths."""
 
 
 def train(
