@@ -8,7 +8,10 @@ from torch import Tensor
 
 PRIME = 2**31 - 1
 """Modulus. A product of two residues fits into int64, and x^5 is a permutation of them."""
-_CONSTANTS = (1_367_130_551, 608_135_816, 2_054_624_237)
+_FACTORS = (742_938_285, 950_706_376, 1_226_874_159)
+"""Of seed, time and index."""
+_CONSTANTS = (1_367_130_551, 608_135_816, 2_054_624_237, 1_160_258_022)
+"""Of the rounds."""
 _BITS = 23
 """Bits of a number in (0, 1): its middle is exact in float32, and none is rounded to 1."""
 
@@ -16,14 +19,17 @@ _BITS = 23
 def hashed_uniform(seed_E: Int64[Tensor, "E"], time_E: Int64[Tensor, "E"], count: int) -> Float[Tensor, "E count"]:
     """Return numbers in (0, 1), a function of seed, time and index.
 
-    h = mix(mix(mix(seed) + time) + index), where mix applies x <- (x^5 + c) mod (2^31 - 1) for each of three constants
-    c; the number is (floor(h / 2^8) + 1/2) / 2^23. Source: the rounds of MiMC (Albrecht et al. 2016), at the size of a
-    simulation instead of a cipher.
+    x = 742938285 seed + 950706376 time + 1226874159 index, modulo p = 2^31 - 1; then x <- (x^5 + c) mod p for each of
+    four constants c; the number is (floor(x / 2^8) + 1/2) / 2^23. Source: the rounds of MiMC (Albrecht et al. 2016), at
+    the size of a simulation instead of a cipher.
     """
     index = torch.arange(count, device=seed_E.device)
-    state_E = _mix((_mix(seed_E % PRIME) + time_E) % PRIME)
-    hashed = _mix((state_E[:, None] + index) % PRIME)
-    return ((hashed // 2 ** (31 - _BITS)).to(torch.float32) + 0.5) / 2**_BITS
+    terms = zip((seed_E[:, None], time_E[:, None], index), _FACTORS, strict=True)
+    x = sum(value % PRIME * factor % PRIME for value, factor in terms) % PRIME
+    for constant in _CONSTANTS:
+        square = x * x % PRIME
+        x = (square * square % PRIME * x + constant) % PRIME
+    return ((x // 2 ** (31 - _BITS)).to(torch.float32) + 0.5) / 2**_BITS
 
 
 def hashed_gumbel(seed_E: Int64[Tensor, "E"], time_E: Int64[Tensor, "E"], count: int) -> Float[Tensor, "E count"]:
@@ -35,10 +41,3 @@ def hashed_normal(seed_E: Int64[Tensor, "E"], time_E: Int64[Tensor, "E"], count:
     """Return standard normal noise, sqrt(-2 log u[i]) cos(2 pi u[count + i])."""
     first, second = hashed_uniform(seed_E, time_E, 2 * count).chunk(2, dim=1)
     return (-2.0 * first.log()).sqrt() * (math.tau * second).cos()
-
-
-def _mix(x: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
-    for constant in _CONSTANTS:
-        square = x * x % PRIME
-        x = (square * square % PRIME * x + constant) % PRIME
-    return x

@@ -54,9 +54,9 @@ _RESET = (
 )
 _SAMPLING = (
     "Where deterministic is true, the mode. Otherwise a function of probability (or mean and std), seed and time: with "
-    "p = 2^31 - 1, mix(x) applies x <- (x^5 + c) mod p for c = 1367130551, 608135816, 2054624237 in turn; h[i] = "
-    "mix(mix(mix(seed mod p) + time) + i), sums mod p; u[i] = (floor(h[i] / 256) + 1/2) / 2^23. A discrete action is "
-    "argmax over the choices i of each component of log probability[i] - log(-log u[i]). A continuous action is "
+    "p = 2^31 - 1, x[i] = 742938285 seed + 950706376 time + 1226874159 i mod p, then x <- (x^5 + c) mod p for c = "
+    "1367130551, 608135816, 2054624237, 1160258022 in turn; u[i] = (floor(x[i] / 256) + 1/2) / 2^23. A discrete action "
+    "is argmax over the choices i of each component of log probability[i] - log(-log u[i]). A continuous action is "
     "tanh(mean[i] + std[i] n[i]), n[i] = sqrt(-2 log u[i]) cos(2 pi u[A + i]), A the number of its dimensions. Give "
     "each environment and trial a seed of its own."
 )
