@@ -158,15 +158,6 @@ def test_an_export_that_cannot_be_made(
     assert problem in refused(capsys, "export", str(run.directory), *arguments)
 
 
-def test_a_sequence_model_without_a_functional_step(
-    run: yamame.Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delattr("yamame.nets.sequence.transformer.Transformer.functional_step")
-    with pytest.raises(yamame.UserError, match="the trajectory encoder Transformer cannot be exported") as caught:
-        run.export(tmp_path / "policy.pt2")
-    assert "\n" not in str(caught.value) and not (tmp_path / "policy.pt2").exists()
-
-
 def test_a_network_that_depends_on_values_in_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its graph would act otherwise than the network, and gets no name."""
     run = train(tmp_path, "feedforward", VECTOR, spaces.Discrete(2))
