@@ -33,6 +33,15 @@ endef
 	which chromium chromedriver || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; }
 	touch $@
 
+# for the test of examples/browser: onnxruntime for pages, from the npm registry
+.venv/onnxruntime-web: .venv/all
+	which npm || { apt-get update -qq && apt-get install -y -qq --no-install-recommends npm; }
+	rm -rf $@ $@.tmp && mkdir $@.tmp
+	cd $@.tmp && npm pack --silent onnxruntime-web@1.30.0
+	cd $@.tmp && tar -xzf onnxruntime-web-*.tgz package/package.json package/dist/ort.wasm.min.mjs \
+		package/dist/ort-wasm-simd-threaded.mjs package/dist/ort-wasm-simd-threaded.wasm
+	mv $@.tmp/package $@ && rm -r $@.tmp
+
 demo: .venv/core
 	$(BIN)/python examples/demo.py
 
@@ -53,7 +62,7 @@ test-faults: .venv/test
 	$(BIN)/python -m pytest -o addopts= -s -m faults tests/faults
 
 # all tests: shape checks everywhere but in long runs, a browser, faults, runs until a task is solved
-test-all: .venv/chromium
+test-all: .venv/chromium .venv/onnxruntime-web
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not thorough and not learning and not faults'
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'thorough and not learning and not faults' -o addopts='-ra --strict-markers --strict-config'
 	$(MAKE) test-faults

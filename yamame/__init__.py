@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 from yamame.envs import register_environments  # noqa: E402
 
 if TYPE_CHECKING:
-    from yamame.api import Run, load, open, resume, train
+    from yamame.api import Run, open, resume, train
     from yamame.callbacks import Callback, RunProgress
     from yamame.env_check import check_env
     from yamame.errors import UserError
-    from yamame.loaded_policy import LoadedPolicy
+    from yamame.loaded_policy import LoadedPolicy, load
 
 __all__ = [
     "Callback",
@@ -39,6 +39,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that `import yamame` does not import PyTorch."""
     modules = {"UserError": "errors", "Callback": "callbacks", "RunProgress": "callbacks", "check_env": "env_check"}
+    modules |= {"load": "loaded_policy", "LoadedPolicy": "loaded_policy"}
     if name in __all__:
         return getattr(import_module(f"yamame.{modules.get(name, 'api')}"), name)
     raise AttributeError(f"module 'yamame' has no attribute {name!r}")

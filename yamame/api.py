@@ -1,4 +1,4 @@
-"""Python API: `train`, `resume`, `open`, `load`."""
+"""Python API: `train`, `resume`, `open`; `load` is in `loaded_policy`, which needs no PyTorch."""
 
 import signal
 import sys
@@ -24,12 +24,13 @@ from yamame.loaded_policy import LoadedPolicy
 from yamame.metrics import read_metrics
 from yamame.named_code import caller_modules, describe_function, import_name
 from yamame.paper import paper_config
+from yamame.policy_manifest import UNSPECIFIED, NumEnvs, PolicyManifest
 from yamame.presets import apply_presets, default_config
 from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, recipe_names
-from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES
+from yamame.run_dir import BEST, CHECKPOINTS, LATEST, MILESTONES
 from yamame.run_files import RunMetadata, RunResult, read_config, read_result
 from yamame.run_source import locate_run
-from yamame.runs import LATEST
+from yamame.tools.export.policy import export_policy
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
 
@@ -124,7 +125,38 @@ class Run:
 
     def load(self, num_envs: int | None = None, *, checkpoint: str | Path = LATEST) -> LoadedPolicy:
         """Load the policy of a checkpoint, for `num_envs` environments; None: a single one."""
-        return LoadedPolicy(self.directory, num_envs=num_envs, checkpoint=str(checkpoint), config=self.config)
+        return LoadedPolicy.from_run(self.directory, num_envs=num_envs, checkpoint=str(checkpoint), config=self.config)
+
+    def export(
+        self,
+        path: str | Path,
+        num_envs: NumEnvs = 1,
+        *,
+        checkpoint: str | Path = LATEST,
+        license: str = UNSPECIFIED,
+    ) -> PolicyManifest:
+        """Export one step of the policy as a graph, with a manifest beside it.
+
+        Args:
+            path: Output file, .onnx or .pt2.
+            num_envs: Number of environments that a step takes; `dynamic`: any.
+            checkpoint: `latest`, `best` or a path.
+            license: License of the weights, for the manifest.
+
+        Returns:
+            The manifest.
+
+        Raises:
+            UserError: If a part of the network cannot be exported or the file cannot be written.
+        """
+        return export_policy(
+            self.directory,
+            Path(path),
+            num_envs=num_envs,
+            checkpoint=str(checkpoint),
+            license=license,
+            config=self.config,
+        )
 
     def resume(
         self,
@@ -312,18 +344,3 @@ def open(
             stored: EnvFn | None = getattr(config.env, "eval_env_fn", None)
             config = runs.with_env(directory, config, env_fn, eval_env_fn or stored)
         return Run(directory, config, read_result(directory))
-
-
-def load(run: str | Path, *, num_envs: int | None = None, modules: Sequence[str | ModuleType] = ()) -> LoadedPolicy:
-    """Load the policy of a run's latest checkpoint. Needs no code of the environment.
-
-    Args:
-        run: As in `open`.
-        num_envs: Number of environments stepped together; None: a single environment.
-        modules: As in `open`.
-
-    Raises:
-        UserError: As in `open`.
-    """
-    with caller_modules(modules):
-        return LoadedPolicy(locate_run(run), num_envs=num_envs)

@@ -14,6 +14,7 @@ from yamame.errors import RunFailedError, UserError
 from yamame.named_code import caller_modules
 from yamame.run_source import locate_run
 from yamame.tools.data import register as register_data
+from yamame.tools.export.command import register as register_export
 from yamame.tools.figure import register as register_figure
 from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown
 from yamame.tools.reproduce.command import register as register_reproduce
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     register_tune(subparsers)
     register_reproduce(subparsers)
     _register_bench(subparsers)
+    register_export(subparsers)
     register_data(subparsers)
     register_view(subparsers)
     register_serve(subparsers)

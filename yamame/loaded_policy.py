@@ -1,59 +1,117 @@
-"""`LoadedPolicy`: a trained policy for environments that its user steps."""
+"""`LoadedPolicy`: a trained policy for environments that its user steps. Without PyTorch from an ONNX file."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
 
-from yamame.config import RunConfig
-from yamame.data.actions import policy_action_space, to_env_action, zero_action
-from yamame.data.spaces import flatten_observation, flatten_space, stored_shape
+from yamame.data.actions import NativeActionSpace, policy_action_space, to_env_action, zero_action
+from yamame.data.spaces import flatten_observation, flatten_space, space_from_json, stored_shape
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
-from yamame.run_files import read_config, read_task_spec
-from yamame.run_state import restore_train_state
-from yamame.runs import LATEST, load_model
+from yamame.named_code import caller_modules
+from yamame.run_dir import LATEST
+from yamame.run_source import locate_run
+
+if TYPE_CHECKING:
+    from yamame.algorithms.base import TrainedPolicy
+    from yamame.config import RunConfig
+    from yamame.onnx_policy import OnnxPolicy
 
 
 class LoadedPolicy:
     """A trained policy with its memory, for environments that you step yourself.
 
     With `num_envs=None` it acts in a single environment; otherwise observations, rewards, flags and actions have a
-    leading dimension of size `num_envs`.
+    leading dimension of size `num_envs`. Made by `from_run` or `from_onnx`.
     """
 
     def __init__(
-        self, run: Path, *, num_envs: int | None, checkpoint: str = LATEST, config: RunConfig | None = None
+        self,
+        policy: "TrainedPolicy | OnnxPolicy",
+        *,
+        num_envs: int | None,
+        observation_space: spaces.Space[Any],
+        action_space: NativeActionSpace,
+        action_mask_key: str,
+        needs_action_masks: bool,
+        horizon: int,
+        attempts: int | None,
+        deterministic: bool,
     ) -> None:
-        if num_envs is not None and num_envs < 1:
-            raise UserError(f"num_envs is {num_envs}: pass at least 1, or None for a single environment")
+        self._policy = policy
+        self.observation_space, self.action_space = observation_space, action_space
+        self.horizon = horizon
+        """Longest trial in training, in steps."""
+        self._leaves = flatten_space(observation_space)
+        self._single = num_envs is None
+        self._num_envs = num_envs or 1
+        self._deterministic = deterministic
+        self._masks = ActionMaskExtractor(action_mask_key, observation_space, action_space)
+        self.needs_action_mask = needs_action_masks and not self._masks.in_observation
+        """Whether `act` needs `action_mask`."""
+        self._attempts = attempts
+        self._warned: set[str] = set()
+        self._time = np.zeros(self._num_envs, np.int64)
+        self._previous_action = zero_action(policy_action_space(action_space), self._num_envs)
+        self._num_actions = 0
+
+    @classmethod
+    def from_run(
+        cls, run: Path, *, num_envs: int | None, checkpoint: str = LATEST, config: "RunConfig | None" = None
+    ) -> "LoadedPolicy":
+        """Load the policy of a checkpoint of a run. Raises `UserError` if there is none."""
+        import torch
+
+        from yamame.run_files import read_config, read_task_spec
+        from yamame.run_state import restore_train_state
+        from yamame.runs import load_model
+
+        _check_num_envs(num_envs)
         config = config or read_config(run)
         model, loaded = load_model(run, checkpoint, config)
         task = read_task_spec(run, config)
-        self.observation_space, self.action_space = task.observation_space, task.action_space
-        self.horizon = task.horizon
-        """Longest trial in training, in steps."""
-        self._leaves = flatten_space(self.observation_space)
-        self._single = num_envs is None
-        self._num_envs = 1 if num_envs is None else num_envs
-        self._policy = config.algorithm.build_policy(
-            model, num_envs=self._num_envs, generator=torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(0)
+        return cls(
+            config.algorithm.build_policy(model, num_envs=num_envs or 1, generator=generator),
+            num_envs=num_envs,
+            observation_space=task.observation_space,
+            action_space=task.action_space,
+            action_mask_key=task.action_mask_key,
+            needs_action_masks=restore_train_state(loaded, run).has_action_masks,
+            horizon=task.horizon,
+            attempts=getattr(config.env, "attempts", None),
+            deterministic=config.deterministic_actions,
         )
-        self._deterministic = config.deterministic_actions
-        self._masks = ActionMaskExtractor(config.env.action_mask_key, self.observation_space, self.action_space)
-        has_masks = restore_train_state(loaded, run).has_action_masks
-        self.needs_action_mask = has_masks and not self._masks.in_observation
-        """Whether `act` needs `action_mask`."""
-        self._attempts = getattr(config.env, "attempts", None)
-        self._warned: set[str] = set()
-        self._time = np.zeros(self._num_envs, np.int64)
-        self._previous_action = zero_action(policy_action_space(self.action_space), self._num_envs)
-        self._num_actions = 0
+
+    @classmethod
+    def from_onnx(cls, path: Path, *, num_envs: int | None) -> "LoadedPolicy":
+        """Load the policy of an ONNX file of `yamame export`. Raises `UserError` as `OnnxPolicy` does."""
+        from yamame.onnx_policy import OnnxPolicy
+
+        _check_num_envs(num_envs)
+        policy = OnnxPolicy(path, num_envs=num_envs or 1)
+        manifest = policy.manifest
+        try:
+            observation_space, action_space = map(space_from_json, (manifest.observation_space, manifest.action_space))
+        except Exception as problem:  # altered spaces make Gymnasium raise anything
+            raise UserError(f"the spaces in the manifest of {path} cannot be read ({problem})") from problem
+        return cls(
+            policy,
+            num_envs=num_envs,
+            observation_space=observation_space,
+            action_space=action_space,  # type: ignore[arg-type]
+            action_mask_key=manifest.action_mask_key,
+            needs_action_masks=manifest.needs_action_masks,
+            horizon=manifest.horizon,
+            attempts=manifest.attempts,
+            deterministic=manifest.deterministic,
+        )
 
     def reset(self, reset_mask: Any = True) -> None:
         """Clear the memory, for new trials in all environments or in those where `reset_mask` is true."""
@@ -222,3 +280,28 @@ def _zero_where(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _expand(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
     """Give a mask `[E]` as many dimensions as `like` has."""
     return mask.reshape(-1, *(1,) * (like.ndim - 1))
+
+
+def _check_num_envs(num_envs: int | None) -> None:
+    if num_envs is not None and num_envs < 1:
+        raise UserError(f"num_envs is {num_envs}: pass at least 1, or None for a single environment")
+
+
+def load(path: str | Path, *, num_envs: int | None = None, modules: Sequence[str | ModuleType] = ()) -> LoadedPolicy:
+    """Load the policy of a run's latest checkpoint, or of an ONNX file. Needs no code of the environment.
+
+    Args:
+        path: What `open` takes, or a file `NAME.onnx` of `yamame export`, for which PyTorch is not imported.
+        num_envs: Number of environments stepped together; None: a single environment.
+        modules: As in `open`; for a run directory.
+
+    Raises:
+        UserError: If there is no run, or the file is not one of `yamame export`.
+    """
+    suffix = Path(path).suffix
+    if suffix == ".onnx":
+        return LoadedPolicy.from_onnx(Path(path), num_envs=num_envs)
+    if suffix == ".pt2":
+        raise UserError(f"{path} acts in PyTorch alone, by torch.export.load: export an .onnx file to load it here")
+    with caller_modules(modules):
+        return LoadedPolicy.from_run(locate_run(path), num_envs=num_envs)

@@ -37,6 +37,8 @@ METRICS = METRICS_FILE
 CHECKPOINTS = "checkpoints"
 BEST = f"{CHECKPOINTS}/best"
 MILESTONES = f"{CHECKPOINTS}/milestones"
+LATEST, BEST_CHECKPOINT = "latest", "best"
+"""Names of checkpoints, as alternatives to paths."""
 REPLAY = "replay"
 """Replay store of the main rank; those of other ranks have the rank as suffix."""
 OFFLINE = "offline"

@@ -29,8 +29,10 @@ from yamame.policy_folder import is_policy_folder
 from yamame.progress import ProgressBar
 from yamame.run_dir import (
     BEST,
+    BEST_CHECKPOINT,
     CHECKPOINTS,
     CONFIG,
+    LATEST,
     METADATA,
     RESULT,
     SPACES,
@@ -45,9 +47,6 @@ from yamame.signals import StopSignal
 from yamame.trackers.base import check_trackers
 from yamame.tracking import Tracking
 from yamame.trainer import Trainer
-
-LATEST, BEST_CHECKPOINT = "latest", "best"
-"""Names of checkpoints, as alternatives to paths."""
 
 
 def train(

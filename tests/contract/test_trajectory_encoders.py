@@ -199,6 +199,25 @@ def test_a_timestep_given_twice_counts_once(config: TrajectoryEncoderConfig) -> 
 
 @every_encoder
 @torch.no_grad()
+def test_the_functional_step_is_the_step(config: TrajectoryEncoderConfig) -> None:
+    """Also at the start of a trial, where the memory holds the trial before; the memory given is not changed."""
+    encoder = built(config)
+    x_TED = torch.randn(3 * MEMORY, 3, INPUTS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    state, memory = encoder.initial_state(3), encoder.empty_memory(x_TED[0])
+    for step, x_ED in enumerate(x_TED):
+        time_E = np.array([step, step % 4, max(0, step - 7)])
+        before = {name: tensor.clone() for name, tensor in memory.items()}
+        found_ED, following = encoder.functional_step(x_ED, torch.from_numpy(time_E), memory)
+        torch.testing.assert_close(found_ED, encoder.step(x_ED, time_E, state), rtol=0, atol=1e-12)
+        assert all(torch.equal(memory[name], before[name]) for name in before)
+        assert {name: tensor.shape for name, tensor in following.items()} == {
+            name: tensor.shape for name, tensor in memory.items()
+        }
+        memory = following
+
+
+@every_encoder
+@torch.no_grad()
 def test_a_memory_continues_from_its_saved_state(config: TrajectoryEncoderConfig) -> None:
     """Also behind a timestep that comes twice; the state stays as it was while the memory continues."""
     encoder = built(config)

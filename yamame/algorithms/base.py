@@ -1,13 +1,13 @@
 """Interface of learning algorithms, for the trainer, evaluation, acting, checkpoints and tools."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Shaped
 from torch import Tensor, nn
 
 from yamame.collect.collector import Policy
@@ -134,6 +134,33 @@ class AgentAnalysis:
     """Largest absolute activation at each of `PROBE_POINTS` of each layer (paper, figure 14); None like `attention`."""
 
 
+OBSERVATION, MEMORY = "observation/", "memory/"
+"""Prefixes of the names of tensors of a `FunctionalPolicy`: leaves of the observation, and its memory."""
+
+
+class FunctionalPolicy(nn.Module, ABC):
+    """`Policy.act` for E environments as a function of tensors, which can be exported. Nothing is changed in place."""
+
+    @abstractmethod
+    def empty_memory(self, num_envs: int) -> dict[str, Shaped[Tensor, "E ..."]]:
+        """Return the memory before the first timestep, by names without prefix."""
+
+    @abstractmethod
+    def forward(self, inputs: Mapping[str, Shaped[Tensor, "E ..."]]) -> dict[str, Shaped[Tensor, "E ..."]]:
+        """Return the action and the next memory. The size of E does not matter.
+
+        Args:
+            inputs: The fields of `PolicyInput` by name, its leaves as `observation/LEAF`; `action_mask` in place of the
+                leaf `ACTION_MASK_KEY`; the memory as `memory/NAME`, ignored where `time` is 0; `deterministic` (bool
+                `[E]`): the mode instead of a sample; `seed` (int64 `[E]`): with the time, determines the sample.
+
+        Returns:
+            `policy_action` (as `Policy.act` returns it), the next memory as `memory/NAME`, and tensors that describe
+            the distribution of the action, such as `probability` `[E, A]`, or `mean` and `std` of the Gaussian whose
+            tanh is a continuous action.
+        """
+
+
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(ABC):
     """Base class of algorithm configs. The class of the config chooses the algorithm."""
@@ -177,6 +204,14 @@ class AlgorithmConfig(ABC):
 
         Returns:
             The analysis; None if the algorithm has none.
+        """
+        return None
+
+    def functional_policy(self, model: nn.Module) -> FunctionalPolicy | None:
+        """Return the policy of an evaluation as a function of tensors; None if the algorithm has none.
+
+        Raises:
+            UserError: If a part of the model cannot be exported.
         """
         return None
 

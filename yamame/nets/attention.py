@@ -1,7 +1,7 @@
 """Causal attention over packed windows with one back end per kind of machine, and the key-value cache for acting."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
 
 import numpy as np
@@ -251,3 +251,36 @@ class KVCache:
         self._used = used = state["key"].shape[3]
         self.key[..., :used, :] = state["key"]
         self.value[..., :used, :] = state["value"]
+
+
+class KVRingStep:
+    """One timestep of `KVCache` as a function of tensors, for exported policies.
+
+    Args:
+        memory: Rings `key/LAYER` and `value/LAYER`, `[E, H, slots, F]`.
+        time_E: Timestep of each environment.
+    """
+
+    def __init__(self, memory: Mapping[str, Tensor], time_E: Int64[Tensor, "E"]) -> None:
+        self._memory = memory
+        slots = memory["key/0"].shape[2]
+        slot_S = torch.arange(slots, device=time_E.device)
+        self._is_now_E1S1 = (slot_S == (time_E % slots)[:, None])[:, None, :, None]
+        self._is_empty_E1S = (slot_S > time_E[:, None])[:, None]
+        self.updated: dict[str, Tensor] = {}
+        """The rings of the layers that have attended, with their keys and values of this timestep."""
+
+    def attend(
+        self,
+        layer: int,
+        query_EHF: Float[Tensor, "E H F"],
+        key_EHF: Float[Tensor, "E H F"],
+        value_EHF: Float[Tensor, "E H F"],
+    ) -> Float[Tensor, "E H F"]:
+        """Attend to all stored timesteps and this one, as `KVCache.attend`."""
+        key_EHSF = torch.where(self._is_now_E1S1, key_EHF[:, :, None], self._memory[f"key/{layer}"])
+        value_EHSF = torch.where(self._is_now_E1S1, value_EHF[:, :, None], self._memory[f"value/{layer}"])
+        self.updated |= {f"key/{layer}": key_EHSF, f"value/{layer}": value_EHSF}
+        query_EHF1 = (query_EHF * query_EHF.shape[2] ** -0.5)[..., None]
+        score_EHS = (key_EHSF @ query_EHF1).squeeze(3).masked_fill(self._is_empty_E1S, -torch.inf)
+        return (score_EHS.softmax(-1)[:, :, None] @ value_EHSF).squeeze(2)

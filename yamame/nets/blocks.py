@@ -176,22 +176,35 @@ class InputNormalizer(nn.Module):
 
 
 @torch.no_grad()
-def freeze_for_inference(module: nn.Module) -> Any:
+def freeze_for_inference(module: nn.Module, *, fast: bool = True) -> Any:
     """Return an independent copy in evaluation mode without gradients, for acting.
 
-    Sigma and other parametrizations are folded into the weights. Linear layers, LayerNorms and dropout become
-    subclasses without the overhead of `nn.Module.__call__`, which runs no hooks.
+    Sigma and other parametrizations are folded into the weights. If `fast`, linear layers, LayerNorms and dropout
+    become subclasses without the overhead of `nn.Module.__call__`, which runs no hooks; otherwise all layers are
+    PyTorch's own, for export.
     """
     # layers with an entry are replaced by it instead of being copied
-    fast_layers: dict[int, Any] = {id(layer): _fast_layer(layer) for layer in module.modules()}
-    frozen = copy.deepcopy(module, {key: layer for key, layer in fast_layers.items() if layer is not None})
+    replace_layer = _fast_layer if fast else _plain_layer
+    layers: dict[int, Any] = {id(layer): replace_layer(layer) for layer in module.modules()}
+    frozen = copy.deepcopy(module, {key: layer for key, layer in layers.items() if layer is not None})
     frozen.eval().requires_grad_(False)
     for part in frozen.modules():
         if parametrize.is_parametrized(part):
             _fold_parametrizations(part)
-        # attributes of the instance are found without `nn.Module.__getattr__`
-        part.__dict__.update(part._modules | part._parameters)
+        if fast:  # attributes of the instance are found without `nn.Module.__getattr__`
+            part.__dict__.update(part._modules | part._parameters)
     return frozen
+
+
+def _plain_layer(layer: nn.Module) -> nn.Module | None:
+    if not isinstance(layer, SigmaLinear):
+        return None
+    weight = layer.effective_weight()
+    plain = nn.Linear(weight.shape[1], weight.shape[0], bias=layer.bias is not None, dtype=weight.dtype)
+    plain.weight = nn.Parameter(weight)
+    if layer.bias is not None:
+        plain.bias = nn.Parameter(layer.bias.clone())
+    return plain
 
 
 def _fast_layer(layer: nn.Module) -> nn.Module | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from yamame.errors import UserError
 from yamame.files import write_json
-from yamame.run_dir import BEST
-from yamame.runs import BEST_CHECKPOINT, LATEST, evaluate
+from yamame.run_dir import BEST, BEST_CHECKPOINT, LATEST
+from yamame.runs import evaluate
 
 EVALUATIONS = "evaluations.json"
 """Name of the file, beside the runs."""

@@ -32,8 +32,9 @@ from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
+from yamame.run_dir import LATEST
 from yamame.run_files import read_config
-from yamame.runs import LATEST, load_model
+from yamame.runs import load_model
 
 MAX_TRIAL_LENGTH = 2000
 """Transitions after which a recorded trial is truncated, so that a page can show it."""

@@ -24,8 +24,9 @@ from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate
 from yamame.files import replace_atomically
+from yamame.run_dir import LATEST
 from yamame.run_files import read_config
-from yamame.runs import LATEST, load_model
+from yamame.runs import load_model
 
 Frame = UInt8[np.ndarray, "height width 3"]
 MAX_GIF_FPS = 50.0

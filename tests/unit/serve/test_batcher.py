@@ -42,7 +42,10 @@ def recorded(policy: LoadedPolicy) -> list[np.ndarray]:
 def test_environments_that_do_not_step_keep_their_memory(run: Path) -> None:
     """Whatever is passed for them: NaN, and numbers of another trial."""
     rng = np.random.default_rng(0)
-    together, alone = LoadedPolicy(run, num_envs=SLOTS), [LoadedPolicy(run, num_envs=None) for _ in range(SLOTS)]
+    together, alone = (
+        LoadedPolicy.from_run(run, num_envs=SLOTS),
+        [LoadedPolicy.from_run(run, num_envs=None) for _ in range(SLOTS)],
+    )
     calls, single = recorded(together), [recorded(policy) for policy in alone]
     times = np.zeros(SLOTS, int)
     for _ in range(80):
@@ -67,10 +70,10 @@ def test_environments_that_do_not_step_keep_their_memory(run: Path) -> None:
 
 def test_requests_that_arrive_together_are_one_batch_and_find_their_own_memory(run: Path) -> None:
     """The agent has solved the maze: it turns at the junction to where the first observation pointed."""
-    policy = LoadedPolicy(run, num_envs=SLOTS)
+    policy = LoadedPolicy.from_run(run, num_envs=SLOTS)
     expected = {}
     for cue in (-1.0, 1.0):
-        alone = LoadedPolicy(run, num_envs=None)
+        alone = LoadedPolicy.from_run(run, num_envs=None)
         expected[cue] = [int(alone.act(observation, deterministic=True)) for observation in corridor(cue)]
     assert expected[-1.0][-1] != expected[1.0][-1]
 
@@ -100,7 +103,7 @@ def corridor(cue: float) -> list[np.ndarray]:
 
 
 def test_samples_and_modes_are_batches_of_their_own(run: Path) -> None:
-    policy = LoadedPolicy(run, num_envs=SLOTS)
+    policy = LoadedPolicy.from_run(run, num_envs=SLOTS)
     modes: list[Any] = []
     act = policy._policy.act
     policy._policy.act = lambda step, *, deterministic: (
@@ -121,7 +124,7 @@ def test_samples_and_modes_are_batches_of_their_own(run: Path) -> None:
 
 
 def test_a_request_that_waits_for_too_long_changes_nothing(run: Path) -> None:
-    policy = LoadedPolicy(run, num_envs=SLOTS)
+    policy = LoadedPolicy.from_run(run, num_envs=SLOTS)
     goes_on, act = threading.Event(), policy._policy.act
 
     def slow(step: Any, **options: Any) -> Any:
@@ -145,7 +148,7 @@ def test_a_request_that_waits_for_too_long_changes_nothing(run: Path) -> None:
 
 
 def test_a_policy_that_fails_fails_its_batch_only(run: Path) -> None:
-    policy = LoadedPolicy(run, num_envs=SLOTS)
+    policy = LoadedPolicy.from_run(run, num_envs=SLOTS)
     act = policy._policy.act
 
     async def play() -> None:

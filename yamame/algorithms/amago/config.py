@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from yamame.algorithms.amago.agent import ACTING_MODULES, Agent, AgentConfig
 from yamame.algorithms.amago.analysis import analyze_trajectory
+from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import AgentAnalysis, AlgorithmConfig
@@ -74,6 +75,11 @@ class AMAGOConfig(AlgorithmConfig):
         assert isinstance(model, Agent)
         scale = None if acting_only else self.learner.td.reward_scale
         return analyze_trajectory(model, trajectory, reward_scale=scale, keep=keep)
+
+    @override
+    def functional_policy(self, model: nn.Module) -> FunctionalAMAGOPolicy:
+        assert isinstance(model, Agent)
+        return FunctionalAMAGOPolicy(model, clips=self.agent.actor.clip_evaluation)
 
     @override
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """`AMAGOPolicy`: a frozen copy of the agent's acting networks, with a memory."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,6 +50,22 @@ class HostToDevice:
         }
 
 
+def acting_networks(agent: Agent, *, clips: bool, fast: bool = True) -> tuple[Any, Any, Any]:
+    """Return copies of timestep encoder, trajectory encoder and the actor of the acting gamma, for inference.
+
+    Args:
+        agent: Networks.
+        clips: As in `AMAGOPolicy`.
+        fast: As in `freeze_for_inference`.
+    """
+    timestep_encoder = freeze_for_inference(agent.acting_module("timestep_encoder"), fast=fast)
+    trajectory_encoder = freeze_for_inference(agent.acting_module("trajectory_encoder"), fast=fast)
+    actor = freeze_for_inference(agent.acting_module("actor").for_gamma(agent.acting_index), fast=fast)
+    if not clips:
+        actor.clip = (0.0, 1.0)
+    return timestep_encoder, trajectory_encoder, actor
+
+
 class AMAGOPolicy:
     """Acts in E environments at different timesteps by one batched forward pass, on the device of the agent.
 
@@ -86,11 +103,7 @@ class AMAGOPolicy:
     def load_weights(self, agent: Agent, *, version: int) -> None:
         """Copy the present weights of an agent. `version` is its number of updates."""
         self.version = version
-        self.timestep_encoder = freeze_for_inference(agent.acting_module("timestep_encoder"))
-        self.trajectory_encoder = freeze_for_inference(agent.acting_module("trajectory_encoder"))
-        self.actor = freeze_for_inference(agent.acting_module("actor").for_gamma(agent.acting_index))
-        if not self._clips:
-            self.actor.clip = (0.0, 1.0)
+        self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(agent, clips=self._clips)
 
     @torch.inference_mode()
     def extras(

@@ -95,6 +95,10 @@ class CategoricalPolicy:
         uniform = torch.rand(shape, generator=generator, dtype=cumulative_NGA.dtype, device=cumulative_NGA.device)
         return (uniform >= cumulative_NGA).sum(-1)
 
+    def choose(self, noise_NGA: Float[Tensor, "N G A"]) -> Shaped[Tensor, "N G"]:
+        """Return the sample made from standard Gumbel noise."""
+        return (self.probability_NGA.log() + noise_NGA).argmax(-1)
+
     def mode(self) -> Shaped[Tensor, "N G"]:
         """Return the most likely action for every discount."""
         return self.probability_NGA.argmax(-1)
@@ -208,6 +212,11 @@ class FactoredPolicy:
     categorical: CategoricalPolicy
     """Distribution of M = N C rows, component by component within a token."""
 
+    @property
+    def probability_NGA(self) -> Float[Tensor, "N G A"]:
+        """Clipped and renormalized probabilities of the choices of all components, side by side."""
+        return self.components.unpad(self.categorical.probability_NGA)
+
     @staticmethod
     def from_logits(
         logits_NGA: Float[Tensor, "N G A"],
@@ -240,6 +249,10 @@ class FactoredPolicy:
         """Sample one action for every discount."""
         return self._per_component(self.categorical.sample(generator)).movedim(1, 2)
 
+    def choose(self, noise_NGA: Float[Tensor, "N G A"]) -> Shaped[Tensor, "N G C"]:
+        """Return the sample made from standard Gumbel noise."""
+        return self._per_component(self._choice(noise_NGA)).movedim(1, 2)
+
     def mode(self) -> Shaped[Tensor, "N G C"]:
         """Return the most likely choice of each component for every discount."""
         return self._per_component(self.categorical.mode()).movedim(1, 2)
@@ -266,7 +279,7 @@ class FactoredPolicy:
 
     @torch.no_grad()
     def _choice(self, noise_NGA: Float[Tensor, "N G A"]) -> Shaped[Tensor, "M G"]:
-        return (self.categorical.probability_NGA.log() + self.components.pad(noise_NGA)).argmax(-1)
+        return self.categorical.choose(self.components.pad(noise_NGA))
 
     def _vector(self, choice_MG: Shaped[Tensor, "M G"]) -> Float[Tensor, "N G A"]:
         one_hots = torch.zeros_like(self.categorical.probability_NGA).scatter(-1, choice_MG[..., None], 1.0)

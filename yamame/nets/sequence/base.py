@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -84,6 +84,24 @@ def model_config(name: str, *, like: TrajectoryEncoderConfig | None = None) -> T
     return replace(nearest, **{field: getattr(like, field) for field in size_fields if hasattr(like, field)})
 
 
+@runtime_checkable
+class SupportsFunctionalStep(Protocol):
+    """Trajectory encoder whose step is also a function of tensors alone, as an exported policy needs it.
+
+    Memory is a dict of tensors `[E, ...]`. Where `time_E` is 0, its content is ignored.
+    """
+
+    def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
+        """Return zeros in the shapes of the memory, for as many environments as there are timesteps."""
+        ...
+
+    def functional_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], memory: Mapping[str, Tensor]
+    ) -> tuple[Float[Tensor, "E S"], dict[str, Tensor]]:
+        """Return the states of `step` and the memory for the next call. Nothing is changed in place."""
+        ...
+
+
 class RecurrentEncoder(nn.Module):
     """Trajectory encoder around a recurrent layer such as `torch.nn.LSTM`, which trains and acts without further code.
 
@@ -129,6 +147,21 @@ class RecurrentEncoder(nn.Module):
         state.time = time.clone()
         return self.readout(torch.squeeze(out_E1S, 1))
 
+    def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
+        """Return zeros in the shapes of the hidden state, with the environments first."""
+        return _named(_map(torch.zeros_like, self.recurrence(timestep_ED[:, None], None)[1]))
+
+    def functional_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], memory: Mapping[str, Tensor]
+    ) -> tuple[Float[Tensor, "E S"], dict[str, Tensor]]:
+        """Return the states after one more timestep of each environment, and the hidden state."""
+        x_E1D, first_E1 = timestep_ED[:, None], (time_E == 0)[:, None]
+        like = self.recurrence(x_E1D, None)[1]
+        parts = iter([memory[name].movedim(0, -2) for name in _named(like)])
+        before = _map(lambda _: torch.where(first_E1, 0.0, next(parts)), like)
+        out_E1S, hidden = self.recurrence(x_E1D, before)
+        return self.readout(torch.squeeze(out_E1S, 1)), _named(hidden)
+
 
 def float32_recurrence(recurrence: nn.Module, x_BLD: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"]:
     """Return the states of a recurrent layer that starts from zeros, in float32.
@@ -171,3 +204,10 @@ def _map(function: Callable[..., Tensor], *hidden: Any) -> Any:
     if isinstance(hidden[0], Tensor):
         return function(*hidden)
     return tuple(_map(function, *parts) for parts in zip(*hidden, strict=True))
+
+
+def _named(hidden: Any, name: str = "hidden") -> dict[str, Tensor]:
+    """Return the tensors of a hidden state by name, `hidden` or `hidden/0`, `hidden/1`, ..., environments first."""
+    if isinstance(hidden, Tensor):
+        return {name: hidden.movedim(-2, 0)}
+    return {key: part for index, each in enumerate(hidden) for key, part in _named(each, f"{name}/{index}").items()}

@@ -69,6 +69,16 @@ class FeedForward(nn.Module):
         """Return the states of one more timestep of each environment."""
         return self._encode(timestep_ED)
 
+    def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
+        """Return no tensors."""
+        return {}
+
+    def functional_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], memory: Mapping[str, Tensor]
+    ) -> tuple[Float[Tensor, "E S"], dict[str, Tensor]]:
+        """Return the states of one more timestep of each environment, and no memory."""
+        return self._encode(timestep_ED), {}
+
     def _encode(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N S"]:
         x = at_least_float32(functional.leaky_relu(self.embed(x)))
         for widen, narrow in zip(self.widen, self.narrow, strict=True):

@@ -69,6 +69,8 @@ def gru_forward(recurrence: nn.GRU, rows_BLD: Float[Tensor, "B L inputs"]) -> Fl
 
     `nn.GRU` itself is slow to train on a CPU: it sums the weights' gradient step by step.
     """
+    if torch.compiler.is_exporting():
+        return recurrence(rows_BLD)[0]
     if rows_BLD.device.type != "cpu":
         return float32_recurrence(recurrence, rows_BLD)
     two_gates = 2 * recurrence.hidden_size

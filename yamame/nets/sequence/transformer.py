@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets import introspection
-from yamame.nets.attention import KVCache, attend
+from yamame.nets.attention import KVCache, KVRingStep, attend
 from yamame.nets.blocks import Activation, SigmaLinear, at_least_float32, get_activation
 from yamame.nets.introspection import AttentionWeights, EncoderTrace, attend_with_weights
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
@@ -154,9 +154,34 @@ class Transformer(nn.Module):
         x_ED = self.embed(timestep_ED) + self.position(time)
         if self.token_shift is not None and state.shift is not None:
             x_ED = x_ED + self.token_shift.step(timestep_ED, time_E, state.shift)
+        return self._decode(x_ED, time, state.cache)
+
+    def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
+        """Return empty rings of keys and values `[E, H, slots, F]` for each layer, and the last timestep."""
+        config, num_envs = self.config, timestep_ED.shape[0]
+        ring = (num_envs, config.num_heads, self.attention_window, config.d_model // config.num_heads)
+        names = [f"{kind}/{layer}" for layer in range(config.num_layers) for kind in ("key", "value")]
+        shift = {} if self.token_shift is None else {"timestep": torch.zeros_like(timestep_ED)}
+        return {name: timestep_ED.new_zeros(ring) for name in names} | shift
+
+    def functional_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], memory: Mapping[str, Tensor]
+    ) -> tuple[Float[Tensor, "E S"], dict[str, Tensor]]:
+        """Return the states after one more timestep of each environment, and the rings that contain it."""
+        x_ED = self.embed(timestep_ED) + self.position(time_E)
+        shift = {}
+        if self.token_shift is not None:
+            x_ED = x_ED + self.token_shift.before(torch.where((time_E == 0)[:, None], 0.0, memory["timestep"]))
+            shift = {"timestep": timestep_ED}
+        rings = KVRingStep(memory, time_E)
+        return self._decode(x_ED, time_E, rings), rings.updated | shift
+
+    def _decode(
+        self, x_ED: Float[Tensor, "E S"], time_E: Int64[Tensor, "E"], cache: KVCache | KVRingStep
+    ) -> Float[Tensor, "E S"]:
         for layer, block in enumerate(self.blocks):
-            query, key, value = block.project_qkv(x_ED, time)
-            attended = state.cache.attend(layer, query, key, value)
+            query, key, value = block.project_qkv(x_ED, time_E)
+            attended = cache.attend(layer, query, key, value)
             x_ED = block.feed_forward(block.add_attention_residual(x_ED, attended))
         return self.norm(x_ED)
 

@@ -194,6 +194,8 @@ class TimestepEncoder(nn.Module):
 
     def _encode(self, index: int, leaf: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N d"]:
         encoder: nn.Module = self.leaf_encoders[index]
+        if torch.compiler.is_exporting():  # any number of timesteps
+            return encoder(leaf)
         timesteps = max(1, self.chunk_elements // leaf.shape[1:].numel())
         return encoder(leaf) if len(leaf) <= timesteps else _in_chunks(encoder, leaf, timesteps)
 

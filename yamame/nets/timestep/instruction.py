@@ -145,7 +145,7 @@ class InstructionTokenEncoder(nn.Module):
 
     def forward(self, instruction: Shaped[Tensor, "N slots goal"]) -> Float[Tensor, "N D"]:
         """Return one vector per instruction."""
-        if instruction.device.type == "cpu":
+        if instruction.device.type == "cpu" and not torch.compiler.is_exporting():
             return encode_unique_runs(self._encode, instruction)
         return self._encode(instruction)
 

@@ -104,4 +104,4 @@ class TokenEncoder(nn.Module):
     def forward(self, stored: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N D"]:
         """Return one vector per timestep."""
         embedded = self.embedding(self.vocabulary.to_indices(stored))
-        return self.norm(self.mlp(embedded.reshape(len(stored), -1)))
+        return self.norm(self.mlp(embedded.flatten(1)))

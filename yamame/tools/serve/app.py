@@ -33,7 +33,10 @@ class Service:
 
     def __init__(self, run: Path, checkpoint: str, limits: Limits) -> None:
         self.limits = limits
-        self.policy = LoadedPolicy(run, num_envs=limits.max_sessions, checkpoint=checkpoint)
+        if run.suffix == ".onnx":
+            self.policy = LoadedPolicy.from_onnx(run, num_envs=limits.max_sessions)
+        else:
+            self.policy = LoadedPolicy.from_run(run, num_envs=limits.max_sessions, checkpoint=checkpoint)
         self.sessions = Sessions(max_sessions=limits.max_sessions, idle_seconds=limits.session_seconds)
         self.batcher = Batcher(self.policy, num_slots=limits.max_sessions, timeout_seconds=limits.request_seconds)
         self._description = {

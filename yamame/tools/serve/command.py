@@ -26,7 +26,7 @@ def register(subparsers: Any) -> None:
         description="An HTTP and WebSocket service for one policy. Each session has a memory of its own; requests that "
         "arrive together are acted on in one batch. SIGTERM finishes the requests that have arrived.",
     )
-    serve.add_argument("run", type=locate_run, metavar="RUN", help=RUN_HELP)
+    serve.add_argument("run", type=locate_run, metavar="RUN", help=f"{RUN_HELP}, or an .onnx file")
     serve.add_argument("--checkpoint", metavar="WHICH", default="latest", help="latest (default), best, or a path")
     add_address_flags(serve, port=DEFAULT_PORT, port_help=f"port (default {DEFAULT_PORT}; 0: any free port)")
     serve.add_argument(

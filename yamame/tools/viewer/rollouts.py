@@ -17,9 +17,9 @@ from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
 from yamame.named_code import caller_module_names
-from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, METADATA, MILESTONES, RESULT, SPACES
+from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, LATEST, METADATA, MILESTONES, RESULT, SPACES
 from yamame.run_files import read_config, read_result
-from yamame.runs import LATEST, evaluate
+from yamame.runs import evaluate
 from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.viewer.player_process import PlayerProcess

@@ -1,0 +1,89 @@
+"""Time of `act` by PyTorch and by onnxruntime at steps 1, 100 and 1,000 of a trial, and what it takes to get there.
+
+python benchmarks/export_latency.py RUN POLICY.onnx [--trials 3] [--json]
+
+POLICY.onnx is an export of RUN for one environment. Observations are samples of the observation space; both policies
+act in turn on the same ones, with one thread. A step is the median over the trials and the steps around it. CPU
+seconds and memory are those of a fresh process that loads the policy and acts once.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import yamame
+from yamame.run_files import read_task_spec
+
+STEPS = (1, 100, 1000)
+AROUND = 8
+"""Steps on either side that count as a step."""
+WARMUP_STEPS = 20
+FRESH = """
+import json, resource, sys
+import yamame
+policy = yamame.load(sys.argv[1])
+policy.act(policy._observation_space.sample())
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps({"cpu_seconds": used.ru_utime + used.ru_stime, "megabytes": used.ru_maxrss / 1024}))
+"""
+
+
+def latency_ms(run: Path, onnx: Path, trials: int) -> dict[str, dict[int, float]]:
+    """Return the median milliseconds of a call of `act` near each of `STEPS`."""
+    policies = {"torch": yamame.load(run), "onnx": yamame.load(onnx)}
+    task = read_task_spec(run)
+    task.observation_space.seed(0)
+    length = min(task.horizon, max(STEPS) + AROUND)
+    seconds = {name: np.zeros((trials, length)) for name in policies}
+    for trial in range(-1, trials):  # the first one warms up
+        for policy in policies.values():
+            policy.reset()
+        for step in range(length if trial >= 0 else WARMUP_STEPS):
+            observation = task.observation_space.sample()
+            for name, policy in policies.items():
+                start = time.perf_counter()
+                policy.act(observation)
+                if trial >= 0:
+                    seconds[name][trial, step] = time.perf_counter() - start
+    windows = {step: slice(max(0, step - 1 - AROUND), step + AROUND) for step in STEPS if step <= length}
+    return {
+        name: {step: float(1e3 * np.median(of_steps[:, window])) for step, window in windows.items()}
+        for name, of_steps in seconds.items()
+    }
+
+
+def fresh_process(policy: Path) -> dict[str, float]:
+    """Return seconds of CPU and megabytes of importing, loading and acting once."""
+    command = [sys.executable, "-W", "ignore", "-c", FRESH, str(policy)]
+    runs = [json.loads(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(3)]
+    return min(runs, key=lambda found: found["cpu_seconds"])
+
+
+def main() -> None:
+    """Print a line for each policy."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("onnx", type=Path, metavar="POLICY.onnx")
+    parser.add_argument("--trials", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    latency = latency_ms(options.run, options.onnx, options.trials)
+    for name, path in (("torch", options.run), ("onnx", options.onnx)):
+        fresh = fresh_process(path)
+        if options.json:
+            print(json.dumps({"policy": name, "step_ms": latency[name], **fresh}))
+        else:
+            steps = ", ".join(f"step {step}: {milliseconds:.2f} ms" for step, milliseconds in latency[name].items())
+            first = f"{fresh['cpu_seconds']:.1f} s of CPU and {fresh['megabytes']:.0f} MB"
+            print(f"{name}: {steps}; first action after {first}")
+
+
+if __name__ == "__main__":
+    main()

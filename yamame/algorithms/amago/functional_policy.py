@@ -1,0 +1,84 @@
+"""`FunctionalAMAGOPolicy`: a step of `AMAGOPolicy` as a function of tensors."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.policy import acting_networks
+from yamame.algorithms.base import MEMORY, OBSERVATION, FunctionalPolicy
+from yamame.data.actions import ACTION_MASK_KEY
+from yamame.errors import UserError
+from yamame.nets.hashed_noise import hashed_gumbel, hashed_normal
+from yamame.nets.heads.actor import Actor
+from yamame.nets.heads.distributions import TanhGaussianPolicy
+from yamame.nets.sequence.base import SupportsFunctionalStep
+from yamame.nets.timestep.encoder import TimestepEncoder
+
+
+class FunctionalAMAGOPolicy(FunctionalPolicy):
+    """The acting networks of an agent, with normalizer, probability clip, action mask and sampling.
+
+    `clips` is that of `AMAGOPolicy`. Raises `UserError` for a trajectory encoder without a functional step.
+    """
+
+    def __init__(self, agent: Agent, *, clips: bool) -> None:
+        super().__init__()
+        self.timestep_encoder: TimestepEncoder
+        self.trajectory_encoder: SupportsFunctionalStep
+        self.actor: Actor
+        self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(agent, clips=clips, fast=False)
+        self.timestep_size = agent.config.timestep_encoder.output_size
+        self.horizon: Tensor
+        self.register_buffer(
+            "horizon", torch.tensor([float(agent.horizon)], dtype=self.timestep_encoder.normalizer.mean.dtype)
+        )
+        if not isinstance(self.trajectory_encoder, SupportsFunctionalStep):
+            raise UserError(
+                f"the trajectory encoder {type(self.trajectory_encoder).__name__} cannot be exported: it lacks the "
+                "methods empty_memory and functional_step (yamame.nets.sequence.base.SupportsFunctionalStep)"
+            )
+
+    def empty_memory(self, num_envs: int) -> dict[str, Shaped[Tensor, "E ..."]]:
+        """Return the memory before the first timestep."""
+        timestep_ED = self.horizon.new_zeros(num_envs, self.timestep_size)
+        return self.trajectory_encoder.empty_memory(timestep_ED)
+
+    def forward(self, inputs: Mapping[str, Shaped[Tensor, "E ..."]]) -> dict[str, Shaped[Tensor, "E ..."]]:
+        """Return action, its distribution and the next memory."""
+        observation = _under(OBSERVATION, inputs)
+        time_E = inputs["time"]
+        features = self.timestep_encoder.features(
+            observation=observation,
+            previous_action=inputs["previous_action"],
+            previous_reward=inputs["previous_reward"],
+            episode_start=inputs["episode_start"] | (time_E == 0),
+            time=time_E,
+            horizon=self.horizon,
+        )
+        timestep_ED: Tensor = self.timestep_encoder(features, observation)
+        state_ED, memory = self.trajectory_encoder.functional_step(timestep_ED, time_E, _under(MEMORY, inputs))
+        policy = self.actor(state_ED, inputs.get(ACTION_MASK_KEY))
+        distribution: dict[str, Tensor]
+        if isinstance(policy, TanhGaussianPolicy):
+            noise = hashed_normal
+            distribution = {"mean": policy.mean_NGA[:, 0], "std": policy.log_std_NGA[:, 0].exp()}
+            sample = policy.action_vector
+        else:
+            noise = hashed_gumbel
+            distribution = {"probability": policy.probability_NGA[:, 0]}
+            sample = policy.choose
+        sampled = sample(noise(inputs["seed"], time_E, self.actor.action_size)[:, None])[:, 0]
+        mode = policy.mode()[:, 0]
+        deterministic = inputs["deterministic"].reshape(-1, *[1] * (mode.dim() - 1))
+        return {
+            "policy_action": torch.where(deterministic, mode, sampled),
+            **distribution,
+            **{f"{MEMORY}{name}": tensor for name, tensor in memory.items()},
+        }
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,1 @@
+"""Export of a policy as a graph of one step."""
