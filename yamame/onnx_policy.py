@@ -31,7 +31,8 @@ _ORT_DTYPES = {"float": "float32", "double": "float64"}
 class OnnxPolicy:
     """Acts in E environments at different timesteps, as a policy of PyTorch does. Memory is kept between calls.
 
-    A timestep that is passed twice replaces its first version. One thread computes. Actions that are not deterministic are sampled with another seed in each trial.
+    A timestep that is passed twice replaces its first version. One thread computes. Actions that are not deterministic
+    are sampled with another seed in each trial.
 
     Args:
         path: File of `yamame export`.
