@@ -263,10 +263,9 @@ class KVRingStep:
 
     def __init__(self, memory: Mapping[str, Tensor], time_E: Int64[Tensor, "E"]) -> None:
         self._memory = memory
-        slots = memory["key/0"].shape[2]
-        slot_S = torch.arange(slots, device=time_E.device)
-        self._is_now_E1S1 = (slot_S == (time_E % slots)[:, None])[:, None, :, None]
-        self._is_empty_E1S = (slot_S > time_E[:, None])[:, None]
+        _, heads, slots, width = memory["key/0"].shape
+        self._slot_EH1F = (time_E % slots)[:, None, None, None].expand(-1, heads, 1, width)
+        self._is_empty_E1S = (torch.arange(slots, device=time_E.device) > time_E[:, None])[:, None]
         self.updated: dict[str, Tensor] = {}
         """The rings of the layers that have attended, with their keys and values of this timestep."""
 
@@ -278,8 +277,8 @@ class KVRingStep:
         value_EHF: Float[Tensor, "E H F"],
     ) -> Float[Tensor, "E H F"]:
         """Attend to all stored timesteps and this one, as `KVCache.attend`."""
-        key_EHSF = torch.where(self._is_now_E1S1, key_EHF[:, :, None], self._memory[f"key/{layer}"])
-        value_EHSF = torch.where(self._is_now_E1S1, value_EHF[:, :, None], self._memory[f"value/{layer}"])
+        key_EHSF = self._memory[f"key/{layer}"].scatter(2, self._slot_EH1F, key_EHF[:, :, None])
+        value_EHSF = self._memory[f"value/{layer}"].scatter(2, self._slot_EH1F, value_EHF[:, :, None])
         self.updated |= {f"key/{layer}": key_EHSF, f"value/{layer}": value_EHSF}
         query_EHF1 = (query_EHF * query_EHF.shape[2] ** -0.5)[..., None]
         score_EHS = (key_EHSF @ query_EHF1).squeeze(3).masked_fill(self._is_empty_E1S, -torch.inf)
