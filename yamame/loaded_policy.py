@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from yamame.config import RunConfig
-from yamame.data.actions import policy_action_space, to_env_action, zero_action
+from yamame.data.actions import policy_action_space, split_env_actions, to_env_action, zero_action
 from yamame.data.spaces import flatten_observation, flatten_space, stored_shape
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
@@ -99,7 +99,7 @@ class LoadedPolicy:
         self._time += 1
         self._num_actions += 1
         action = to_env_action(self._action_space, self._previous_action)
-        return action[0] if self._single else action
+        return split_env_actions(self._action_space, action)[0] if self._single else action
 
     def predict(
         self,
