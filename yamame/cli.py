@@ -1,6 +1,7 @@
 """Command-line interface of `yamame`: one function for each command, and one exit code for each kind of error."""
 
 import argparse
+import difflib
 import json
 import os
 import re
@@ -57,7 +58,12 @@ def main(args: Sequence[str] | None = None) -> int:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else list(args))
+        parser = _parser()
+        if "_ARGCOMPLETE" in os.environ:  # set by the shell for the Tab key
+            from yamame.tools.completion import complete
+
+            complete(parser)
+        options, rest = parser.parse_known_args(sys.argv[1:] if args is None else list(args))
         if any(getattr(options, name, None) for name in ("modules", "env", "recipe")):
             _search_working_directory()
         with caller_modules(getattr(options, "modules", ())):
@@ -91,6 +97,11 @@ def _search_working_directory() -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        if invalid := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message, re.DOTALL):
+            choices = re.findall(r"[\w-]+", invalid[2])
+            nearest = difflib.get_close_matches(invalid[1], choices, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"choose among {', '.join(choices)}"
+            raise UserError(f"{self.prog} has no command {invalid[1]!r}: {hint}")
         raise UserError(f"{message} ({self.prog} --help lists all options)")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from yamame.data.actions import NativeActionSpace, policy_action_space, to_env_action, zero_action
+from yamame.data.actions import NativeActionSpace, policy_action_space, split_env_actions, to_env_action, zero_action
 from yamame.data.spaces import flatten_observation, flatten_space, space_from_json, stored_shape
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
@@ -169,7 +169,7 @@ class LoadedPolicy:
         self._time += steps
         self._num_actions += 1
         action = to_env_action(self.action_space, action)
-        return action[0] if self._single else action
+        return split_env_actions(self.action_space, action)[0] if self._single else action
 
     def predict(
         self,

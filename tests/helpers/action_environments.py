@@ -48,6 +48,57 @@ class RepeatBits(gymnasium.Env[Any, Any]):
         return np.zeros((2, 3), np.int8), (action == self.bits).mean() / STEPS, False, self.time == STEPS, {}
 
 
+class RepeatParts(gymnasium.Env[Any, Any]):
+    """Shows a digit and a bit at every step; each of 4 steps earns 1/4 if the action, a Dict, repeats both.
+
+    One of the wrong digits is forbidden by a mask that is nested as the action is. Random legal actions: 1/4.
+    """
+
+    def __init__(self) -> None:
+        self.action_space = spaces.Dict(digit=spaces.Discrete(3, start=5), bits=spaces.Tuple([spaces.MultiBinary(1)]))
+        self.observation_space = spaces.Box(0.0, 1.0, (5,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return self._draw()
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        assert action["digit"] - 5 != self.forbidden, "forbidden digit"
+        self.time += 1
+        right = action["digit"] - 5 == self.digit and action["bits"][0][0] == self.bit
+        observation, info = self._draw()
+        return observation, right / STEPS, False, self.time == STEPS, info
+
+    def _draw(self) -> tuple[np.ndarray, dict[str, Any]]:
+        self.digit, self.bit = self.np_random.integers([3, 2]).tolist()
+        self.forbidden = (self.digit + self.np_random.integers(1, 3)) % 3
+        mask = {"bits": ([1, 1],), "digit": np.arange(3) != self.forbidden}
+        return np.concatenate([np.eye(3)[self.digit], np.eye(2)[self.bit]], dtype=np.float32), {"action_mask": mask}
+
+
+class ReachPoint(gymnasium.Env[Any, Any]):
+    """Shows a point at each of 4 steps, which earns up to 1/4, less for a distant action: a Tuple of Boxes."""
+
+    def __init__(self) -> None:
+        self.action_space = spaces.Tuple([spaces.Box(0.0, 2.0, (1,)), spaces.Dict(y=spaces.Box(-4.0, 0.0, (1,)))])
+        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time, self.point = 0, self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.point, {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.time += 1
+        found = np.array([action[0][0] - 1.0, action[1]["y"][0] / 2.0 + 1.0])
+        reward = (1.0 - np.abs(found - self.point).mean()) / STEPS
+        self.point = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.point, float(reward), False, self.time == STEPS, {}
+
+
 class LegalMoves(gymnasium.Env[Any, Any]):
     """Step 0 shows the best of six moves, k; then come k + 1, k + 2, ... Three are legal, others at every step.
 

@@ -249,7 +249,7 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
     ("args", "message"),
     [
         ("", "required: COMMAND"),
-        ("trian passive-tmaze", "invalid choice: 'trian'"),
+        ("trian passive-tmaze", "did you mean train?"),
         ("train", "expected a recipe"),
         ("train pasive-tmaze", "did you mean 'passive-tmaze'?"),
         ("train zzz", "yamame recipes lists them"),

@@ -1,17 +1,26 @@
 """Action spaces of environments and policies, conversion between them, and action masks."""
 
+from collections.abc import Mapping
+from functools import reduce
 from itertools import accumulate
+from operator import getitem
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float64, Int64, Shaped
 
-from yamame.data.spaces import flatten_space
+from yamame.data.spaces import Keys, flatten_space, leaf_name, walk_space
 from yamame.errors import UserError
 
-NativeActionSpace = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
-"""Action spaces of environments; bounds of a Box are finite."""
+ActionLeaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
+"""Parts of an action; bounds of a Box are finite."""
+
+NativeActionSpace = ActionLeaf | spaces.Dict | spaces.Tuple
+"""Action spaces of environments. Dicts and Tuples nest leaves that are all discrete or all Boxes."""
+
+NativeAction = Any
+"""Actions of E environments, nested as their space is: arrays `[E, ...]`, or dicts and tuples of them."""
 
 PolicyActionSpace = spaces.Discrete | spaces.MultiDiscrete | spaces.Box
 """Action spaces of policies: integers from 0, one or `[C]` of them, or a flat float32 Box in [-1, 1]."""
@@ -23,10 +32,26 @@ network. Absent if every action is always allowed."""
 
 def check_action_space(space: spaces.Space[Any]) -> NativeActionSpace:
     """Return the space if it is supported; raise `UserError` otherwise."""
-    if not isinstance(space, NativeActionSpace):
+    leaves = walk_space(space)
+    for _, leaf in leaves:
+        _check_leaf(leaf)
+    boxes = [leaf_name(keys) for keys, leaf in leaves if isinstance(leaf, spaces.Box)]
+    others = [leaf_name(keys) for keys, leaf in leaves if not isinstance(leaf, spaces.Box)]
+    if boxes and others:
         raise UserError(
-            f"action space {type(space).__name__} is not supported: "
-            "wrap the environment so that its actions are Discrete, MultiDiscrete, MultiBinary or Box"
+            f"action space {type(space).__name__} mixes discrete parts ({', '.join(others)}) with continuous ones "
+            f"({', '.join(boxes)}), which is not supported: wrap the environment so that all are discrete, or all Box"
+        )
+    if not leaves:
+        raise UserError(f"action space {type(space).__name__} is empty: expected an action")
+    return space  # type: ignore[return-value]  # a leaf, or a Dict or Tuple of leaves
+
+
+def _check_leaf(space: spaces.Space[Any]) -> None:
+    if not isinstance(space, ActionLeaf):
+        raise UserError(
+            f"action space {type(space).__name__} is not supported: wrap the environment so that its actions are "
+            "Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or Tuple of these"
         )
     if isinstance(space, spaces.Box) and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise UserError(
@@ -34,9 +59,8 @@ def check_action_space(space: spaces.Space[Any]) -> NativeActionSpace:
             "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, "
             f"{space.shape}))"
         )
-    if 0 in action_shape(space):
+    if 0 in (space.shape or ()):
         raise UserError(f"action space {type(space).__name__} has the empty shape {space.shape}: expected an action")
-    return space
 
 
 def num_choices(space: spaces.Space[Any]) -> tuple[int, ...]:
@@ -48,10 +72,12 @@ def num_choices(space: spaces.Space[Any]) -> tuple[int, ...]:
             return tuple(int(n) for n in space.nvec.flatten())
         case spaces.MultiBinary():
             return (2,) * int(np.prod(space.shape))
+        case spaces.Dict() | spaces.Tuple():
+            return tuple(n for _, leaf in walk_space(space) for n in num_choices(leaf))
     return ()
 
 
-def action_shape(space: NativeActionSpace) -> tuple[int, ...]:
+def action_shape(space: PolicyActionSpace) -> tuple[int, ...]:
     """Shape of one action."""
     return space.shape or ()
 
@@ -95,23 +121,38 @@ def zero_action(space: PolicyActionSpace, num_envs: int) -> Shaped[np.ndarray, "
 def policy_action_space(space: NativeActionSpace) -> PolicyActionSpace:
     """Convert an environment's action space: integers from 0, one or a vector, or a flat float32 Box in [-1, 1].
 
-    MultiBinary becomes a vector of choices between 0 and 1; spaces of several dimensions are flattened.
+    MultiBinary becomes a vector of choices between 0 and 1; spaces of several dimensions are flattened. The leaves of
+    Dicts and Tuples follow each other in one vector.
     """
-    match space:
-        case spaces.Discrete():
-            return spaces.Discrete(int(space.n))
-        case spaces.Box():
-            return spaces.Box(-1.0, 1.0, (int(np.prod(space.shape)),), np.float32)
-    return spaces.MultiDiscrete(list(num_choices(space)))
+    if isinstance(space, spaces.Discrete):
+        return spaces.Discrete(int(space.n))
+    sizes = num_choices(space)
+    if sizes:
+        return spaces.MultiDiscrete(list(sizes))
+    return spaces.Box(-1.0, 1.0, (sum(map(_num_components, walk_space(space))),), np.float32)
 
 
-def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."]) -> Shaped[np.ndarray, "E ..."]:
-    """Convert policy actions of E environments to the environment's `space`, shape and dtype.
+def _num_components(part: tuple[Any, spaces.Space[Any]]) -> int:
+    return len(num_choices(part[1])) or int(np.prod(part[1].shape or ()))
+
+
+def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."]) -> NativeAction:
+    """Convert policy actions of E environments to the environment's `space`, nesting, shape and dtype.
 
     Discrete and MultiDiscrete are shifted by their start (Discrete: always int64). A Box is mapped linearly from
     [-1, 1] to [low, high] and clipped; integer Boxes are rounded.
     """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        leaves = walk_space(space)
+        ends = list(accumulate(map(_num_components, leaves)))[:-1]
+        parts = zip(leaves, np.split(action, ends, axis=1), strict=True)
+        return nest_action(space, {keys: _to_env_leaf(leaf, part) for (keys, leaf), part in parts})
+    return _to_env_leaf(space, action)
+
+
+def _to_env_leaf(space: Any, action: Shaped[np.ndarray, "E ..."]) -> Shaped[np.ndarray, "E ..."]:
     if isinstance(space, spaces.Discrete):
+        action = action.reshape(len(action))
         return action.astype(np.int64) + int(space.start)
     action = action.reshape(len(action), *space.shape)
     if isinstance(space, spaces.MultiBinary):
@@ -121,6 +162,26 @@ def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."])
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     scaled = np.clip(low + (action.astype(np.float64) + 1.0) / 2.0 * (high - low), low, high)
     return (scaled if np.issubdtype(space.dtype, np.floating) else np.rint(scaled)).astype(space.dtype)
+
+
+def nest_action(space: spaces.Space[Any], leaves: Mapping[Keys, Any], keys: Keys = ()) -> Any:
+    """Return the leaves, given by their keys, nested as `space` is, which is itself found at `keys`."""
+    if isinstance(space, spaces.Dict):
+        return {name: nest_action(part, leaves, (*keys, name)) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(nest_action(part, leaves, (*keys, index)) for index, part in enumerate(space.spaces))
+    return leaves[keys]
+
+
+def split_env_actions(space: NativeActionSpace, actions: NativeAction) -> list[Any]:
+    """Return the action of each environment: NumPy integers where the space is Discrete, arrays elsewhere."""
+    leaves = walk_space(space)
+    all_keys = [keys for keys, _ in leaves]
+    columns = [
+        column if isinstance(leaf, spaces.Discrete) else map(np.asarray, column)
+        for leaf, column in ((leaf, reduce(getitem, keys, actions)) for keys, leaf in leaves)
+    ]
+    return [nest_action(space, dict(zip(all_keys, row, strict=True))) for row in zip(*columns, strict=True)]
 
 
 def sample_uniform_actions(

@@ -5,6 +5,8 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,16 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Shaped
 
-from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, to_env_action
+from yamame.data.actions import (
+    ACTION_MASK_KEY,
+    NativeAction,
+    NativeActionSpace,
+    policy_action_space,
+    to_env_action,
+)
 from yamame.data.goals import Goals
 from yamame.data.schema import TaskSpec
-from yamame.data.spaces import DEFAULT_KEY, flatten_observation, flatten_space
+from yamame.data.spaces import DEFAULT_KEY, flatten_observation, flatten_space, walk_space
 from yamame.data.trajectory import Observation, Trajectory
 from yamame.errors import UserError
 
@@ -178,8 +186,15 @@ def to_env_observation(space: spaces.Space[Any], leaves: Observation, path: tupl
     return _to_env_leaf(space, leaves["/".join(path) or DEFAULT_KEY])
 
 
-def from_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T ..."]:
+def from_env_action(space: NativeActionSpace, actions: NativeAction) -> Shaped[np.ndarray, "T ..."]:
     """Invert `to_env_action`; for a Box up to rounding and clipped to its bounds."""
+    leaves = [_from_env_leaf(leaf, np.asarray(reduce(getitem, keys, actions))) for keys, leaf in walk_space(space)]
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return leaves[0]
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+
+def _from_env_leaf(space: Any, action: Shaped[np.ndarray, "T ..."]) -> Shaped[np.ndarray, "T ..."]:
     if isinstance(space, spaces.Discrete):
         return action.astype(np.int64) - int(space.start)
     if isinstance(space, spaces.Box):
@@ -266,7 +281,7 @@ def _episodes(trajectories: Iterable[Trajectory], task: TaskSpec) -> Iterator[An
             infos=to_infos(
                 trajectory,
                 mask_in_infos=ACTION_MASK_KEY in trajectory.observation and not masks_observed,
-                exact_action=isinstance(task.action_space, spaces.Box),
+                exact_action=isinstance(policy_action_space(task.action_space), spaces.Box),
             ),
         )
 
@@ -330,12 +345,12 @@ def _trajectory(episode: Any, dataset: Any, task: TaskSpec) -> Trajectory:
     if metadata is None:
         metadata = {"task": dataset.spec.dataset_id, "horizon": task.horizon}
         start = np.arange(length + 1) == 0
-        action = from_env_action(task.action_space, np.asarray(episode.actions))
+        action = from_env_action(task.action_space, episode.actions)
     else:
         observation = {name: observation[name] for name in metadata.pop("leaves")}
         start = np.asarray(infos["episode_start"], np.bool_)
         exact = infos.get("policy_action")
-        action = from_env_action(task.action_space, np.asarray(episode.actions)) if exact is None else exact[1:]
+        action = from_env_action(task.action_space, episode.actions) if exact is None else exact[1:]
     return Trajectory(
         reward=np.asarray(episode.rewards, np.float32),
         action=action,

@@ -61,14 +61,35 @@ MAX_BOX_SIZE = 2**26
 Leaf = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Text
 
 
+Keys = tuple[str | int, ...]
+"""Keys of nested Dicts and indices of nested Tuples that lead to a leaf."""
+
+
+def walk_space(space: spaces.Space[Any], keys: Keys = ()) -> list[tuple[Keys, spaces.Space[Any]]]:
+    """Return keys and space of each leaf of a space, itself found at `keys`, in the order of its parts."""
+    parts: list[tuple[str | int, spaces.Space[Any]]]
+    if isinstance(space, spaces.Dict):
+        parts = [*space.spaces.items()]
+    elif isinstance(space, spaces.Tuple):
+        parts = [*enumerate(space.spaces)]
+    else:
+        return [(keys, space)]
+    return [leaf for key, part in parts for leaf in walk_space(part, (*keys, key))]
+
+
+def leaf_name(keys: Keys) -> str:
+    """Return the name of the leaf at these keys: `body/angle`, or `DEFAULT_KEY` for a space that is a leaf itself."""
+    return "/".join(map(str, keys)) or DEFAULT_KEY
+
+
 def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
     """Return leaf name -> space of any nesting of Dict and Tuple over the kinds of `Leaf`.
 
     Raises `UserError` for any other space, or if two leaves have the same name.
     """
     leaves: dict[str, Leaf] = {}
-    for keys, leaf in _walk(space):
-        name = _leaf_name(keys)
+    for keys, leaf in walk_space(space):
+        name = leaf_name(keys)
         if not isinstance(leaf, Leaf):
             raise UserError(
                 f"observation {name!r} is a {type(leaf).__name__}, which is not supported: leave it out with "
@@ -100,7 +121,7 @@ def stored_dtype(leaf: Leaf) -> DTypeLike:
 
 def leaf_names(space: spaces.Space[Any]) -> list[str]:
     """Names of all leaves, including those of unsupported spaces."""
-    return [_leaf_name(keys) for keys, _ in _walk(space)]
+    return [leaf_name(keys) for keys, _ in walk_space(space)]
 
 
 def select_leaves(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequence[str]) -> spaces.Space[Any]:
@@ -124,7 +145,7 @@ def flatten_observation(space: spaces.Space[Any], observation: Any) -> dict[str,
 
     Categories become zero-based int64, texts become tokens, Boxes of uint8 or bool stay, all else becomes float32.
     """
-    return {_leaf_name(keys): _canonical(leaf, reduce(getitem, keys, observation)) for keys, leaf in _walk(space)}
+    return {leaf_name(keys): _canonical(leaf, reduce(getitem, keys, observation)) for keys, leaf in walk_space(space)}
 
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
@@ -153,7 +174,7 @@ def space_from_json(json_values: Mapping[str, Any]) -> spaces.Space[Any]:
     """Make the space that `space_to_json` converted."""
     match json_values["kind"]:
         case "Dict":
-            return spaces.Dict({name: space_from_json(part) for name, part in json_values["spaces"].items()})
+            return spaces.Dict([(name, space_from_json(part)) for name, part in json_values["spaces"].items()])
         case "Tuple":
             return spaces.Tuple([space_from_json(part) for part in json_values["spaces"]])
         case "Box":
@@ -182,39 +203,19 @@ def _bound_to_json(bound: Shaped[np.ndarray, "..."]) -> Any:
     return bound.tolist() if len(values) > 1 else next(iter(values), 0)
 
 
-_Keys = tuple[str | int, ...]
-"""Keys of nested Dicts and indices of nested Tuples that lead to a leaf."""
-
-
-def _walk(space: spaces.Space[Any], keys: _Keys = ()) -> list[tuple[_Keys, spaces.Space[Any]]]:
-    """Return all leaves of a space, which is itself found at `keys`."""
-    parts: list[tuple[str | int, spaces.Space[Any]]]
-    if isinstance(space, spaces.Dict):
-        parts = [*space.spaces.items()]
-    elif isinstance(space, spaces.Tuple):
-        parts = [*enumerate(space.spaces)]
-    else:
-        return [(keys, space)]
-    return [leaf for key, part in parts for leaf in _walk(part, (*keys, key))]
-
-
-def _leaf_name(keys: _Keys) -> str:
-    return "/".join(map(str, keys)) or DEFAULT_KEY
-
-
 def _is_in(name: str, keys: Sequence[str]) -> bool:
     return any(name == key or name.startswith(f"{key}/") for key in keys)
 
 
-def _prune(space: spaces.Space[Any], kept: set[str], keys: _Keys = ()) -> spaces.Space[Any]:
-    inside = {_leaf_name(leaf_keys) for leaf_keys, _ in _walk(space, keys)}
+def _prune(space: spaces.Space[Any], kept: set[str], keys: Keys = ()) -> spaces.Space[Any]:
+    inside = {leaf_name(leaf_keys) for leaf_keys, _ in walk_space(space, keys)}
     if inside <= kept:
         return space
     if not isinstance(space, spaces.Dict):
-        raise UserError(f"a part of the tuple {_leaf_name(keys)!r} cannot be left out: choose it whole")
+        raise UserError(f"a part of the tuple {leaf_name(keys)!r} cannot be left out: choose it whole")
     parts = {}
     for key, part in space.spaces.items():
-        if any(_leaf_name(leaf_keys) in kept for leaf_keys, _ in _walk(part, (*keys, key))):
+        if any(leaf_name(leaf_keys) in kept for leaf_keys, _ in walk_space(part, (*keys, key))):
             parts[key] = _prune(part, kept, (*keys, key))
     return spaces.Dict(parts)
 

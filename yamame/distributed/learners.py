@@ -60,7 +60,8 @@ def learner_main(
         directory: Run directory.
         arguments: Further arguments of `train`.
     """
-    os.setpgrp()  # only the parent receives the signals of the terminal
+    if sys.platform != "win32":  # where `should_launch` refuses
+        os.setpgrp()  # only the parent receives the signals of the terminal
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_raise_signals, args=(signals,), daemon=True).start()
     _send(messages, ("started", None))
@@ -112,8 +113,14 @@ _TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "
 
 
 def should_launch(config: RunConfig) -> bool:
-    """Whether this process must start the learner processes of a run: False under torchrun."""
-    return config.num_learners > 1 and not _under_torchrun()
+    """Whether this process must start the learner processes of a run: False under torchrun.
+
+    Raises `UserError` if it must, and this is Windows.
+    """
+    must_launch = config.num_learners > 1 and not _under_torchrun()
+    if must_launch and sys.platform == "win32":
+        raise UserError("several learners need Linux or macOS: set num_learners to 1")
+    return must_launch
 
 
 def is_output_process() -> bool:

@@ -13,21 +13,24 @@ from yamame.data.goals import TOLERANCE
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
 from yamame.envs.gymnasium import GymnasiumConfig, make_env
+from yamame.envs.pettingzoo import AgentVectorEnv, default_vector_size, is_parallel_env
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.vector.serial import call_env_fn
 from yamame.envs.wrappers.instruction import make_trials
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.errors import ConfigFieldError, UserError, check_range
 
-EnvFn = Callable[[], gymnasium.Env[Any, Any] | VectorEnv]
+EnvFn = Callable[[], Any]
+"""Makes a new `gymnasium.Env`, `gymnasium.vector.VectorEnv` or `pettingzoo.ParallelEnv` at each call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvFnConfig(SingleEnvConfig):
-    """Environments made by a function without arguments: single ones, or one vector environment."""
+    """Environments made by a function without arguments: single ones, a vector environment, or PettingZoo's."""
 
     env_fn: EnvFn
-    """Makes a new environment at each call: a `gymnasium.Env`, or with `vector_size` a `gymnasium.vector.VectorEnv`."""
+    """Makes a new environment at each call: a `gymnasium.Env`; with `vector_size` a `gymnasium.vector.VectorEnv` or a
+    `pettingzoo.ParallelEnv`."""
     horizon: int
     """Maximum number of steps of a trial, over all its attempts."""
     attempts: int | None = 1
@@ -38,7 +41,8 @@ class EnvFnConfig(SingleEnvConfig):
     eval_env_fn: EnvFn | None = None
     """Makes an environment of the test tasks, by which results are measured; None: they are the training tasks."""
     vector_size: int | None = None
-    """Number of environments of the vector environment that `env_fn` makes; None: it makes single environments."""
+    """Number of environments of the vector environment that `env_fn` makes, or of agents in all copies of the parallel
+    environment that it makes; None: it makes single environments."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,6 +78,8 @@ class EnvFnConfig(SingleEnvConfig):
 
     def _adapt_vector_env(self, seed: int, *, num_envs: int) -> EpisodeVectorEnv:
         env = call_env_fn(self.env_fn)
+        if is_parallel_env(env):
+            return self._adapt_parallel_env(env, seed, num_envs=num_envs)
         if not isinstance(env, VectorEnv):
             raise UserError("env_fn makes single environments: leave vector_size out")
         if env.num_envs != num_envs:
@@ -82,6 +88,17 @@ class EnvFnConfig(SingleEnvConfig):
                 f"set num_envs to {env.num_envs}"
             )
         return make_episode_vector_env(self.filter_observations(env), seed, action_mask_key=self.action_mask_key)
+
+    def _adapt_parallel_env(self, first: Any, seed: int, *, num_envs: int) -> EpisodeVectorEnv:
+        num_agents = len(first.possible_agents)
+        if num_envs % num_agents:
+            raise UserError(f"{num_envs} rows are no multiple of {num_agents} agents: set vector_size and num_envs")
+        if self.attempts != 1:
+            raise UserError("agents that share an environment cannot repeat a task: use attempts=1")
+        if self.obs_keys or self.drop_obs_keys:
+            raise UserError("obs_keys and drop_obs_keys are for Gymnasium: select with a wrapper of PettingZoo")
+        others = [call_env_fn(self.env_fn) for _ in range(num_envs // num_agents - 1)]
+        return AgentVectorEnv([first, *others], seed, action_mask_key=self.action_mask_key)
 
 
 def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -> EnvFnConfig | GymnasiumConfig:
@@ -101,10 +118,14 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
             "function without arguments that returns a new environment"
         )
     made = make_env(env) if isinstance(env, str) else call_env_fn(env)
-    if not isinstance(made, gymnasium.Env | VectorEnv):
+    vector_size, time_limit = None, None
+    if is_parallel_env(made):
+        vector_size = default_vector_size(made)
+    elif isinstance(made, gymnasium.Env | VectorEnv):
+        vector_size = made.num_envs if isinstance(made, VectorEnv) else None
+        time_limit = made.spec.max_episode_steps if made.spec else None
+    else:
         raise UserError(f"expected the function to return a gymnasium.Env or VectorEnv, got {type(made).__name__}")
-    vector_size = made.num_envs if isinstance(made, VectorEnv) else None
-    time_limit = made.spec.max_episode_steps if made.spec else None
     made.close()
     if horizon is None:
         if time_limit is None or attempts is None:

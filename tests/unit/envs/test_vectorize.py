@@ -168,7 +168,7 @@ def test_unsupported_spaces_are_refused_when_built(mode):
 
     for replaced, message in [
         ({"observation_space": spaces.Sequence(spaces.Discrete(2))}, "Sequence"),
-        ({"action_space": spaces.Tuple([spaces.Discrete(2)])}, "Tuple"),
+        ({"action_space": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1.0, 1.0)])}, "mixes discrete parts"),
         ({"action_space": spaces.Box(-np.inf, np.inf, (2,))}, "infinite"),
     ]:
         with pytest.raises(UserError, match=message):

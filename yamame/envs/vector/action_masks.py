@@ -17,9 +17,9 @@ class ActionMaskExtractor:
     """Adds the action masks of E environments to their observations, as the leaf `ACTION_MASK_KEY`: bool `[E, A]`.
 
     A mask is the observation leaf `key` or, if there is no such leaf, the entry `key` of every info: an array or nested
-    sequences with one entry for each choice of each component, zero where it is forbidden. The first reset decides
-    whether infos have masks. An environment whose episode has ended may allow no action or return no mask: then all
-    actions are allowed, since none is taken.
+    sequences with one entry for each choice of each component, zero where it is forbidden. In an info, the mask of a
+    Dict action can also be a dict with the same keys. The first reset decides whether infos have masks. An environment
+    whose episode has ended may allow no action or return no mask: then all actions are allowed, since none is taken.
 
     Args:
         key: Name of the mask; "": no masks.
@@ -40,6 +40,7 @@ class ActionMaskExtractor:
         if ACTION_MASK_KEY in leaves and key != ACTION_MASK_KEY:
             raise UserError(f"observation {ACTION_MASK_KEY!r} has the name of action masks: rename it with a wrapper")
         self._key = key
+        self._action_space = action_space
         self._sizes = num_choices(action_space)
         self.in_observation = key in leaves
         """Whether masks are a leaf of the observation."""
@@ -53,7 +54,7 @@ class ActionMaskExtractor:
         if self._key and not self.in_observation:
             for info in infos:
                 if self._key in info and info[self._key] is not None:
-                    _flatten(info[self._key])
+                    _flatten(info[self._key], self._action_space)
 
     def from_infos(self, infos: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return the masks in the infos of single environments; None where there is none."""
@@ -64,7 +65,8 @@ class ActionMaskExtractor:
         if not self._key or self._key not in info:
             return [None] * num_envs
         is_present = np.broadcast_to(info.get(f"_{self._key}", True), num_envs)
-        return [mask if present else None for mask, present in zip(info[self._key], is_present, strict=True)]
+        masks = _split(info[self._key])
+        return [mask if present else None for mask, present in zip(masks, is_present, strict=True)]
 
     def add_to(
         self,
@@ -116,7 +118,7 @@ class ActionMaskExtractor:
             if (mask is None and not ended[row]) or not self._in_info:
                 raise missing_mask_error(self._key, self._first_row + row, int(step[row]))
             if mask is not None:
-                flat = _flatten(mask)
+                flat = _flatten(mask, self._action_space)
                 self._check_size(len(flat), f"environment {self._first_row + row}: info[{self._key!r}]")
                 mask_EA[row] = flat
         return mask_EA
@@ -138,9 +140,30 @@ def missing_mask_error(key: str, row: int, step: int) -> UserError:
     )
 
 
-def _flatten(mask: Any) -> Bool[np.ndarray, "A"]:
+def _split(masks: Any) -> list[Any]:
+    """Return the mask of each environment of a vector info, in which dicts have entries `_key`: where `key` is set."""
+    if not isinstance(masks, Mapping):
+        return list(masks)
+    parts = {name: _split(part) for name, part in masks.items() if not (name[:1] == "_" and name[1:] in masks)}
+    return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
+
+
+def _flatten(mask: Any, space: spaces.Space[Any]) -> Bool[np.ndarray, "A"]:
+    """Return a mask of actions of `space`; a dict in the order of the parts of `space`."""
+    if isinstance(mask, Mapping):
+        expected = list(space.spaces) if isinstance(space, spaces.Dict) else []
+        if set(mask) != set(expected):
+            raise UserError(
+                f"an action mask has the keys {sorted(mask)}, the action {sorted(expected)}: make them alike"
+            )
+        mask, parts = [mask[name] for name in expected], [space[name] for name in expected]  # type: ignore[index]
+    elif isinstance(space, spaces.Tuple):
+        parts = list(space.spaces)
+    else:
+        parts = []
     if isinstance(mask, tuple | list):
-        return np.concatenate([_flatten(part) for part in mask]) if mask else np.zeros(0, np.bool_)
+        inner = parts if len(parts) == len(mask) else [space] * len(mask)
+        return np.concatenate([np.zeros(0, np.bool_), *map(_flatten, mask, inner)])
     flat = np.asarray(mask).reshape(-1)
     if flat.dtype.kind not in "biuf" or (flat.dtype.kind == "f" and np.isnan(flat).any()):
         raise InvalidEnvOutputError("nonfinite", "an action mask has entries that are neither bools nor numbers")

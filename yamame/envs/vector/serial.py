@@ -9,11 +9,18 @@ from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float32, Shaped, UInt8
 from typing_extensions import override
 
-from yamame.data.actions import ACTION_MASK_KEY, check_action_space, policy_action_space, to_env_action
+from yamame.data.actions import (
+    ACTION_MASK_KEY,
+    check_action_space,
+    policy_action_space,
+    split_env_actions,
+    to_env_action,
+)
 from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
@@ -176,9 +183,12 @@ class SerialVectorEnv(RenderableVectorEnv):
 
     @override
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
-        env_action = to_env_action(self.env_action_space, action)
+        env_actions = to_env_action(self.env_action_space, action)
         self._step += 1
-        results = self._step_envs(env_action.tolist() if env_action.ndim == 1 else list(env_action))
+        if isinstance(self.env_action_space, spaces.Discrete):
+            results = self._step_envs(env_actions.tolist())
+        else:
+            results = self._step_envs(split_env_actions(self.env_action_space, env_actions))
         try:
             return self._to_step(results)
         except InvalidEnvOutputError:

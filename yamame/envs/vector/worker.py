@@ -121,9 +121,10 @@ def map_buffers(
     action_mask_key: str,
 ) -> SharedBuffers:
     """Map the buffers for environments of these spaces into a file: shared by every process that maps it."""
-    action_dtype = np.float64 if isinstance(action_space, spaces.Box) else np.int64
+    policy_space = policy_action_space(action_space)
+    action_dtype = np.float64 if isinstance(policy_space, spaces.Box) else np.int64
     arrays = {name: np.zeros(num_envs, np.bool_) for name in _FLAGS} | {
-        "action": np.zeros((num_envs, *action_shape(policy_action_space(action_space))), action_dtype),
+        "action": np.zeros((num_envs, *action_shape(policy_space)), action_dtype),
         "reward": np.zeros(num_envs, np.float32),
     }
     leaves = {

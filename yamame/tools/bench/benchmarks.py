@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -294,7 +295,7 @@ def _drop_page_cache(folder: Path) -> None:
     """Drop the files of a folder from the page cache, so that the next reads go to the disk."""
     for path in folder.iterdir():
         with path.open("rb") as file:
-            if hasattr(os, "posix_fadvise"):
+            if sys.platform == "linux":
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 

@@ -4,6 +4,7 @@ import math
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -100,12 +101,12 @@ class PeakMemory:
 
 def _peak_resident_bytes() -> int:
     """Peak resident set since the process began; 0 on Windows, which has no `resource`."""
-    try:
-        import resource
-    except ImportError:
+    if sys.platform == "win32":
         return 0
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if platform.system() == "Darwin" else peak * 1024
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype, shapes: Sequence[tuple[int, int, int]]) -> float:
@@ -143,8 +144,9 @@ _ISA = ("avx2", "avx512_f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_fp16", "
 def describe_machine(device: torch.device) -> dict[str, Any]:
     """Return CPU, cores, instruction sets, memory, versions, PyTorch threads, and the GPU if it is used."""
     capabilities = torch.cpu.get_capabilities()
-    is_windows = not hasattr(os, "sysconf")
-    memory_bytes = 0 if is_windows else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory_bytes = 0  # unknown on Windows
+    if sys.platform != "win32":
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": _cpu_model(),
         "cores": available_cores(),

@@ -1,0 +1,24 @@
+# docker build --tag yamame .
+# docker run --rm --volume "$PWD/runs:/work/runs" yamame train passive-tmaze
+# On a GPU: docker run --rm --gpus all …
+FROM python:3.12-slim
+
+# Extras to install, such as --build-arg EXTRAS=view,minigrid
+ARG EXTRAS=
+# With --build-arg TORCH_INDEX=URL, PyTorch comes from an index of builds without CUDA, which are a tenth of the size
+ARG TORCH_INDEX=
+
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
+
+WORKDIR /source
+COPY constraints.txt ./
+RUN pip install --constraint constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
+COPY pyproject.toml README.md LICENSE ./
+COPY yamame yamame
+RUN pip install --constraint constraints.txt ".${EXTRAS:+[$EXTRAS]}"
+
+RUN useradd --create-home --uid 1000 yamame && mkdir -p /work/runs && chown -R yamame /work
+USER yamame
+WORKDIR /work
+ENTRYPOINT ["yamame"]
+CMD ["recipes"]

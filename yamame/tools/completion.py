@@ -1,0 +1,87 @@
+"""Tab completion of the command line by argcomplete: commands, options, recipes and the flags of a recipe's config."""
+
+import argparse
+import os
+import pkgutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+import yamame
+
+_PACKAGE = Path(yamame.__file__).parent
+_NAMES: Mapping[tuple[str, str], Sequence[str]] = {
+    ("figure", "name"): ("tools/figures",),
+    ("recipes", "name"): ("recipes",),
+    ("reproduce", "name"): ("experiments",),
+    ("sweep", "recipe"): ("recipes", "experiments/benchmarks"),
+    ("train", "model"): ("nets/sequence",),
+    ("train", "recipe"): ("recipes",),
+}
+"""Command and argument -> folders of the package whose files are its values."""
+_CHOICES = {"preset": ("small", "paper"), "size": ("tiny", "small", "base", "large")}
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Print the completions of the line that the shell has passed in the environment, and exit.
+
+    Nothing that imports PyTorch is imported, except once for the flags of each recipe, which are then read from a file
+    in the user's cache directory.
+    """
+    import argcomplete
+
+    words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split()
+    for command, subparser in _subparsers(parser):
+        for action in subparser._actions:
+            if folders := _NAMES.get((command, action.dest)):
+                action.completer = _completer(_modules(*folders))  # type: ignore[attr-defined]
+            elif choices := _CHOICES.get(action.dest):
+                action.completer = _completer(choices)  # type: ignore[attr-defined]
+        if words[1:2] == [command] and command in ("train", "sweep") and len(words) > 2 and words[-1][:2] == "--":
+            known = subparser._option_string_actions
+            for flag in _config_flags(words[2]):
+                if flag not in known:
+                    subparser.add_argument(flag, help=argparse.SUPPRESS)
+    argcomplete.autocomplete(parser, print_suppressed=True)
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.items()
+
+
+def _completer(names: Sequence[str]) -> Callable[..., Sequence[str]]:
+    return lambda **_: names
+
+
+def _modules(*folders: str) -> list[str]:
+    """Return the names of the modules in folders of the package, as they are typed."""
+    paths = [str(_PACKAGE / folder) for folder in folders]
+    return [module.name.replace("_", "-") for module in pkgutil.iter_modules(paths) if not module.ispkg]
+
+
+def _config_flags(recipe: str) -> list[str]:
+    """Return the flags of a recipe's config; empty if there is no such recipe."""
+    if recipe not in _modules("recipes"):
+        return []
+    newest = max(path.stat().st_mtime_ns for path in _PACKAGE.rglob("*.py"))
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "yamame"
+    cached = folder / f"flags-{recipe}-{version('yamame')}-{newest}.txt"
+    with suppress(OSError, UnicodeDecodeError):
+        return cached.read_text(encoding="utf-8").split()
+
+    from yamame.flags import list_flags
+    from yamame.recipes import config_from_flags, load_recipe
+
+    flags = list(list_flags(config_from_flags(load_recipe(recipe), [], [])))
+    with suppress(OSError):  # a cache that cannot be written is not needed
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob(f"flags-{recipe}-*.txt"):
+            old.unlink()
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
+            file.write("\n".join(flags))
+        Path(file.name).replace(cached)
+    return flags
