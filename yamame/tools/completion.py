@@ -9,9 +9,8 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-import yamame
 
-_PACKAGE = Path(yamame.__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _NAMES: Mapping[tuple[str, str], Sequence[str]] = {
     ("figure", "name"): ("tools/figures",),
     ("recipes", "name"): ("recipes",),

@@ -16,10 +16,10 @@ from yamame.errors import UserError, wrap_os_errors
 from yamame.files import write_json
 from yamame.metrics import EVAL, EVAL_RETURN, EVAL_TRAIN_TASKS, RETURN, read_metrics
 from yamame.policy_folder import write_manifest
-from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, METRICS, RESULT, SPACES
+from yamame.run_dir import CHECKPOINTS, CONFIG, LATEST, METADATA, METRICS, RESULT, SPACES
 from yamame.run_files import RunResult, read_config, read_metadata, read_result
 from yamame.run_state import restore_train_state
-from yamame.runs import LATEST, evaluate, load_model
+from yamame.runs import evaluate, load_model
 
 MAX_ROWS = 200
 """Rows of the curve of training, and of the evaluations in it."""
