@@ -9,7 +9,6 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-
 _PACKAGE = Path(__file__).parents[1]
 _NAMES: Mapping[tuple[str, str], Sequence[str]] = {
     ("figure", "name"): ("tools/figures",),
