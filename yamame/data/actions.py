@@ -129,11 +129,12 @@ def policy_action_space(space: NativeActionSpace) -> PolicyActionSpace:
     sizes = num_choices(space)
     if sizes:
         return spaces.MultiDiscrete(list(sizes))
-    return spaces.Box(-1.0, 1.0, (sum(map(_num_components, walk_space(space))),), np.float32)
+    return spaces.Box(-1.0, 1.0, (sum(num_components(leaf) for _, leaf in walk_space(space)),), np.float32)
 
 
-def _num_components(part: tuple[Any, spaces.Space[Any]]) -> int:
-    return len(num_choices(part[1])) or int(np.prod(part[1].shape or ()))
+def num_components(leaf: spaces.Space[Any]) -> int:
+    """Return how many numbers of the policy's action are those of a leaf."""
+    return len(num_choices(leaf)) or int(np.prod(leaf.shape or ()))
 
 
 def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."]) -> NativeAction:
@@ -144,7 +145,7 @@ def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."])
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         leaves = walk_space(space)
-        ends = list(accumulate(map(_num_components, leaves)))[:-1]
+        ends = list(accumulate(num_components(leaf) for _, leaf in leaves))[:-1]
         parts = zip(leaves, np.split(action, ends, axis=1), strict=True)
         return nest_action(space, {keys: _to_env_leaf(leaf, part) for (keys, leaf), part in parts})
     return _to_env_leaf(space, action)

@@ -16,6 +16,7 @@ from yamame.data.spaces import flatten_observation
 pytestmark = pytest.mark.slow
 
 ENVS, STEPS = 8, 1000
+NESTED = spaces.Dict({"legs": spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)]), "say": FACTORED})
 ROTARY = {"agent.trajectory_encoder": {"position_embedding": "rotary", "token_shift": True}}
 CASES: dict[str, tuple[str, spaces.Space[Any], spaces.Space[Any], bool, dict[str, Any]]] = {
     "transformer, vector, masked": ("transformer", VECTOR, spaces.Discrete(5, start=2), True, {}),
@@ -27,6 +28,7 @@ MORE_CASES = {
     "transformer, rotary and token shift, factored": ("transformer", VECTOR, FACTORED, False, ROTARY),
     "gru, everything, masked": ("gru", EVERYTHING, spaces.Discrete(5), True, {}),
     "feedforward, everything, bits": ("feedforward", EVERYTHING, spaces.MultiBinary((2, 2)), True, {}),
+    "gru, vector, nested actions": ("gru", VECTOR, NESTED, False, {}),
     "gru, vector, integers": ("gru", VECTOR, spaces.Box(-3, 5, (2,), np.int32), False, {}),
 }
 
@@ -76,11 +78,13 @@ def test_a_thousand_steps_over_eight_environments(case: Any, suffix: str, tmp_pa
             }
         )
         memory = {name: found[output] for name, output in manifest.feedback.items()}
-        if np.issubdtype(expected.dtype, np.floating):
-            np.testing.assert_allclose(found["action"], expected, rtol=0, atol=1e-5)
-        else:
-            np.testing.assert_array_equal(found["action"], expected)
-        assert found["action"].dtype == expected.dtype
+        for keys, leaf in _action_leaves(expected):
+            action = found["/".join(("action", *keys))]
+            if np.issubdtype(leaf.dtype, np.floating):
+                np.testing.assert_allclose(action, leaf, rtol=0, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(action, leaf)
+            assert action.dtype == leaf.dtype
         shown.append(_check_distribution(policy, found))
     assert np.std(shown, axis=(0, 1)).max() > 0.01, "the distribution does not depend on what the agent sees"
 
@@ -118,6 +122,13 @@ def _check_distribution(policy: Any, found: dict[str, np.ndarray]) -> np.ndarray
     for name, tensor in expected.items():
         np.testing.assert_allclose(found[name], tensor[:, 0].numpy(), rtol=0, atol=1e-5)
     return found[next(iter(expected))]
+
+
+def _action_leaves(action: Any, keys: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], np.ndarray]]:
+    if isinstance(action, np.ndarray):
+        return [(keys, action)]
+    parts = action.items() if isinstance(action, dict) else enumerate(action)
+    return [leaf for key, part in parts for leaf in _action_leaves(part, (*keys, str(key)))]
 
 
 def _batch(observations: list[Any]) -> Any:

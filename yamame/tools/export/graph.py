@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from yamame.algorithms.base import MEMORY, OBSERVATION, FunctionalPolicy
 from yamame.data.actions import (
     ACTION_MASK_KEY,
-    NativeActionSpace,
+    ActionLeaf,
     action_size,
     num_choices,
+    num_components,
     policy_action_space,
     strip_action_mask,
     zero_action,
@@ -26,6 +27,7 @@ from yamame.data.spaces import (
     flatten_space,
     stored_shape,
     vocabulary_size,
+    walk_space,
 )
 from yamame.policy_manifest import DYNAMIC, NUM_ENVS, POLICY_ACTION, PREVIOUS_ACTION, NumEnvs, TensorSpec
 
@@ -48,17 +50,26 @@ class StepGraph(nn.Module):
     def __init__(self, policy: FunctionalPolicy, task: TaskSpec, *, takes_masks: bool) -> None:
         super().__init__()
         self.policy = policy
-        self.to_env_action = _ToEnvAction(task.action_space)
-        self.action_space, self.env_action_space = policy_action_space(task.action_space), task.action_space
+        self.action_space = policy_action_space(task.action_space)
+        parts = walk_space(task.action_space)
+        self.action_leaves: dict[str, ActionLeaf] = {
+            "/".join((ACTION, *map(str, keys))): leaf  # type: ignore[misc]  # checked by `check_action_space`
+            for keys, leaf in parts
+        }
+        self.to_env_action = nn.ModuleList(_ToEnvAction(leaf) for leaf in self.action_leaves.values())
+        self.num_components = [num_components(leaf) for leaf in self.action_leaves.values()]
         leaves = flatten_space(strip_action_mask(task.observation_space, task.action_mask_key))
         self.leaves = {name: leaf for name, leaf in leaves.items() if 0 not in stored_shape(leaf)}
         self.takes_masks = takes_masks
 
     def forward(self, inputs: Mapping[str, Shaped[Tensor, "E ..."]]) -> Tensors:
-        """Return `action` in the space of the environment, and the results of the policy."""
+        """Return the policy's results, and `action` for the environment, or `action/LEAF` for each leaf of its space."""
         results = self.policy(inputs)
         renamed = {f"{NEXT}{name}" if name.startswith(MEMORY) else name: each for name, each in results.items()}
-        return {ACTION: self.to_env_action(renamed[POLICY_ACTION]), **renamed}
+        action = renamed[POLICY_ACTION]
+        parts = action.split(self.num_components, dim=1) if len(self.num_components) > 1 else [action]
+        names = zip(self.action_leaves, self.to_env_action, parts, strict=True)
+        return {name: to_env_action(part) for name, to_env_action, part in names} | renamed
 
     def sample_inputs(self, num_envs: int, rng: np.random.Generator) -> Tensors:
         """Return random inputs of a step, with an empty memory."""
@@ -105,17 +116,19 @@ class StepGraph(nn.Module):
         policy: _Described = (-1.0, 1.0, "each dimension between its bounds")
         if not isinstance(self.action_space, spaces.Box):
             policy = (0.0, max(num_choices(self.action_space)) - 1.0, "choices, counted from 0")
-        space = self.env_action_space
-        if isinstance(space, spaces.Box):
-            low, high = space.low.min(), space.high.max()
-        else:
-            starts = np.ravel(getattr(space, "start", 0))
-            low, high = starts.min(), (starts + np.array(num_choices(space)) - 1).max()
         return {
-            ACTION: (float(low), float(high), "for the environment"),
+            **{name: (*_action_range(leaf), "for the environment") for name, leaf in self.action_leaves.items()},
             POLICY_ACTION: (*policy[:2], f"{policy[2]}; the next {PREVIOUS_ACTION}"),
             PREVIOUS_ACTION: (*policy[:2], f"{POLICY_ACTION} of the previous step"),
         }
+
+
+def _action_range(leaf: ActionLeaf) -> tuple[float, float]:
+    """Return the smallest and largest number of an action."""
+    if isinstance(leaf, spaces.Box):
+        return float(leaf.low.min()), float(leaf.high.max())
+    starts = np.ravel(getattr(leaf, "start", 0))
+    return float(starts.min()), float((starts + np.array(num_choices(leaf)) - 1).max())
 
 
 _Described = tuple[float | None, float | None, str]
@@ -150,9 +163,9 @@ def _describe_leaf(leaf: Leaf) -> _Described:
 
 
 class _ToEnvAction(nn.Module):
-    """`to_env_action` for tensors."""
+    """`to_env_action` of a leaf, for tensors."""
 
-    def __init__(self, space: NativeActionSpace) -> None:
+    def __init__(self, space: ActionLeaf) -> None:
         super().__init__()
         self.shape = space.shape or ()
         self.dtype = torch.from_numpy(np.zeros(0, space.dtype)).dtype
