@@ -63,7 +63,7 @@ class StepGraph(nn.Module):
         self.takes_masks = takes_masks
 
     def forward(self, inputs: Mapping[str, Shaped[Tensor, "E ..."]]) -> Tensors:
-        """Return the policy's results, and `action` for the environment, or `action/LEAF` for each leaf of its space."""
+        """Return the policy's results, and `action` for the environment (`action/LEAF` if its space is nested)."""
         results = self.policy(inputs)
         renamed = {f"{NEXT}{name}" if name.startswith(MEMORY) else name: each for name, each in results.items()}
         action = renamed[POLICY_ACTION]
