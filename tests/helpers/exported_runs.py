@@ -49,11 +49,18 @@ class Random(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.time += 1
-        reward = float(np.sum(action) + self.np_random.normal())
+        reward = _total(action) + float(self.np_random.normal())
         return self.observation_space.sample(), reward, False, self.time == HORIZON, self._info()
 
     def _info(self) -> dict[str, Any]:
         return {"action_mask": random_mask(self.np_random, self.action_space)} if self.masked else {}
+
+
+def _total(action: Any) -> float:
+    """Return the sum of all numbers of an action."""
+    if isinstance(action, dict | tuple):
+        return sum(map(_total, action.values() if isinstance(action, dict) else action))
+    return float(np.sum(action))
 
 
 def random_mask(rng: np.random.Generator, space: spaces.Space[Any]) -> np.ndarray:
