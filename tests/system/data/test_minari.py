@@ -35,6 +35,8 @@ ACTIONS = [
     spaces.MultiDiscrete([2, 3], start=[5, 0]),
     spaces.MultiBinary(3),
     spaces.Box(np.array([-2.0, 0.1]), np.array([3.0, 0.7]), dtype=np.float64),
+    spaces.Dict(turn=spaces.Discrete(3, start=-1), grip=spaces.Tuple([spaces.MultiBinary(2), spaces.Discrete(4)])),
+    spaces.Tuple([spaces.Box(0.0, 2.0, (2, 1)), spaces.Dict(z=spaces.Box(-1.0, 1.0, (1,)))]),
 ]
 
 

@@ -57,6 +57,7 @@ def test_each_agent_has_trajectories_of_its_own(horizon: int, with_absences: boo
         assert len(numbers) >= 40 // steps_per_episode // every - 1
 
 
+@pytest.mark.slow
 def test_a_game_of_the_package_trains_and_acts(tmp_path: Path) -> None:
     game = make_game()
     env = env_config(make_game, horizon=10, attempts=1)
