@@ -3,8 +3,9 @@
 python benchmarks/export_latency.py RUN POLICY.onnx [--trials 3] [--json]
 
 POLICY.onnx is an export of RUN for one environment. Observations are samples of the observation space; both policies
-act in turn on the same ones, with one thread. A step is the median over the trials and the steps around it. CPU
-seconds and memory are those of a fresh process (on Linux) that loads the policy and acts once.
+act in turn on the same ones, with one thread. A step is the minimum over the trials and the steps around it, which
+other work on the machine disturbs least. CPU seconds and memory are those of a fresh process (on Linux) that loads the
+policy and acts once.
 """
 
 import argparse
@@ -35,7 +36,7 @@ print(json.dumps({"cpu_seconds": time.process_time(), "megabytes": kilobytes / 1
 
 
 def latency_ms(run: Path, onnx: Path, trials: int) -> dict[str, dict[int, float]]:
-    """Return the median milliseconds of a call of `act` near each of `STEPS`."""
+    """Return the least milliseconds of a call of `act` near each of `STEPS`."""
     policies = {"torch": yamame.load(run), "onnx": yamame.load(onnx)}
     task = read_task_spec(run)
     task.observation_space.seed(0)
@@ -53,7 +54,7 @@ def latency_ms(run: Path, onnx: Path, trials: int) -> dict[str, dict[int, float]
                     seconds[name][trial, step] = time.perf_counter() - start
     windows = {step: slice(max(0, step - 1 - AROUND), step + AROUND) for step in STEPS if step <= length}
     return {
-        name: {step: float(1e3 * np.median(of_steps[:, window])) for step, window in windows.items()}
+        name: {step: float(1e3 * of_steps[:, window].min()) for step, window in windows.items()}
         for name, of_steps in seconds.items()
     }
 
