@@ -47,7 +47,7 @@ class Strange(gymnasium.Env[Any, Any]):
 
 _IDS: dict[str, dict[str, Any]] = {
     "TextAction-v0": {"action_space": spaces.Text(5)},
-    "DictAction-v0": {"action_space": spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(2))},
+    "MixedAction-v0": {"action_space": spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1.0, 1.0))},
     "Unbounded-v0": {"action_space": spaces.Box(-np.inf, np.inf, (3,), np.float32)},
     "NaNAtOnce-v0": {"nan_at_step": 0},
     "NaNLater-v0": {"nan_at_step": 40},

@@ -367,7 +367,7 @@ def test_numbers_that_do_not_fit_together(capsys: pytest.CaptureFixture[str]) ->
     ("name", "message"),
     [
         ("TextAction-v0", "action space Text is not supported"),
-        ("DictAction-v0", "action space Dict"),
+        ("MixedAction-v0", "action space Dict mixes discrete parts (a) with continuous ones (b)"),
         ("Unbounded-v0", "infinite bounds"),
         ("NaNAtOnce-v0", "environment 0 returned NaN in observation 'observation' at step 0"),
     ],

@@ -112,8 +112,9 @@ for seed in range(2):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # minutes
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("space", ["CONTINUOUS", pytest.param("DISCRETE", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("space", ["CONTINUOUS", "DISCRETE"])
 def test_compiled(space: str, pytestconfig: pytest.Config) -> None:
     """In a process of its own, where no types are checked at run time: that is not what users compile."""
     paths = [str(pytestconfig.rootpath / "tests" / "helpers"), str(Path(__file__).parent)]

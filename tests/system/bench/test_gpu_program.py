@@ -14,6 +14,7 @@ PROGRAM = str(BENCHMARKS / "gpu.py")
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # minutes
 def test_parts_are_written_as_they_end(tmp_path: Path) -> None:
     names = ["machine", "learner-popgym-128", "train-tmaze-30"]
     answer = script("gpu", "--device", "cpu", "--output-dir", str(tmp_path), "--parts", *names)

@@ -10,6 +10,7 @@ SMALL = ("--env-steps", "300", "--eval.final-trials", "8", "--eval.interval-env-
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_runs_are_made_once_and_make_a_table(tmp_path: Path) -> None:
     command = ("--output-dir", str(tmp_path), "--tasks", "catch", "memory-size-10", "--seeds", "0", "1", *SMALL)
     first = script("unaided", *command)

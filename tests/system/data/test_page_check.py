@@ -66,6 +66,7 @@ def test_intact_stores_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
     expected = write(tmp_path / "store")
     content = (tmp_path / "store" / "data.mdb").read_bytes()

@@ -119,6 +119,7 @@ def test_two_learners_have_the_counters_of_one_and_half_the_replay(tmp_path: Pat
     assert stored(tmp_path / "data/offline") == stored(tmp_path / "1/replay")
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_restores_the_state_of_each_learner(tmp_path: Path) -> None:
     """To the bit what it would have become."""
     configs = [tiny_config(num_learners=2, env_steps=env_steps, eval={"trials": 8}) for env_steps in (96, 192)]
@@ -140,7 +141,8 @@ def test_another_number_of_learners_is_refused(tmp_path: Path) -> None:
         resume(tmp_path / "run", env_steps=None, quiet=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
+@pytest.mark.thorough  # minutes, beside the signals to one learner
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_stops_once_with_a_checkpoint_and_resume_finishes(
     number: signal.Signals, tmp_path: Path
 ) -> None:

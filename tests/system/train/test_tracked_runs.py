@@ -73,7 +73,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("tracker", ["wandb", "trackio", "mlflow"])
+@pytest.mark.parametrize(
+    "tracker", ["wandb", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("trackio", "mlflow"))]
+)
 def test_a_killed_run_continues_its_tracked_run(tracker: str, tmp_path: Path) -> None:
     read = require(tracker)
     child = subprocess.run(

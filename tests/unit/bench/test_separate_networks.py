@@ -64,6 +64,7 @@ def test_networks_share_nothing(learner: SeparateNetworksLearner) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_it_is_a_line_of_the_throughput_figure() -> None:
     options = throughput.Options(
         encoders=("gru", "separate-gru"), context_lengths=(4, 8), size="tmaze", batch=2, repeats=1
