@@ -1,9 +1,17 @@
-"""Types shared by all layers: resumable state and environment faults."""
+"""Types shared by all layers: resumable state, environment faults and ends of pipes."""
 
 import copy
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
+
+if sys.platform == "win32":  # where the two ends of `multiprocessing.Pipe` have another class
+    from multiprocessing.connection import PipeConnection
+
+    Connection = PipeConnection
+else:
+    from multiprocessing.connection import Connection as Connection
 
 State = Mapping[str, Any]
 """Nested dicts, lists, tuples, arrays, tensors, numbers, strings and None, which a checkpoint can store."""

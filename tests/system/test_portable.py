@@ -49,8 +49,9 @@ import importlib, pkgutil
 import yamame
 
 EXTRAS = set('''
-    crafter gymnax h5py jax metaworld minari minigrid mlflow mujoco opensimplex popgym ray starlette trackio
-    uvicorn wandb xminigrid
+    crafter gymnax h5py huggingface_hub jax metaworld minari minigrid mlflow mujoco onnx onnxruntime
+    onnxscript opensimplex optuna pettingzoo popgym ray starlette trackio uvicorn wandb websockets
+    xminigrid
 '''.split())
 for module in pkgutil.walk_packages(yamame.__path__, "yamame."):
     if not module.name.endswith("__main__"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from yamame.run_files import read_result
 from yamame.signals import StopSignal
 from yamame.tools.sweep.runs import Outcome, PlannedRun, execute, train_or_resume
 from yamame.tools.tune.space import Choices, Range, SearchSpace, describe
+from yamame.types import Connection
 
 JOURNAL, LOCK = "study.journal", "study.lock"
 PRUNED = "pruned"

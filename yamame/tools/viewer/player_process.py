@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
@@ -11,11 +10,7 @@ from typing import Any, TypeVar
 
 from yamame.errors import UserError, describe_error
 from yamame.named_code import caller_modules
-
-if sys.platform == "win32":
-    from multiprocessing.connection import PipeConnection as Connection
-else:
-    from multiprocessing.connection import Connection
+from yamame.types import Connection
 
 _T = TypeVar("_T")
 
