@@ -158,7 +158,7 @@ def test_mistakes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "does not exist" in refused(capsys, "data", "info", "nowhere")
     assert "unknown argument" in refused(capsys, "data", "info", run, "more")
     assert "VERB" in refused(capsys, "data")
-    assert "invalid choice" in refused(capsys, "data", "inspect", run)
+    assert "has no command" in refused(capsys, "data", "inspect", run)
     with lock_run_dir(run):
         assert "another process is training" in refused(capsys, "data", "repair", run)
     shutil.rmtree(run / "replay")

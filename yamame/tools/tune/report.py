@@ -62,7 +62,7 @@ def plot_search(trials: Sequence[FrozenTrial], config: TuneConfig) -> "Figure":
     return figure
 
 
-def _scatter(axes: "Axes", trials: Sequence[FrozenTrial], x: Sequence[float]) -> None:
+def _scatter(axes: "Axes", trials: Sequence[FrozenTrial], x: Sequence[int | float]) -> None:
     for is_pruned, marker, color, label in ((False, "o", COLORS[0], "trials"), (True, "x", RANDOM_COLOR, "pruned")):
         points = [
             (position, value)

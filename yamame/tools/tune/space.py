@@ -24,13 +24,13 @@ _LOG, _TO = "log:", ".."
 class Range:
     """Numbers from `low` to `high`, both included."""
 
-    low: float
-    high: float
+    low: int | float
+    high: int | float
     log: bool = False
     """Whether to sample on a logarithmic scale."""
     is_int: bool = False
 
-    def words(self, value: float) -> list[str]:
+    def words(self, value: int | float) -> list[str]:
         """Return a value as a flag has it, floats with four digits."""
         if self.is_int:
             return [str(int(value))]
