@@ -69,9 +69,9 @@ def test_a_line_of_a_table_works(
         return {"run_dir": str(run.directory), "stopped_by": ""}
 
     monkeypatch.chdir(tmp_path)
-    with small_runs():
-        monkeypatch.setattr("yamame.runs.train", only_check)
-        monkeypatch.setattr(yamame, "train", api.train)
+    with small_runs(), pytest.MonkeyPatch.context() as patch:  # undone before the functions of `small_runs` are
+        patch.setattr("yamame.runs.train", only_check)
+        patch.setattr(yamame, "train", api.train)
         if code.startswith("yamame "):
             assert cli.main([str(run.directory) if word == "RUN" else word for word in code.split()[1:]]) == 0
         elif re.match(r"\w+=", code):
