@@ -29,7 +29,7 @@ FRESH = """
 import json, re, sys, time
 import yamame
 policy = yamame.load(sys.argv[1])
-policy.act(policy._observation_space.sample())
+policy.act(policy.observation_space.sample())
 kilobytes = int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])  # of this program alone
 print(json.dumps({"cpu_seconds": time.process_time(), "megabytes": kilobytes / 1024}))
 """

@@ -48,6 +48,22 @@ def client(run: Path) -> Iterator[TestClient]:
         yield asking
 
 
+@pytest.mark.slow
+def test_an_exported_file_is_served_as_its_run(run: Path, tmp_path: Path) -> None:
+    """Two sessions take turns, so that each step leaves the other's memory as it is."""
+    pytest.importorskip("onnxscript")
+    yamame.open(run).export(tmp_path / "policy.onnx", num_envs="dynamic")
+    actions = []
+    for source in (run, tmp_path / "policy.onnx"):
+        with TestClient(build_app(Service(source, "latest", Limits(max_sessions=2))), base_url=HERE) as client:
+            sessions = [open_session(client), open_session(client)]
+            cues = list(zip(sessions, (-1.0, 1.0), strict=True))
+            seen = [(at, [float(time == 9), 0.0 if time else cue]) for time in range(10) for at, cue in cues]
+            bodies = [client.post(f"{at}/act", json={"observation": row, "deterministic": True}) for at, row in seen]
+            actions.append([answer.json()["action"] for answer in bodies])
+    assert actions[0] == actions[1] and len(set(actions[0])) > 1
+
+
 def open_session(client: TestClient) -> str:
     answer = client.post("/sessions")
     assert answer.status_code == 201
