@@ -45,13 +45,11 @@ endef
 demo: .venv/core
 	$(BIN)/python examples/demo.py
 
-# style, types (on Windows and macOS, too), import layers and unit tests: about a minute
+# style, types, import layers and unit tests: about a minute
 quick: .venv/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -o addopts= -m "not slow and not thorough" tests/unit
 
@@ -63,8 +61,10 @@ test: .venv/test
 test-faults: .venv/test
 	$(BIN)/python -m pytest -o addopts= -s -m faults tests/faults
 
-# all tests: shape checks everywhere but in long runs, a browser, faults, runs until a task is solved
-test-all: .venv/chromium .venv/onnxruntime-web
+# all tests: types on Windows and macOS, shape checks everywhere but in long runs, a browser, faults, runs until a task is solved
+test-all: .venv/lint .venv/chromium .venv/onnxruntime-web
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not thorough and not learning and not faults'
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'thorough and not learning and not faults' -o addopts='-ra --strict-markers --strict-config'
 	$(MAKE) test-faults
