@@ -1,5 +1,5 @@
 # docker build --tag yamame .
-# docker run --rm --volume "$PWD/runs:/work/runs" yamame train passive-tmaze
+# docker run --rm --volume "$PWD/runs:/app/runs" yamame train passive-tmaze
 # On a GPU: docker run --rm --gpus all …
 FROM python:3.12-slim
 
@@ -17,8 +17,8 @@ COPY pyproject.toml README.md LICENSE ./
 COPY yamame yamame
 RUN pip install --constraint constraints.txt ".${EXTRAS:+[$EXTRAS]}"
 
-RUN useradd --create-home --uid 1000 yamame && mkdir -p /work/runs && chown -R yamame /work
+RUN useradd --create-home --uid 1000 yamame && mkdir -p /app/runs && chown -R yamame /app
 USER yamame
-WORKDIR /work
+WORKDIR /app
 ENTRYPOINT ["yamame"]
 CMD ["recipes"]

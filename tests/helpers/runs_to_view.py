@@ -16,7 +16,7 @@ from yamame.tools.viewer.app import Access, build_app
 from yamame.tools.viewer.run_index import RunIndex
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it would rather have a younger sister of httpx
+    warnings.simplefilter("ignore")  # starlette prefers a successor of httpx
     from starlette.testclient import TestClient
 
 

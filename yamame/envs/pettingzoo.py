@@ -20,8 +20,8 @@ from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.envs.vector.faults import (
-    ENV_ERRORS,
     InvalidEnvOutputError,
+    close_envs,
     stack_flags,
     stack_observations,
     stack_rewards,
@@ -29,7 +29,7 @@ from yamame.envs.vector.faults import (
     validate_infos,
 )
 from yamame.envs.wrappers.instruction import is_goal_env
-from yamame.errors import UserError, describe_error
+from yamame.errors import UserError
 
 ROWS = 24
 """Agents of all copies of an environment together, at least those of one copy."""
@@ -151,11 +151,7 @@ class AgentVectorEnv(RenderableVectorEnv):
 
     @override
     def close(self) -> None:
-        for copy, env in enumerate(self._envs):
-            try:
-                env.close()
-            except ENV_ERRORS as error:
-                print(f"environment {copy} could not be closed ({describe_error(error)})", file=sys.stderr)
+        close_envs(self._envs)
 
     def _rows(self, copy: int) -> slice:
         return slice(copy * len(self._agents), (copy + 1) * len(self._agents))

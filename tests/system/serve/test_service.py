@@ -24,7 +24,7 @@ from yamame.tools.serve.app import Service, build_app
 from yamame.tools.serve.limits import Limits
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it would rather have a younger sister of httpx
+    warnings.simplefilter("ignore")  # starlette prefers a successor of httpx
     from starlette.testclient import TestClient, WebSocketDenialResponse
 
 HERE = "http://127.0.0.1:8000"

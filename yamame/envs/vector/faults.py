@@ -1,5 +1,6 @@
 """Faults of environments: invalid output, exceptions and restarts."""
 
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from jaxtyping import Bool, Float32, Int64, Shaped
 from typing_extensions import override
 
 from yamame.data.spaces import Leaf, flatten_observation, stored_shape
-from yamame.errors import UserError, error_message
+from yamame.errors import UserError, describe_error, error_message
 from yamame.types import Fault, FaultKind
 
 RETRY_DELAYS_SECONDS = (0.0, 1.0, 5.0)
@@ -121,6 +122,15 @@ def stack_rewards(rewards: Sequence[Any] | np.ndarray, name: str = "a reward") -
     reward = _stack_numbers(name, rewards)
     with np.errstate(over="ignore"):  # infinity is another error
         return reward.astype(np.float32)
+
+
+def close_envs(envs: Sequence[Any], *, first_row: int = 0) -> None:
+    """Close environments. One that fails is reported in a line on stderr; the others are closed nevertheless."""
+    for row, env in enumerate(envs, start=first_row):
+        try:
+            env.close()
+        except ENV_ERRORS as error:
+            print(f"environment {row} could not be closed ({describe_error(error)})", file=sys.stderr)
 
 
 def stack_flags(name: str, flags: Sequence[Any] | np.ndarray) -> Bool[np.ndarray, "E"]:

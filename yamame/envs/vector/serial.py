@@ -1,6 +1,5 @@
 """Gymnasium environments stepped one after the other in this process."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +27,7 @@ from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.envs.vector.faults import (
     ENV_ERRORS,
     InvalidEnvOutputError,
+    close_envs,
     fault_from_exception,
     is_recoverable,
     reraise_env_error,
@@ -39,7 +39,7 @@ from yamame.envs.vector.faults import (
     validate_finite,
     validate_infos,
 )
-from yamame.errors import UserError, describe_error
+from yamame.errors import UserError
 from yamame.types import Fault
 
 
@@ -205,12 +205,7 @@ class SerialVectorEnv(RenderableVectorEnv):
 
     @override
     def close(self) -> None:
-        for row, env in enumerate(self._envs):
-            try:
-                env.close()
-            except ENV_ERRORS as error:
-                name = f"environment {self._first_row + row}"
-                print(f"{name} could not be closed ({describe_error(error)})", file=sys.stderr)
+        close_envs(self._envs, first_row=self._first_row)
 
     def _reset_env(self, row: int, *, new_task: bool) -> tuple[Any, Mapping[str, Any]]:
         """Start an episode; return its first observation and info."""
