@@ -247,7 +247,9 @@ def _evaluate_model(
     with closing(_start(config, env, trials=trials, seed=seed)) as collector:
         generator = torch.Generator(model_device(model)).manual_seed(seed)
         num_envs = collector.environments.num_envs
-        policy = config.algorithm.build_policy(model, num_envs=num_envs, generator=generator)
+        policy = config.algorithm.build_policy(
+            model, num_envs=num_envs, generator=generator, cuda_graph=config.compute.cuda_graph
+        )
         counter = None if quiet else TrialCounter(trials)
         deterministic = config.deterministic_actions
         return _run_trials(collector, policy, trials=trials, deterministic=deterministic, counter=counter)

@@ -56,7 +56,13 @@ class BanditConfig(AlgorithmConfig):
         return nn.Linear(task.observation_space.shape[0], int(task.action_space.n))
 
     def build_policy(
-        self, model: nn.Module, *, num_envs: int, generator: torch.Generator, collects: bool = False
+        self,
+        model: nn.Module,
+        *,
+        num_envs: int,
+        generator: torch.Generator,
+        collects: bool = False,
+        cuda_graph: bool = False,
     ) -> "BanditPolicy":
         return BanditPolicy(model, generator)
 

@@ -176,9 +176,18 @@ class AlgorithmConfig(ABC):
 
     @abstractmethod
     def build_policy(
-        self, model: nn.Module, *, num_envs: int, generator: torch.Generator, collects: bool = False
+        self,
+        model: nn.Module,
+        *,
+        num_envs: int,
+        generator: torch.Generator,
+        collects: bool = False,
+        cuda_graph: bool = False,
     ) -> TrainedPolicy:
-        """Return a policy with the weights of a model, for evaluations, or to collect trajectories to train from."""
+        """Return a policy with the weights of a model, for evaluations, or to collect trajectories to train from.
+
+        With `cuda_graph`, on a GPU it may replay its step as a CUDA graph.
+        """
 
     @abstractmethod
     def build(

@@ -219,6 +219,12 @@ class KVCache:
             hidden_E1S = np.arange(self._used) > time_E[:, None, None]
             self._mask_bias_E1S = torch.from_numpy(np.where(hidden_E1S, -np.inf, 0.0)).to(self.key)
 
+    def start_on_device(self, time_E: Int64[Tensor, "E"]) -> None:
+        """Set the timestep of each environment by a tensor: `attend` then has the same shapes at every time."""
+        self._used, self._slot = self.slots, time_E % self.slots
+        is_empty_E1S = torch.arange(self.slots, device=time_E.device) > time_E[:, None, None]
+        self._mask_bias_E1S = self.key.new_zeros(is_empty_E1S.shape).masked_fill_(is_empty_E1S, -math.inf)
+
     def attend(
         self,
         layer: int,

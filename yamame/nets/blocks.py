@@ -191,6 +191,8 @@ def freeze_for_inference(module: nn.Module, *, fast: bool = True) -> Any:
     for part in frozen.modules():
         if parametrize.is_parametrized(part):
             _fold_parametrizations(part)
+        if isinstance(part, nn.RNNBase):
+            part.flatten_parameters()  # on a GPU; otherwise cuDNN would gather the copied weights at every step
         if fast:  # attributes of the instance are found without `nn.Module.__getattr__`
             part.__dict__.update(part._modules | part._parameters)
     return frozen

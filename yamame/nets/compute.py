@@ -1,12 +1,13 @@
-"""Device, precision, compiler and CUDA graphs of the learner."""
+"""Device, precision and compiler of a run, and CUDA graphs."""
 
 import os
 import sys
+import threading
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,13 +16,17 @@ from yamame.data.batch import Batch
 from yamame.errors import ConfigFieldError, check_range
 from yamame.nets.attention import attend_flash, select_backend
 
+_T = TypeVar("_T")
+_CAPTURE = threading.Lock()
+"""CUDA allows one capture at a time in a process; the acting thread may start one while the learner makes its own."""
+
 MIN_COMPILED_UPDATES = 3000
 """Shortest run that is compiled: compiling takes 20-60 s and saves at most a third of an update (popgym size)."""
 MIN_BFLOAT16_WIDTH = 128
 """Narrowest network that uses bfloat16 on a CPU: in narrower ones the casts cost more than the products save."""
 
 WARMUP_CALLS = 3
-"""Eager updates for each batch shape before its capture, in which libraries tune and the compiler compiles."""
+"""Eager calls for each shape before its capture, in which libraries tune and the compiler compiles."""
 MAX_QUEUED_UPDATES = 4
 """Most updates that the host queues on a GPU. More would delay acting and signals, and keep their batches in memory."""
 MAX_GRAPHS = 16
@@ -40,7 +45,7 @@ class ComputeConfig:
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the network. auto: on a GPU or with bfloat16, if the run is long enough."""
     cuda_graph: bool = True
-    """On a GPU, capture the update as a CUDA graph for each batch shape and replay it."""
+    """On a GPU, capture the update as a CUDA graph for each batch shape, and the step of the policy, and replay them."""
     deterministic: bool = False
     """On a GPU, use deterministic algorithms only, which are slower, so that the same seed gives the same bits and a
     resume is exact; operations that have none warn. A CPU is deterministic without it."""
@@ -182,6 +187,37 @@ class BoundedRunAhead:
             self._queued.popleft().synchronize()
 
 
+def capture_graph(
+    function: Callable[[], _T], generator: torch.Generator, *, pool: Any = None
+) -> tuple[torch.cuda.CUDAGraph, _T]:
+    """Capture a function as a CUDA graph, without running its kernels. Return the graph and the function's result.
+
+    The function must have run on this thread before, so that libraries are initialized. If the capture fails, the
+    current stream and the state of the generator are those from before.
+
+    Args:
+        function: Changes persistent tensors in place. Each replay overwrites its result.
+        generator: Its random numbers are those that the function would have drawn, call by call.
+        pool: Memory pool to share with other graphs, which are never replayed at the same time.
+
+    Raises:
+        RuntimeError: If the function cannot be captured, for example because it waits for the device.
+    """
+    graph, stream, state = torch.cuda.CUDAGraph(), torch.cuda.current_stream(generator.device), generator.get_state()
+    graph.register_generator_state(generator)
+    try:
+        # thread-local: other threads may pin batches, act or update during the capture
+        with _CAPTURE, torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            result = function()
+    except BaseException:
+        torch.cuda.set_stream(stream)
+        before = torch.Generator(generator.device)
+        before.set_state(state)
+        generator.graphsafe_set_state(before)  # the present state stays in the mode of a capture
+        raise
+    return graph, result
+
+
 class CudaGraphUpdate:
     """Capture and replay an update that does not synchronize with the host. Results equal those of the update.
 
@@ -221,13 +257,12 @@ class _CapturedUpdate:
         self, update: Callable[[Batch], dict[str, Tensor]], batch: Batch, generator: torch.Generator, memory: Any
     ) -> None:
         self._input = batch.apply(lambda value: value.to(generator.device, copy=True))
-        self._graph = torch.cuda.CUDAGraph()
-        self._graph.register_generator_state(generator)
-        # thread-local: other threads may pin batches or act during the capture
-        with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
+
+        def run() -> tuple[tuple[str, ...], Tensor]:
             metrics = update(self._input)
-            self._metrics = torch.stack([value.float() for value in metrics.values()])
-        self._names = tuple(metrics)
+            return tuple(metrics), torch.stack([value.float() for value in metrics.values()])
+
+        self._graph, (self._names, self._metrics) = capture_graph(run, generator, pool=memory)
 
     def replay(self, batch: Batch) -> dict[str, Tensor]:
         for captured, new in zip(batch_tensors(self._input), batch_tensors(batch), strict=True):

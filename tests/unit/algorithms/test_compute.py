@@ -1,7 +1,11 @@
 import os
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,3 +182,62 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
     attention.attend(*torch.zeros(3, 64, 2, 8).unbind(), pack(random_windows(0, (5, 3))), 8)
     assert chosen == [True]
     assert select_backend(torch.device("cuda"), torch.bfloat16, 32, deterministic=True) is attend_padded
+
+
+class ImaginedCuda:
+    """Stands for the graphs of `torch.cuda`, and for a generator. Only one capture at a time is allowed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.device, self.stream, self.state = torch.device("cuda:1"), "acting", torch.tensor([1])
+        self.capturing = threading.Lock()
+        self.settings: list[tuple[Any, str]] = []
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(register_generator_state=self.register))
+        monkeypatch.setattr(torch.cuda, "graph", self.graph)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self.stream)
+        monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(self, "stream", stream))
+        monkeypatch.setattr(torch, "Generator", lambda device: SimpleNamespace(set_state=self.restored.append))
+        self.restored: list[torch.Tensor] = []
+
+    def register(self, generator: object) -> None:
+        assert generator is self
+        self.state = torch.tensor([2])
+
+    def get_state(self) -> torch.Tensor:
+        return self.state
+
+    def graphsafe_set_state(self, other: SimpleNamespace) -> None:
+        (self.state,) = self.restored
+
+    @contextmanager
+    def graph(self, graph: object, *, pool: object, capture_error_mode: str) -> Iterator[None]:
+        """As PyTorch's: after a failure the stream stays that of the capture."""
+        assert self.capturing.acquire(blocking=False), "two captures at a time"
+        self.settings.append((pool, capture_error_mode))
+        self.stream = "capture"
+        try:
+            yield
+            self.stream = "acting"
+        finally:
+            self.capturing.release()
+
+
+def test_captures_of_two_threads_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The acting thread may capture its step while the learner captures an update."""
+    cuda = ImaginedCuda(monkeypatch)
+    with ThreadPoolExecutor(4) as threads:
+        captures = [threads.submit(compute.capture_graph, partial(time.sleep, 0.002), cuda) for _ in range(12)]
+    assert len([capture.result() for capture in captures]) == 12
+    assert cuda.settings == [(None, "thread_local")] * 12
+
+
+def test_after_a_failed_capture_stream_and_generator_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = ImaginedCuda(monkeypatch)
+
+    def fail() -> None:
+        assert (cuda.stream, int(cuda.state)) == ("capture", 2)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        compute.capture_graph(fail, cuda)  # type: ignore[arg-type]
+    assert (cuda.stream, int(cuda.state)) == ("acting", 1)
+    assert compute.capture_graph(lambda: "captured", cuda)[1] == "captured"  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from tiny_agents import (
 )
 
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.algorithms.amago.policy import AMAGOPolicy, HostToDevice
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.data.step import PolicyInput
 from yamame.nets.blocks import SigmaLinear
 
@@ -124,43 +124,6 @@ def test_a_repeated_action_was_certain() -> None:
         plain, found = (policy.extras(action, noise, each)["acting_log_prob"] for each in (repeated_E < 0, repeated_E))
         np.testing.assert_array_equal(found, np.where(repeated_E & certain, 0.0, plain))
         assert (plain != 0.0).all()
-
-
-def test_one_transfer_carries_arrays_of_all_types() -> None:
-    """As to a GPU; the second call reuses the memory of the first, and the third needs more."""
-    to_device = HostToDevice(torch.device("cpu"))
-    to_device._packs = True
-    rng = np.random.default_rng(0)
-    for envs in (3, 2, 5):
-        arrays = {
-            "flag": rng.random(envs) < 0.5,
-            "image": rng.integers(0, 255, (envs, 3, 5), dtype=np.uint8),
-            "time": rng.integers(0, 9, envs),
-            "action": rng.normal(size=(envs, 2)).astype(np.float32),
-            "strided": rng.normal(size=(envs, 8))[:, ::3],
-            "nothing": np.zeros((envs, 0), np.float32),
-        }
-        tensors = to_device(arrays)
-        assert tensors.keys() == arrays.keys()
-        for name, array in arrays.items():
-            assert tensors[name].dtype == torch.from_numpy(array).dtype
-            np.testing.assert_array_equal(tensors[name].numpy(), array, err_msg=name)
-
-
-def test_packed_inputs_change_no_state() -> None:
-    agent = tiny_agent()
-    here, packed = (AMAGOPolicy(agent, num_envs=2, generator=torch.Generator().manual_seed(0)) for _ in range(2))
-    packed._to_device._packs = True
-    rng = np.random.default_rng(0)
-    for time in range(4):
-        step = PolicyInput(
-            observation={"vector": rng.uniform(-1, 1, (2, 3)).astype(np.float32), "cell": rng.integers(0, 4, 2)},
-            previous_action=rng.integers(0, 3, 2),
-            previous_reward=rng.normal(size=2).astype(np.float32),
-            episode_start=np.full(2, time == 0),
-            time=np.full(2, time),
-        )
-        assert torch.equal(here.state(step), packed.state(step))
 
 
 CLIPPED = 0.99 / (0.99 + 2 * 0.001)

@@ -45,7 +45,13 @@ class AMAGOConfig(AlgorithmConfig):
 
     @override
     def build_policy(
-        self, model: nn.Module, *, num_envs: int, generator: torch.Generator, collects: bool = False
+        self,
+        model: nn.Module,
+        *,
+        num_envs: int,
+        generator: torch.Generator,
+        collects: bool = False,
+        cuda_graph: bool = False,
     ) -> AMAGOPolicy:
         assert isinstance(model, Agent)
         return AMAGOPolicy(
@@ -54,6 +60,7 @@ class AMAGOConfig(AlgorithmConfig):
             generator=generator,
             records_log_prob=collects and self.learner.td.trace_decay > 0,
             clips=collects or self.agent.actor.clip_evaluation,
+            cuda_graph=cuda_graph,
         )
 
     @override

@@ -145,7 +145,11 @@ class Learner:
     def policy(self, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
         """Return a policy with the present weights, or their moving averages."""
         return AMAGOPolicy(
-            self.agent, num_envs=num_envs, generator=generator, records_log_prob=self.config.td.trace_decay > 0
+            self.agent,
+            num_envs=num_envs,
+            generator=generator,
+            records_log_prob=self.config.td.trace_decay > 0,
+            cuda_graph=self.compute.cuda_graph,
         )
 
     def batches(self, replay: Replay, count: int) -> Iterator[Batch]:

@@ -1,6 +1,7 @@
 """`AMAGOPolicy`: a frozen copy of the agent's acting networks, with a memory."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,42 +14,15 @@ from yamame.algorithms.amago.losses.td import ACTING_LOG_PROB
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.step import PolicyInput
 from yamame.nets.blocks import freeze_for_inference
-from yamame.nets.heads.actor import PolicyDistribution
+from yamame.nets.heads.actor import PolicyDistribution, distribution_tensors, with_tensors
 from yamame.nets.ops import load_generator_state
+from yamame.nets.sequence.base import SupportsStaticStep
+from yamame.nets.static_step import StaticStep
 from yamame.types import State
 
-
-class HostToDevice:
-    """Copies arrays to a GPU by one transfer from pinned memory. On a CPU, tensors share memory with the arrays.
-
-    The host must have waited for the device between two calls, which share the pinned memory.
-    """
-
-    ALIGNMENT = 16
-    """Of each array in the buffer, in bytes; at least the size of every dtype."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._packs = device.type == "cuda"
-        self._buffer = torch.empty(0, dtype=torch.uint8)
-
-    def __call__(self, arrays: Mapping[str, Shaped[np.ndarray, "..."]]) -> dict[str, Shaped[Tensor, "..."]]:
-        """Return tensors on the device by the same names."""
-        if not self._packs:
-            return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
-        sizes = [-(-array.nbytes // self.ALIGNMENT) * self.ALIGNMENT for array in arrays.values()]
-        if sum(sizes) > len(self._buffer):
-            self._buffer = torch.empty(sum(sizes), dtype=torch.uint8, pin_memory=self._device.type == "cuda")
-        host = self._buffer.numpy()
-        starts = [sum(sizes[:index]) for index in range(len(sizes))]
-        for start, array in zip(starts, arrays.values(), strict=True):
-            host[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        there = self._buffer[: sum(sizes)].to(self._device, non_blocking=True, copy=True)
-        return {
-            name: there[start : start + array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
-            for start, (name, array) in zip(starts, arrays.items(), strict=True)
-        }
-
+STATIC_DEVICES = ("cuda",)
+"""Types of devices on which each step is a `StaticStep`: there, launching kernels takes longer than running them."""
+_OBSERVATION = "observation/"
 
 def acting_networks(agent: Agent, *, clips: bool, fast: bool = True) -> tuple[Any, Any, Any]:
     """Return copies of timestep encoder, trajectory encoder and the actor of the acting gamma, for inference.
@@ -78,6 +52,7 @@ class AMAGOPolicy:
         generator: Samples the actions; on the device of the agent.
         records_log_prob: Return the log-probabilities of executed actions as extras.
         clips: Clip the probabilities of discrete actions, see `ActorConfig.probability_clip`.
+        cuda_graph: On a GPU, replay the step as a CUDA graph. The random numbers are the same as without.
     """
 
     def __init__(
@@ -88,22 +63,30 @@ class AMAGOPolicy:
         generator: torch.Generator,
         records_log_prob: bool = False,
         clips: bool = True,
+        cuda_graph: bool = False,
     ) -> None:
         self.num_envs = num_envs
         self.generator = generator
+        self.version = 0
         self._records_log_prob = records_log_prob
         self._clips = clips
+        self._cuda_graph = cuda_graph
         self._last: tuple[PolicyDistribution, bool] | None = None
         self.device = agent.gammas_G.device
-        self._to_device = HostToDevice(self.device)
         self.horizon = torch.tensor([float(agent.horizon)], device=self.device)
-        self.load_weights(agent, version=0)
+        self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(agent, clips=clips)
         self.reset()
 
     def load_weights(self, agent: Agent, *, version: int) -> None:
         """Copy the present weights of an agent. `version` is its number of updates."""
         self.version = version
-        self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(agent, clips=self._clips)
+        networks = acting_networks(agent, clips=self._clips)
+        if not self._static_steps:
+            self.timestep_encoder, self.trajectory_encoder, self.actor = networks
+            return
+        # in place, since a captured step reads the weights where they were
+        for own, new in zip((self.timestep_encoder, self.trajectory_encoder, self.actor), networks, strict=True):
+            torch._foreach_copy_([*own.parameters(), *own.buffers()], [*new.parameters(), *new.buffers()])
 
     @torch.inference_mode()
     def extras(
@@ -112,13 +95,13 @@ class AMAGOPolicy:
         epsilon_E: Float[np.ndarray, "E"],
         repeated_E: Bool[np.ndarray, "E"],
     ) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
-        """Return the log-probabilities of the executed actions, if they are recorded."""
-        if not self._records_log_prob or self._last is None:
+        """Return the log-probabilities of the executed actions, if they are recorded. Computed on the host."""
+        if self._last is None:
             return {}
         policy, deterministic = self._last
-        there = self._to_device({"action": action, "epsilon": epsilon_E.astype(np.float32)})
-        log_prob_E1 = policy.acting_log_prob(there["action"], there["epsilon"], deterministic=deterministic)
-        log_prob_E = log_prob_E1[:, 0].cpu().numpy()
+        epsilon = torch.from_numpy(epsilon_E.astype(np.float32))
+        log_prob_E1 = policy.acting_log_prob(torch.from_numpy(action), epsilon, deterministic=deterministic)
+        log_prob_E = log_prob_E1[:, 0].numpy()
         if np.issubdtype(action.dtype, np.integer):
             log_prob_E[repeated_E] = 0.0
         return {ACTING_LOG_PROB: log_prob_E}
@@ -126,6 +109,12 @@ class AMAGOPolicy:
     def reset(self) -> None:
         """Clear the memory of all environments."""
         self.memory = self.trajectory_encoder.initial_state(self.num_envs)
+        self._static_steps: dict[bool, StaticStep] = {}
+        """For sampled actions and for the mode. Captured steps change this memory in place."""
+        if self.device.type in STATIC_DEVICES and isinstance(self.trajectory_encoder, SupportsStaticStep):
+            for deterministic in (False, True):
+                function = partial(self._act_on_device, deterministic=deterministic)
+                self._static_steps[deterministic] = StaticStep(function, self.generator, captures=self._cuda_graph)
 
     def state_dict(self) -> State:
         """Return memory and random state; the weights belong to the agent."""
@@ -146,36 +135,71 @@ class AMAGOPolicy:
 
         They are the mode of `distribution` if `deterministic`, else a sample.
         """
-        policy = self.distribution(step)
-        self._last = policy, deterministic
-        action: Tensor = policy.mode() if deterministic else policy.sample(self.generator)
-        return action[:, 0].cpu().numpy()
+        if not self._static_steps:
+            policy = self.distribution(step)
+            if self._records_log_prob:
+                on_host = {name: tensor.cpu() for name, tensor in distribution_tensors(policy).items()}
+                self._last = with_tensors(policy, on_host), deterministic
+            return self._choose(policy, deterministic=deterministic).cpu().numpy()
+        results = dict(self._static_steps[deterministic](_arrays(step)))
+        action: Shaped[np.ndarray, "E ..."] = results.pop("action").copy()
+        if self._records_log_prob:
+            on_host = {name: torch.from_numpy(array) for name, array in results.items()}
+            self._last = with_tensors(self._distribution_on_device, on_host), deterministic
+        return action
 
     @torch.inference_mode()
     def distribution(self, step: PolicyInput) -> PolicyDistribution:
         """Add a timestep to the memory; return the action distribution of the acting gamma."""
-        state_ED, observation = self._advance(step)
-        policy: PolicyDistribution = self.actor(state_ED, observation.get(ACTION_MASK_KEY))
-        return policy
+        inputs = self._inputs(step)
+        state_ED = self.trajectory_encoder.step(self._timestep(inputs), step.time, self.memory)
+        return self._distribution(state_ED, inputs)
 
     @torch.inference_mode()
     def state(self, step: PolicyInput) -> Tensor:
         """Add a timestep to the memory; return the states `[E, D]`."""
-        return self._advance(step)[0]
+        state_ED: Tensor = self.trajectory_encoder.step(self._timestep(self._inputs(step)), step.time, self.memory)
+        return state_ED
 
-    def _advance(self, step: PolicyInput) -> tuple[Float[Tensor, "E D"], Mapping[str, Shaped[Tensor, "E ..."]]]:
-        """Add a timestep to the memory; return the states, and the observation on the device."""
-        there = self._to_device(
-            {
-                "previous_action": step.previous_action,
-                "previous_reward": step.previous_reward,
-                "episode_start": step.episode_start,
-                "time": step.time,
-                **{f"observation/{name}": value for name, value in step.observation.items()},
-            }
+    def _act_on_device(
+        self, inputs: Mapping[str, Shaped[Tensor, "E ..."]], *, deterministic: bool
+    ) -> dict[str, Shaped[Tensor, "E ..."]]:
+        """Add a timestep to the memory; return the actions, and the distribution if log-probabilities are recorded."""
+        state_ED = self.trajectory_encoder.static_step(self._timestep(inputs), inputs["time"], self.memory)
+        policy = self._distribution_on_device = self._distribution(state_ED, inputs)
+        tensors = distribution_tensors(policy) if self._records_log_prob else {}
+        return {"action": self._choose(policy, deterministic=deterministic), **tensors}
+
+    def _inputs(self, step: PolicyInput) -> dict[str, Shaped[Tensor, "E ..."]]:
+        return {name: torch.from_numpy(array).to(self.device) for name, array in _arrays(step).items()}
+
+    def _timestep(self, inputs: Mapping[str, Shaped[Tensor, "E ..."]]) -> Float[Tensor, "E D"]:
+        names = ("previous_action", "previous_reward", "episode_start", "time")
+        observation = {
+            name.removeprefix(_OBSERVATION): leaf for name, leaf in inputs.items() if name.startswith(_OBSERVATION)
+        }
+        features = self.timestep_encoder.features(
+            observation=observation, horizon=self.horizon, **{name: inputs[name] for name in names}
         )
-        observation = {name: there.pop(f"observation/{name}") for name in step.observation}
-        features = self.timestep_encoder.features(observation=observation, horizon=self.horizon, **there)
         timestep_ED: Tensor = self.timestep_encoder(features, observation)
-        state_ED: Tensor = self.trajectory_encoder.step(timestep_ED, step.time, self.memory)
-        return state_ED, observation
+        return timestep_ED
+
+    def _distribution(
+        self, state_ED: Float[Tensor, "E D"], inputs: Mapping[str, Shaped[Tensor, "E ..."]]
+    ) -> PolicyDistribution:
+        policy: PolicyDistribution = self.actor(state_ED, inputs.get(_OBSERVATION + ACTION_MASK_KEY))
+        return policy
+
+    def _choose(self, policy: PolicyDistribution, *, deterministic: bool) -> Shaped[Tensor, "E ..."]:
+        action: Tensor = policy.mode() if deterministic else policy.sample(self.generator)
+        return action[:, 0]
+
+
+def _arrays(step: PolicyInput) -> dict[str, Shaped[np.ndarray, "E ..."]]:
+    return {
+        "previous_action": step.previous_action,
+        "previous_reward": step.previous_reward,
+        "episode_start": step.episode_start,
+        "time": step.time,
+        **{f"{_OBSERVATION}{name}": leaf for name, leaf in step.observation.items()},
+    }

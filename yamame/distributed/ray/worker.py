@@ -120,7 +120,13 @@ class CollectorWorker:
             config.algorithm, config.env.task_spec(trials), context_length=config.resolved_context_length, seed=0
         ).to(device)
         generator = torch.Generator(device).manual_seed(int(acting.generate_state(1)[0]))
-        self._policy = config.algorithm.build_policy(self._model, num_envs=num_envs, generator=generator, collects=True)
+        self._policy = config.algorithm.build_policy(
+            self._model,
+            num_envs=num_envs,
+            generator=generator,
+            collects=True,
+            cuda_graph=config.compute.cuda_graph,
+        )
         explorer = Explorer(config.exploration, trials.action_space, num_envs, np.random.default_rng(exploring))
         self.collector = Collector(trials, config.env.task_name, explorer, config.fault_tolerance)
         self._weights_name = ""

@@ -1,11 +1,13 @@
 """Actor head: one network with a policy for every discount."""
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from gymnasium import spaces
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from yamame.data.actions import PolicyActionSpace, action_size, num_choices
@@ -15,6 +17,20 @@ from yamame.nets.heads.distributions import CategoricalPolicy, DiscreteComponent
 
 PolicyDistribution = CategoricalPolicy | FactoredPolicy | TanhGaussianPolicy
 """Policies for Discrete, MultiDiscrete and Box action spaces."""
+
+
+def distribution_tensors(policy: PolicyDistribution) -> dict[str, Shaped[Tensor, "..."]]:
+    """Return the tensors that a distribution consists of, by name."""
+    inner = policy.categorical if isinstance(policy, FactoredPolicy) else policy
+    values = {each.name: getattr(inner, each.name) for each in fields(inner)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+def with_tensors(policy: PolicyDistribution, tensors: Mapping[str, Any]) -> PolicyDistribution:
+    """Return the distribution with other `distribution_tensors`, such as copies on another device."""
+    if isinstance(policy, FactoredPolicy):
+        return replace(policy, categorical=replace(policy.categorical, **tensors))
+    return replace(policy, **tensors)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,6 +102,20 @@ class SupportsFunctionalStep(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsStaticStep(Protocol):
+    """Trajectory encoder whose step can be captured as a CUDA graph. Others act eagerly on a GPU."""
+
+    def static_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: Any
+    ) -> Float[Tensor, "E S"]:
+        """Return the states of `step`, for times on the device, and change the tensors of `state` in place.
+
+        No shape and no operation may depend on values. A first call may allocate tensors of the state.
+        """
+        ...
+
+
 class RecurrentEncoder(nn.Module):
     """Trajectory encoder around a recurrent layer such as `torch.nn.LSTM`, which trains and acts without further code.
 
@@ -137,14 +151,22 @@ class RecurrentEncoder(nn.Module):
         self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: "RecurrentState"
     ) -> Float[Tensor, "E S"]:
         """Return the states after one more timestep of each environment."""
-        x_E1D, time = timestep_ED[:, None], torch.from_numpy(time_E).to(timestep_ED.device)
+        return self.static_step(timestep_ED, torch.from_numpy(time_E).to(timestep_ED.device), state)
+
+    def static_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: "RecurrentState"
+    ) -> Float[Tensor, "E S"]:
+        """Return the states of `step`."""
+        x_E1D = timestep_ED[:, None]
         if state.hidden is None:
-            state.hidden = state.before = _map(torch.zeros_like, self.recurrence(x_E1D, None)[1])
-        repeated, first = (time == state.time)[:, None], (time == 0)[:, None]
-        state.before = _map(lambda before, hidden: torch.where(repeated, before, hidden), state.before, state.hidden)
-        state.before = _map(lambda before: torch.where(first, 0.0, before), state.before)
-        out_E1S, state.hidden = self.recurrence(x_E1D, state.before)
-        state.time = time.clone()
+            hidden = self.recurrence(x_E1D, None)[1]
+            state.hidden, state.before = _map(torch.zeros_like, hidden), _map(torch.zeros_like, hidden)
+        repeated, first = (time_E == state.time)[:, None], (time_E == 0)[:, None]
+        _map(lambda before, hidden: torch.where(repeated, before, hidden, out=before), state.before, state.hidden)
+        _map(lambda before: before.masked_fill_(first, 0.0), state.before)
+        out_E1S, hidden = self.recurrence(x_E1D, state.before)
+        _map(Tensor.copy_, state.hidden, hidden)
+        state.time.copy_(time_E)
         return self.readout(torch.squeeze(out_E1S, 1))
 
     def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:

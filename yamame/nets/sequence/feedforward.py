@@ -69,6 +69,12 @@ class FeedForward(nn.Module):
         """Return the states of one more timestep of each environment."""
         return self._encode(timestep_ED)
 
+    def static_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: None
+    ) -> Float[Tensor, "E S"]:
+        """Return the states of `step`."""
+        return self._encode(timestep_ED)
+
     def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
         """Return no tensors."""
         return {}

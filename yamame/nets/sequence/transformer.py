@@ -150,11 +150,22 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "E S"]:
         """Return the states of one more timestep of each environment."""
         state.cache.start(time_E)
-        time = torch.from_numpy(time_E).to(timestep_ED.device)
-        x_ED = self.embed(timestep_ED) + self.position(time)
+        return self._step(timestep_ED, torch.from_numpy(time_E).to(timestep_ED.device), state)
+
+    def static_step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: "TransformerState"
+    ) -> Float[Tensor, "E S"]:
+        """Return the states of `step`; each attends to all slots of its ring, the empty ones masked."""
+        state.cache.start_on_device(time_E)
+        return self._step(timestep_ED, time_E, state)
+
+    def _step(
+        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"], state: "TransformerState"
+    ) -> Float[Tensor, "E S"]:
+        x_ED = self.embed(timestep_ED) + self.position(time_E)
         if self.token_shift is not None and state.shift is not None:
-            x_ED = x_ED + self.token_shift.step(timestep_ED, time_E, state.shift)
-        return self._decode(x_ED, time, state.cache)
+            x_ED = x_ED + self.token_shift.before(state.shift.swap(timestep_ED, time_E))
+        return self._decode(x_ED, time_E, state.cache)
 
     def empty_memory(self, timestep_ED: Float[Tensor, "E D"]) -> dict[str, Tensor]:
         """Return empty rings of keys and values `[E, H, slots, F]` for each layer, and the last timestep."""
@@ -318,13 +329,6 @@ class TokenShift(nn.Module):
         added_NW: Tensor = self.before(before_ND)
         return added_NW
 
-    def step(
-        self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"], state: "ShiftState"
-    ) -> Float[Tensor, "E W"]:
-        """Return the addition for one more timestep of each environment."""
-        added_EW: Tensor = self.before(state.swap(timestep_ED, time_E))
-        return added_EW
-
 
 class ShiftState:
     """Last timestep of each environment. A timestep that is passed twice replaces its first version."""
@@ -333,12 +337,12 @@ class ShiftState:
         self.before_ED, self.now_ED = like.new_zeros(2, num_envs, width)
         self.time_E = torch.full((num_envs,), -1, device=like.device)
 
-    def swap(self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[np.ndarray, "E"]) -> Float[Tensor, "E D"]:
-        """Store the current timesteps and return the previous ones, zeros at the start of a trial."""
-        time = torch.from_numpy(time_E).to(timestep_ED.device)
-        self.before_ED = torch.where((time == self.time_E)[:, None], self.before_ED, self.now_ED)
-        self.before_ED = torch.where((time == 0)[:, None], 0.0, self.before_ED)
-        self.now_ED, self.time_E = timestep_ED.clone(), time.clone()
+    def swap(self, timestep_ED: Float[Tensor, "E D"], time_E: Int64[Tensor, "E"]) -> Float[Tensor, "E D"]:
+        """Store the current timesteps in place and return the previous ones, zeros at the start of a trial."""
+        torch.where((time_E == self.time_E)[:, None], self.before_ED, self.now_ED, out=self.before_ED)
+        self.before_ED.masked_fill_((time_E == 0)[:, None], 0.0)
+        self.now_ED.copy_(timestep_ED)
+        self.time_E.copy_(time_E)
         return self.before_ED
 
     def state_dict(self) -> State:
