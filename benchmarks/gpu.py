@@ -60,7 +60,7 @@ def parts(device: str, folder: Path) -> list[Part]:
     def collector(name: str, seconds: int, *flags: str, packages: Sequence[str] = ()) -> Part:
         small = ["--size", "tmaze", "--context", "8", "--num-envs", "2", *plain] if tiny else []
         command = ["-m", "yamame", "bench", "collector", *flags, *small, *speeds]
-        figures = ["env_steps_per_second"]
+        figures = ["env_steps_per_second", "milliseconds_per_act"]
         return Part(name=f"collector-{name}", command=command, seconds=seconds, figures=figures, packages=packages)
 
     def end_to_end(name: str, seconds: int, *flags: str) -> Part:
@@ -102,6 +102,7 @@ def parts(device: str, folder: Path) -> list[Part]:
         learner("tmaze-64", 60, "--size", "tmaze", "--context", "64"),
         learner("gru-128", 60, "--size", "popgym", "--context", "128", "--encoder", "gru"),
         collector("tmaze-24", 40, "--size", "popgym", "--env", "passive-tmaze", "--num-envs", "24"),
+        collector("tmaze-24-eager", 40, "--env", "passive-tmaze", "--num-envs", "24", "--no-cuda-graph"),
         collector("tmaze-512", 40, "--size", "popgym", "--env", "passive-tmaze", "--num-envs", "512"),
         train("repeat-previous", 120, *repeat, packages=["popgym"]),
         end_to_end("in-turn", 60),

@@ -45,7 +45,7 @@ class ComputeConfig:
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the network. auto: on a GPU or with bfloat16, if the run is long enough."""
     cuda_graph: bool = True
-    """On a GPU, capture the update as a CUDA graph for each batch shape, and the step of the policy, and replay them."""
+    """On a GPU, capture the update for each batch shape and the step of the policy as CUDA graphs and replay them."""
     deterministic: bool = False
     """On a GPU, use deterministic algorithms only, which are slower, so that the same seed gives the same bits and a
     resume is exact; operations that have none warn. A CPU is deterministic without it."""

@@ -24,6 +24,7 @@ from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.data.batch import Batch, pack
+from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
 from yamame.nets.heads.actor import ActorConfig
 from yamame.nets.heads.critic import CriticConfig
@@ -451,3 +452,16 @@ def test_a_restored_average_continues_bit_for_bit() -> None:
 def test_an_averaging_rate_needs_averages() -> None:
     with pytest.raises(UserError, match="averaged=True"):
         learner_of(averaging_rate=0.25)
+
+
+def test_one_all_reduce_carries_all_gradients_and_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it come three of a few numbers, on which gradients depend: of the inputs, of the values, the count."""
+    sizes: list[int] = []
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda flat, group: sizes.append(flat.numel()))
+    learner = Learner(tiny_agent(), LearnerConfig(), generator=torch.Generator(), distributed=DistributedContext(0, 2))
+    metrics = learner.update(batch_of())
+    *statistics, gradients_and_metrics = sizes
+    num_features, num_gammas = learner.agent.timestep_encoder.num_features, len(learner.agent.gammas_G)
+    assert statistics == [1 + 2 * num_features, 2 * num_gammas + 1, 1]
+    num_weights = sum(gradient.numel() for gradient in learner.optimizer.grads)
+    assert num_weights <= gradients_and_metrics - 2 <= num_weights + len(metrics)

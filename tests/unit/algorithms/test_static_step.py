@@ -182,7 +182,7 @@ def act_without_values(agent: Agent, step: PolicyInput, *, deterministic: bool, 
     policy.device, policy.horizon = torch.device("meta"), policy.horizon.to("meta")
     policy.reset()
     inputs = policy._inputs(step)
-    with torch.inference_mode():
+    with torch.no_grad():  # inference mode would hide what operations consist of
         policy._act_on_device(inputs, deterministic=deterministic)  # allocates memory
         if factor is not None:
             timestep = policy._timestep

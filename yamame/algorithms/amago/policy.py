@@ -24,6 +24,7 @@ STATIC_DEVICES = ("cuda",)
 """Types of devices on which each step is a `StaticStep`: there, launching kernels takes longer than running them."""
 _OBSERVATION = "observation/"
 
+
 def acting_networks(agent: Agent, *, clips: bool, fast: bool = True) -> tuple[Any, Any, Any]:
     """Return copies of timestep encoder, trajectory encoder and the actor of the acting gamma, for inference.
 

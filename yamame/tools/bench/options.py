@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
+from typing_extensions import override
 
 from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
@@ -184,6 +185,8 @@ class SizedOptions(BenchOptions):
     """Transitions per training window and in the policy memory."""
     seed: int = 0
     """Seed of weights and data."""
+    cuda_graph: bool = True
+    """On a GPU, capture updates and steps of the policy as CUDA graphs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -191,6 +194,11 @@ class SizedOptions(BenchOptions):
         check_range(self, "seed", ge=0)
         if self.size not in SIZES:
             raise ConfigFieldError(self, "size", f"{self.size!r} is unknown: {suggest(self.size, list(SIZES))}")
+
+    @property
+    @override
+    def compute(self) -> ComputeConfig:
+        return replace(super().compute, cuda_graph=self.cuda_graph)
 
     @property
     def network(self) -> BenchNetwork:
