@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -62,20 +62,26 @@ class StaticStep:
     shapes or dtypes start anew. If the capture fails, one line on stderr says so and the function is called as before.
 
     Args:
-        function: Returns tensors of the same names, shapes and dtypes for the same shapes of inputs, without waiting
-            for the device. What it keeps between calls is in tensors that it changes in place.
         generator: Of the random numbers in the function; on its device.
         captures: Capture a CUDA graph.
     """
 
-    def __init__(self, function: StaticFunction, generator: torch.Generator, *, captures: bool) -> None:
-        self._function = function
+    def __init__(self, generator: torch.Generator, *, captures: bool) -> None:
         self._generator = generator
         self._captures = captures
         self._layout: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
 
-    def __call__(self, arrays: Mapping[str, Shaped[np.ndarray, "..."]]) -> Mapping[str, Shaped[np.ndarray, "..."]]:
-        """Return the results, in memory that the next call overwrites."""
+    def __call__(
+        self, function: StaticFunction, arrays: Mapping[str, Shaped[np.ndarray, "..."]]
+    ) -> Mapping[str, Shaped[np.ndarray, "..."]]:
+        """Return the results of a function, in memory that the next call overwrites.
+
+        Args:
+            function: The same in every call; not kept. Returns tensors of the same names, shapes and dtypes for the
+                same shapes of inputs, without waiting for the device. What it remembers is in tensors that it changes
+                in place.
+            arrays: Its inputs.
+        """
         layout = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if layout != self._layout:
             shapes = {
@@ -89,27 +95,27 @@ class StaticStep:
             np.copyto(self._inputs.arrays[name], array)
         self._inputs.copy_to_device()
         if self._captures and self._graph is None and self._num_calls >= WARMUP_CALLS:
-            self._capture()
+            self._capture(function)
         if self._graph is not None:
             self._graph.replay()
         else:
-            self._run()
+            self._run(function)
         self._num_calls += 1
         assert self._outputs is not None
         self._outputs.copy_to_host()
         return self._outputs.arrays
 
-    def _run(self) -> None:
-        results = self._function(self._inputs.tensors)
+    def _run(self, function: StaticFunction) -> None:
+        results = function(self._inputs.tensors)
         if self._outputs is None:
             shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in results.items()}
             self._outputs = PackedTensors(shapes, self._generator.device)
         for name, tensor in results.items():
             self._outputs.tensors[name].copy_(tensor)
 
-    def _capture(self) -> None:
+    def _capture(self, function: StaticFunction) -> None:
         try:
-            self._graph, _ = capture_graph(self._run, self._generator)
+            self._graph, _ = capture_graph(partial(self._run, function), self._generator)
         except RuntimeError as error:
             self._captures = False
             _report_once(f"acting without a CUDA graph: its capture failed ({describe_error(error)})")

@@ -1,5 +1,7 @@
 """The step of a policy as it runs on a GPU: a function of tensors with fixed addresses, captured once and replayed."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from yamame.algorithms.amago import policy as policy_module
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.policy import AMAGOPolicy
@@ -252,15 +255,34 @@ def test_a_failed_capture_is_reported_once_and_acting_goes_on(
     )
 
 
+def test_memory_and_graph_are_freed_with_their_policy(recorder: Recorder) -> None:
+    """Each evaluation has a policy. In a cycle of references, its memory on the GPU would wait for the collector."""
+    policy = policy_of(agent_with(), static=True)
+    for step in timesteps(count=5):
+        policy.act(step)
+    memory, graph = weakref.ref(policy.memory), weakref.ref(policy._static_steps[False]._graph)
+    recorder.graphs.clear()
+    gc.disable()
+    try:
+        del policy
+        assert memory() is None and graph() is None
+    finally:
+        gc.enable()
+
+
 def test_the_setting_reaches_policies(recorder: Recorder) -> None:
     agent = agent_with()
     learner = Learner(agent, LearnerConfig(td=TDLoss(trace_decay=0.5)), generator=torch.Generator())
     for setting in (True, False):
         learner.compute = Compute(cuda_graph=setting)
-        policy = learner.policy(num_envs=ENVS, generator=torch.Generator().manual_seed(0))
-        for step in timesteps(count=5):
-            policy.act(step)
-        assert len(recorder.graphs) == 1
+        of_run = learner.policy(num_envs=ENVS, generator=torch.Generator().manual_seed(0))
+        of_evaluation = AMAGOConfig().build_policy(
+            agent, num_envs=ENVS, generator=torch.Generator().manual_seed(0), cuda_graph=setting
+        )
+        for policy in (of_run, of_evaluation):
+            for step in timesteps(count=5):
+                policy.act(step)
+        assert len(recorder.graphs) == 2
 
 
 def test_an_encoder_without_a_static_step_acts_eagerly(recorder: Recorder) -> None:
@@ -288,10 +310,10 @@ def test_an_encoder_without_a_static_step_acts_eagerly(recorder: Recorder) -> No
 def test_other_shapes_start_anew(recorder: Recorder) -> None:
     """For example another number of environments, or a leaf of another type."""
     generator = torch.Generator().manual_seed(0)
-    step = StaticStep(lambda given: {"doubled": 2 * given["x"]}, generator, captures=True)
+    step = StaticStep(generator, captures=True)
     for x in (np.arange(3.0), np.arange(4.0), np.arange(4)):
         for offset in range(6):
-            doubled = step({"x": x + offset})["doubled"]
+            doubled = step(lambda given: {"doubled": 2 * given["x"]}, {"x": x + offset})["doubled"]
             np.testing.assert_array_equal(doubled, 2 * (x + offset))
             assert doubled.dtype == x.dtype
     assert [graph.num_replays for graph in recorder.graphs] == [6 - WARMUP_CALLS] * 3

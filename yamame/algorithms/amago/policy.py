@@ -114,8 +114,7 @@ class AMAGOPolicy:
         """For sampled actions and for the mode. Captured steps change this memory in place."""
         if self.device.type in STATIC_DEVICES and isinstance(self.trajectory_encoder, SupportsStaticStep):
             for deterministic in (False, True):
-                function = partial(self._act_on_device, deterministic=deterministic)
-                self._static_steps[deterministic] = StaticStep(function, self.generator, captures=self._cuda_graph)
+                self._static_steps[deterministic] = StaticStep(self.generator, captures=self._cuda_graph)
 
     def state_dict(self) -> State:
         """Return memory and random state; the weights belong to the agent."""
@@ -142,7 +141,8 @@ class AMAGOPolicy:
                 on_host = {name: tensor.cpu() for name, tensor in distribution_tensors(policy).items()}
                 self._last = with_tensors(policy, on_host), deterministic
             return self._choose(policy, deterministic=deterministic).cpu().numpy()
-        results = dict(self._static_steps[deterministic](_arrays(step)))
+        function = partial(self._act_on_device, deterministic=deterministic)
+        results = dict(self._static_steps[deterministic](function, _arrays(step)))
         action: Shaped[np.ndarray, "E ..."] = results.pop("action").copy()
         if self._records_log_prob:
             on_host = {name: torch.from_numpy(array) for name, array in results.items()}
