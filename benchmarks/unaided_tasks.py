@@ -325,7 +325,7 @@ TASKS: dict[str, UnaidedTask] = {
     "memory-length-30": UnaidedTask(_own(partial(Memory, 30), 31), 50_000, 1.0, 0.0),
     "memory-length-100": UnaidedTask(_own(partial(Memory, 100), 101), 100_000, 1.0, 0.0),
     "memory-size-10": UnaidedTask(_own(partial(Memory, 2, 10), 3), 50_000, 1.0, 0.0),
-    "umbrella-20": UnaidedTask(_own(Umbrella, 20), 50_000, 1.0, 0.5, SUCCESS),
+    "umbrella-20": UnaidedTask(_own(Umbrella, 20), 200_000, 1.0, 0.5, SUCCESS),
     "discounting-chain": UnaidedTask(_own(DiscountingChain, 100), 50_000, 1.0, 0.2, SUCCESS),
     "deep-sea-10": UnaidedTask(_own(DeepSea, 10), 50_000, 0.99, 0.0),
     "catch": UnaidedTask(_own(Catch, 9), 30_000, 1.0, -0.617),
