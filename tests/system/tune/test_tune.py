@@ -18,7 +18,7 @@ from yamame.run_dir import RESULT
 from yamame.tools.sweep.runs import PlannedRun
 
 pytest.importorskip("optuna")
-from yamame.tools.tune import study
+from yamame.tools.tune import study, trial
 
 TINY = ["--env.horizon", "3", "--env-steps", "256", "--eval.interval-env-steps", "64", *SMALL]
 SEARCH = ["--search", "learner.learning_rate=log:1e-4..1e-2", "--search", "replay.batch_size=8,16"]
@@ -53,7 +53,7 @@ class FakeTune(FakeTrain):
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTune:
     train = FakeTune()
-    monkeypatch.setattr(study, "train_or_resume", train)
+    monkeypatch.setattr(trial, "train_or_resume", train)
     return train
 
 

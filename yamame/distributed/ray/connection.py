@@ -64,20 +64,20 @@ def connect_ranks(config: RunConfig, ranks: DistributedContext) -> RayConnection
     return connection
 
 
-def connect(address: str, *, cpus: float) -> RayConnection:
+def connect(address: str, *, cpus: float, flag: str = "--ray.address") -> RayConnection:
     """Join the cluster at `address`; if it is `local`, start one with room for `cpus` cores.
 
-    Raises `UserError` if Ray is not installed or the address does not answer.
+    Raises `UserError`, which names the flag of the address, if Ray is not installed or the address does not answer.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError as missing:
-        raise UserError(f"--ray.address {address} needs Ray: pip install 'yamame[ray]'") from missing
+        raise UserError(f"{flag} {address} needs Ray: pip install 'yamame[ray]'") from missing
     if ray.is_initialized():
         return RayConnection(ray, is_persistent=True, owns_cluster=False)
     if address not in (LOCAL, AUTO):
-        _check_reachable(address)
+        _check_reachable(address, flag)
     options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
         options |= {"num_cpus": max(os.cpu_count() or 1, math.ceil(cpus)), "include_dashboard": False}
@@ -87,7 +87,7 @@ def connect(address: str, *, cpus: float) -> RayConnection:
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
         reason = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         raise UserError(
-            f"--ray.address {address} cannot be joined ({reason}): is it running? If it asks for Ray's token, set "
+            f"{flag} {address} cannot be joined ({reason}): is it running? If it asks for Ray's token, set "
             f"{_AUTH_MODE_VARIABLE}=token; see `ray status`"
         ) from problem
     if address == LOCAL:
@@ -96,17 +96,28 @@ def connect(address: str, *, cpus: float) -> RayConnection:
     return RayConnection(ray, is_persistent=address != LOCAL, owns_cluster=True)
 
 
-def _check_reachable(address: str) -> None:
+def first_line(problem: Exception) -> str:
+    """Return the type and the first line of one of Ray's long messages."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    return f"{type(problem).__name__}: {lines[0] if lines else ''}"
+
+
+def format_resources(cpus: float, gpus: float) -> str:
+    """Return what Ray reserves for a process, such as `2 cores and 1 GPUs`."""
+    return f"{cpus:g} cores" + (f" and {gpus:g} GPUs" if gpus else "")
+
+
+def _check_reachable(address: str, flag: str) -> None:
     """Raise `UserError` if nothing listens at the address: Ray itself would retry for minutes."""
     host, _, port = address.removeprefix(_CLIENT).partition(":")
     default = _CLIENT_PORT if address.startswith(_CLIENT) else _PORT
     if not host or not (port or str(default)).isdigit():
-        raise UserError(f"--ray.address {address} is no address: give local, auto, HOST:PORT or ray://HOST:PORT")
+        raise UserError(f"{flag} {address} is no address: give local, auto, HOST:PORT or ray://HOST:PORT")
     try:
         socket.create_connection((host, int(port or default)), timeout=_CONNECT_TIMEOUT_SECONDS).close()
     except (OSError, OverflowError) as problem:
         raise UserError(
-            f"--ray.address {address} does not answer ({problem}): is it running, and can this machine reach it?"
+            f"{flag} {address} does not answer ({problem}): is it running, and can this machine reach it?"
         ) from problem
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from yamame.collect.faults import RateLimitedPrinter
 from yamame.config import RunConfig
-from yamame.distributed.ray.connection import NAMESPACE, RayConnection
+from yamame.distributed.ray.connection import NAMESPACE, RayConnection, first_line, format_resources
 from yamame.distributed.ray.worker import (
     CollectorActor,
     CollectorFailure,
@@ -235,7 +235,7 @@ class CollectorPool:
         try:
             reply = self._ray.get(call.reply, timeout=self.config.ray.collect_timeout_seconds)
         except self._ray.exceptions.RayError as problem:
-            self._replace(handle, _first_line(problem))
+            self._replace(handle, first_line(problem))
             return []
         match reply:
             case str() if handle.phase == "scheduling":
@@ -341,12 +341,4 @@ class CollectorPool:
         )
 
     def _format_resources(self) -> str:
-        ray_config = self.config.ray
-        gpus = f" and {ray_config.num_gpus_per_collector:g} GPUs" if ray_config.num_gpus_per_collector else ""
-        return f"{ray_config.num_cpus_per_collector:g} cores{gpus}"
-
-
-def _first_line(problem: Exception) -> str:
-    """Return the type and the first line of one of Ray's long messages."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    return f"{type(problem).__name__}: {lines[0] if lines else ''}"
+        return format_resources(self.config.ray.num_cpus_per_collector, self.config.ray.num_gpus_per_collector)

@@ -2,11 +2,16 @@
 
 import argparse
 import json
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from yamame.errors import UserError
 from yamame.tools.options import add_command, add_flags
+
+if TYPE_CHECKING:
+    from yamame.config import RunConfig
+    from yamame.tools.tune.trial import TrialExecutor, TuneConfig
 
 DEFAULT_DIR = Path("tunes")
 """Parent of the directories of searches without `--output-dir`."""
@@ -20,6 +25,7 @@ def register(subparsers: Any) -> None:
         _tune,
         help="search for settings of a recipe; resumes",
         usage="yamame tune RECIPE --search FIELD=SPACE|FILE [--trials N] [--workers N] [--no-pruning] "
+        "[--ray ADDRESS] [--cpus-per-trial N] [--gpus-per-trial N] "
         "[--output-dir DIR] [--preset small|paper] [--size SIZE] [--model NAME] [--variant NAME] [--json] [--quiet] "
         "[--FIELD VALUE]",
         description="Maximizes the mean return of the final evaluation. SPACE is a range (1e-4..3e-3, or "
@@ -35,8 +41,24 @@ def register(subparsers: Any) -> None:
         help="field to search, or a .toml or .json file with fields; may be repeated",
     )
     tune.add_argument("--trials", type=int, default=20, metavar="N", help="trials in all (default 20)")
-    tune.add_argument("--workers", type=int, default=1, metavar="N", help="trials at a time (default 1)")
+    tune.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="trials at a time (default 1; with --ray as many as the cluster has room for)",
+    )
     tune.add_argument("--no-pruning", action="store_true", help="train every trial to its end")
+    tune.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="train in a Ray cluster: local starts one on this machine; auto, HOST:PORT or ray://HOST:PORT joins one",
+    )
+    for name, default in (
+        ("cpus", "1, or one for each worker process of the environments"),
+        ("gpus", "1 if the cluster has any"),
+    ):
+        help_text = f"{name[:-1].upper()}s that Ray reserves for a trial (default {default})"
+        tune.add_argument(f"--{name}-per-trial", type=float, metavar="N", help=help_text)
     tune.add_argument(
         "--output-dir", type=Path, metavar="DIR", help="directory of study, runs and report (default: tunes/RECIPE)"
     )
@@ -51,11 +73,15 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.recipes import check_argument_order, config_from_flags, load_recipe
     from yamame.tools.sweep.command import make_directory
     from yamame.tools.tune.space import parse_search
+    from yamame.tools.tune.trial import TuneConfig
 
     check_argument_order(options.recipe, rest, "tune")
     for name in ("trials", "workers"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name} is {getattr(options, name)}: give at least 1")
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UserError(f"--{name} is {value}: give at least 1")
+    for name in ("cpus_per_trial", "gpus_per_trial"):
+        _check_resource(f"--{name.replace('_', '-')}", getattr(options, name), options.ray)
     if any(flag.partition("=")[0] == "--run-dir" for flag in rest):
         raise UserError("--run-dir is set by the search: use --output-dir")
     recipe = load_recipe(options.recipe, options.preset)
@@ -74,8 +100,7 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
             raise
         raise UserError("yamame tune needs optuna: pip install 'yamame[tune]'") from missing
     directory = DEFAULT_DIR / recipe.name if options.output_dir is None else options.output_dir
-    make_directory(directory)
-    tune_config = study.TuneConfig(
+    tune_config = TuneConfig(
         recipe=recipe,
         variants=options.variant,
         size=options.size,
@@ -84,20 +109,45 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
         space=space,
         directory=directory,
     )
-    prunes = not options.no_pruning
-    with study.open_study(tune_config, prunes=prunes) as opened:
-        outcome = study.run_trials(
-            opened,
-            tune_config,
-            num_trials=options.trials,
-            workers=options.workers,
-            prunes=prunes,
-            quiet=options.quiet or options.workers > 1,
-        )
-        results, text = report.write_report(opened, tune_config)
+    with closing(_make_executor(options, tune_config, config)) as executor:
+        make_directory(directory)
+        with study.open_study(tune_config, prunes=not options.no_pruning) as opened:
+            outcome = study.run_trials(opened, tune_config, executor, num_trials=options.trials)
+            results, text = report.write_report(opened, tune_config)
     results |= {"failed": outcome.failed, **({"stopped_by": outcome.stopped_by} if outcome.stopped_by else {})}
     lines = [text, *(f"Failed: {title}: {error}" for title, error in outcome.failed.items())]
     if outcome.stopped_by:
         lines.append(f"Stopped by {outcome.stopped_by}; run the same command again to resume.")
     print(json.dumps(results) if options.json else "\n".join([*lines, f"Report: {directory / report.MARKDOWN}"]))
     return 1 if outcome.failed else 0
+
+
+def _check_resource(flag: str, amount: float | None, address: str | None) -> None:
+    """Raise `UserError` for an amount that Ray cannot reserve, or without a cluster."""
+    if amount is None:
+        return
+    if address is None:
+        raise UserError(f"{flag} needs --ray ADDRESS")
+    if not 0 <= amount < float("inf") or (amount > 1 and amount % 1):
+        raise UserError(f"{flag} is {amount:g}: give a whole number, or a fraction below 1")
+
+
+def _make_executor(options: argparse.Namespace, config: "TuneConfig", run_config: "RunConfig") -> "TrialExecutor":
+    """Return what makes the trials: this process, processes of this machine, or a Ray cluster."""
+    if options.ray is not None:
+        from yamame.tools.tune.ray_executor import RayTrials
+
+        return RayTrials(
+            config,
+            run_config,
+            address=options.ray,
+            workers=options.workers,
+            cpus=options.cpus_per_trial,
+            gpus=options.gpus_per_trial,
+        )
+    from yamame.tools.tune.processes import LocalProcesses
+    from yamame.tools.tune.trial import InProcess
+
+    if options.workers is None or options.workers == 1:
+        return InProcess(config, quiet=options.quiet)
+    return LocalProcesses(config, workers=options.workers)

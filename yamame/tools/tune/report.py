@@ -12,7 +12,8 @@ from yamame.files import replace_atomically
 from yamame.tools.plots import COLORS, RANDOM_COLOR, new_figure, save
 from yamame.tools.sweep.report import format_number, markdown_table
 from yamame.tools.tune.space import Choices
-from yamame.tools.tune.study import ERROR, TuneConfig
+from yamame.tools.tune.study import ERROR
+from yamame.tools.tune.trial import TuneConfig
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
