@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,6 +134,34 @@ def test_mistakes_are_one_line(
         assert expected in refused(capsys, "tune", "passive-tmaze", *flags, *directory)
     monkeypatch.setattr("yamame.tools.tune.study.FileLock", _Locked)
     assert "another process searches" in refused(capsys, "tune", "passive-tmaze", *SEARCH, *directory)
+
+
+def test_mistakes_of_the_cluster_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "search"
+
+    def line(*flags: str) -> str:
+        return refused(capsys, "tune", "passive-tmaze", *SEARCH, "--output-dir", str(directory), *flags)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        assert line("--ray", "local") == "yamame: --ray local needs Ray: pip install 'yamame[ray]'\n"
+    pytest.importorskip("ray")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        assert f"--ray {address} does not answer" in line("--ray", address)
+    for flags, expected in (
+        (["--ray", ":x"], "--ray :x is no address"),
+        (["--ray", "local", "--ray.address", "auto", "--ray.num-collectors", "2"], "leave out --ray.address"),
+        (["--ray", "local", "--num-learners", "2"], "leave out --num-learners"),
+        (["--cpus-per-trial", "2"], "--cpus-per-trial needs --ray ADDRESS"),
+        (["--ray", "local", "--gpus-per-trial", "1.5"], "a whole number, or a fraction below 1"),
+        (["--ray", "local", "--cpus-per-trial", "0"], "--cpus-per-trial is 0"),
+    ):
+        assert expected in line(*flags)
+    assert not directory.exists()
 
 
 class _Locked:

@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from contextlib import closing
+import sys
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +81,10 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UserError(f"--{name} is {value}: give at least 1")
-    for name in ("cpus_per_trial", "gpus_per_trial"):
-        _check_resource(f"--{name.replace('_', '-')}", getattr(options, name), options.ray)
+    _check_resource("--cpus-per-trial", options.cpus_per_trial, options.ray)
+    _check_resource("--gpus-per-trial", options.gpus_per_trial, options.ray)
+    if options.cpus_per_trial == 0:
+        raise UserError("--cpus-per-trial is 0: give at least a fraction of one")
     if any(flag.partition("=")[0] == "--run-dir" for flag in rest):
         raise UserError("--run-dir is set by the search: use --output-dir")
     recipe = load_recipe(options.recipe, options.preset)
@@ -109,7 +112,7 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
         space=space,
         directory=directory,
     )
-    with closing(_make_executor(options, tune_config, config)) as executor:
+    with redirect_stdout(sys.stderr), closing(_make_executor(options, tune_config, config)) as executor:  # Ray prints
         make_directory(directory)
         with study.open_study(tune_config, prunes=not options.no_pruning) as opened:
             outcome = study.run_trials(opened, tune_config, executor, num_trials=options.trials)

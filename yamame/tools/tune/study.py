@@ -66,7 +66,7 @@ def run_trials(study: optuna.Study, config: TuneConfig, executor: TrialExecutor,
                 _finish(study, config, trial, made, outcome)
             if stop.is_requested():
                 executor.stop()
-        outcome.stopped_by = outcome.stopped_by or stop.requested
+        outcome.stopped_by = stop.requested or outcome.stopped_by
     return outcome
 
 
