@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from command_runs import SMALL, interrupt_in_iteration, output_json, refused
+from documents import blocks
+from guide_reader import DOCS
 from sweep_runs import FakeTrain
 
 from yamame.callbacks import Callback, RunProgress
@@ -24,6 +26,10 @@ from yamame.tools.tune import study, trial
 
 TINY = ["--env.horizon", "3", "--env-steps", "256", "--eval.interval-env-steps", "64", *SMALL]
 SEARCH = ["--search", "learner.learning_rate=log:1e-4..1e-2", "--search", "replay.batch_size=8,16"]
+
+COMMANDS_OF_THE_PAGE = [
+    line for block in blocks(DOCS / "tuning.md", "console") for line in block.splitlines() if "--ray" in line
+]
 
 
 class FakeTune(FakeTrain):
@@ -152,6 +158,9 @@ def test_mistakes_of_the_cluster_are_one_line(
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         assert f"--ray {address} does not answer" in line("--ray", address)
+        for command in COMMANDS_OF_THE_PAGE:
+            words = [address if word in ("auto", "HOST:6379") else word for word in shlex.split(command)[2:]]
+            assert f"--ray {address} does not answer" in refused(capsys, *words)
     for flags, expected in (
         (["--ray", ":x"], "--ray :x is no address"),
         (["--ray", "local", "--ray.address", "auto", "--ray.num-collectors", "2"], "leave out --ray.address"),

@@ -140,12 +140,13 @@ def test_a_signal_brings_the_trials_back_and_the_same_command_resumes_them(tune:
     watching.join()
     assert stopped["stopped_by"] == "SIGINT" and [each["state"] for each in stopped["trials"]] == ["running"]
     run = tmp_path / "search" / "trial-0000"
-    made = read_metrics(run)[-1]["env_steps"]
-    assert 0 < made < 4096 and not (run / RESULT).exists()
+    made = read_metrics(run)
+    assert 0 < made[-1]["env_steps"] < 4096 and not (run / RESULT).exists()
     assert not named(descendants(os.getpid()), ACTOR)
 
     resumed, _ = tune("search", "--trials", "1", *LONG)
     assert [each["state"] for each in resumed["trials"]] == ["complete"] and "stopped_by" not in resumed
+    assert read_metrics(run)[: len(made)] == made  # with their times: it was not made again
     alone, _ = tune("local", "--trials", "1", *LONG, locally=True)
     assert resumed["trials"] == alone["trials"]
     assert same_metrics(run, tmp_path / "local" / "trial-0000")

@@ -76,7 +76,7 @@ class TrialActor:
 
     def __init__(self, board: Any, num_threads: int) -> None:
         self._board = board
-        self._folder = Path(tempfile.mkdtemp(prefix="yamame-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="yamame-trial-"))
         torch.set_num_threads(num_threads)
 
     def ping(self) -> str:
