@@ -165,6 +165,7 @@ def test_mistakes_of_the_cluster_are_one_line(
         (["--ray", ":x"], "--ray :x is no address"),
         (["--ray", "local", "--ray.address", "auto", "--ray.num-collectors", "2"], "leave out --ray.address"),
         (["--ray", "local", "--num-learners", "2"], "leave out --num-learners"),
+        (["--ray", "local", "--search", "num_learners=1,2"], "leave out --num-learners"),
         (["--cpus-per-trial", "2"], "--cpus-per-trial needs --ray ADDRESS"),
         (["--ray", "local", "--gpus-per-trial", "1.5"], "a whole number, or a fraction below 1"),
         (["--ray", "local", "--cpus-per-trial", "0"], "--cpus-per-trial is 0"),

@@ -112,7 +112,8 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
         space=space,
         directory=directory,
     )
-    with redirect_stdout(sys.stderr), closing(_make_executor(options, tune_config, config)) as executor:  # Ray prints
+    # Ray reports processes that die on stdout
+    with redirect_stdout(sys.stderr), closing(_make_executor(options, tune_config, config)) as executor:
         make_directory(directory)
         with study.open_study(tune_config, prunes=not options.no_pruning) as opened:
             outcome = study.run_trials(opened, tune_config, executor, num_trials=options.trials)

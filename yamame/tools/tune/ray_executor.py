@@ -62,7 +62,7 @@ class RayTrials(TrialExecutor):
             ("--ray.address", run_config.ray.address),
             ("--num-learners", run_config.num_learners > 1),
         ):
-            if is_given:
+            if is_given or flag in config.space:
                 raise UserError(f"--ray trains each trial in one process of the cluster: leave out {flag}")
         self._cpus = max(1, getattr(run_config.env, "num_workers", None) or 0) if cpus is None else cpus
         self._connection: RayConnection = connect(address, cpus=self._cpus * (workers or 1), flag="--ray")
