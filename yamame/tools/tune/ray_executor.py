@@ -64,7 +64,7 @@ class RayTrials(TrialExecutor):
         ):
             if is_given or flag in config.space:
                 raise UserError(f"--ray trains each trial in one process of the cluster: leave out {flag}")
-        self._cpus = max(1, getattr(run_config.env, "num_workers", None) or 0) if cpus is None else cpus
+        self._cpus = float(max(1, getattr(run_config.env, "num_workers", None) or 0)) if cpus is None else cpus
         self._connection: RayConnection = connect(address, cpus=self._cpus * (workers or 1), flag="--ray")
         self._ray = self._connection.ray
         self._gpus = self._default_gpus(run_config) if gpus is None else gpus

@@ -75,7 +75,7 @@ def report_evaluation(study: optuna.Study, trial_number: int, evaluation_number:
     trial = study.get_trials(deepcopy=False)[trial_number]
     if evaluation_number not in trial.intermediate_values:
         study._storage.set_trial_intermediate_value(trial._trial_id, evaluation_number, return_mean)
-    return study.pruner.prune(study, study.get_trials(deepcopy=False)[trial_number])
+    return bool(study.pruner.prune(study, study.get_trials(deepcopy=False)[trial_number]))
 
 
 def _load(directory: Path, *, prunes: bool) -> optuna.Study:
