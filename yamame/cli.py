@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -255,7 +256,8 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
     model = [] if options.model is None else ["--model", options.model]
     variants = [argument for variant in options.variant for argument in ("--variant", variant)]
     metadata = make_metadata(recipe, config, ["yamame", "train", recipe.name, *preset, *size, *model, *variants, *rest])
-    result = train(config, metadata, run_dir=options.run_dir, quiet=options.quiet, track=options.track)
+    with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
+        result = train(config, metadata, run_dir=options.run_dir, quiet=options.quiet, track=options.track)
     _finish_run(result, options.json)
     return 0
 
@@ -285,7 +287,10 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.runs import resume
 
     config = config_with_env(options.run, options.env, keeps_test_tasks=True)
-    result = resume(options.run, env_steps=options.env_steps, quiet=options.quiet, config=config, track=options.track)
+    with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
+        result = resume(
+            options.run, env_steps=options.env_steps, quiet=options.quiet, config=config, track=options.track
+        )
     _finish_run(result, options.json)
     return 0
 

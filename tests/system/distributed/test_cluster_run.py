@@ -119,6 +119,20 @@ def test_a_signal_stops_it_at_once_and_resume_continues(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_stdout_has_one_json_object_although_a_collector_was_killed(tmp_path: Path) -> None:
+    """Ray prints a report of the death on the learner's stdout."""
+    directory = tmp_path / "run"
+    run, family = working(directory)
+    os.kill(named(family, "Collector")[0], signal.SIGKILL)
+    wait_for(lambda: read_metrics(directory)[-1]["collectors/num_replaced"] == 1.0, 60)
+    time.sleep(10.0)  # Ray reports later
+    run.send_signal(signal.SIGTERM)
+    out, err = run.communicate(timeout=60)
+    assert "A worker died" in err
+    assert [json.loads(line)["stopped_by"] for line in out.splitlines()] == ["SIGTERM"]
+
+
+@pytest.mark.thorough
 def test_a_killed_learner_takes_its_cluster_with_it(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     run, family = working(directory)

@@ -1,7 +1,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -184,14 +184,29 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert select_backend(torch.device("cuda"), torch.bfloat16, 32, deterministic=True) is attend_padded
 
 
-class ImaginedCuda:
+class ImaginedGraph(torch.cuda.CUDAGraph):
+    """Made without a GPU."""
+
+    def __new__(cls, register: Callable[[object], None]) -> "ImaginedGraph":
+        return object.__new__(cls)
+
+    def __init__(self, register: Callable[[object], None]) -> None:
+        self.register_generator_state = register  # type: ignore[method-assign]
+
+
+class ImaginedCuda(torch.Generator):
     """Stands for the graphs of `torch.cuda`, and for a generator. Only one capture at a time is allowed."""
 
+    device = torch.device("cuda:1")
+
+    def __new__(cls, monkeypatch: pytest.MonkeyPatch) -> "ImaginedCuda":
+        return super().__new__(cls)
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.device, self.stream, self.state = torch.device("cuda:1"), "acting", torch.tensor([1])
+        self.stream, self.state = "acting", torch.tensor([1])
         self.capturing = threading.Lock()
         self.settings: list[tuple[Any, str]] = []
-        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(register_generator_state=self.register))
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", partial(ImaginedGraph, self.register))
         monkeypatch.setattr(torch.cuda, "graph", self.graph)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self.stream)
         monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(self, "stream", stream))
@@ -205,8 +220,9 @@ class ImaginedCuda:
     def get_state(self) -> torch.Tensor:
         return self.state
 
-    def graphsafe_set_state(self, other: SimpleNamespace) -> None:
+    def graphsafe_set_state(self, state: torch.Generator) -> torch.Generator:
         (self.state,) = self.restored
+        return self
 
     @contextmanager
     def graph(self, graph: object, *, pool: object, capture_error_mode: str) -> Iterator[None]:
@@ -238,6 +254,6 @@ def test_after_a_failed_capture_stream_and_generator_are_as_before(monkeypatch: 
         raise RuntimeError("operation not permitted when stream is capturing")
 
     with pytest.raises(RuntimeError, match="not permitted"):
-        compute.capture_graph(fail, cuda)  # type: ignore[arg-type]
+        compute.capture_graph(fail, cuda)
     assert (cuda.stream, int(cuda.state)) == ("acting", 1)
-    assert compute.capture_graph(lambda: "captured", cuda)[1] == "captured"  # type: ignore[arg-type]
+    assert compute.capture_graph(lambda: "captured", cuda)[1] == "captured"

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from recorded_graph import Recorder
 from tiny_agents import CONTINUOUS, DISCRETE, SEVERAL, TINY_AGENT, ActionSpace, random_actions, shake, tiny_agent
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -172,12 +173,19 @@ class OnDevice(TorchDispatchMode):
         return result
 
 
+class WithoutGenerators(TorchFunctionMode):
+    """Drops generators, which the device without content does not support."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **{name: value for name, value in (kwargs or {}).items() if name != "generator"})
+
+
 def act_without_values(agent: Agent, step: PolicyInput, *, deterministic: bool, factor: Any = None) -> None:
     """Act on PyTorch's device without content: an operation that needs a value on the host raises.
 
     `factor`: a function of the inputs, by whose result the timesteps are multiplied.
     """
-    policy = AMAGOPolicy(agent, num_envs=ENVS, generator=None, records_log_prob=True)  # type: ignore[arg-type]
+    policy = AMAGOPolicy(agent, num_envs=ENVS, generator=torch.Generator(), records_log_prob=True)
     for network in (policy.timestep_encoder, policy.trajectory_encoder, policy.actor):
         for part in network.to("meta").modules():  # with what layers keep beside their parameters
             kept = {name: value.to("meta") for name, value in vars(part).items() if isinstance(value, Tensor)}
@@ -185,7 +193,7 @@ def act_without_values(agent: Agent, step: PolicyInput, *, deterministic: bool, 
     policy.device, policy.horizon = torch.device("meta"), policy.horizon.to("meta")
     policy.reset()
     inputs = policy._inputs(step)
-    with torch.no_grad():  # inference mode would hide what operations consist of
+    with torch.no_grad(), WithoutGenerators():  # inference mode would hide what operations consist of
         policy._act_on_device(inputs, deterministic=deterministic)  # allocates memory
         if factor is not None:
             timestep = policy._timestep
