@@ -53,6 +53,7 @@ def test_a_thousand_steps_over_eight_environments(case: Any, suffix: str, tmp_pa
     run.export(exported, num_envs="dynamic")
     step, manifest = load_step(exported)
     policy = run.load(num_envs=ENVS)
+    policy._policy._records_log_prob = True  # keeps the distribution of the last action
     rng, starts = np.random.default_rng(0), np.zeros(ENVS, np.bool_)
     observation_space.seed(0)
     samples = [observation_space.sample() for _ in range(100)]
