@@ -225,10 +225,12 @@ class RayTrials(TrialExecutor):
                 opened.flush()
                 os.fsync(opened.fileno())
         if files:
-            shutil.rmtree(directory, ignore_errors=True)
+            replaced = partial / "replaced"
+            if directory.exists():
+                directory.rename(replaced)  # removed only when the new one is there
             (partial / directory.name).rename(directory)
-            partial.rmdir()
             sync_folder(directory.parent)
+            shutil.rmtree(partial)
 
 
 def _log(message: str) -> None:
