@@ -6,6 +6,8 @@ EXTRAS_lint := test,lint
 EXTRAS_docs := docs,view
 EXTRAS_test := test-extras
 EXTRAS_all := dev
+# with it, each of hundreds of test processes would compile the Python sources of PyTorch
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo quick test test-all test-faults docs bench
 

@@ -290,6 +290,8 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool, track: Sequence[str] |
         quiet = quiet or not distributed.is_main
         if not quiet:
             print(f"{config.env.task_name}: {trainer.algorithm.compute}", file=sys.stderr)
+            if trainer.state.random_baseline is None:
+                print(f"evaluating random actions over {config.eval.final_trials} trials", file=sys.stderr)
         unit = "simulated env steps" if config.offline.is_offline_only else "env steps"
         may_end_early = config.eval.stop_return is not None
         with ProgressBar(config.env_steps, unit=unit, may_end_early=may_end_early, quiet=quiet) as progress:
