@@ -9,9 +9,9 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
-from yamame.data.goals import TOLERANCE
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
+from yamame.envs.goal_tolerance import resolve_goal_tolerance
 from yamame.envs.gymnasium import GymnasiumConfig, make_env
 from yamame.envs.pettingzoo import AgentVectorEnv, default_vector_size, is_parallel_env
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
@@ -35,8 +35,10 @@ class EnvFnConfig(SingleEnvConfig):
     """Maximum number of steps of a trial, over all its attempts."""
     attempts: int | None = 1
     """Episodes of a trial, all on one task; memory is kept between them. None: as many as fit into the horizon."""
-    goal_tolerance: float = TOLERANCE
-    """Maximum difference, in each number of a goal, at which it counts as reached; for environments with goals."""
+    goal_tolerance: float | None = None
+    """Maximum difference, in each number of a goal, at which it counts as reached; for environments with goals. None:
+    0.001, or for an environment with `compute_reward`, as in Gymnasium-Robotics, the distance at which it falls; if it
+    falls gradually, goals are observations like others, and the reward is the environment's."""
 
     eval_env_fn: EnvFn | None = None
     """Makes an environment of the test tasks, by which results are measured; None: they are the training tasks."""
@@ -74,7 +76,8 @@ class EnvFnConfig(SingleEnvConfig):
             if self.vector_size
             else self.make_vector_env(self.env_fn, num_envs, seed)
         )
-        return make_trials(envs, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
+        tolerance = resolve_goal_tolerance(self.goal_tolerance, envs, self.env_fn)
+        return make_trials(envs, horizon=self.horizon, attempts=self.attempts, goal_tolerance=tolerance)
 
     def _adapt_vector_env(self, seed: int, *, num_envs: int) -> EpisodeVectorEnv:
         env = call_env_fn(self.env_fn)

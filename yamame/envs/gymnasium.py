@@ -11,9 +11,9 @@ from typing import Any
 import gymnasium
 from typing_extensions import override
 
-from yamame.data.goals import TOLERANCE
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
+from yamame.envs.goal_tolerance import resolve_goal_tolerance
 from yamame.envs.wrappers.instruction import make_trials
 from yamame.errors import UserError, check_range
 
@@ -28,8 +28,10 @@ class GymnasiumConfig(SingleEnvConfig):
     """Maximum number of steps of a trial, over all its attempts."""
     attempts: int | None = 1
     """Episodes of a trial, all on one task; memory is kept between them. None: as many as fit into the horizon."""
-    goal_tolerance: float = TOLERANCE
-    """Maximum difference, in each number of a goal, at which it counts as reached; for environments with goals."""
+    goal_tolerance: float | None = None
+    """Maximum difference, in each number of a goal, at which it counts as reached; for environments with goals. None:
+    0.001, or for an environment with `compute_reward`, as in Gymnasium-Robotics, the distance at which it falls; if it
+    falls gradually, goals are observations like others, and the reward is the environment's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +59,8 @@ class GymnasiumConfig(SingleEnvConfig):
 
     def _build(self, env_fn: Callable[[], Any], num_envs: int, seed: int) -> TrialVectorEnv:
         envs = self.make_vector_env(env_fn, num_envs, seed)
-        return make_trials(envs, horizon=self.horizon, attempts=self.attempts, goal_tolerance=self.goal_tolerance)
+        tolerance = resolve_goal_tolerance(self.goal_tolerance, envs, env_fn)
+        return make_trials(envs, horizon=self.horizon, attempts=self.attempts, goal_tolerance=tolerance)
 
 
 def is_env_id(name: str) -> bool:

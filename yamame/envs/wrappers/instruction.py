@@ -120,10 +120,13 @@ def make_trials(
     horizon: int,
     attempts: int | None = 1,
     hide_future_goals: bool = False,
-    goal_tolerance: float = TOLERANCE,
+    goal_tolerance: float | None = TOLERANCE,
 ) -> TrialWrapper:
-    """Return trials of environments; they reward following an instruction if the environments have goals."""
-    if is_goal_env(env.observation_space):
+    """Return trials of environments; they reward following an instruction if the environments have goals.
+
+    With `goal_tolerance` None, goals are observations and the rewards are those of the environment.
+    """
+    if goal_tolerance is not None and is_goal_env(env.observation_space):
         env = InstructionWrapper(env, hide_future_goals=hide_future_goals, tolerance=goal_tolerance)
     return TrialWrapper(env, horizon=horizon, attempts=attempts)
 
