@@ -267,7 +267,10 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
         ("train passive-tmaze --variant no-memry", "choose among"),
         ("train passive-tmaze --run-dir", "argument --run-dir"),
         ("train passive-tmaze --context-length 99", "--context-length 99 is longer than a trial"),
-        ("train gymnasium --env.id CartPol-v1", "did you mean 'CartPole-v1'?"),
+        (
+            "train gymnasium --env.id CartPol-v1",
+            "did you mean 'CartPole-v1'? An id 'package:Name-v0' imports its package",
+        ),
         ("train gymnasium --env.id=", "cannot make environment ''"),
         ("train gymnasium --env.id nowhere:X-v0", "No module named 'nowhere'"),
         ("train gymnasium --env.id strange_environments:X-v0", "has no environment"),

@@ -77,9 +77,10 @@ def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, 
             return gymnasium.make(env_id, disable_env_checker=True, **rendering)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
         nearest = difflib.get_close_matches(env_id, list(gymnasium.registry), n=1)
-        otherwise = "import the package that registers it (id 'package:Name-v0')"
-        hint = f"did you mean {nearest[0]!r}?" if nearest else otherwise
-        raise UserError(f"Gymnasium has no environment {env_id!r}: {hint}") from error
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        raise UserError(
+            f"Gymnasium has no environment {env_id!r}: {hint}An id 'package:Name-v0' imports its package first"
+        ) from error
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise UserError(f"environment {env_id!r} needs a package that is not installed: {error}") from error
     except TypeError as error:
