@@ -57,6 +57,9 @@ def _trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setattr(trackers, "__path__", [*trackers.__path__, str(files)])
     monkeypatch.syspath_prepend(packages)
     yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("tracker "):  # what it imports and prints is of this test
+            thread.join(timeout=10)
     for name in ("notebook", "diary"):
         sys.modules.pop(name, None)
         sys.modules.pop(f"yamame.trackers.{name}", None)
