@@ -5,6 +5,8 @@ import os
 import shutil
 import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -26,6 +28,7 @@ TRIES = 3
 """Processes that a trial may lose before it has failed."""
 _POLL_SECONDS = 0.5
 _NO_ROOM_SECONDS = 30.0
+_CLOSE_SECONDS = 5.0
 """Trials that wait for room in the cluster for this long are reported."""
 
 
@@ -87,7 +90,14 @@ class RayTrials(TrialExecutor):
         self._actor_class = self._ray.remote(TrialActor).options(
             num_cpus=self._cpus, num_gpus=self._gpus, scheduling_strategy="SPREAD"
         )
-        threading.Thread(target=self._receive_evaluations, daemon=True).start()
+        self._actors: set[Any] = set()
+        self._threads: list[threading.Thread] = []
+        self._start_thread(self._receive_evaluations)
+
+    def _start_thread(self, target: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     @override
     def capacity(self) -> int:
@@ -101,7 +111,7 @@ class RayTrials(TrialExecutor):
     @override
     def start(self, trial: Trial, report: Report) -> None:
         self._reports[trial.number] = report
-        threading.Thread(target=self._make, args=(trial,), daemon=True).start()
+        self._start_thread(self._make, trial)
 
     @override
     def wait(self) -> list[tuple[Trial, Outcome]]:
@@ -132,9 +142,17 @@ class RayTrials(TrialExecutor):
 
     @override
     def close(self) -> None:
-        """Disconnect; stops a cluster that was started for the search."""
+        """Disconnect; stops a cluster that was started for the search.
+
+        Threads that wait for the cluster end first: Ray crashes if one is in `ray.get` meanwhile.
+        """
+        self._is_stopping.set()
         with suppress(Exception):  # the cluster may be gone
-            self._ray.kill(self._board)
+            for actor in (self._board, *self._actors):
+                self._ray.kill(actor)
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
         self._connection.close()
 
     def _default_gpus(self, run_config: RunConfig) -> float:
@@ -162,6 +180,7 @@ class RayTrials(TrialExecutor):
         reason, was_placed = "", False
         for number in range(1, TRIES + 1):
             actor = self._actor_class.remote(self._board, math.ceil(self._cpus))
+            self._actors.add(actor)
             try:
                 if not self._is_placed(trial, actor):
                     return Outcome(stopped_by="SIGTERM")
@@ -177,6 +196,7 @@ class RayTrials(TrialExecutor):
             except self._ray.exceptions.RayTaskError as problem:
                 return Outcome(failed={trial.name: describe_error(problem.cause)})
             finally:
+                self._actors.discard(actor)
                 self._ray.kill(actor)
             _log(f"{trial.name}: its process was lost {number} of at most {TRIES} times ({reason})")
         if not was_placed:
