@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -43,9 +44,10 @@ def find_goal_tolerance(env_fn: Callable[[], Any]) -> float | None:
     """
     env = call_env_fn(env_fn)
     try:
-        compute_reward = getattr(getattr(env, "unwrapped", env), "compute_reward", None)
-        if compute_reward is None:
+        if not isinstance(env, gymnasium.Env) or not env.has_wrapper_attr("compute_reward"):
             return TOLERANCE
+        compute_reward = env.get_wrapper_attr("compute_reward")
+        assert isinstance(env.observation_space, spaces.Dict)
         if not isinstance(env.observation_space[DESIRED_KEY], spaces.Box):
             return None
         observation, info = env.reset(seed=0)

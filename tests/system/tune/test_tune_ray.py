@@ -14,9 +14,11 @@ import pytest
 from command_runs import SMALL, output_json, refused
 from processes import descendants, named
 
+from yamame.distributed.ray.connection import RayConnection
 from yamame.metrics import read_metrics
 from yamame.run_dir import RESULT
 from yamame.tools.tune import trial
+from yamame.tools.tune.ray_executor import THREAD_NAME
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 pytest.importorskip("optuna")
@@ -153,6 +155,21 @@ def test_a_signal_brings_the_trials_back_and_the_same_command_resumes_them(tune:
     alone, _ = tune("local", "--trials", "1", *LONG, locally=True)
     assert resumed["trials"] == alone["trials"]
     assert same_metrics(run, tmp_path / "local" / "trial-0000")
+
+
+def test_no_thread_waits_for_the_cluster_when_the_search_disconnects(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray crashes the process otherwise, if rarely."""
+    disconnect, alive = RayConnection.close, []
+
+    def count(connection: RayConnection) -> None:
+        alive.append(sum(thread.name == THREAD_NAME for thread in threading.enumerate()))
+        disconnect(connection)
+
+    monkeypatch.setattr(RayConnection, "close", count)
+    tune("search", "--trials", "1", *SHORT)
+    assert alive == [0]
 
 
 @pytest.mark.thorough

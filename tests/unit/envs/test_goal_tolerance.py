@@ -75,6 +75,15 @@ def test_rewards_without_a_step(compute_reward: Callable[..., Any] | None, toler
     assert find_goal_tolerance(partial(Reach, compute_reward)) == tolerance
 
 
+def test_the_reward_of_a_wrapper_counts() -> None:
+    class Farther(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def compute_reward(self, achieved: np.ndarray, desired: np.ndarray, info: dict[str, Any]) -> Any:
+            return sparse(achieved / 4, desired / 4, info)
+
+    tolerance = find_goal_tolerance(lambda: Farther(Reach(sparse)))
+    assert tolerance == pytest.approx(4 * RADIUS / np.sqrt(3), rel=1e-6)
+
+
 def test_goals_that_must_be_hit_exactly() -> None:
     tolerance = find_goal_tolerance(partial(Reach, lambda achieved, desired, info: (achieved == desired).all()))
     assert tolerance is not None and tolerance < 1e-12

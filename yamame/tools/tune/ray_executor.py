@@ -28,8 +28,11 @@ TRIES = 3
 """Processes that a trial may lose before it has failed."""
 _POLL_SECONDS = 0.5
 _NO_ROOM_SECONDS = 30.0
-_CLOSE_SECONDS = 5.0
 """Trials that wait for room in the cluster for this long are reported."""
+_CLOSE_SECONDS = 5.0
+"""Maximum time for threads to end at the end of a search."""
+THREAD_NAME = "tune --ray"
+"""Name of the threads that wait for the cluster."""
 
 
 class RayTrials(TrialExecutor):
@@ -95,7 +98,7 @@ class RayTrials(TrialExecutor):
         self._start_thread(self._receive_evaluations)
 
     def _start_thread(self, target: Callable[..., None], *args: Any) -> None:
-        thread = threading.Thread(target=target, args=args, daemon=True)
+        thread = threading.Thread(target=target, name=THREAD_NAME, args=args, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -148,7 +151,7 @@ class RayTrials(TrialExecutor):
         """
         self._is_stopping.set()
         with suppress(Exception):  # the cluster may be gone
-            for actor in (self._board, *self._actors):
+            for actor in (self._board, *self._actors.copy()):  # threads change it
                 self._ray.kill(actor)
         deadline = time.monotonic() + _CLOSE_SECONDS
         for thread in self._threads:
