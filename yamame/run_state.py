@@ -17,6 +17,7 @@ from yamame.checkpoint import (
     unflatten_tensors,
 )
 from yamame.components import TrainingComponents
+from yamame.config import EvalConfig
 from yamame.data.database import ids_from_ranges, ids_to_ranges
 from yamame.data.relabeling import GoalStatistics
 from yamame.data.store import LMDBReplayStore
@@ -52,6 +53,17 @@ class TrainState:
     """Whether a batch had action masks, without which the policy must not act."""
     next_milestone_step: int = 0
     """Environment steps at which the next milestone checkpoint is due."""
+
+    def record_evaluation(self, return_mean: float, config: EvalConfig, *, env_steps: int) -> bool:
+        """Update the counters after an evaluation; return whether its mean return is the highest so far."""
+        self.next_eval_step = env_steps + config.interval_env_steps
+        solved = config.stop_return is not None and return_mean >= config.stop_return
+        self.consecutive_solved = self.consecutive_solved + 1 if solved else 0
+        if self.consecutive_solved >= 2:
+            self.end_reason = f"solved: two evaluations of at least {config.stop_return:g}"
+        improved = self.best_eval_return is None or return_mean > self.best_eval_return
+        self.best_eval_return = return_mean if improved else self.best_eval_return
+        return improved
 
 
 @dataclass

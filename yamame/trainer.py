@@ -222,7 +222,7 @@ class Trainer:
         self.iteration.metrics |= {
             **components.statistics.metrics(),
             **components.collector.metrics(),
-            **self._sum_over_ranks(counts),
+            **self.distributed.gather_sums(counts),
             "time/collect_seconds": collect_seconds,
             **self.components.policy_age(),
         }
@@ -301,28 +301,17 @@ class Trainer:
         self.state = self.distributed.broadcast_object(self.state)
 
     def _evaluate_if_due(self, stop: StopSignal) -> bool:
-        """Return whether an evaluation was due and its return is the highest so far."""
+        """Evaluate if it is due; return whether the return on the training tasks is the highest so far."""
         if not self.config.eval.interval_env_steps or self.env_steps < self.state.next_eval_step:
             return False
         report = self.evaluate(stop, trials=self.config.eval.trials, seed=SELECTION_SEED)
-        improved = report is not None and self._record_evaluation(report)
+        improved = False
         if report is not None:
+            improved = self.state.record_evaluation(report.selection_return, self.config.eval, env_steps=self.env_steps)
+            self.iteration.metrics |= report.metrics()
             self.run_progress.evaluation = report.test
             self._call_back("on_evaluation")
         improved, self.state = self.distributed.broadcast_object((improved, self.state))
-        return improved
-
-    def _record_evaluation(self, report: EvalReport) -> bool:
-        """Update the counters; return whether the return on the training tasks is the highest so far."""
-        config, state, return_mean = self.config.eval, self.state, report.selection_return
-        self.iteration.metrics |= report.metrics()
-        state.next_eval_step = self.env_steps + config.interval_env_steps
-        solved = config.stop_return is not None and return_mean >= config.stop_return
-        state.consecutive_solved = state.consecutive_solved + 1 if solved else 0
-        if state.consecutive_solved >= 2:
-            state.end_reason = f"solved: two evaluations of at least {config.stop_return:g}"
-        improved = state.best_eval_return is None or return_mean > state.best_eval_return
-        state.best_eval_return = return_mean if improved else state.best_eval_return
         return improved
 
     def save_checkpoint(self) -> Path | None:
@@ -405,13 +394,6 @@ class Trainer:
         if self.logger:
             self.logger.write(**counters, wall_seconds=self.state.wall_seconds, values=metrics)
         progress.update(**counters, values=metrics)
-
-    def _sum_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
-        """Return the sums on the main rank; a rank may lack some keys."""
-        sums: dict[str, float] = {}
-        for of_rank in self.distributed.gather_object(values):
-            sums |= {key: sums.get(key, 0.0) + value for key, value in of_rank.items()}
-        return sums
 
     def shutdown(self) -> None:
         """Close after a run without failures: the main rank last, since it owns the cluster that others may use."""

@@ -1,0 +1,22 @@
+"""Counters of a run after evaluations."""
+
+from yamame.config import EvalConfig
+from yamame.run_state import TrainState
+
+
+def test_two_solved_evaluations_in_a_row_end_a_run() -> None:
+    state, config = TrainState(), EvalConfig(interval_env_steps=100, stop_return=2.0)
+    for return_mean in (2.5, 1.9, 2.0):
+        state.record_evaluation(return_mean, config, env_steps=100)
+        assert not state.end_reason
+    state.record_evaluation(2.1, config, env_steps=400)
+    assert state.end_reason == "solved: two evaluations of at least 2"
+    assert state.next_eval_step == 500
+
+
+def test_only_a_higher_return_is_an_improvement() -> None:
+    state, config = TrainState(), EvalConfig(interval_env_steps=100)
+    improved = [state.record_evaluation(return_mean, config, env_steps=0) for return_mean in (-1.0, -2.0, -1.0, 0.5)]
+    assert improved == [True, False, False, True]
+    assert state.best_eval_return == 0.5
+    assert not state.end_reason
