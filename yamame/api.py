@@ -202,7 +202,7 @@ def train(
             new `gymnasium.Env` or `VectorEnv`. With a function at the top of a module the run can be evaluated and
             resumed from elsewhere: `yamame eval RUN --env module:function`.
         horizon: Maximum number of steps of a trial, `env.horizon` of a recipe; None: that of the recipe, or the time
-            limit of the environment times `attempts`.
+            limit of the environment (1,000 steps if it has none) times `attempts`.
         attempts: Number of episodes on one task that make a trial, `env.attempts` of a recipe; None: as many as fit
             into the horizon.
         run_dir: Run directory; None: `runs/RECIPE-TIME`.

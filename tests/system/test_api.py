@@ -334,6 +334,12 @@ class OldStep(Dial):
         return super().step(action)[:4]
 
 
+def test_an_environment_without_a_time_limit_gets_one(capsys: pytest.CaptureFixture[str]) -> None:
+    run = yamame.train(Dial, attempts=2, env_steps=48, env={"num_workers": 0}, **TINY_RUN)
+    assert run.config.env.max_trial_steps == 2_000
+    assert capsys.readouterr().err.count("no time limit: its episodes end after 1,000 steps") == 1
+
+
 @pytest.mark.parametrize(
     ("task", "settings", "message"),
     [
@@ -346,7 +352,7 @@ class OldStep(Dial):
         ("passive-tmaze", {"horizon": 0}, "env.horizon must be at least 1"),
         ("passive-tmaze", {"attempts": 2}, "no field 'env.attempts'"),
         ("passive-tmaze", {"variants": ["grue"]}, "unknown variant 'grue'"),
-        (Dial, {}, "has no time limit: pass horizon="),
+        (Dial, {"attempts": None}, "pass horizon="),
         (Dial, {"horizon": 0}, "horizon must be at least 1"),
         (Dial, {"horizon": 6, "attempts": 0}, "attempts must be at least 1"),
         (Dial, {"horizon": 6, "env_steps": 0}, "env_steps must be at least 1"),

@@ -1,5 +1,6 @@
 """A user's own environments: made by a function, or registered with Gymnasium."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,9 @@ from yamame.errors import ConfigFieldError, UserError, check_range
 
 EnvFn = Callable[[], Any]
 """Makes a new `gymnasium.Env`, `gymnasium.vector.VectorEnv` or `pettingzoo.ParallelEnv` at each call."""
+
+DEFAULT_TIME_LIMIT = 1_000
+"""Maximum number of steps of an episode if neither the environment nor `horizon` sets one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +113,12 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
 
     Args:
         env: Function, or id of a registered environment.
-        horizon: Maximum number of steps of a trial; None: the time limit of the environment times `attempts`.
+        horizon: Maximum number of steps of a trial; None: the time limit of the environment times `attempts`. If it has
+            none, `DEFAULT_TIME_LIMIT` is used, which is printed.
         attempts: Episodes of a trial; None: as many as fit into the horizon.
 
     Raises:
-        UserError: If the environment cannot be made or has no time limit.
+        UserError: If the environment cannot be made, or `horizon` and `attempts` are both None.
     """
     if not (isinstance(env, str) or callable(env)):
         raise UserError(
@@ -131,8 +136,15 @@ def env_config(env: EnvFn | str, *, horizon: int | None, attempts: int | None) -
         raise UserError(f"expected the function to return a gymnasium.Env or VectorEnv, got {type(made).__name__}")
     made.close()
     if horizon is None:
-        if time_limit is None or attempts is None:
-            raise UserError("the environment has no time limit: pass horizon=, the maximum number of steps of a trial")
+        if attempts is None:
+            raise UserError("as many attempts as fit into the horizon: pass horizon=, the maximum length of a trial")
+        if time_limit is None:
+            time_limit = DEFAULT_TIME_LIMIT
+            print(
+                f"the environment has no time limit: its episodes end after {time_limit:,} steps at the latest; "
+                "horizon= sets another maximum",
+                file=sys.stderr,
+            )
         horizon = time_limit * attempts
     if isinstance(env, str):
         return GymnasiumConfig(id=env, horizon=horizon, attempts=attempts)

@@ -114,7 +114,7 @@ class Vanishing(Secrets):
         (OtherSpaces, {}, "agents 'a' and 'c' have different spaces"),
         (Vanishing, {}, "agent 'a' left without being terminated or truncated"),
         (Secrets, {"attempts": 2}, "cannot repeat a task: use attempts=1"),
-        (Secrets, {"horizon": None}, "no time limit: pass horizon="),
+        (Secrets, {"horizon": None, "attempts": None}, "pass horizon="),
     ],
 )
 def test_what_cannot_be_shared_is_refused(make: Any, settings: dict[str, Any], message: str) -> None:
