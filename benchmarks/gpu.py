@@ -2,9 +2,9 @@
 
 python benchmarks/gpu.py --minutes 9 --output-dir DIR [--parts machine learner-tmaze-64 …] [--device cuda] [--list]
 
-Runs from a checkout, without an installation and without network, with Python 3.11 or newer and PyTorch 2.11 or newer.
-It needs the packages numpy, gymnasium, jaxtyping, safetensors, zstandard, filelock, lmdb, rich, tensorboardX, scipy,
-matplotlib and pillow; pytest and hypothesis for the tests, and popgym for its two parts, which are left out without.
+Needs an installed Yamame (`pip install --editable .`; without network, and with its dependencies there, `pip install
+--no-deps --no-build-isolation --editable .`). The tests also need pytest, pytest-timeout and hypothesis, and two parts
+need popgym; they are left out without.
 
 Every part is a process of its own. DIR/PART.json has its command, seconds, exit code, and the JSON object or the end of
 the text that it printed; a part that exceeds its time is stopped and says so. DIR/summary.md is the table of all parts,
@@ -77,7 +77,9 @@ def parts(device: str, folder: Path) -> list[Part]:
         figures = ["return_mean", "success_rate", "env_steps", "updates", "train_seconds"]
         return Part(name=f"train-{name}", command=command, seconds=seconds, figures=figures, packages=packages)
 
-    tests = ["-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-m", "gpu"]
+    # other tests need packages that may not be there, already to be collected
+    files = [str(path) for path in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.gpu" in path.read_text("utf-8")]
+    tests = ["-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-m", "gpu", *files]
     tests += ["--collect-only"] if tiny else []
     maze = ["--env.horizon", "10"] if tiny else []
     repeat = ["popgym", "--env.name", "RepeatPreviousEasy"]
@@ -93,8 +95,8 @@ def parts(device: str, folder: Path) -> list[Part]:
                 "to_device_gb_per_second",
             ],
         ),
-        Part(name="tests", command=tests, seconds=150, packages=["pytest", "hypothesis"]),
-        learner("popgym-128", 60, "--size", "popgym", "--context", "128"),
+        Part(name="tests", command=tests, seconds=150, packages=["pytest", "pytest_timeout", "hypothesis"]),
+        learner("popgym-128", 150, "--size", "popgym", "--context", "128"),
         train("tmaze-30", 90, "passive-tmaze", *maze),
         learner("popgym-512", 60, "--size", "popgym", "--context", "512"),
         learner("popgym-128-float32", 60, "--size", "popgym", "--context", "128", "--dtype", "float32"),

@@ -43,12 +43,14 @@ def test_a_part_without_its_packages_is_left_out(tmp_path: Path) -> None:
     assert "no_such_package" in (tmp_path / "summary.md").read_text()
 
 
-def test_it_starts_from_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
-    """Without site-packages, which a bare machine's Python does not share with this one."""
+def test_parts_are_listed_without_any_package(tmp_path: Path) -> None:
+    """Not even PyTorch: without site-packages."""
     listed = subprocess.run(
         [sys.executable, "-I", "-S", PROGRAM, "--list"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     parts = listed.stdout.splitlines()
     assert parts[0].startswith("machine") and len(parts) > 12
+    (tests,) = (part for part in parts if part.startswith("tests "))
+    assert "test_gpu.py" in tests and "test_spaces.py" not in tests
     unknown = subprocess.run([sys.executable, PROGRAM, "--parts", "all"], capture_output=True, text=True, check=False)
     assert unknown.returncode == 2 and "no part all" in unknown.stderr
