@@ -77,7 +77,7 @@ def parts(device: str, folder: Path) -> list[Part]:
         figures = ["return_mean", "success_rate", "env_steps", "updates", "train_seconds"]
         return Part(name=f"train-{name}", command=command, seconds=seconds, figures=figures, packages=packages)
 
-    # other tests need packages that may not be there, already to be collected
+    # pytest imports every file that it is given, and the others import packages that may be missing
     files = [str(path) for path in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.gpu" in path.read_text("utf-8")]
     tests = ["-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-m", "gpu", *files]
     tests += ["--collect-only"] if tiny else []

@@ -16,10 +16,12 @@ PROGRAM = str(BENCHMARKS / "gpu.py")
 @pytest.mark.slow
 @pytest.mark.thorough  # minutes
 def test_parts_are_written_as_they_end(tmp_path: Path) -> None:
-    names = ["machine", "learner-popgym-128", "train-tmaze-30"]
+    names = ["machine", "tests", "learner-popgym-128", "train-tmaze-30"]
     answer = script("gpu", "--device", "cpu", "--output-dir", str(tmp_path), "--parts", *names)
     assert answer.returncode == 0, answer.stdout
-    machine, learner, maze = (json.loads((tmp_path / f"{name}.json").read_text())["result"] for name in names)
+    found = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in names}
+    assert "tests collected" in found.pop("tests")["text"]
+    machine, learner, maze = (part["result"] for part in found.values())
     assert machine["torch"] and machine["copy_gb_per_second"] > 0
     assert learner["updates_per_second"] > 0
     assert maze["env_steps"] >= 600 and (tmp_path / "run-tmaze-30" / "result.json").exists()
