@@ -143,7 +143,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     makes trials of hundreds of steps learnable by few updates: targets that reach along the whole window (Retrace),
     three gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
     a learning rate that decays, target networks that follow faster, a moving average of the weights that acts,
-    random actions that are repeated, and evaluations without the clip of probabilities. LOG.md has the measurements.
+    random actions that are repeated and come first, and evaluations without the clip of probabilities. LOG.md has the
+    measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
@@ -170,7 +171,9 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
                 averaging_rate=0.01,
             ),
         ),
-        exploration=BilevelEpsilonGreedy(anneal_env_steps=max(1, env_steps // 2), repeat_exponent=2.0),
+        exploration=BilevelEpsilonGreedy(
+            anneal_env_steps=max(1, env_steps // 2), repeat_exponent=2.0, random_env_steps=env_steps // 20
+        ),
         replay=ReplayConfig(batch_size=2, min_batch_transitions=256),
         updates_per_env_step=updates_per_env_step,
         env_steps_per_iteration=16 * 24,

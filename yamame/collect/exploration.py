@@ -20,9 +20,11 @@ class ExplorationConfig(ABC):
     """Random actions (of a Box: the noise) are repeated for n steps, n <= horizon, with a probability proportional to
     n^-repeat_exponent: Dabney et al. 2021 use 2. The noise level remains the fraction of random steps. 0: no repeats
     (paper)."""
+    random_env_steps: int = 0
+    """Trials that start before this many environment steps have noise level 1: random actions only. 0: none (paper)."""
 
     def __post_init__(self) -> None:
-        check_range(self, "repeat_exponent", ge=0)
+        check_range(self, "repeat_exponent", "random_env_steps", ge=0)
 
     @abstractmethod
     def epsilon(
@@ -172,6 +174,8 @@ class Explorer:
         self._sizes = num_choices(action_space)
         self.noise_scale_E = np.zeros(num_envs)
         """Multiplier of the current trial of each environment."""
+        self.random_E = np.zeros(num_envs, np.bool_)
+        """Whether the current trial has noise level 1: it started within `random_env_steps`."""
         self.epsilon_E = np.zeros(num_envs)
         """Noise level of the last actions; of discrete ones, the probability of a new random action."""
         self.repeated_E = np.zeros(num_envs, np.bool_)
@@ -198,8 +202,11 @@ class Explorer:
         starts_E = time == 0
         if starts_E.any():
             self.noise_scale_E[starts_E] = self.config.sample_noise_scale(self._rng, int(np.count_nonzero(starts_E)))
+            self.random_E[starts_E] = env_steps < self.config.random_env_steps
+            self.noise_scale_E[self.random_E] = 1.0
             self._repeats_left_E[starts_E] = 0
-        self.epsilon_E = epsilon_E = self.config.epsilon(time, horizon, env_steps, self.noise_scale_E)
+        epsilon_E = self.config.epsilon(time, horizon, env_steps, self.noise_scale_E)
+        self.epsilon_E = epsilon_E = np.where(self.random_E, 1.0, epsilon_E)
         self.repeated_E = self._repeats_left_E > 0
         action = action.astype(np.int64 if self._sizes else np.float32, copy=False)
         if not epsilon_E.any() and not self.repeated_E.any():
@@ -239,6 +246,7 @@ class Explorer:
         """Return the multipliers and what is being repeated; the random state belongs to the caller."""
         return {
             "noise_scale": self.noise_scale_E.copy(),
+            "random": self.random_E.copy(),
             "repeats_left": self._repeats_left_E.copy(),
             "repeated": self._repeated.copy(),
         }
@@ -246,6 +254,7 @@ class Explorer:
     def load_state_dict(self, state: State) -> None:
         """Restore the result of `state_dict`."""
         self.noise_scale_E[:] = state["noise_scale"]
+        self.random_E[:] = state["random"]
         self._repeats_left_E[:] = state["repeats_left"]
         self._repeated[:] = state["repeated"]
 

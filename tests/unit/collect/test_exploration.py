@@ -105,6 +105,42 @@ def test_the_noise_scale_is_sampled_at_the_start_of_each_trial_only():
     np.testing.assert_array_equal(changed, [False, True, False, False])
 
 
+@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(-1, 1, (2,))])
+def test_trials_that_start_early_have_noise_level_one_until_they_end(space: spaces.Space):
+    config = BilevelEpsilonGreedy(anneal_env_steps=1, trial_end_final_eps=0.0, random_env_steps=100)
+    subject = explorer(config, space, 4)
+    action = np.zeros((4, *space.shape), np.float32 if space.shape else np.int64)
+    subject.add_noise(action, np.zeros(4, np.int64), 10, 99)
+    np.testing.assert_array_equal(subject.epsilon_E, 1.0)
+    np.testing.assert_array_equal(subject.noise_scale_E, 1.0)
+
+    subject.add_noise(action, np.array([5, 5, 0, 0]), 10, 100)
+    np.testing.assert_array_equal(subject.random_E, [True, True, False, False])
+    np.testing.assert_array_equal(subject.epsilon_E[:2], 1.0)
+    assert (subject.epsilon_E[2:] <= config.trial_start_final_eps).all()
+    assert (subject.noise_scale_E[2:] < 1.0).all()
+
+    restored = explorer(config, space, 4)
+    restored.load_state_dict(subject.state_dict())
+    restored.add_noise(action, np.array([6, 6, 1, 1]), 10, 104)
+    np.testing.assert_array_equal(restored.epsilon_E[:2], 1.0)
+    assert (restored.epsilon_E[2:] < 1.0).all()
+
+
+def test_trials_that_start_early_take_no_action_of_the_policy():
+    num_envs = 20_000
+    config = BilevelEpsilonGreedy(random_env_steps=1, repeat_exponent=2.0)
+    executed = explorer(config, spaces.Discrete(4), num_envs).add_noise(
+        np.full(num_envs, 2), np.zeros(num_envs, np.int64), 10, 0
+    )
+    np.testing.assert_allclose(np.bincount(executed, minlength=4) / num_envs, 0.25, atol=0.01)
+
+
+def test_a_negative_number_of_random_steps_is_refused():
+    with pytest.raises(UserError, match="random_env_steps must be at least 0, not -1"):
+        EpsilonGreedy(random_env_steps=-1)
+
+
 def test_discrete_actions_are_replaced_as_often_as_epsilon_says_by_uniform_ones():
     num_envs, epsilon = 60_000, 0.3
     subject = explorer(EpsilonGreedy(initial_eps=epsilon), spaces.Discrete(4), num_envs)
