@@ -41,7 +41,10 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "active-tmaze": ("active-tmaze", {"env.horizon": 4}),
     "dark-key-to-door": ("dark-key-to-door", {"env.size": 3, "env.horizon": 20, "env.attempt_length": 6}),
     "wind": ("wind", {"env.horizon": 10}),
-    "package-delivery": ("package-delivery", {"env.road_length": 10, "env.horizon": 12, "env.max_goals": 2}),
+    "package-delivery": (
+        "package-delivery",
+        {"env.road_length": 10, "env.horizon": 12, "env.max_goals": 2, "exploration.random_env_steps": 100},
+    ),
     "maze-runner": ("maze-runner", {"env.size": 11, "env.horizon": 12, "context_length": 8, "env.rewired": True}),
     "dropout": ("passive-tmaze", {"env.horizon": 4, "agent.trajectory_encoder.dropout": 0.2}),
     "small replay": ("passive-tmaze", {"env.horizon": 4, "replay.capacity_trajectories": 20}),
