@@ -21,7 +21,8 @@ class ExplorationConfig(ABC):
     n^-repeat_exponent: Dabney et al. 2021 use 2. The noise level remains the fraction of random steps. 0: no repeats
     (paper)."""
     random_env_steps: int = 0
-    """Trials that start before this many environment steps have noise level 1: random actions only. 0: none (paper)."""
+    """Trials that start within this many environment steps of the run have noise level 1 until they end: discrete
+    actions are all random, those of a Box have noise of standard deviation 1. 0: none (paper)."""
 
     def __post_init__(self) -> None:
         check_range(self, "repeat_exponent", "random_env_steps", ge=0)

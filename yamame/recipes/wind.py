@@ -29,8 +29,8 @@ from yamame.envs.wind import WindConfig
 from yamame.paper import paper_agent, paper_config
 from yamame.presets import small_agent
 
-RANDOM_ENV_STEPS = 1_728_000
-"""Collected before the first update."""
+ENV_STEPS_BEFORE_UPDATES = 1_728_000
+"""Environment steps before the first update."""
 UPDATES, ENV_STEPS_PER_UPDATE = 10_000, 200
 """Length and pace of what comes then."""
 
@@ -40,7 +40,7 @@ def config(env: WindConfig = WindConfig()) -> RunConfig:
     return RunConfig(
         env=env,
         num_envs=288,
-        env_steps=RANDOM_ENV_STEPS + UPDATES * ENV_STEPS_PER_UPDATE,
+        env_steps=ENV_STEPS_BEFORE_UPDATES + UPDATES * ENV_STEPS_PER_UPDATE,
         context_length=min(env.horizon, 16),
         algorithm=AMAGOConfig(
             agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
@@ -54,10 +54,10 @@ def config(env: WindConfig = WindConfig()) -> RunConfig:
                 max_grad_norm=10.0,
             ),
         ),
-        exploration=EpsilonGreedy(anneal_env_steps=2 * RANDOM_ENV_STEPS),
+        exploration=EpsilonGreedy(anneal_env_steps=2 * ENV_STEPS_BEFORE_UPDATES),
         replay=ReplayConfig(batch_size=48, unrewarded_keep_prob=0.05),
         updates_per_env_step=1 / ENV_STEPS_PER_UPDATE,
-        learning_starts=RANDOM_ENV_STEPS,
+        learning_starts=ENV_STEPS_BEFORE_UPDATES,
         eval=EvalConfig(interval_env_steps=216_000, stop_return=57.0),
     )
 
