@@ -110,18 +110,27 @@ class SigmaLinear(nn.Module):
             sigma = torch.dot(self.left, torch.mv(self.weight, self.right))
             return self.weight * (self.gamma / sigma)
 
-    @torch.no_grad()
-    def power_iteration(self) -> None:
-        """Move u and v one step towards the leading singular vectors of the weight. Call it without autocast."""
-        self.left.copy_(functional.normalize(torch.mv(self.weight, self.right), dim=0))
-        self.right.copy_(functional.normalize(torch.mv(self.weight.t(), self.left), dim=0))
 
-
+@torch.no_grad()
 def power_iteration(module: nn.Module) -> None:
-    """Run one power iteration in every `SigmaLinear` of a module."""
-    for child in module.modules():
-        if isinstance(child, SigmaLinear):
-            child.power_iteration()
+    """Move u and v of every `SigmaLinear` in a module one step towards the leading singular vectors of its weight.
+
+    Call it without autocast. All vectors are normalized together, which takes fewer kernels on a GPU.
+    """
+    layers = [layer for layer in module.modules() if isinstance(layer, SigmaLinear)]
+    for layer in layers:
+        torch.mv(layer.weight, layer.right, out=layer.left)
+    _normalize_([layer.left for layer in layers])
+    for layer in layers:
+        torch.mv(layer.weight.t(), layer.left, out=layer.right)
+    _normalize_([layer.right for layer in layers])
+
+
+def _normalize_(vectors: list[Tensor]) -> None:
+    if vectors:
+        norms = torch._foreach_norm(vectors)
+        torch._foreach_clamp_min_(norms, 1e-12)
+        torch._foreach_div_(vectors, norms)
 
 
 def concat_one_hot(category: Int64[Tensor, "N ..."], sizes: tuple[int, ...]) -> Int64[Tensor, "N f"]:

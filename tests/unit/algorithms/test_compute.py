@@ -105,6 +105,7 @@ def test_a_gpu_has_its_index(monkeypatch: pytest.MonkeyPatch, flag: str) -> None
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     resolved = resolve_compute(ComputeConfig(device=flag, compile="off"), width=64, updates=1)
     assert resolved.device == torch.device("cuda", 1 if flag.endswith("1") else 0)
+    assert resolved.chunk_tokens == 32_768, "fewer, as on a CPU, are slower on a GPU"
 
 
 class RecordedEvent:

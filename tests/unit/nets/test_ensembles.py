@@ -50,3 +50,16 @@ def test_a_subset_of_one_is_one_of_the_critics() -> None:
     chosen_NKG = q_NKG == drawn_NG[:, None]
     assert chosen_NKG.any(1).all()
     assert chosen_NKG.any(0).all(), "some critic is never drawn"
+
+
+def test_critics_with_equal_keys_stay_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.tensor([0.5, 0.25, 0.5, 0.5])[:, None].expand(shape))
+    q_NKG = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(6))
+    assert torch.equal(random_subset(q_NKG, 3, torch.Generator()), q_NKG[:, [1, 0, 2]])
+
+
+def test_further_dimensions_come_from_the_same_critics() -> None:
+    q_NKG = torch.randn(5, 4, 2, generator=torch.Generator().manual_seed(7))
+    both_NKGX = random_subset(torch.stack([q_NKG, -q_NKG], dim=3), 2, torch.Generator().manual_seed(8))
+    assert torch.equal(both_NKGX[..., 0], random_subset(q_NKG, 2, torch.Generator().manual_seed(8)))
+    assert torch.equal(both_NKGX[..., 1], -both_NKGX[..., 0])
