@@ -24,7 +24,6 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import TMazeEpsilonGreedy
 from yamame.config import EvalConfig, RunConfig
-from yamame.data.sampler import ReplayConfig
 from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
 from yamame.paper import paper_agent, paper_config
 from yamame.presets import small_agent
@@ -49,11 +48,9 @@ def tmaze(env: PassiveTMazeConfig | ActiveTMazeConfig) -> RunConfig:
                 td=TDLoss(reward_scale=100.0, n_step=steps),
                 learning_rate=1e-3,
                 lr_warmup_updates=50,
-                weight_decay=1e-4,
             ),
         ),
         exploration=TMazeEpsilonGreedy(anneal_env_steps=320 * steps, final_eps=0.3, num_junction_steps=1),
-        replay=ReplayConfig(capacity_trajectories=5000),
         updates_per_env_step=1.4 / steps,
         eval=EvalConfig(interval_env_steps=48 * steps, trials=64, stop_return=0.995),
     )

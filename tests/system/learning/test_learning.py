@@ -17,6 +17,11 @@ def test_passive_tmaze(tmp_path: Path) -> None:
     assert evaluated["return_mean"] > 0.99
 
 
+def test_active_tmaze(tmp_path: Path) -> None:
+    run = yamame.train("active-tmaze", run_dir=tmp_path / "run")
+    assert run.evaluate(trials=256)["success_rate"] == 1.0  # without fetching the cue 0.5
+
+
 def test_the_default_agent_learns_that_the_first_action_decides(tmp_path: Path) -> None:
     run = yamame.train(lambda: FirstAction(32), horizon=32, env_steps=10_000, run_dir=tmp_path / "run")
     assert run.result["return_mean"] >= 0.95  # chance 0.5
