@@ -143,8 +143,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     makes trials of hundreds of steps learnable by few updates: targets that reach along the whole window (Retrace),
     three gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
     a learning rate that decays, target networks that follow faster, a moving average of the weights that acts,
-    random actions that are repeated, random first trials, and evaluations without the clip of probabilities. LOG.md
-    has the measurements.
+    random actions that are repeated, random first trials, windows that cover the ends of trials longer than the
+    context, and evaluations without the clip of probabilities. LOG.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
@@ -174,7 +174,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         exploration=BilevelEpsilonGreedy(
             anneal_env_steps=max(1, env_steps // 2), repeat_exponent=2.0, random_env_steps=env_steps // 20
         ),
-        replay=ReplayConfig(batch_size=2, min_batch_transitions=256),
+        replay=ReplayConfig(batch_size=2, min_batch_transitions=256, cover_trial_ends=True),
         updates_per_env_step=updates_per_env_step,
         env_steps_per_iteration=16 * 24,
         eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32),

@@ -61,6 +61,10 @@ class ReplayConfig:
     unrewarded_keep_prob: float = 1.0
     """Probability of keeping a sampled window without reward; below 1, rejected windows are resampled, so that rare
     rewards are less rare in batches. Differs from the paper, which keeps all."""
+    cover_trial_ends: bool = False
+    """Sample the start of a window as if it could reach beyond both ends of its trial, then move the window inside. Of
+    a trial of T transitions, longer than the context L, the last one is then in L of T + L - 1 windows, and so is the
+    first. False (paper): the start is uniform, and each of these two is in one of T - L + 1 windows."""
     relabel: RelabelConfig = field(default_factory=RelabelConfig)
     """Hindsight relabeling of trajectories that did not complete their instruction."""
     cache_bytes: int = 1 << 30
@@ -118,10 +122,10 @@ class Sampler:
     """Samples batches of `config.batch_size` windows, or more of short ones (`config.min_batch_transitions`).
 
     A window is L = min(context_length, T) of the T transitions of a stored trajectory. The trajectory is sampled
-    uniformly with replacement, then relabeled if `relabel` is given; the start is uniform over 0 .. T - L (windows
-    without rewards may be rejected, see `config.unrewarded_keep_prob`). The first `offline_windows` of each batch come
-    from `offline`, the others from `store`. Differs from the paper: the authors' first code never starts at T - L and
-    so under-samples the end of every long trial.
+    uniformly with replacement, then relabeled if `relabel` is given; the start is uniform over 0 .. T - L, unless
+    `config.cover_trial_ends` (windows without rewards may be rejected, see `config.unrewarded_keep_prob`). The first
+    `offline_windows` of each batch come from `offline`, the others from `store`. Differs from the paper: the authors'
+    first code never starts at T - L and so under-samples the end of every long trial.
 
     All randomness comes from `rng` (whose state must be JSON, as PCG64's) in an order that no thread's timing changes:
     the batches of `iter_batches(n)` are those of n calls of `sample()`. After each batch, `state_dict()` is as if only
@@ -231,10 +235,16 @@ class Sampler:
             if self.relabel is not None:
                 trajectory, statistics = self.relabel(trajectory, statistics, rng)
             length = min(self.context_length, len(trajectory))
-            start = _sample_index(len(trajectory) - length + 1, rng)
-            window = Window(trajectory=trajectory, start=start, length=length)
+            window = Window(
+                trajectory=trajectory, start=self._sample_start(len(trajectory), length, rng), length=length
+            )
             if keep_prob == 1.0 or window.has_reward or rng.random() < keep_prob:
                 return window, statistics
+
+    def _sample_start(self, trial_length: int, length: int, rng: np.random.Generator) -> int:
+        beyond = length - 1 if self.config.cover_trial_ends else 0
+        start = _sample_index(trial_length - length + 1 + 2 * beyond, rng) - beyond
+        return min(max(start, 0), trial_length - length)
 
     def _sample_trajectory(self, source: _Source, rng: np.random.Generator) -> Trajectory:
         if not source.ids:

@@ -78,6 +78,21 @@ def test_windows_cover_every_start_and_trajectory_uniformly() -> None:
     assert chi_squared < 40.8  # 99.9 % of chi-squared with 17 degrees of freedom
 
 
+def test_both_ends_of_a_long_trial_are_covered_as_often_as_its_middle() -> None:
+    """12 places of a window of 4 over 9 transitions: 4 of them start at 0 or before it, 4 end at the end or beyond."""
+    batch = sampler_of(ListStore([numbered(9)]), batch_size=6000, cover_trial_ends=True).sample()
+    starts = torch.bincount(batch.time[batch.cu_seqlens[:-1]], minlength=6).double()
+    expected = torch.tensor([4, 1, 1, 1, 1, 4]).double() * (6000 / 12)
+    assert starts.shape == (6,)
+    assert ((starts - expected).abs() < 4 * expected.sqrt()).all()
+
+
+@pytest.mark.parametrize("length", [3, 4])
+def test_trials_within_the_context_make_the_same_batches_with_covered_ends(length: int) -> None:
+    store = ListStore([numbered(length, tag=tag) for tag in range(3)])
+    assert_same_batch(sampler_of(store, cover_trial_ends=True).sample(), sampler_of(store).sample())
+
+
 def test_a_trajectory_shorter_than_the_context_is_taken_whole() -> None:
     sampler = sampler_of(ListStore([numbered(2), numbered(4)]), batch_size=50)
     batch = sampler.sample()
