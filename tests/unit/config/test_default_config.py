@@ -24,6 +24,7 @@ def test_a_run_has_a_fixed_number_of_updates_within_a_range_of_paces(env_steps: 
     assert isinstance(algorithm, AMAGOConfig) and isinstance(noise, BilevelEpsilonGreedy)
     assert algorithm.learner.lr_decay_updates == pytest.approx(updates, abs=1)
     assert noise.anneal_env_steps == env_steps // 2
+    assert noise.random_env_steps == env_steps // 20
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ def test_the_horizon_sets_context_and_discount(horizon: int, context: int, actin
     assert isinstance(config.algorithm, AMAGOConfig)
     agent = config.algorithm.agent
     assert config.resolved_context_length == context
+    assert config.replay.cover_trial_ends  # otherwise the ends of trials longer than the context are hardly trained on
     assert agent.acting_gamma == pytest.approx(acting_gamma)
     gammas = agent.all_gammas(gymnasium.spaces.Discrete(2))
     assert gammas[-1] == agent.acting_gamma and list(gammas) == sorted(set(gammas)), "each once, the acting one last"

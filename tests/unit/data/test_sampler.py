@@ -78,7 +78,7 @@ def test_windows_cover_every_start_and_trajectory_uniformly() -> None:
     assert chi_squared < 40.8  # 99.9 % of chi-squared with 17 degrees of freedom
 
 
-def test_both_ends_of_a_long_trial_are_covered_as_often_as_its_middle() -> None:
+def test_windows_that_would_reach_beyond_a_trial_start_or_end_at_its_ends() -> None:
     """12 places of a window of 4 over 9 transitions: 4 of them start at 0 or before it, 4 end at the end or beyond."""
     batch = sampler_of(ListStore([numbered(9)]), batch_size=6000, cover_trial_ends=True).sample()
     starts = torch.bincount(batch.time[batch.cu_seqlens[:-1]], minlength=6).double()
