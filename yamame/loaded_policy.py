@@ -77,16 +77,17 @@ class LoadedPolicy:
         model, loaded = load_model(run, checkpoint, config)
         task = read_task_spec(run, config)
         generator = torch.Generator().manual_seed(0)
+        train_state = restore_train_state(loaded, run)
         return cls(
             config.algorithm.build_policy(model, num_envs=num_envs or 1, generator=generator),
             num_envs=num_envs,
             observation_space=task.observation_space,
             action_space=task.action_space,
             action_mask_key=task.action_mask_key,
-            needs_action_masks=restore_train_state(loaded, run).has_action_masks,
+            needs_action_masks=train_state.has_action_masks,
             horizon=task.horizon,
             attempts=getattr(config.env, "attempts", None),
-            deterministic=config.deterministic_actions,
+            deterministic=train_state.trained_config(config).deterministic_actions,
         )
 
     @classmethod
@@ -133,7 +134,7 @@ class LoadedPolicy:
             observation: Observation of the environment.
             reward: Reward of the previous action.
             episode_start: Whether `observation` was returned by a reset of the environment; implied after `reset`.
-            deterministic: Return the mode of the policy instead of a sample; None: as in training.
+            deterministic: Return the mode of the policy instead of a sample; None: as in evaluations of the run.
             action_mask: Mask of allowed actions in `info`, at every call, if the policy was trained with such masks.
                 Masks in observations need no argument.
             step_mask: With `num_envs`, the environments that step. The memory of the others stays as it is: what is

@@ -144,7 +144,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     three gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
     a learning rate that decays, target networks that follow faster, a moving average of the weights that acts,
     random actions that are repeated, random first trials, windows that cover the ends of trials longer than the
-    context, and evaluations without the clip of probabilities. LOG.md has the measurements.
+    context, evaluations without the clip of probabilities, and a trained policy that acts with its mode if that
+    earns more. LOG.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
@@ -177,7 +178,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         replay=ReplayConfig(batch_size=2, min_batch_transitions=256, cover_trial_ends=True),
         updates_per_env_step=updates_per_env_step,
         env_steps_per_iteration=16 * 24,
-        eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32),
+        eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32, choose_deterministic=True),
     )
 
 

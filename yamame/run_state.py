@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from yamame.checkpoint import (
     unflatten_tensors,
 )
 from yamame.components import TrainingComponents
-from yamame.config import EvalConfig
+from yamame.config import EvalConfig, RunConfig
 from yamame.data.database import ids_from_ranges, ids_to_ranges
 from yamame.data.relabeling import GoalStatistics
 from yamame.data.store import LMDBReplayStore
@@ -53,6 +53,14 @@ class TrainState:
     """Whether a batch had action masks, without which the policy must not act."""
     next_milestone_step: int = 0
     """Environment steps at which the next milestone checkpoint is due."""
+    deterministic_actions: bool | None = None
+    """Whether the trained policy acts with its mode; None: as in training."""
+
+    def trained_config(self, config: RunConfig) -> RunConfig:
+        """Return the config of a run with the way in which its trained policy acts."""
+        if self.deterministic_actions is None:
+            return config
+        return replace(config, deterministic_actions=self.deterministic_actions)
 
     def record_evaluation(self, return_mean: float, config: EvalConfig, *, env_steps: int) -> bool:
         """Update the counters after an evaluation; return whether its mean return is the highest so far."""

@@ -42,7 +42,7 @@ from yamame.run_dir import (
     write_status,
 )
 from yamame.run_files import RunMetadata, RunResult, read_config, read_task_spec, read_tracking
-from yamame.run_state import checkpoint_mismatch_error
+from yamame.run_state import checkpoint_mismatch_error, restore_train_state
 from yamame.signals import StopSignal
 from yamame.trackers.base import check_trackers
 from yamame.tracking import Tracking
@@ -153,6 +153,7 @@ def evaluate(
     check_trials(trials)
     check_seed(seed)
     model, loaded = load_model(directory, checkpoint, config)
+    config = restore_train_state(loaded, directory).trained_config(config)
     report = evaluate_model(config, model, trials=trials, seed=seed, quiet=quiet)
     env_steps = actual_env_steps(config, loaded.state["env_steps"])
     return {**report.to_json(), "env_steps": env_steps, "updates": loaded.step, "seed": seed}
@@ -326,6 +327,7 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
         "env_steps": env_steps,
         "updates": updates,
         "seed": trainer.config.seed,
+        "deterministic_actions": state.trained_config(trainer.config).deterministic_actions,
         "wall_seconds": state.wall_seconds,
         "train_seconds": seconds,
         "env_steps_per_second": env_steps / seconds if seconds else 0.0,

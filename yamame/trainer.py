@@ -121,6 +121,7 @@ class Trainer:
         """Train; return the name of the signal that stopped the run, or "". A checkpoint is saved in either case."""
         start = last_save = time.monotonic()
         seconds_before = self.state.wall_seconds
+        self.state.deterministic_actions = None
         with StopSignal() as stop, ExitStack() as at_end:
             self._evaluate_random_policy(stop)
             self._call_back("on_start")
@@ -136,6 +137,7 @@ class Trainer:
                     self.iteration = IterationState()
                 if self._save_best_or_milestone(best=improved) or self._save_if_due(time.monotonic() - last_save):
                     last_save = time.monotonic()
+            self._choose_deterministic(stop)
             self.state.wall_seconds = seconds_before + time.monotonic() - start
             self.save_checkpoint()
         return stop.requested
@@ -287,7 +289,9 @@ class Trainer:
         report: EvalReport | None = None
         if self.distributed.is_main:
             with stop.interruptible():
-                report = evaluate_model(self.config, self.algorithm.model, trials=trials, seed=seed)
+                report = evaluate_model(
+                    self.state.trained_config(self.config), self.algorithm.model, trials=trials, seed=seed
+                )
         return report
 
     def _evaluate_random_policy(self, stop: StopSignal) -> None:
@@ -313,6 +317,20 @@ class Trainer:
             self._call_back("on_evaluation")
         improved, self.state = self.distributed.broadcast_object((improved, self.state))
         return improved
+
+    def _choose_deterministic(self, stop: StopSignal) -> None:
+        """Choose at the end of a run whether the policy acts with its mode, by returns on the training tasks."""
+        if not self.config.eval.choose_deterministic or stop.sync(self.distributed):
+            return
+        reports: list[EvalReport | None] = []
+        for mode in (False, True):
+            self.state.deterministic_actions = mode
+            reports.append(self.evaluate(stop, trials=self.config.eval.trials, seed=SELECTION_SEED))
+        sampled, with_mode = reports
+        self.state.deterministic_actions = None
+        if sampled and with_mode:
+            self.state.deterministic_actions = with_mode.selection_return > sampled.selection_return
+        self.state = self.distributed.broadcast_object(self.state)
 
     def save_checkpoint(self) -> Path | None:
         """Save the state of all ranks; return the checkpoint's folder, on the main rank."""

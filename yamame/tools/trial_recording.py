@@ -34,6 +34,7 @@ from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED
 from yamame.run_dir import LATEST
 from yamame.run_files import read_config
+from yamame.run_state import restore_train_state
 from yamame.runs import load_model
 
 MAX_TRIAL_LENGTH = 2000
@@ -200,7 +201,8 @@ def record_trial(
     config = config or read_config(directory)
     env = apply_instruction(config.env.eval_config(), instruction)
     model, loaded = load_model(directory, checkpoint, config)
-    deterministic = config.deterministic_actions if deterministic is None else deterministic
+    if deterministic is None:
+        deterministic = restore_train_state(loaded, directory).trained_config(config).deterministic_actions
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper):
             raise UserError(f"{env.task_name} cannot be recorded: its trials do not consist of attempts")

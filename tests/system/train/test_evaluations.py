@@ -1,6 +1,8 @@
 """Evaluations: fixed tasks, separate ones for selection and for results, and test tasks where there are some."""
 
 import itertools
+import os
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,17 +12,21 @@ from tiny import tiny_config
 from torch import nn
 
 from yamame import trainer
+from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.config import RunConfig
+from yamame.data.step import PolicyInput
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.tmaze import PassiveTMazeConfig, TMazeVectorEnv
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.evaluate import SELECTION_SEED, EvalReport
+from yamame.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport
+from yamame.loaded_policy import LoadedPolicy
 from yamame.metrics import read_metrics
 from yamame.run_dir import BEST
-from yamame.run_files import RunMetadata, read_result
+from yamame.run_files import RunMetadata, read_result, read_task_spec
 from yamame.runs import evaluate, resume, train
+from yamame.tools.trial_recording import record_trial
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +101,73 @@ def test_training_tasks_choose_the_best_checkpoint_and_when_to_stop(
     stopped = tiny_config(env=SplitMazeConfig(horizon=3), eval=replace(config.eval, stop_return=5.0))
     evaluations = itertools.count(4)
     assert train(stopped, RunMetadata(recipe="x"), run_dir=tmp_path / "stopped", quiet=True)["env_steps"] < 400
+
+
+@pytest.mark.parametrize("mode_is_better", [True, False])
+def test_training_tasks_choose_whether_the_trained_policy_acts_with_its_mode(
+    mode_is_better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the end, evaluations act as in training; test tasks, on which the other way is better, do not count."""
+    original = trainer.evaluate_model
+    calls: list[tuple[int, bool]] = []
+
+    def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
+        report = original(config, model, trials=trials, seed=seed)
+        assert report.train_tasks is not None
+        calls.append((seed, config.deterministic_actions))
+        better = float(config.deterministic_actions == mode_is_better)
+        return EvalReport(
+            test=replace(report.test, return_mean=-better), train_tasks=replace(report.train_tasks, return_mean=better)
+        )
+
+    monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
+    config = tiny_config(env=SplitMazeConfig(horizon=3), deterministic_actions=False)
+    config = replace(config, eval=replace(config.eval, choose_deterministic=True))
+    run = tmp_path / "run"
+    result = train(config, RunMetadata(recipe="x"), run_dir=run, quiet=True)
+    *before, sampled, with_mode, final = calls
+    assert len(before) > 2 and set(before) == {(SELECTION_SEED, False)}
+    assert (sampled, with_mode) == ((SELECTION_SEED, False), (SELECTION_SEED, True))
+    assert final == (EVALUATION_SEED, mode_is_better)
+    assert result["deterministic_actions"] == mode_is_better
+    acted: list[bool] = []
+    act = AMAGOPolicy.act
+
+    def record_act(self: AMAGOPolicy, step: PolicyInput, *, deterministic: bool = False) -> np.ndarray:
+        acted.append(deterministic)
+        return act(self, step, deterministic=deterministic)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AMAGOPolicy, "act", record_act)
+        policy = LoadedPolicy.from_run(run, num_envs=None, config=config)
+        policy.act(read_task_spec(run, config).observation_space.sample())
+        evaluate(run, trials=1, seed=None, config=config)
+    assert len(acted) > 1 and set(acted) == {mode_is_better}
+    assert record_trial(run, config=config, frames=False).deterministic == mode_is_better
+
+    calls.clear()
+    resume(run, env_steps=800, quiet=True, config=config)
+    assert calls[0] == (SELECTION_SEED, False), "the longer run chooses again"
+    assert [mode for _, mode in calls[-3:]] == [False, True, mode_is_better]
+
+
+def test_a_signal_while_the_way_of_acting_is_chosen_leaves_it_to_the_resumed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = trainer.evaluate_model
+
+    def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
+        report = original(config, model, trials=trials, seed=seed)
+        if config.deterministic_actions:
+            os.kill(os.getpid(), signal.SIGINT)
+        return replace(report, test=replace(report.test, return_mean=float(config.deterministic_actions)))
+
+    monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
+    config = tiny_config(deterministic_actions=False)
+    config = replace(config, eval=replace(config.eval, choose_deterministic=True))
+    assert train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)["stopped_by"] == "SIGINT"
+    monkeypatch.setattr(os, "kill", lambda *_: None)
+    assert resume(tmp_path / "run", env_steps=None, quiet=True)["deterministic_actions"]
 
 
 def test_test_tasks_and_training_tasks_are_evaluated_separately(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def test_the_horizon_sets_context_and_discount(horizon: int, context: int, actin
     assert isinstance(config.algorithm, AMAGOConfig)
     agent = config.algorithm.agent
     assert config.resolved_context_length == context
+    assert config.eval.choose_deterministic
     assert config.replay.cover_trial_ends  # otherwise the ends of trials longer than the context are hardly trained on
     assert agent.acting_gamma == pytest.approx(acting_gamma)
     gammas = agent.all_gammas(gymnasium.spaces.Discrete(2))

@@ -124,7 +124,7 @@ def export_policy(
         action_names=_action_names(config),
         reset=_RESET,
         sampling=_SAMPLING,
-        deterministic=config.deterministic_actions,
+        deterministic=train_state.trained_config(config).deterministic_actions,
         horizon=task.horizon,
         attempts=getattr(config.env, "attempts", None),
         action_mask_key=task.action_mask_key,

@@ -218,7 +218,7 @@ def _choices(directory: Path) -> dict[str, Any]:
             {"name": name, "updates": checkpoint_updates(path)} for name, path in _checkpoints(directory).items()
         ],
         "seed": EVALUATION_SEED,
-        "deterministic": config.deterministic_actions,
+        "deterministic": (read_result(directory) or {}).get("deterministic_actions", config.deterministic_actions),
         "takes_instruction": takes_instruction,
         "adaptation": None if adaptation is None else asdict(adaptation),
     }
