@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,13 @@ from command_runs import refused
 from exported_runs import VECTOR, train
 from gymnasium import spaces
 from solved_tmaze import JUNCTION, solved_tmaze
+from torch import nn
 
 import yamame
+from yamame import trainer
+from yamame.config import RunConfig
 from yamame.data.step import PolicyInput
+from yamame.evaluate import EvalReport
 from yamame.nets.sequence.feedforward import FeedForward
 from yamame.onnx_policy import OnnxPolicy
 from yamame.policy_manifest import PolicyManifest, manifest_path
@@ -129,6 +134,20 @@ def test_the_manifest_says_what_the_file_takes(run: yamame.Run, exported: Path) 
     assert str(Path(yamame.__file__).parents[1]).encode() not in exported.read_bytes(), "paths of this machine"
     again = run.directory.parent / "again.pt2"
     assert run.export(again).weights_digest == manifest["weights_digest"]
+
+
+def test_the_export_acts_as_the_run_has_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = trainer.evaluate_model
+
+    def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
+        report = original(config, model, trials=trials, seed=seed)
+        return replace(report, test=replace(report.test, return_mean=float(config.deterministic_actions)))
+
+    monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
+    run = train(tmp_path, "feedforward", VECTOR, spaces.Discrete(3))
+    assert not run.config.deterministic_actions and run.config.eval.choose_deterministic
+    run.export(tmp_path / "policy.onnx")
+    assert json.loads(manifest_path(tmp_path / "policy.onnx").read_text())["deterministic"]
 
 
 def test_the_command(run: yamame.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
