@@ -156,7 +156,8 @@ def evaluate(
     config = restore_train_state(loaded, directory).trained_config(config)
     report = evaluate_model(config, model, trials=trials, seed=seed, quiet=quiet)
     env_steps = actual_env_steps(config, loaded.state["env_steps"])
-    return {**report.to_json(), "env_steps": env_steps, "updates": loaded.step, "seed": seed}
+    acting = {"deterministic_actions": config.deterministic_actions}
+    return {**report.to_json(), **acting, "env_steps": env_steps, "updates": loaded.step, "seed": seed}
 
 
 def with_env(directory: Path, config: RunConfig, env: EnvFn | str, eval_env_fn: EnvFn | None = None) -> RunConfig:
