@@ -28,9 +28,9 @@ class EvalConfig:
     num_envs: int = 64
     """Number of environments of an evaluation."""
     choose_deterministic: bool = False
-    """After training, evaluate samples of the policy and its mode on the training tasks, over `trials` trials each.
-    Evaluations, loaded policies and exports then act with the mode if its mean return is higher, else as in training
-    (not in the paper)."""
+    """After training with sampled actions, evaluate samples and the mode of the policy on the training tasks, over
+    `trials` trials each. Evaluations, loaded policies and exports then act with the mode if its mean return is higher
+    (not in the paper). No effect with `deterministic_actions`."""
     stop_return: float | None = None
     """Stop training after two consecutive evaluations reach this mean return on the training tasks; None: never."""
 

@@ -53,14 +53,12 @@ class TrainState:
     """Whether a batch had action masks, without which the policy must not act."""
     next_milestone_step: int = 0
     """Environment steps at which the next milestone checkpoint is due."""
-    deterministic_actions: bool | None = None
-    """Whether the trained policy acts with its mode; None: as in training."""
+    mode_is_better: bool = False
+    """Whether the mode of the trained policy earned more than samples (`eval.choose_deterministic`)."""
 
     def trained_config(self, config: RunConfig) -> RunConfig:
         """Return the config of a run with the way in which its trained policy acts."""
-        if self.deterministic_actions is None:
-            return config
-        return replace(config, deterministic_actions=self.deterministic_actions)
+        return replace(config, deterministic_actions=config.deterministic_actions or self.mode_is_better)
 
     def record_evaluation(self, return_mean: float, config: EvalConfig, *, env_steps: int) -> bool:
         """Update the counters after an evaluation; return whether its mean return is the highest so far."""

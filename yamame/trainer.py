@@ -121,7 +121,7 @@ class Trainer:
         """Train; return the name of the signal that stopped the run, or "". A checkpoint is saved in either case."""
         start = last_save = time.monotonic()
         seconds_before = self.state.wall_seconds
-        self.state.deterministic_actions = None
+        self.state.mode_is_better = False
         with StopSignal() as stop, ExitStack() as at_end:
             self._evaluate_random_policy(stop)
             self._call_back("on_start")
@@ -320,16 +320,13 @@ class Trainer:
 
     def _choose_deterministic(self, stop: StopSignal) -> None:
         """Choose at the end of a run whether the policy acts with its mode, by returns on the training tasks."""
-        if not self.config.eval.choose_deterministic or stop.sync(self.distributed):
+        config = self.config
+        if config.deterministic_actions or not config.eval.choose_deterministic or stop.sync(self.distributed):
             return
-        reports: list[EvalReport | None] = []
-        for mode in (False, True):
-            self.state.deterministic_actions = mode
-            reports.append(self.evaluate(stop, trials=self.config.eval.trials, seed=SELECTION_SEED))
-        sampled, with_mode = reports
-        self.state.deterministic_actions = None
-        if sampled and with_mode:
-            self.state.deterministic_actions = with_mode.selection_return > sampled.selection_return
+        sampled = self.evaluate(stop, trials=config.eval.trials, seed=SELECTION_SEED)
+        self.state.mode_is_better = True
+        mode = self.evaluate(stop, trials=config.eval.trials, seed=SELECTION_SEED)
+        self.state.mode_is_better = bool(sampled and mode and mode.selection_return > sampled.selection_return)
         self.state = self.distributed.broadcast_object(self.state)
 
     def save_checkpoint(self) -> Path | None:

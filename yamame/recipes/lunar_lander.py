@@ -3,7 +3,7 @@
 Command: yamame train lunar-lander
 Minutes: 10
 Score: 201 (random -184)
-Cost: 8 to 10 minutes of one busy CPU core: 12,500 updates
+Cost: 6 to 10 minutes of one busy CPU core: 12,500 updates
 Expected: 201 [186, 215] after 300,000 steps (seed 0); random actions earn about -184, and 200 counts as solved. The
     figure docs/popart.png shows an earlier agent, which stayed near random actions
 

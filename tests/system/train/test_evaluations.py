@@ -151,6 +151,12 @@ def test_training_tasks_choose_whether_the_trained_policy_acts_with_its_mode(
     assert [mode for _, mode in calls[-3:]] == [False, True, mode_is_better]
 
 
+def test_a_run_that_trains_with_the_mode_keeps_it(tmp_path: Path) -> None:
+    config = tiny_config(deterministic_actions=True)
+    config = replace(config, eval=replace(config.eval, choose_deterministic=True))
+    assert train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)["deterministic_actions"]
+
+
 def test_a_signal_while_the_way_of_acting_is_chosen_leaves_it_to_the_resumed_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
