@@ -140,8 +140,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
     and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
-    makes trials of hundreds of steps learnable by few updates: targets that reach along the whole window (Retrace),
-    three gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
+    makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), three
+    gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
     a learning rate that decays, target networks that follow faster, a moving average of the weights that acts,
     random actions that are repeated, random first trials, windows that cover the ends of trials longer than the
     context, evaluations without the clip of probabilities, and a trained policy that acts with its mode if that
@@ -164,7 +164,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
                 critic=replace(agent.critic, value_code=PopArtConfig(initial_square=1.0, rescale_critics=True)),
             ),
             learner=LearnerConfig(
-                td=TDLoss(reward_scale=1.0, trace_decay=1.0),
+                td=TDLoss(reward_scale=1.0, trace_decay=0.6),
                 learning_rate=1e-3,
                 lr_warmup_updates=100,
                 lr_decay_updates=round(env_steps * updates_per_env_step),

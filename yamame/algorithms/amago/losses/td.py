@@ -50,8 +50,9 @@ class TDLoss:
     n_step: int = 1
     """Number of rewards before the bootstrapped value, with `trace_decay` 0."""
     trace_decay: float = 0.0
-    """lambda of Retrace: targets reach along the whole window while the policy agrees with the data, so that an update
-    carries rewards back to the start of a trial (Munos et al. 2016). 0: `n_step` targets (paper)."""
+    """lambda of Retrace (Munos et al. 2016): targets reach along the window while the policy agrees with the data, so
+    that an update carries rewards many steps back; with 1, to the start of a trial, but with the noise of whole
+    returns. 0: `n_step` targets (paper)."""
     truncation_is_terminal: bool = True
     """Do not bootstrap at the time limit of a trial: the objective is the return within it, and time is an input of the
     network (paper). False: bootstrap there, for tasks that continue."""
