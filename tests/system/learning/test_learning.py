@@ -1,11 +1,15 @@
 """Recipes reach what they promise, with their own settings. Minutes: `pytest -n 0 -m learning`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from unaided_tasks import FirstAction
+from unaided_tasks import TASKS, FirstAction
 
 import yamame
+from yamame import runs
+from yamame.presets import default_config
+from yamame.run_files import RunMetadata
 
 pytestmark = [pytest.mark.learning, pytest.mark.timeout(1800)]
 
@@ -31,6 +35,14 @@ def test_the_default_agent_learns_cart_pole(tmp_path: Path) -> None:
     """The first lines of the README."""
     run = yamame.train("CartPole-v1", env_steps=50_000, seed=0, run_dir=tmp_path / "run")
     assert run.result["return_mean"] >= 400  # random actions 22
+
+
+def test_the_default_agent_learns_where_rewards_are_mostly_luck(tmp_path: Path) -> None:
+    pytest.importorskip("popgym")
+    task = TASKS["multiarmed-bandit"]
+    config = replace(default_config(task.env, env_steps=task.env_steps), seed=0)
+    result = runs.train(config, RunMetadata(recipe="popgym"), run_dir=tmp_path / "run", quiet=True)
+    assert result["return_mean"] >= 0.3  # random actions 0, targets of whole returns (lambda 1) 0.12
 
 
 def test_repeat_previous(tmp_path: Path) -> None:
