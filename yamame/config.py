@@ -27,10 +27,10 @@ class EvalConfig:
     """Number of trials of the evaluation after training."""
     num_envs: int = 64
     """Number of environments of an evaluation."""
-    choose_deterministic: bool = False
-    """After training with sampled actions, evaluate samples and the mode of the policy on the training tasks, over
-    `trials` trials each. Evaluations, loaded policies and exports then act with the mode if its mean return is higher
-    (not in the paper). No effect with `deterministic_actions`."""
+    choose_policy: bool = False
+    """After training, evaluate each policy of the agent (AMAGO: of each gamma) on the training tasks, over `trials`
+    trials, and the best one also with the mode in place of samples. Evaluations, loaded policies and exports then act
+    in the way with the highest mean return (not in the paper); off: as in training."""
     stop_return: float | None = None
     """Stop training after two consecutive evaluations reach this mean return on the training tasks; None: never."""
 

@@ -78,6 +78,7 @@ class LoadedPolicy:
         task = read_task_spec(run, config)
         generator = torch.Generator().manual_seed(0)
         train_state = restore_train_state(loaded, run)
+        config = train_state.trained_config(config)
         return cls(
             config.algorithm.build_policy(model, num_envs=num_envs or 1, generator=generator),
             num_envs=num_envs,
@@ -87,7 +88,7 @@ class LoadedPolicy:
             needs_action_masks=train_state.has_action_masks,
             horizon=task.horizon,
             attempts=getattr(config.env, "attempts", None),
-            deterministic=train_state.trained_config(config).deterministic_actions,
+            deterministic=config.deterministic_actions,
         )
 
     @classmethod

@@ -140,17 +140,17 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
     and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
-    makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), three
+    makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), four
     gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
     a learning rate that decays, target networks that follow faster, a moving average of the weights that acts,
     random actions that are repeated, random first trials, windows that cover the ends of trials longer than the
-    context, evaluations without the clip of probabilities, and a trained policy that acts with its mode if that
-    earns more. LOG.md has the measurements.
+    context, evaluations without the clip of probabilities, and a trained policy that acts for another gamma or
+    with its mode if that earns more. LOG.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
-    agent = small_agent(acting_gamma=acting_gamma, gammas=(0.9, 0.97), position_embedding="rotary")
+    agent = small_agent(acting_gamma=acting_gamma, gammas=(0.9, 0.97, 0.9999), position_embedding="rotary")
     return RunConfig(
         env=env,
         num_envs=24,
@@ -178,7 +178,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
         replay=ReplayConfig(batch_size=2, min_batch_transitions=256, cover_trial_ends=True),
         updates_per_env_step=updates_per_env_step,
         env_steps_per_iteration=16 * 24,
-        eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32, choose_deterministic=True),
+        eval=EvalConfig(interval_env_steps=max(1, env_steps // 20), trials=32, choose_policy=True),
     )
 
 

@@ -54,11 +54,20 @@ class TrainState:
     next_milestone_step: int = 0
     """Environment steps at which the next milestone checkpoint is due."""
     mode_is_better: bool = False
-    """Whether the mode of the trained policy earned more than samples (`eval.choose_deterministic`)."""
+    """Whether the mode of the trained policy earned more than samples (`eval.choose_policy`)."""
+    policy_index: int = -1
+    """Index of the trained policy that earned most (`eval.choose_policy`); -1: the one that acted in training."""
+
+    def of_training(self) -> "TrainState":
+        """Return the state with the way of acting of training."""
+        return replace(self, mode_is_better=False, policy_index=-1)
 
     def trained_config(self, config: RunConfig) -> RunConfig:
         """Return the config of a run with the way in which its trained policy acts."""
-        return replace(config, deterministic_actions=config.deterministic_actions or self.mode_is_better)
+        deterministic = config.deterministic_actions or self.mode_is_better
+        if self.policy_index != -1:
+            config = replace(config, algorithm=config.algorithm.with_policy(self.policy_index))
+        return replace(config, deterministic_actions=deterministic)
 
     def record_evaluation(self, return_mean: float, config: EvalConfig, *, env_steps: int) -> bool:
         """Update the counters after an evaluation; return whether its mean return is the highest so far."""

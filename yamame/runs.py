@@ -153,10 +153,11 @@ def evaluate(
     check_trials(trials)
     check_seed(seed)
     model, loaded = load_model(directory, checkpoint, config)
-    config = restore_train_state(loaded, directory).trained_config(config)
+    train_state = restore_train_state(loaded, directory)
+    config = train_state.trained_config(config)
     report = evaluate_model(config, model, trials=trials, seed=seed, quiet=quiet)
     env_steps = actual_env_steps(config, loaded.state["env_steps"])
-    acting = {"deterministic_actions": config.deterministic_actions}
+    acting = {"deterministic_actions": config.deterministic_actions, "policy_index": train_state.policy_index}
     return {**report.to_json(), **acting, "env_steps": env_steps, "updates": loaded.step, "seed": seed}
 
 
@@ -329,6 +330,7 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
         "updates": updates,
         "seed": trainer.config.seed,
         "deterministic_actions": state.trained_config(trainer.config).deterministic_actions,
+        "policy_index": state.policy_index,
         "wall_seconds": state.wall_seconds,
         "train_seconds": seconds,
         "env_steps_per_second": env_steps / seconds if seconds else 0.0,

@@ -8,6 +8,7 @@ One iteration collects one trial per environment (or `env_steps_per_iteration`),
 `updates_per_env_step` allows. It can be interrupted after any vector step or update, and resumed.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -121,7 +122,7 @@ class Trainer:
         """Train; return the name of the signal that stopped the run, or "". A checkpoint is saved in either case."""
         start = last_save = time.monotonic()
         seconds_before = self.state.wall_seconds
-        self.state.mode_is_better = False
+        self.state = self.state.of_training()
         with StopSignal() as stop, ExitStack() as at_end:
             self._evaluate_random_policy(stop)
             self._call_back("on_start")
@@ -137,7 +138,7 @@ class Trainer:
                     self.iteration = IterationState()
                 if self._save_best_or_milestone(best=improved) or self._save_if_due(time.monotonic() - last_save):
                     last_save = time.monotonic()
-            self._choose_deterministic(stop)
+            self._choose_policy(stop)
             self.state.wall_seconds = seconds_before + time.monotonic() - start
             self.save_checkpoint()
         return stop.requested
@@ -318,16 +319,24 @@ class Trainer:
         improved, self.state = self.distributed.broadcast_object((improved, self.state))
         return improved
 
-    def _choose_deterministic(self, stop: StopSignal) -> None:
-        """Choose at the end of a run whether the policy acts with its mode, by returns on the training tasks."""
+    def _choose_policy(self, stop: StopSignal) -> None:
+        """Choose at the end of a run how the trained policy acts, by returns on the training tasks."""
         config = self.config
-        if config.deterministic_actions or not config.eval.choose_deterministic or stop.sync(self.distributed):
+        if not config.eval.choose_policy or stop.sync(self.distributed):
             return
-        sampled = self.evaluate(stop, trials=config.eval.trials, seed=SELECTION_SEED)
-        self.state.mode_is_better = True
-        mode = self.evaluate(stop, trials=config.eval.trials, seed=SELECTION_SEED)
-        self.state.mode_is_better = bool(sampled and mode and mode.selection_return > sampled.selection_return)
-        self.state = self.distributed.broadcast_object(self.state)
+        changes: list[dict[str, Any]] = [{}]
+        changes += [{"policy_index": i} for i in range(config.algorithm.num_policies(self.algorithm.model) - 1)]
+        changes += [] if config.deterministic_actions else [{"mode_is_better": True}]
+        best, best_return = self.state, -math.inf
+        for change in changes:
+            self.state = replace(best, **change)
+            report = self.evaluate(stop, trials=config.eval.trials, seed=SELECTION_SEED)
+            if report is None:
+                best = self.state.of_training()
+                break
+            if report.selection_return > best_return:
+                best, best_return = self.state, report.selection_return
+        self.state = self.distributed.broadcast_object(best)
 
     def save_checkpoint(self) -> Path | None:
         """Save the state of all ranks; return the checkpoint's folder, on the main rank."""

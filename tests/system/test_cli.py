@@ -37,7 +37,7 @@ IMPORT = ["--import", "strange_environments"]
 EVALUATED = {
     *("return_mean", "return_ci95", "return_per_attempt", "success_rate", "trials"),
     *("return_per_attempt_ci95", "success_per_attempt", "success_per_attempt_ci95", "train_tasks"),
-    *("deterministic_actions", "env_steps", "updates", "seed"),
+    *("deterministic_actions", "policy_index", "env_steps", "updates", "seed"),
 }
 TRAINED = EVALUATED | {
     "wall_seconds",

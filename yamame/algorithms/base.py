@@ -101,7 +101,7 @@ class Algorithm(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ActionDistributions:
-    """The policy of the acting gamma at every timestep."""
+    """The policy of the gamma that acts in evaluations, at every timestep."""
 
     num_choices: tuple[int, ...] = ()
     """Number of choices of each component of a discrete action, side by side in A; empty if continuous."""
@@ -215,6 +215,14 @@ class AlgorithmConfig(ABC):
             The analysis; None if the algorithm has none.
         """
         return None
+
+    def num_policies(self, model: nn.Module) -> int:
+        """Return the number of policies of a model. The last one acts in training."""
+        return 1
+
+    def with_policy(self, index: int) -> "AlgorithmConfig":
+        """Return the config whose evaluations act with the policy of an index."""
+        return self
 
     def functional_policy(self, model: nn.Module) -> FunctionalPolicy | None:
         """Return the policy of an evaluation as a function of tensors; None if the algorithm has none.

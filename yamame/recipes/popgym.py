@@ -24,23 +24,22 @@ from dataclasses import replace
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
-from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
 from yamame.config import EvalConfig, RunConfig
-from yamame.data.sampler import ReplayConfig
 from yamame.envs.popgym import PopgymConfig
 from yamame.paper import paper_config
-from yamame.presets import replace_agent_fields, replace_learner_fields, small_agent
+from yamame.presets import default_config, replace_agent_fields, replace_learner_fields, small_agent
+
+CONTROL_ENV_STEPS = 200_000
+"""Environment steps of a run on a cart-pole or a pendulum."""
 
 
 def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:
     """The run for an environment."""
-    if "Pendulum" in env.name:
-        return _control(env)
-    if "HigherLower" in env.name:
-        return _prediction(env)
-    return _balance(env) if "CartPole" in env.name else _memory(env)
+    if "CartPole" in env.name or "Pendulum" in env.name:
+        return default_config(env, env_steps=CONTROL_ENV_STEPS)
+    return _prediction(env) if "HigherLower" in env.name else _memory(env)
 
 
 def _memory(env: PopgymConfig) -> RunConfig:
@@ -72,48 +71,6 @@ def _prediction(env: PopgymConfig) -> RunConfig:
         exploration=EpsilonGreedy(anneal_env_steps=8_000, final_eps=0.5),
         updates_per_env_step=0.01,
         eval=replace(base.eval, interval_env_steps=50_000, trials=240),
-    )
-
-
-def _control(env: PopgymConfig) -> RunConfig:
-    """Control without velocities: a few steps of memory, many updates, targets several steps long."""
-    return RunConfig(
-        env=env,
-        num_envs=24,
-        env_steps=200_000,
-        context_length=32,
-        algorithm=AMAGOConfig(
-            agent=small_agent(acting_gamma=0.98, gammas=(0.9, 0.95), head_width=64),
-            learner=LearnerConfig(
-                td=TDLoss(reward_scale=100.0, n_step=5),
-                filtered_bc=FilteredBCLoss(weight=0.02),
-                learning_rate=1e-3,
-                lr_warmup_updates=100,
-                tau=0.01,
-            ),
-        ),
-        exploration=EpsilonGreedy(anneal_env_steps=30_000),
-        updates_per_env_step=0.08,
-        env_steps_per_iteration=24 * 200,
-        eval=EvalConfig(interval_env_steps=9_600, trials=48, num_envs=24, stop_return=0.84),
-    )
-
-
-def _balance(env: PopgymConfig) -> RunConfig:
-    """Control of what falls: trials grow as it is learned, and the many short ones of the beginning are dropped.
-
-    Steps cost next to nothing here, so there are many of them for each update.
-    """
-    base = replace_agent_fields(_control(env), acting_gamma=0.99)
-    base = replace_learner_fields(base, filtered_bc=FilteredBCLoss(), lr_decay_updates=16_000)
-    return replace(
-        base,
-        num_envs=96,
-        env_steps=1_000_000,
-        exploration=EpsilonGreedy(anneal_env_steps=120_000),
-        replay=ReplayConfig(capacity_trajectories=4_000),
-        updates_per_env_step=0.02,
-        eval=replace(base.eval, interval_env_steps=57_600, trials=96, num_envs=96, stop_return=0.997),
     )
 
 

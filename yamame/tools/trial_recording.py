@@ -201,8 +201,8 @@ def record_trial(
     config = config or read_config(directory)
     env = apply_instruction(config.env.eval_config(), instruction)
     model, loaded = load_model(directory, checkpoint, config)
-    if deterministic is None:
-        deterministic = restore_train_state(loaded, directory).trained_config(config).deterministic_actions
+    config = restore_train_state(loaded, directory).trained_config(config)
+    deterministic = config.deterministic_actions if deterministic is None else deterministic
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper):
             raise UserError(f"{env.task_name} cannot be recorded: its trials do not consist of attempts")

@@ -26,6 +26,7 @@ from yamame.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trial
 from yamame.files import replace_atomically
 from yamame.run_dir import LATEST
 from yamame.run_files import read_config
+from yamame.run_state import restore_train_state
 from yamame.runs import load_model
 
 Frame = UInt8[np.ndarray, "height width 3"]
@@ -152,7 +153,8 @@ def record_video(
     check_trials(trials)
     config = config or read_config(directory)
     env = apply_instruction(config.env.eval_config(), instruction)
-    model, _ = load_model(directory, checkpoint, config)
+    model, loaded = load_model(directory, checkpoint, config)
+    config = restore_train_state(loaded, directory).trained_config(config)
     seed = EVALUATION_SEED if seed is None else seed
     check_seed(seed)
     with closing(env.build_for_rendering(seed)) as plain:

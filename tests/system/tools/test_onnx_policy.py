@@ -18,12 +18,15 @@ from torch import nn
 
 import yamame
 from yamame import trainer
+from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
 from yamame.config import RunConfig
 from yamame.data.step import PolicyInput
 from yamame.evaluate import EvalReport
 from yamame.nets.sequence.feedforward import FeedForward
 from yamame.onnx_policy import OnnxPolicy
 from yamame.policy_manifest import PolicyManifest, manifest_path
+from yamame.presets import amago_config
 
 pytestmark = pytest.mark.slow
 
@@ -141,13 +144,24 @@ def test_the_export_acts_as_the_run_has_chosen(tmp_path: Path, monkeypatch: pyte
 
     def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
         report = original(config, model, trials=trials, seed=seed)
-        return replace(report, test=replace(report.test, return_mean=float(config.deterministic_actions)))
+        index = amago_config(config).agent.evaluation_gamma_index
+        return_mean = float(config.deterministic_actions) + float(index == 0)
+        return replace(report, test=replace(report.test, return_mean=return_mean))
 
     monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
     run = train(tmp_path, "feedforward", VECTOR, spaces.Discrete(3))
-    assert not run.config.deterministic_actions and run.config.eval.choose_deterministic
+    assert not run.config.deterministic_actions and run.config.eval.choose_policy
     run.export(tmp_path / "policy.onnx")
     assert json.loads(manifest_path(tmp_path / "policy.onnx").read_text())["deterministic"]
+    assert run.result["policy_index"] == 0
+    functional = FunctionalAMAGOPolicy.__init__
+
+    def of_gamma(self: FunctionalAMAGOPolicy, agent: Agent, *, clips: bool, gamma_index: int) -> None:
+        assert gamma_index == 0
+        functional(self, agent, clips=clips, gamma_index=gamma_index)
+
+    monkeypatch.setattr(FunctionalAMAGOPolicy, "__init__", of_gamma)
+    run.export(tmp_path / "again.onnx")
 
 
 def test_the_command(run: yamame.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

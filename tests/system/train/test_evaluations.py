@@ -5,13 +5,16 @@ import os
 import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from tiny import tiny_config
 from torch import nn
 
 from yamame import trainer
+from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.config import RunConfig
 from yamame.data.step import PolicyInput
@@ -23,6 +26,7 @@ from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport
 from yamame.loaded_policy import LoadedPolicy
 from yamame.metrics import read_metrics
+from yamame.presets import amago_config
 from yamame.run_dir import BEST
 from yamame.run_files import RunMetadata, read_result, read_task_spec
 from yamame.runs import evaluate, resume, train
@@ -103,57 +107,68 @@ def test_training_tasks_choose_the_best_checkpoint_and_when_to_stop(
     assert train(stopped, RunMetadata(recipe="x"), run_dir=tmp_path / "stopped", quiet=True)["env_steps"] < 400
 
 
-@pytest.mark.parametrize("mode_is_better", [True, False])
-def test_training_tasks_choose_whether_the_trained_policy_acts_with_its_mode(
-    mode_is_better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("policy_index", "mode_is_better"), [(0, True), (-1, True), (0, False), (-1, False)])
+def test_training_tasks_choose_how_the_trained_policy_acts(
+    policy_index: int, mode_is_better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the end, evaluations act as in training; test tasks, on which the other way is better, do not count."""
+    """Before the end, evaluations act as in training; test tasks, on which other ways are better, do not count."""
     original = trainer.evaluate_model
-    calls: list[tuple[int, bool]] = []
+    calls: list[tuple[int, int, bool]] = []
 
     def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
         report = original(config, model, trials=trials, seed=seed)
         assert report.train_tasks is not None
-        calls.append((seed, config.deterministic_actions))
-        better = float(config.deterministic_actions == mode_is_better)
+        index = amago_config(config).agent.evaluation_gamma_index
+        calls.append((seed, index, config.deterministic_actions))
+        better = float(config.deterministic_actions == mode_is_better) + float(index == policy_index)
         return EvalReport(
             test=replace(report.test, return_mean=-better), train_tasks=replace(report.train_tasks, return_mean=better)
         )
 
     monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
     config = tiny_config(env=SplitMazeConfig(horizon=3), deterministic_actions=False)
-    config = replace(config, eval=replace(config.eval, choose_deterministic=True))
+    config = replace(config, eval=replace(config.eval, choose_policy=True))
     run = tmp_path / "run"
     result = train(config, RunMetadata(recipe="x"), run_dir=run, quiet=True)
-    *before, sampled, with_mode, final = calls
-    assert len(before) > 2 and set(before) == {(SELECTION_SEED, False)}
-    assert (sampled, with_mode) == ((SELECTION_SEED, False), (SELECTION_SEED, True))
-    assert final == (EVALUATION_SEED, mode_is_better)
-    assert result["deterministic_actions"] == mode_is_better
-    acted: list[bool] = []
-    act = AMAGOPolicy.act
+    others = range(len(amago_config(config).agent.all_gammas(spaces.Discrete(2))) - 1)
+    choice = [-1, *others, policy_index]
+    *before, final = calls
+    before, chosen = before[: -len(choice)], before[-len(choice) :]
+    assert len(before) > 2 and set(before) == {(SELECTION_SEED, -1, False)}
+    assert [(seed, index) for seed, index, _ in chosen] == [(SELECTION_SEED, index) for index in choice]
+    assert [mode for _, _, mode in chosen] == [False] * (len(choice) - 1) + [True]
+    assert final == (EVALUATION_SEED, policy_index, mode_is_better)
+    assert (result["policy_index"], result["deterministic_actions"]) == (policy_index, mode_is_better)
+    acted: list[tuple[int, bool]] = []
+    act, build = AMAGOPolicy.act, AMAGOPolicy.__init__
+    index_of: dict[int, int] = {}
+
+    def record_index(self: AMAGOPolicy, agent: Agent, *, gamma_index: int = -1, **options: Any) -> None:
+        index_of[id(self)] = gamma_index
+        build(self, agent, gamma_index=gamma_index, **options)
 
     def record_act(self: AMAGOPolicy, step: PolicyInput, *, deterministic: bool = False) -> np.ndarray:
-        acted.append(deterministic)
+        acted.append((index_of[id(self)], deterministic))
         return act(self, step, deterministic=deterministic)
 
     with monkeypatch.context() as patched:
+        patched.setattr(AMAGOPolicy, "__init__", record_index)
         patched.setattr(AMAGOPolicy, "act", record_act)
         policy = LoadedPolicy.from_run(run, num_envs=None, config=config)
         policy.act(read_task_spec(run, config).observation_space.sample())
         evaluate(run, trials=1, seed=None, config=config)
-    assert len(acted) > 1 and set(acted) == {mode_is_better}
-    assert record_trial(run, config=config, frames=False).deterministic == mode_is_better
+        assert record_trial(run, config=config, frames=False).deterministic == mode_is_better
+    assert len(acted) > 2 and set(acted) == {(policy_index, mode_is_better)}
 
     calls.clear()
     resume(run, env_steps=800, quiet=True, config=config)
-    assert calls[0] == (SELECTION_SEED, False), "the longer run chooses again"
-    assert [mode for _, mode in calls[-3:]] == [False, True, mode_is_better]
+    assert calls[0] == (SELECTION_SEED, -1, False), "the longer run chooses again"
+    assert [index for _, index, _ in calls[-len(choice) - 1 :]] == [*choice, policy_index]
 
 
 def test_a_run_that_trains_with_the_mode_keeps_it(tmp_path: Path) -> None:
     config = tiny_config(deterministic_actions=True)
-    config = replace(config, eval=replace(config.eval, choose_deterministic=True))
+    config = replace(config, eval=replace(config.eval, choose_policy=True))
     assert train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)["deterministic_actions"]
 
 
@@ -170,7 +185,7 @@ def test_a_signal_while_the_way_of_acting_is_chosen_leaves_it_to_the_resumed_run
 
     monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
     config = tiny_config(deterministic_actions=False)
-    config = replace(config, eval=replace(config.eval, choose_deterministic=True))
+    config = replace(config, eval=replace(config.eval, choose_policy=True))
     assert train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)["stopped_by"] == "SIGINT"
     monkeypatch.setattr(os, "kill", lambda *_: None)
     assert resume(tmp_path / "run", env_steps=None, quiet=True)["deterministic_actions"]

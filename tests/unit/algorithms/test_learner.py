@@ -430,8 +430,8 @@ def test_the_policy_acts_with_the_average_here_and_in_other_processes() -> None:
     for seed in range(3):
         learner.update(batch_of(seed=seed))
     policy = learner.policy(num_envs=1, generator=torch.Generator())
-    averaged = learner.agent.acting_module("actor").for_gamma(learner.agent.acting_index).state_dict()
-    present = learner.agent.actor.for_gamma(learner.agent.acting_index).state_dict()
+    averaged = learner.agent.acting_module("actor").for_gamma(-1).state_dict()
+    present = learner.agent.actor.for_gamma(-1).state_dict()
     acting = policy.actor.state_dict()
     assert all(torch.equal(acting[name], value) for name, value in averaged.items())
     assert any(not torch.equal(acting[name], value) for name, value in present.items())

@@ -19,6 +19,7 @@ from tiny_agents import (
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.data.step import PolicyInput
+from yamame.errors import UserError
 from yamame.nets.blocks import SigmaLinear
 
 ENVS = 5
@@ -144,3 +145,23 @@ def test_evaluations_may_act_without_the_clip(collects: bool, clip_evaluation: b
     policy.load_weights(agent, version=1)
     most_likely = policy.distribution(step_at(0)).probability_NGA.max(-1).values
     torch.testing.assert_close(most_likely, torch.full_like(most_likely, expected), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("collects", "index", "expected"), [(True, 0, 2), (False, 0, 0), (False, -1, 2)])
+def test_evaluations_may_act_with_the_policy_of_another_gamma(collects: bool, index: int, expected: int) -> None:
+    agent = tiny_agent()
+    with torch.no_grad():
+        agent.actor.mlp.output.weight.zero_()
+        agent.actor.mlp.output.bias.copy_(40.0 * torch.eye(3).flatten())  # gamma g chooses action g
+    config = AMAGOConfig(agent=TINY_AGENT)
+    assert config.num_policies(agent) == 3
+    config = config.with_policy(index)
+    policy = config.build_policy(agent, num_envs=5, generator=torch.Generator().manual_seed(0), collects=collects)
+    for version in (0, 1):
+        assert policy.act(step_at(version), deterministic=True).tolist() == [expected] * 5
+        policy.load_weights(agent, version=version)
+
+
+def test_an_index_beyond_the_gammas_is_refused() -> None:
+    with pytest.raises(UserError, match="evaluation_gamma_index is 3: there are 3 gammas"):
+        tiny_agent(replace(TINY_AGENT, evaluation_gamma_index=3))

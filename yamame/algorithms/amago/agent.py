@@ -54,6 +54,9 @@ class AgentConfig:
     """Extra discount factors; empty: those of the paper for discrete or continuous actions."""
     acting_gamma: float = 0.999
     """Discount factor of the policy that acts."""
+    evaluation_gamma_index: int = -1
+    """Index of the gamma whose policy acts in evaluations, loaded policies and exports; -1: `acting_gamma` (paper).
+    `eval.choose_policy` chooses it after training."""
     popart: bool = True
     """Normalize values with PopArt; off: no normalization (paper: ablation)."""
 
@@ -98,8 +101,10 @@ class Agent(nn.Module):
         self.config = config
         self.horizon = horizon
         gammas = config.all_gammas(action_space)
-        self.acting_index = len(gammas) - 1
-        """Index of the acting gamma."""
+        if not -len(gammas) <= config.evaluation_gamma_index < len(gammas):
+            raise UserError(
+                f"evaluation_gamma_index is {config.evaluation_gamma_index}: there are {len(gammas)} gammas"
+            )
         self.gammas_G: Tensor
         self.register_buffer("gammas_G", torch.tensor(gammas), persistent=False)
         self.timestep_encoder = config.timestep_encoder.build(flatten_space(observation_space), action_space)

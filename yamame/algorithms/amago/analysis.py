@@ -16,13 +16,18 @@ from yamame.nets.introspection import SupportsExplain
 
 @torch.no_grad()
 def analyze_trajectory(
-    agent: Agent, trajectory: Trajectory, *, reward_scale: float | None, keep: int | None = None
+    agent: Agent,
+    trajectory: Trajectory,
+    *,
+    reward_scale: float | None,
+    gamma_index: int = -1,
+    keep: int | None = None,
 ) -> AgentAnalysis:
     """Return action distributions, values and attention along a trajectory, equal to those while acting.
 
     The agent is left in evaluation mode. Division by `reward_scale`, that of the learner, gives values in units of the
-    task's reward; None: the agent has its acting weights only, and there are no values. `keep` is that of
-    `AlgorithmConfig.analyze`.
+    task's reward; None: the agent has its acting weights only, and there are no values. The action
+    distributions are those of the gamma at `gamma_index`. `keep` is that of `AlgorithmConfig.analyze`.
     """
     agent.eval()
     window = Window(trajectory=trajectory, start=0, length=len(trajectory))
@@ -39,7 +44,7 @@ def analyze_trajectory(
         gammas_G=agent.gammas_G.float().cpu().numpy(),
         q_TG=q_TG,
         value_TG=value_TG,
-        action_distributions=_action_distributions(agent, policy),
+        action_distributions=_action_distributions(policy, gamma_index),
         attention=trace.attention if trace else None,
         max_abs_LPT=trace.max_abs_LPT if trace else None,
     )
@@ -65,20 +70,21 @@ def _zero_noise(agent: Agent, state_ND: Float[Tensor, "N D"]) -> Float[Tensor, "
     return state_ND.new_zeros(len(state_ND), len(agent.gammas_G), agent.actor.action_size)
 
 
-def _action_distributions(agent: Agent, policy: PolicyDistribution) -> ActionDistributions:
-    acting = agent.acting_index
+def _action_distributions(policy: PolicyDistribution, gamma_index: int) -> ActionDistributions:
     match policy:
         case CategoricalPolicy():
             probability = policy.probability_NGA
             sizes: tuple[int, ...] = (probability.shape[2],)
-            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, acting]))
+            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, gamma_index]))
         case FactoredPolicy(components=components, categorical=categorical):
             sizes = tuple(components.is_choice_CK.sum(1).tolist())
             probability = components.unpad(categorical.probability_NGA)
-            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, acting]))
+            return ActionDistributions(num_choices=sizes, probability_TA=_numpy(probability[:, gamma_index]))
         case TanhGaussianPolicy():
             std = policy.log_std_NGA.exp()
-            return ActionDistributions(mean_TA=_numpy(policy.mean_NGA[:, acting]), std_TA=_numpy(std[:, acting]))
+            return ActionDistributions(
+                mean_TA=_numpy(policy.mean_NGA[:, gamma_index]), std_TA=_numpy(std[:, gamma_index])
+            )
 
 
 def _numpy(x: Float[Tensor, "N A"]) -> np.ndarray:

@@ -1,6 +1,6 @@
 """`AMAGOConfig`: the algorithm of the paper, for `RunConfig.algorithm`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,7 @@ class AMAGOConfig(AlgorithmConfig):
             generator=generator,
             records_log_prob=collects and self.learner.td.trace_decay > 0,
             clips=collects or self.agent.actor.clip_evaluation,
+            gamma_index=-1 if collects else self.agent.evaluation_gamma_index,
             cuda_graph=cuda_graph,
         )
 
@@ -81,12 +82,25 @@ class AMAGOConfig(AlgorithmConfig):
     ) -> AgentAnalysis:
         assert isinstance(model, Agent)
         scale = None if acting_only else self.learner.td.reward_scale
-        return analyze_trajectory(model, trajectory, reward_scale=scale, keep=keep)
+        return analyze_trajectory(
+            model, trajectory, reward_scale=scale, gamma_index=self.agent.evaluation_gamma_index, keep=keep
+        )
+
+    @override
+    def num_policies(self, model: nn.Module) -> int:
+        assert isinstance(model, Agent)
+        return len(model.gammas_G)
+
+    @override
+    def with_policy(self, index: int) -> "AMAGOConfig":
+        return replace(self, agent=replace(self.agent, evaluation_gamma_index=index))
 
     @override
     def functional_policy(self, model: nn.Module) -> FunctionalAMAGOPolicy:
         assert isinstance(model, Agent)
-        return FunctionalAMAGOPolicy(model, clips=self.agent.actor.clip_evaluation)
+        return FunctionalAMAGOPolicy(
+            model, clips=self.agent.actor.clip_evaluation, gamma_index=self.agent.evaluation_gamma_index
+        )
 
     @override
     def acting_state(self, model: nn.Module) -> dict[str, Tensor]:

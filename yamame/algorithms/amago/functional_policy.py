@@ -21,15 +21,18 @@ from yamame.nets.timestep.encoder import TimestepEncoder
 class FunctionalAMAGOPolicy(FunctionalPolicy):
     """The acting networks of an agent, with normalizer, probability clip, action mask and sampling.
 
-    `clips` is that of `AMAGOPolicy`. Raises `UserError` for a trajectory encoder without a functional step.
+    `clips` and `gamma_index` are those of `AMAGOPolicy`. Raises `UserError` for a trajectory encoder without a
+    functional step.
     """
 
-    def __init__(self, agent: Agent, *, clips: bool) -> None:
+    def __init__(self, agent: Agent, *, clips: bool, gamma_index: int = -1) -> None:
         super().__init__()
         self.timestep_encoder: TimestepEncoder
         self.trajectory_encoder: SupportsFunctionalStep
         self.actor: Actor
-        self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(agent, clips=clips, fast=False)
+        self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(
+            agent, clips=clips, gamma_index=gamma_index, fast=False
+        )
         self.timestep_size = agent.config.timestep_encoder.output_size
         self.horizon: Tensor
         self.register_buffer(

@@ -25,17 +25,18 @@ STATIC_DEVICES = ("cuda",)
 _OBSERVATION = "observation/"
 
 
-def acting_networks(agent: Agent, *, clips: bool, fast: bool = True) -> tuple[Any, Any, Any]:
-    """Return copies of timestep encoder, trajectory encoder and the actor of the acting gamma, for inference.
+def acting_networks(agent: Agent, *, clips: bool, gamma_index: int, fast: bool = True) -> tuple[Any, Any, Any]:
+    """Return copies of timestep encoder, trajectory encoder and the actor of one gamma, for inference.
 
     Args:
         agent: Networks.
         clips: As in `AMAGOPolicy`.
+        gamma_index: As in `AMAGOPolicy`.
         fast: As in `freeze_for_inference`.
     """
     timestep_encoder = freeze_for_inference(agent.acting_module("timestep_encoder"), fast=fast)
     trajectory_encoder = freeze_for_inference(agent.acting_module("trajectory_encoder"), fast=fast)
-    actor = freeze_for_inference(agent.acting_module("actor").for_gamma(agent.acting_index), fast=fast)
+    actor = freeze_for_inference(agent.acting_module("actor").for_gamma(gamma_index), fast=fast)
     if not clips:
         actor.clip = (0.0, 1.0)
     return timestep_encoder, trajectory_encoder, actor
@@ -44,8 +45,8 @@ def acting_networks(agent: Agent, *, clips: bool, fast: bool = True) -> tuple[An
 class AMAGOPolicy:
     """Acts in E environments at different timesteps by one batched forward pass, on the device of the agent.
 
-    `load_weights` copies the encoders, with sigma reparametrization folded into the weights, and the actor of the
-    acting gamma. Memory is kept: timesteps encoded with old weights remain in it until their trial ends.
+    `load_weights` copies the encoders, with sigma reparametrization folded into the weights, and the actor of one
+    gamma. Memory is kept: timesteps encoded with old weights remain in it until their trial ends.
 
     Args:
         agent: Networks.
@@ -53,6 +54,7 @@ class AMAGOPolicy:
         generator: Samples the actions; on the device of the agent.
         records_log_prob: Return the log-probabilities of executed actions as extras.
         clips: Clip the probabilities of discrete actions, see `ActorConfig.probability_clip`.
+        gamma_index: Index of the gamma whose policy acts; -1: the acting gamma.
         cuda_graph: On a GPU, replay the step as a CUDA graph. The random numbers are the same as without.
     """
 
@@ -64,6 +66,7 @@ class AMAGOPolicy:
         generator: torch.Generator,
         records_log_prob: bool = False,
         clips: bool = True,
+        gamma_index: int = -1,
         cuda_graph: bool = False,
     ) -> None:
         self.num_envs = num_envs
@@ -71,17 +74,20 @@ class AMAGOPolicy:
         self.version = 0
         self._records_log_prob = records_log_prob
         self._clips = clips
+        self._gamma_index = gamma_index
         self._cuda_graph = cuda_graph
         self._last: tuple[PolicyDistribution, bool] | None = None
         self.device = agent.gammas_G.device
         self.horizon = torch.tensor([float(agent.horizon)], device=self.device)
-        self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(agent, clips=clips)
+        self.timestep_encoder, self.trajectory_encoder, self.actor = acting_networks(
+            agent, clips=clips, gamma_index=gamma_index
+        )
         self.reset()
 
     def load_weights(self, agent: Agent, *, version: int) -> None:
         """Copy the present weights of an agent. `version` is its number of updates."""
         self.version = version
-        networks = acting_networks(agent, clips=self._clips)
+        networks = acting_networks(agent, clips=self._clips, gamma_index=self._gamma_index)
         if not self._static_steps:
             self.timestep_encoder, self.trajectory_encoder, self.actor = networks
             return
@@ -151,7 +157,7 @@ class AMAGOPolicy:
 
     @torch.inference_mode()
     def distribution(self, step: PolicyInput) -> PolicyDistribution:
-        """Add a timestep to the memory; return the action distribution of the acting gamma."""
+        """Add a timestep to the memory; return the action distribution."""
         inputs = self._inputs(step)
         state_ED = self.trajectory_encoder.step(self._timestep(inputs), step.time, self.memory)
         return self._distribution(state_ED, inputs)

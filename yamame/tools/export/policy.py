@@ -96,10 +96,11 @@ def export_policy(
     config = config or read_config(run)
     model, loaded = load_model(run, checkpoint, config)
     task = read_task_spec(run, config)
+    train_state = restore_train_state(loaded, run)
+    config = train_state.trained_config(config)
     policy = config.algorithm.functional_policy(model.eval())
     if policy is None:
         raise UserError(f"the algorithm {type(config.algorithm).__name__} has no functional policy to export")
-    train_state = restore_train_state(loaded, run)
     graph = StepGraph(policy, task, takes_masks=train_state.has_action_masks)
     rng = np.random.default_rng(0)
     examples = graph.sample_inputs(_EXAMPLE_ENVS if num_envs == DYNAMIC else num_envs, rng)
@@ -124,7 +125,7 @@ def export_policy(
         action_names=_action_names(config),
         reset=_RESET,
         sampling=_SAMPLING,
-        deterministic=train_state.trained_config(config).deterministic_actions,
+        deterministic=config.deterministic_actions,
         horizon=task.horizon,
         attempts=getattr(config.env, "attempts", None),
         action_mask_key=task.action_mask_key,
