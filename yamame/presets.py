@@ -140,7 +140,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
 
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
     and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
-    makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), four
+    makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), three
     gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
     a learning rate that decays, target networks that follow faster, a moving average of the weights that acts,
     random actions that are repeated, random first trials, windows that cover the ends of trials longer than the
@@ -150,7 +150,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
     acting_gamma = min(max(1.0 - 1.0 / env.max_trial_steps, 0.99), 0.999)
-    agent = small_agent(acting_gamma=acting_gamma, gammas=(0.9, 0.97, 0.9999), position_embedding="rotary")
+    agent = small_agent(acting_gamma=acting_gamma, gammas=(0.9, 0.97), position_embedding="rotary")
     return RunConfig(
         env=env,
         num_envs=24,

@@ -16,8 +16,8 @@ Expected with --env.name HigherLowerEasy: 0.53 (random 0, counting cards 0.531, 
 Source: paper section 4 and appendix C.1 (figure 3 has the means over all environments): rewards x100, probability clip
 and time limits as in the authors' later script. `--preset paper` has 24 actors, 80,000 trajectories and 15 million
 steps, as tables 3 and 4 give them. Differs from the paper: a narrower network, fewer gammas and a larger learning rate,
-to train on a CPU; the same noise in all trials and at all steps, annealed sooner, and no dropout. Four kinds of
-environments have settings of their own: memory, HigherLower, pendulums and cart-poles.
+to train on a CPU; the same noise in all trials and at all steps, annealed sooner, and no dropout. Cart-poles and
+pendulums train with the default agent (`yamame.presets.default_config`), HigherLower with settings of its own.
 """
 
 from dataclasses import replace

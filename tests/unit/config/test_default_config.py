@@ -40,5 +40,4 @@ def test_the_horizon_sets_context_and_discount(horizon: int, context: int, actin
     assert config.replay.cover_trial_ends  # otherwise the ends of trials longer than the context are hardly trained on
     assert agent.acting_gamma == pytest.approx(acting_gamma)
     gammas = agent.all_gammas(gymnasium.spaces.Discrete(2))
-    assert gammas[-1] == agent.acting_gamma and len(gammas) == len(set(gammas)), "each once, the acting one last"
-    assert min(gammas) <= 0.9 and max(gammas) >= 0.9999, "evaluations choose among short and long ones"
+    assert gammas[-1] == agent.acting_gamma and list(gammas) == sorted(set(gammas)), "each once, the acting one last"
