@@ -344,7 +344,7 @@ TASKS: dict[str, UnaidedTask] = {
     "wind": UnaidedTask(WindConfig(), 300_000, 62.0, 0.0),
     "package-delivery": UnaidedTask(PackageDeliveryConfig(), 300_000, 2.97, 0.18),
     "maze-runner-15": UnaidedTask(MazeRunnerConfig(), 300_000, 1.9, 0.38),
-    "minigrid-memory-s7": UnaidedTask(_minigrid("MiniGrid-MemoryS7-v0", 245), 150_000, 0.94, 0.165),
+    "minigrid-memory-s7": UnaidedTask(_minigrid("MiniGrid-MemoryS7-v0", 245), 150_000, 0.977, 0.165),
     "minigrid-door-key-5x5": UnaidedTask(_minigrid("MiniGrid-DoorKey-5x5-v0", 250), 150_000, 0.96, 0.037),
     "combination": UnaidedTask(_own(Combination, 12), 50_000, 1.0, 1 / 12),
     "recall-dict": UnaidedTask(_own(Recall, 30), 100_000, 1.0, 0.25),
