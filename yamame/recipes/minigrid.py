@@ -1,12 +1,11 @@
 """MiniGrid and BabyAI: remember an object of the first room, or follow a mission.
 
-Command: yamame train minigrid --env.name MiniGrid-MemoryS7-v0 --env.horizon 245 --env-steps 150000
+Command: yamame train minigrid --env.name MiniGrid-MemoryS7-v0 --env.horizon 245
 Minutes: 9
 Score: 0.98 (random 0.17)
 Cost: 7 to 9 minutes of one CPU core (12,500 updates)
-Expected with --env.horizon 245 --env-steps 150000: 0.98 / 0.98 / 0.98 (seeds 0, 1, 2; random actions 0.17), all
-    trials succeed
-Expected with --env.name MiniGrid-DoorKey-5x5-v0 --env.horizon 250 --env-steps 150000: 0.72 / 0.96 / 0.48 (random 0.04);
+Expected: 0.98 / 0.98 / 0.98 (seeds 0, 1, 2; random actions 0.17), all trials succeed
+Expected with --env.name MiniGrid-DoorKey-5x5-v0 --env.horizon 250: 0.72 / 0.96 / 0.48 (random 0.04);
     in two seeds it is learned only in the last fifth of the run
 
 For another id, set --env.horizon to its step limit, and --env.mission-words if missions are long.
@@ -18,7 +17,7 @@ from yamame.paper import paper_config
 from yamame.presets import default_config
 
 
-def config(env: MinigridConfig = MinigridConfig(), *, env_steps: int = 300_000) -> RunConfig:
+def config(env: MinigridConfig = MinigridConfig(), *, env_steps: int = 150_000) -> RunConfig:
     """The run for an environment."""
     return default_config(env, env_steps=env_steps)
 
