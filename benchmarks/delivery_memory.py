@@ -92,9 +92,7 @@ def action_values(agent: Agent, trial: Trajectory) -> Float32[np.ndarray, "N A"]
     state_ND = agent.encode(agent.features(batch), batch)
     raw_NKGA = agent.critic(state_ND).squeeze(-1)
     assert raw_NKGA.ndim == 4
-    q_NA: Float32[np.ndarray, "N A"] = (
-        raw_NKGA[:, :, agent.acting_index].mean(dim=1) * agent.value_code.scale_G[agent.acting_index]
-    ).numpy()
+    q_NA: Float32[np.ndarray, "N A"] = (raw_NKGA[:, :, -1].mean(dim=1) * agent.value_code.scale_G[-1]).numpy()
     return q_NA
 
 

@@ -69,7 +69,7 @@ def look_into(
     moved = (np.diff(position, axis=0) != 0).any(axis=1)
     recognized = (error_NA.argmin(1) == batch.action)[: window.length].numpy() & moved
     entropy_NG = agent.actor(state_ND).entropy(None)
-    return moved, recognized, entropy_NG[: window.length, agent.acting_index].numpy()
+    return moved, recognized, entropy_NG[: window.length, -1].numpy()
 
 
 def _everywhere(action: int, like: Tensor) -> Tensor:

@@ -40,4 +40,4 @@ def test_a_run_survives_and_learns(tmp_path: Path, capsys: pytest.CaptureFixture
     assert counts["faults/restarts"] == sum(counts.values()) / 2
     assert 70 < counts["faults/restarts"] < 180  # 120 are expected
     printed = [line for line in capsys.readouterr().err.splitlines() if "(restart " in line]
-    assert 5 <= len(printed) < 30
+    assert 5 <= len(printed) < 50, "a few for training and for each of the five evaluations at its end"
