@@ -144,8 +144,8 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     gammas, PopArt that starts at 1 and rescales the critics, relative positions, time that is not normalized,
     a learning rate that decays, target networks that follow faster, a moving average of the weights that acts,
     random actions that are repeated, random first trials, windows that cover the ends of trials longer than the
-    context, evaluations without the clip of probabilities, and a trained policy that acts for another gamma or
-    with its mode if that earns more. LOG.md has the measurements.
+    context, evaluations without the clip of probabilities, and a trained policy that is another gamma's, or acts with
+    its mode, if that earns more. LOG.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)

@@ -64,10 +64,13 @@ class TrainState:
 
     def trained_config(self, config: RunConfig) -> RunConfig:
         """Return the config of a run with the way in which its trained policy acts."""
-        deterministic = config.deterministic_actions or self.mode_is_better
-        if self.policy_index != -1:
-            config = replace(config, algorithm=config.algorithm.with_policy(self.policy_index))
-        return replace(config, deterministic_actions=deterministic)
+        if not config.eval.choose_policy:
+            return config
+        return replace(
+            config,
+            algorithm=config.algorithm.with_policy(self.policy_index),
+            deterministic_actions=config.deterministic_actions or self.mode_is_better,
+        )
 
     def record_evaluation(self, return_mean: float, config: EvalConfig, *, env_steps: int) -> bool:
         """Update the counters after an evaluation; return whether its mean return is the highest so far."""

@@ -221,7 +221,7 @@ class AlgorithmConfig(ABC):
         return 1
 
     def with_policy(self, index: int) -> "AlgorithmConfig":
-        """Return the config whose evaluations act with the policy of an index."""
+        """Return the config whose evaluations act with the policy of an index; -1: that of training."""
         return self
 
     def functional_policy(self, model: nn.Module) -> FunctionalPolicy | None:

@@ -46,13 +46,14 @@ def moments(trajectory: Trajectory, action_space: ActionSpace) -> list[PolicyInp
     ]
 
 
+@pytest.mark.parametrize("gamma_index", [-1, 0])
 @every_action_space
-def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpace) -> None:
-    """Over a trial longer than the memory, so that the band is felt."""
+def test_probabilities_are_those_that_the_policy_acts_by(action_space: ActionSpace, gamma_index: int) -> None:
+    """Over a trial longer than the context, where the attention window matters."""
     agent = shaken(action_space)
     trajectory = random_trajectory(np.random.default_rng(0), LENGTH, action_space)
-    policy = AMAGOPolicy(agent, num_envs=1, generator=torch.Generator())
-    found = analyze_trajectory(agent, trajectory, reward_scale=1.0).action_distributions
+    policy = AMAGOPolicy(agent, num_envs=1, generator=torch.Generator(), gamma_index=gamma_index)
+    found = analyze_trajectory(agent, trajectory, reward_scale=1.0, gamma_index=gamma_index).action_distributions
     assert found.num_choices == num_choices(action_space)
     for time, now in enumerate(moments(trajectory, action_space)):
         acting = policy.distribution(now)

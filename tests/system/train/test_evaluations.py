@@ -26,11 +26,12 @@ from yamame.errors import UserError
 from yamame.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport
 from yamame.loaded_policy import LoadedPolicy
 from yamame.metrics import read_metrics
-from yamame.presets import amago_config
+from yamame.presets import amago_config, replace_agent_fields
 from yamame.run_dir import BEST
 from yamame.run_files import RunMetadata, read_result, read_task_spec
 from yamame.runs import evaluate, resume, train
 from yamame.tools.trial_recording import record_trial
+from yamame.tools.video import record_video
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +128,9 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
 
     monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
     config = tiny_config(env=SplitMazeConfig(horizon=3), deterministic_actions=False)
-    config = replace(config, eval=replace(config.eval, choose_policy=True))
+    config = replace_agent_fields(
+        replace(config, eval=replace(config.eval, choose_policy=True)), evaluation_gamma_index=0
+    )
     run = tmp_path / "run"
     result = train(config, RunMetadata(recipe="x"), run_dir=run, quiet=True)
     others = range(len(amago_config(config).agent.all_gammas(spaces.Discrete(2))) - 1)
@@ -159,6 +162,13 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
         evaluate(run, trials=1, seed=None, config=config)
         assert record_trial(run, config=config, frames=False).deterministic == mode_is_better
     assert len(acted) > 2 and set(acted) == {(policy_index, mode_is_better)}
+
+    acted.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(AMAGOPolicy, "__init__", record_index)
+        patched.setattr(AMAGOPolicy, "act", record_act)
+        record_video(run, tmp_path / "trial.gif", config=config)
+    assert acted and set(acted) == {(policy_index, True)}, "videos show the mode"
 
     calls.clear()
     resume(run, env_steps=800, quiet=True, config=config)

@@ -1,6 +1,12 @@
 """Counters of a run after evaluations."""
 
+from dataclasses import replace
+
+import pytest
+from tiny import tiny_config
+
 from yamame.config import EvalConfig
+from yamame.presets import amago_config, replace_agent_fields
 from yamame.run_state import TrainState
 
 
@@ -20,3 +26,18 @@ def test_only_a_higher_return_is_an_improvement() -> None:
     assert improved == [True, False, False, True]
     assert state.best_eval_return == 0.5
     assert not state.end_reason
+
+
+def test_a_run_without_a_choice_acts_as_its_config_says() -> None:
+    config = replace_agent_fields(tiny_config(deterministic_actions=False), evaluation_gamma_index=0)
+    assert TrainState().trained_config(config) == config
+
+
+@pytest.mark.parametrize("policy_index", [-1, 1])
+@pytest.mark.parametrize("mode_is_better", [False, True])
+def test_a_choice_replaces_that_of_the_config(policy_index: int, mode_is_better: bool) -> None:
+    config = replace_agent_fields(tiny_config(deterministic_actions=False), evaluation_gamma_index=0)
+    config = replace(config, eval=replace(config.eval, choose_policy=True))
+    trained = TrainState(policy_index=policy_index, mode_is_better=mode_is_better).trained_config(config)
+    assert amago_config(trained).agent.evaluation_gamma_index == policy_index
+    assert trained.deterministic_actions == mode_is_better

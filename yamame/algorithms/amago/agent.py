@@ -56,7 +56,7 @@ class AgentConfig:
     """Discount factor of the policy that acts."""
     evaluation_gamma_index: int = -1
     """Index of the gamma whose policy acts in evaluations, loaded policies and exports; -1: `acting_gamma` (paper).
-    `eval.choose_policy` chooses it after training."""
+    With `eval.choose_policy` the run chooses it after training, and this field has no effect."""
     popart: bool = True
     """Normalize values with PopArt; off: no normalization (paper: ablation)."""
 
