@@ -47,10 +47,10 @@ class Dial(gymnasium.Env[dict[str, Any], np.ndarray]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        assert options is not None
-        if options["new_task"]:
+        new_task = (options or {}).get("new_task", True)
+        if new_task:
             self.hidden = self.np_random.uniform(-2.0, 2.0)
-        self.new_task.append(options["new_task"])
+        self.new_task.append(new_task)
         self.time = 0
         return self._observe(np.zeros(2)), {}
 
@@ -180,7 +180,7 @@ def test_a_lambda_can_be_evaluated_by_who_trained_it() -> None:
     run = yamame.train(lambda: Dial(), horizon=3, variants=["gru"], env_steps=24, **without_heads())
     assert isinstance(run.config.algorithm.agent.trajectory_encoder, GRUConfig)
     assert run.evaluate(trials=3)["trials"] == 3
-    yamame.load(run.directory).act(Dial().reset(options={"new_task": True})[0])
+    yamame.load(run.directory).act(Dial().reset()[0])
     with pytest.raises(yamame.UserError, match="define it at the top of a module"):
         yamame.open(run.directory).evaluate()
     opened = yamame.open(run.directory, env_fn=lambda: Dial())
@@ -429,7 +429,7 @@ def test_a_termination_that_the_caller_handles(
 def episode(length: int, seed: int) -> list[dict[str, Any]]:
     """Observations of an episode in which the dials are turned at random."""
     environment = Dial()
-    first, _ = environment.reset(seed=seed, options={"new_task": True})
+    first, _ = environment.reset(seed=seed)
     environment.action_space.seed(seed)
     return [first, *(environment.step(environment.action_space.sample())[0] for _ in range(length - 1))]
 

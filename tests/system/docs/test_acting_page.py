@@ -45,7 +45,7 @@ class Attempts(gymnasium.Env[np.ndarray, int]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.new_task.append((options or {})["new_task"])
+        self.new_task.append((options or {}).get("new_task", True))
         self.time = 0
         return np.zeros(1, np.float32), {}
 

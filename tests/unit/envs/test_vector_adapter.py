@@ -140,7 +140,7 @@ def test_full_reset_calls_off_late_ones():
     assert trials.step(np.zeros(NUM_ENVS, np.int64)).is_transition.all()
 
 
-def test_masked_reset_passes_mask_and_new_task():
+def test_masked_reset_passes_a_mask_and_which_tasks_are_repeated():
     class Masked(OpaqueVectorEnv):
         seen: list[Any]
 
@@ -154,11 +154,24 @@ def test_masked_reset_passes_mask_and_new_task():
     first = adapter.reset(everywhere, everywhere)["observation"]
     mask, new_task = np.array([True, False, True]), np.array([True, False, False])
     second = adapter.reset(mask, new_task)["observation"]
-    (seed, _), (no_seed, options) = environments.seen
+    adapter.reset(mask, everywhere)
+    (seed, first_options), (no_seed, options), (_, last_options) = environments.seen
     assert isinstance(seed, int) and no_seed is None
+    assert first_options is None and list(last_options) == ["reset_mask"]
     np.testing.assert_array_equal(options["reset_mask"], mask)
     np.testing.assert_array_equal(options["new_task"], new_task)
     np.testing.assert_array_equal(second[1], first[1])  # a row outside of the mask stays
+
+
+@pytest.mark.parametrize("mode", [DISABLED, SAME_STEP, NEXT_STEP])
+def test_environments_that_refuse_unknown_options_work(mode: AutoresetMode):
+    class Strict(CountingEnv):
+        def reset(self, *, seed=None, options=None):
+            assert not options, options
+            return super().reset(seed=seed)
+
+    environments = SyncVectorEnv([Strict] * NUM_ENVS, autoreset_mode=mode)
+    assert record(environments, 40) == record(sync(mode), 40)
 
 
 def test_batched_final_observations_are_read():

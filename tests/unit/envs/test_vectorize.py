@@ -69,7 +69,7 @@ def test_serial_steps_resets_and_reports():
     assert first.dtype == np.float32 and first.shape == (2, 3)
 
 
-def test_serial_seeds_the_first_reset_only_and_says_whether_the_task_is_new():
+def test_serial_seeds_the_first_reset_only_and_passes_an_option_where_a_task_is_repeated():
     def singles(seed):
         made = [CountingEnv() for _ in range(3)]
         environments = SerialVectorEnv(made, seed)
@@ -82,7 +82,7 @@ def test_serial_seeds_the_first_reset_only_and_says_whether_the_task_is_new():
     assert len(set(seeds)) == 3 and None not in seeds
     assert seeds == [each.seeds[0] for each in same] != [each.seeds[0] for each in other]
     assert [each.seeds[1:] for each in made] == [[], [None], [None]]
-    assert [each.options[-1] for each in made] == [{"new_task": True}, {"new_task": True}, {"new_task": False}]
+    assert [each.options[-1] for each in made] == [None, None, {"new_task": False}]
     assert [each.task for each in made] == [each.task for each in same]
 
 

@@ -127,7 +127,7 @@ def measure_step_seconds(env: gymnasium.Env[Any, Any]) -> float:
     """Return the seconds of one step with random actions: the minimum of several medians, to exclude other load."""
     deadline = time.perf_counter() + _MAX_SECONDS
     env.action_space.seed(0)
-    env.reset(seed=0, options={"new_task": True})
+    env.reset(seed=0)
     medians: list[float] = []
     while len(medians) < _MEASUREMENTS and not (medians and time.perf_counter() > deadline):
         seconds: list[float] = []
@@ -137,7 +137,7 @@ def measure_step_seconds(env: gymnasium.Env[Any, Any]) -> float:
             _, _, terminated, truncated, _ = env.step(action)
             seconds.append(time.perf_counter() - started)
             if terminated or truncated:
-                env.reset(options={"new_task": True})
+                env.reset()
         medians.append(statistics.median(seconds))
     return min(medians)
 

@@ -38,8 +38,8 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
     """`EpisodeVectorEnv` over a `gymnasium.vector.VectorEnv`, which may reset on its own.
 
     * Reset by mask (mode DISABLED, and Gymnasium's `SyncVectorEnv` and `AsyncVectorEnv`): the adapter passes
-      `options={"reset_mask": bools, "new_task": bools}`. Sync and async environments forward options to each single
-      environment, so they get one `new_task` bool per call.
+      `options={"reset_mask": bools}`, and `"new_task": bools` if some of the rows repeat their task. Sync and async
+      environments forward options to each single environment, so they get `"new_task": False` in a call of its own.
     * SAME_STEP: the final observation of an episode is `info["final_obs"]`; the next episode has already started.
     * NEXT_STEP without masks: `reset` returns the last observation, and the next `step` delivers the first observation
       of those rows, with `is_transition` False.
@@ -166,8 +166,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
     def _reset_all(self, new_task: Bool[np.ndarray, "E"]) -> dict[str, np.ndarray]:
         if self._seed is None and not new_task.all():
             raise UserError("this vector environment cannot repeat a task: use attempts=1")
-        options: dict[str, Any] = {"new_task": True if self._forwards_options else new_task.copy()}
-        observation, info = self._reset_env(seed=self._seed, options=options)
+        observation, info = self._reset_env(seed=self._seed)
         self._seed = None
         self._info_masks = self._extract_masks(info)
         flat = self._flatten(observation)
@@ -205,12 +204,14 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
                 "this vector environment resets itself and cannot truncate an episode: give a horizon that no episode "
                 "exceeds, or build it with autoreset_mode DISABLED"
             )
+        repeats = mask & ~new_task
         resets: list[tuple[Any, Any]] = [(mask, new_task.copy())]
         if self._forwards_options:
-            resets = [(mask & (new_task == is_new), is_new) for is_new in (True, False)]
+            resets = [(mask & new_task, True), (repeats, False)]
         for rows, is_new in resets:
             if rows.any():
-                observation, info = self._reset_env(options={"reset_mask": rows.copy(), "new_task": is_new})
+                options = {"new_task": is_new} if (rows & repeats).any() else {}
+                observation, info = self._reset_env(options={"reset_mask": rows.copy(), **options})
                 self._info_masks = _where_list(rows, self._extract_masks(info), self._info_masks)
         return self._flatten(observation)
 

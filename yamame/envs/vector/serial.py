@@ -100,7 +100,8 @@ class FailedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 class SerialVectorEnv(RenderableVectorEnv):
     """`EpisodeVectorEnv` over E single environments: the fastest for environments below about 30 microseconds a step.
 
-    Every reset passes `options={"new_task": bool}`; the first reset of each environment also passes its own seed.
+    `reset` gets `options={"new_task": False}` where a task is repeated, and None elsewhere, since some environments
+    refuse unknown options. The first reset of each environment also passes its own seed.
 
     With `env_fn`, an environment that raises, or whose output is not finite or outside its space, is replaced by a new
     one: its row is `failed`, and the others continue. A failure in a reset is reported by the next step; until then the
@@ -211,7 +212,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         """Start an episode; return its first observation and info."""
         seed, self._seeds[row] = self._seeds[row], None
         try:
-            result = self._envs[row].reset(seed=seed, options={"new_task": new_task})
+            result = self._envs[row].reset(seed=seed, options=None if new_task else {"new_task": False})
         except TypeError as error:
             if "unexpected keyword argument" not in str(error) or (error.__traceback__ and error.__traceback__.tb_next):
                 raise
