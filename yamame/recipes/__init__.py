@@ -47,10 +47,11 @@ class Recipe:
     expected: Mapping[str, str]
     """Flags -> the result that was measured with them, of the preset `small`; "": the recipe's own settings."""
 
-    def config_for(self, env: EnvConfig, env_steps: int) -> RunConfig:
-        """Return the config for a task and a number of steps. Recipes with a fixed number of steps keep theirs."""
-        takes_steps = "env_steps" in inspect.signature(self.make_config).parameters
-        return self.make_config(env, env_steps=env_steps) if takes_steps else self.make_config(env)
+    def config_for(self, env: EnvConfig, env_steps: int | None) -> RunConfig:
+        """Return the config for a task and a number of steps; None, or a recipe with a fixed number: the recipe's."""
+        if env_steps is None or "env_steps" not in inspect.signature(self.make_config).parameters:
+            return self.make_config(env)
+        return self.make_config(env, env_steps=env_steps)
 
     def expected_result(self, config: RunConfig) -> str:
         """Return the result that was measured with the settings of a run, in words; "" if there is none."""
@@ -123,7 +124,8 @@ def config_from_flags(
         [flag, *words] for flag, words in group_by_flag(flags) if flag.startswith("--env.") or flag == "--env-steps"
     ]
     parsed = parse_flags(recipe.make_config(recipe.env), list(chain.from_iterable(early)), prog)
-    config = apply_presets(recipe.config_for(parsed.env, parsed.env_steps), variants, size=size, model=model)
+    env_steps = parsed.env_steps if any(flag == "--env-steps" for flag, *_ in early) else None
+    config = apply_presets(recipe.config_for(parsed.env, env_steps), variants, size=size, model=model)
     return parse_flags(config, flags, prog)
 
 
@@ -139,7 +141,8 @@ def config_from_overrides(
     early = {name: value for name, value in overrides.items() if name.partition(".")[0] in ("env", "env_steps")}
     applied = apply_overrides(recipe.make_config(recipe.env), early)
     others = {name: value for name, value in overrides.items() if name.partition(".")[0] != "env"}
-    config = apply_presets(recipe.config_for(applied.env, applied.env_steps), variants, size=size, model=model)
+    env_steps = applied.env_steps if "env_steps" in early else None
+    config = apply_presets(recipe.config_for(applied.env, env_steps), variants, size=size, model=model)
     return apply_overrides(config, others)
 
 

@@ -31,14 +31,11 @@ from yamame.envs.popgym import PopgymConfig
 from yamame.paper import paper_config
 from yamame.presets import default_config, replace_agent_fields, replace_learner_fields, small_agent
 
-CONTROL_ENV_STEPS = 200_000
-"""Environment steps of a run on a cart-pole or a pendulum."""
 
-
-def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy")) -> RunConfig:
-    """The run for an environment."""
+def config(env: PopgymConfig = PopgymConfig(name="RepeatPreviousEasy"), *, env_steps: int = 200_000) -> RunConfig:
+    """The run for an environment; `env_steps` are those of cart-poles and pendulums."""
     if "CartPole" in env.name or "Pendulum" in env.name:
-        return default_config(env, env_steps=CONTROL_ENV_STEPS)
+        return default_config(env, env_steps=env_steps)
     return _prediction(env) if "HigherLower" in env.name else _memory(env)
 
 

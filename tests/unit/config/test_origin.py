@@ -42,6 +42,18 @@ def test_recipes_with_a_fixed_number_of_steps_keep_their_schedules() -> None:
     assert make_metadata(recipe, shorter).overrides == {"env_steps": (own.env_steps, 500)}
 
 
+def test_a_recipe_can_have_schedules_for_some_of_its_tasks() -> None:
+    recipe = load_recipe("popgym")
+    of_task = ["--env.name", "PositionOnlyCartPoleEasy"]
+    config = config_from_flags(recipe, [], of_task)
+    assert config == default_config(config.env, env_steps=200_000)
+    shorter = config_from_flags(recipe, [], [*of_task, "--env-steps", "50000"])
+    assert shorter == default_config(config.env, env_steps=50_000)
+    assert make_metadata(recipe, shorter).overrides["env_steps"] == (200_000, 50_000)
+    fixed = config_from_flags(recipe, [], ["--env-steps", "50000"])
+    assert fixed == replace(recipe.make_config(recipe.env), env_steps=50_000)
+
+
 @pytest.mark.parametrize(
     ("name", "flags", "expected"),
     [
