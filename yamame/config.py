@@ -24,13 +24,14 @@ class EvalConfig:
     trials: int = 64
     """Number of trials of an evaluation during training."""
     final_trials: int = 256
-    """Number of trials of the evaluation after training."""
+    """Number of trials of the evaluation after training, and of that of random actions before it."""
     num_envs: int = 64
     """Number of environments of an evaluation."""
     choose_policy: bool = False
     """After training, evaluate each policy of the agent (AMAGO: of each gamma) on the training tasks, over `trials`
-    trials, and the best one also with the mode in place of samples. Evaluations, loaded policies and exports then act
-    in the way with the highest mean return (not in the paper); off: as in training."""
+    trials, and the best one also with the mode in place of samples. The last checkpoint then acts in the way with the
+    highest mean return, in evaluations, loaded policies and exports (not in the paper). Earlier checkpoints act as in
+    evaluations during training, as all do if it is off."""
     stop_return: float | None = None
     """Stop training after two consecutive evaluations reach this mean return on the training tasks; None: never."""
 
