@@ -5,7 +5,7 @@ Minutes: 9
 Score: 0.98 (random 0.17)
 Cost: 7 to 9 minutes of one CPU core (12,500 updates)
 Expected: 0.98 / 0.98 / 0.98 (seeds 0, 1, 2; random actions 0.17), all trials succeed
-Expected with --env.name MiniGrid-DoorKey-5x5-v0 --env.horizon 250: 0.72 / 0.96 / 0.48 (random 0.04);
+Expected with --env.name MiniGrid-DoorKey-5x5-v0 --env.horizon 250: 0.72 / 0.96 / 0.49 (random 0.04);
     in two seeds it is learned only in the last fifth of the run
 
 For another id, set --env.horizon to its step limit, and --env.mission-words if missions are long.
