@@ -52,10 +52,14 @@ class TrackedRun:
 
 def read_wandb(folder: Path) -> list[TrackedRun]:
     """All runs of offline files in WANDB_DIR, oldest first. A process that is killed leaves no ending."""
+    if "wandb" in sys.modules:
+        sys.modules["wandb"].teardown()  # its service can still be writing after a run has finished
+    files = [list(_wandb_records(path)) for path in folder.glob("wandb/offline-run-*/*.wandb")]
+    files.sort(key=_start_nanoseconds)  # names of folders have seconds only
     runs: dict[str, TrackedRun] = {}
-    for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+    for records in files:
         run_id = ""
-        for record in _wandb_records(path):
+        for record in records:
             kind = record.WhichOneof("record_type")
             if kind == "run":
                 run_id = record.run.run_id
@@ -71,6 +75,11 @@ def read_wandb(folder: Path) -> list[TrackedRun]:
             elif kind == "exit":
                 runs[run_id].endings.append(record.exit.exit_code)
     return list(runs.values())
+
+
+def _start_nanoseconds(records: list[Any]) -> int:
+    """Return when a run started; 0 for a process that was killed before it had written anything."""
+    return next((record.run.start_time.ToNanoseconds() for record in records if record.HasField("run")), 0)
 
 
 def _wandb_records(path: Path) -> Iterator[Any]:

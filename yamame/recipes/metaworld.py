@@ -8,10 +8,10 @@ Cost: 13 to 19 minutes of one busy core: 12,500 updates, and 0.3 to 1 ms for eac
 Expected: 919 / 927 / 938 of 1,500 on held-out goals of reach-v3 (seeds 0, 1, 2), and 61 / 66 / 67 % of the trials
     succeed (random actions 221, none succeed)
 
-Source: paper section 5 and appendix C.4. Differs from the paper: attempts of 50 steps instead of 500, tasks of version 3
-(the paper: version 2), and the default agent (`yamame.presets.default_config`), whose networks and runs are small, to
-train on a CPU. Unknown for `--preset paper`: the tasks and context lengths of figure 6, and the attempts of a trial; 5
-are the default of the authors' script.
+Source: paper section 5 and appendix C.4. Differs from the paper: attempts of 50 steps instead of 500, tasks of version
+3 (the paper: version 2), and the default agent (`yamame.presets.default_config`), whose networks and runs are small,
+to train on a CPU. Unknown for `--preset paper`: the tasks and context lengths of figure 6, and the attempts of a
+trial; 5 are the default of the authors' script.
 """
 
 import math
