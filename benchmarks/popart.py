@@ -100,6 +100,7 @@ def train(cell: Cell, seed: int, runs: Path, env_steps: int) -> bool:
             run_dir=directory,
             quiet=False,
             env_steps=env_steps,
+            context_length=128,
             seed=seed,
             **settings,
         )

@@ -88,6 +88,14 @@ class SlowEnv(CountingEnv):
         return super().step(action)
 
 
+class StrictSlowEnv(SlowEnv):
+    """Refuses reset options, as those of some packages do."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert not options, options
+        return super().reset(seed=seed)
+
+
 class StallsInResetEnv(CountingEnv):
     """Its second reset never ends, once: a file says that it was met."""
 

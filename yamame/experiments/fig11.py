@@ -6,7 +6,7 @@ SCALES = (1, 10, 800)
 
 
 def _panel(scale: int) -> Panel:
-    flags = ("--learner.td.reward-scale", str(scale))
+    flags = ("--learner.td.reward-scale", str(scale), "--context-length", "128")
     arms = (
         Arm(label=AMAGO, recipe="lunar-lander", flags=flags),
         Arm(label="w/o PopArt", recipe="lunar-lander", flags=flags, variants=("no-popart",)),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from counting_environment import CountingEnv
 from gymnasium import spaces
-from worker_environments import NestedEnv, OtherSpacesEnv, SlowEnv, StallsInResetEnv, UnfitEnv
+from worker_environments import NestedEnv, OtherSpacesEnv, SlowEnv, StallsInResetEnv, StrictSlowEnv, UnfitEnv
 
 from yamame.envs.base import EpisodeVectorEnv
 from yamame.envs.env_fn import EnvFnConfig
@@ -313,9 +313,10 @@ def test_choosing_leaves_errors_to_those_who_use_the_environment() -> None:
         make_vector_env(broken, 4, 0, None)
 
 
-def test_slow_environments_go_to_workers_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [SlowEnv, StrictSlowEnv])
+def test_slow_environments_go_to_workers_by_themselves(kind: type[SlowEnv], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("yamame.envs.vector.autotune.available_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    trials = EnvFnConfig(env_fn=partial(SlowEnv, 0.005), horizon=5).build(4, seed=0)
+    trials = EnvFnConfig(env_fn=partial(kind, 0.005), horizon=5).build(4, seed=0)
     assert isinstance(trials.env, SubprocVectorEnv)
     trials.close()

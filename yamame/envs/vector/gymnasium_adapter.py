@@ -205,12 +205,11 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
                 "exceeds, or build it with autoreset_mode DISABLED"
             )
         repeats = mask & ~new_task
-        resets: list[tuple[Any, Any]] = [(mask, new_task.copy())]
+        resets: list[tuple[Any, dict[str, Any]]] = [(mask, {"new_task": new_task.copy()} if repeats.any() else {})]
         if self._forwards_options:
-            resets = [(mask & new_task, True), (repeats, False)]
-        for rows, is_new in resets:
+            resets = [(mask & new_task, {}), (repeats, {"new_task": False})]
+        for rows, options in resets:
             if rows.any():
-                options = {"new_task": is_new} if (rows & repeats).any() else {}
                 observation, info = self._reset_env(options={"reset_mask": rows.copy(), **options})
                 self._info_masks = _where_list(rows, self._extract_masks(info), self._info_masks)
         return self._flatten(observation)
