@@ -98,12 +98,14 @@ ONE_LAYER = replace(
     critic=replace(TINY_AGENT.critic, hidden_sizes=(16,)),
 )
 COMPILED = """
+import sys; sys.path[:0] = PATHS
 import warnings; warnings.filterwarnings("error", category=UserWarning, module="yamame")
 from dataclasses import replace
 import torch
 from test_compute_parity import CONTINUOUS, DISCRETE, CPU_FLOAT32, ONE_LAYER, learner_of, single_batch
-plain = learner_of(CPU_FLOAT32, SPACE, ONE_LAYER, dtype=torch.float32)
-compiled = learner_of(replace(CPU_FLOAT32, compile=True, chunk_tokens=16), SPACE, ONE_LAYER, dtype=torch.float32)
+compute = replace(CPU_FLOAT32, device=torch.device("DEVICE"), chunk_tokens=16)
+plain = learner_of(compute, SPACE, ONE_LAYER, dtype=torch.float32)
+compiled = learner_of(replace(compute, compile=True), SPACE, ONE_LAYER, dtype=torch.float32)
 for seed in range(2):
     expected, metrics = (learner.update(single_batch(SPACE, seed)) for learner in (plain, compiled))
     for name, value in expected.items():
@@ -112,13 +114,19 @@ for seed in range(2):
 
 
 @pytest.mark.slow
-@pytest.mark.thorough  # minutes
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param("cpu", marks=pytest.mark.thorough),  # minutes
+        pytest.param("cuda", marks=pytest.mark.gpu),
+    ],
+)
 @pytest.mark.parametrize("space", ["CONTINUOUS", "DISCRETE"])
-def test_compiled(space: str, pytestconfig: pytest.Config) -> None:
+def test_compiled(space: str, device: str, pytestconfig: pytest.Config) -> None:
     """In a process of its own, where no types are checked at run time: that is not what users compile."""
     paths = [str(pytestconfig.rootpath / "tests" / "helpers"), str(Path(__file__).parent)]
-    code = f"import sys; sys.path[:0] = {paths}\n{COMPILED.replace('SPACE', space)}"
+    code = COMPILED.replace("PATHS", str(paths)).replace("DEVICE", device).replace("SPACE", space)
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
 

@@ -20,7 +20,7 @@ from yamame.nets import attention, compute
 from yamame.nets.attention import attend_padded, select_backend
 from yamame.nets.compute import MIN_COMPILED_UPDATES, ComputeConfig, compiler_works, resolve_compute
 
-LONG, SHORT = MIN_COMPILED_UPDATES, MIN_COMPILED_UPDATES - 1
+LONG, SHORT = MIN_COMPILED_UPDATES["cpu"], MIN_COMPILED_UPDATES["cpu"] - 1
 
 
 @pytest.fixture
@@ -106,6 +106,14 @@ def test_a_gpu_has_its_index(monkeypatch: pytest.MonkeyPatch, flag: str) -> None
     resolved = resolve_compute(ComputeConfig(device=flag, compile="off"), width=64, updates=1)
     assert resolved.device == torch.device("cuda", 1 if flag.endswith("1") else 0)
     assert resolved.chunk_tokens == 32_768, "fewer, as on a CPU, are slower on a GPU"
+
+
+@pytest.mark.usefixtures("working_compiler")
+@pytest.mark.parametrize(("updates", "compiled"), [(29_999, False), (30_000, True)])
+def test_only_long_runs_are_compiled_on_a_gpu(monkeypatch: pytest.MonkeyPatch, updates: int, compiled: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert resolve_compute(ComputeConfig(device="cuda"), width=64, updates=updates).compile is compiled
 
 
 class RecordedEvent:

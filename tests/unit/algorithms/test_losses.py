@@ -55,6 +55,19 @@ def test_policy_gradient_pulls_on_the_least_critic_only() -> None:
     assert q_policy.grad[0].tolist() == [[0.0, -1.5], [-1.0, 0.0]]
 
 
+def test_the_gradient_of_the_minimum_survives_other_rounding_in_the_backward_pass() -> None:
+    """Compiled code computes the critics' values again in the backward pass, with other rounding than before."""
+    q_policy = predictions().q_policy_NKG.clone().requires_grad_()
+    round_otherwise = torch.autograd.graph.saved_tensors_hooks(
+        lambda saved: saved, lambda saved: saved * (1 + 1e-6) if saved.shape == q_policy.shape else saved
+    )
+    with round_otherwise:
+        loss = PolicyGradientLoss()(BATCH, predictions(q_policy_NKG=q_policy)).per_token[0]
+    loss.backward()
+    assert q_policy.grad is not None
+    assert q_policy.grad[0].tolist() == [[0.0, -1.5], [-1.0, 0.0]]
+
+
 def test_policy_gradient_can_use_the_mean_of_the_critics() -> None:
     """Token 0: -((2 * 1.25 - 1) + (3 * 2.5 + 0.5)) / 2; token 1: -((2 * -1.5 - 1) + (3 * 4.5 + 0.5)) / 2."""
     q_policy = predictions().q_policy_NKG.clone().requires_grad_()

@@ -32,7 +32,8 @@ class PolicyGradientLoss:
     def __call__(self, batch: Batch, predictions: Predictions) -> LossOutput:
         """Return the loss of every token."""
         q_NKG = predictions.q_policy_NKG
-        raw_NG = q_NKG.amin(dim=1) if self.critic_reduction == "min" else q_NKG.mean(dim=1)
+        # the gradient of `amin` compares values computed again, which compiled code may round so that none is equal
+        raw_NG = q_NKG.min(dim=1).values if self.critic_reduction == "min" else q_NKG.mean(dim=1)
         q_NG = predictions.q_scale_G * raw_NG + predictions.q_shift_G
         entropy = masked_mean(predictions.entropy_NG[:, -1].detach(), batch.loss_mask)
         objective_NG = q_NG + self.entropy_coef * predictions.entropy_NG if self.entropy_coef else q_NG
