@@ -16,7 +16,7 @@ import torch
 from gymnasium.vector.utils import batch_space
 
 import yamame
-from yamame.run_files import read_task_spec
+from yamame.training.run_files import read_task_spec
 
 WARMUP_CALLS = 20
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 from naive_update import NaiveLearner, PaddedBatch
 
-from yamame.components import build_components
+from yamame.config.flags import parse_flags
 from yamame.errors import UserError
-from yamame.flags import parse_flags
 from yamame.tools.bench.benchmarks import LearnerBench
 from yamame.tools.bench.measure import BenchResult, seconds_per_call
 from yamame.tools.bench.options import pack_windows, run_config, spell_out_switches
+from yamame.training.components import build_components
 
 
 def main() -> int:

@@ -31,18 +31,18 @@ from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import build_model
-from yamame.components import build_components
-from yamame.config import RunConfig
 from yamame.data.codec import encode
 from yamame.data.sampler import ReplayConfig
 from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.worker import actor_state, load_actor_state
 from yamame.envs.tmaze import PassiveTMazeConfig
-from yamame.presets import small_agent
 from yamame.recipes import config_from_flags, load_recipe
+from yamame.recipes.presets import small_agent
+from yamame.run_config import RunConfig
 from yamame.tools.bench.measure import describe_machine, format_machine
 from yamame.tools.bench.options import SIZES
+from yamame.training.components import build_components
 
 ACTORS = (1, 2, 4)
 WAITED_FOR = (10, 100, 1000)

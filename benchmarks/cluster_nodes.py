@@ -31,15 +31,15 @@ from cluster_simulation import HERE, work_of
 from gymnasium import spaces
 from ray_nodes import cluster_of
 
-from yamame.components import build_components
-from yamame.config import EvalConfig, RayConfig, RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.metrics import read_metrics
-from yamame.presets import apply_size, default_config
-from yamame.run_files import RunMetadata
-from yamame.runs import train
+from yamame.metrics.registry import read_metrics
+from yamame.recipes.presets import apply_size, default_config
+from yamame.run_config import EvalConfig, RayConfig, RunConfig
 from yamame.tools.bench.measure import describe_machine, format_machine
+from yamame.training.components import build_components
+from yamame.training.run_files import RunMetadata
+from yamame.training.start import train
 
 NODES, ENVIRONMENTS, STEPS = (1, 2, 3), 4, 50
 WAIT_SECONDS = 5e-3

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from yamame.confidence import wilson_ci95
 from yamame.envs.crafter.config import CrafterConfig
 from yamame.envs.crafter.goals import ACHIEVEMENTS, achievement_goal, goal_text
 from yamame.errors import UserError
-from yamame.run_files import read_config
-from yamame.runs import evaluate as evaluate_run
+from yamame.metrics.confidence import wilson_ci95
 from yamame.tools.plots import figure_axes
+from yamame.training.run_files import read_config
+from yamame.training.start import evaluate as evaluate_run
 
 FIGURE_9 = (
     "place table",

@@ -21,7 +21,7 @@ import torch
 from serve_load import bodies, http_session, serving, websocket_session
 
 import yamame
-from yamame.run_files import read_task_spec
+from yamame.training.run_files import read_task_spec
 
 STEPS = (1, 100, 1000)
 AROUND = 8

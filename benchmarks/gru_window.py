@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED, evaluate_model
 from yamame.nets.sequence.base import RecurrentEncoder
-from yamame.run_files import read_config
-from yamame.runs import load_model
+from yamame.training.evaluate import EVALUATION_SEED, evaluate_model
+from yamame.training.run_files import read_config
+from yamame.training.start import load_model
 from yamame.types import State
 
 

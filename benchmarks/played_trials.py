@@ -13,12 +13,12 @@ from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer, NoExploration
-from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED
-from yamame.run_files import read_config
-from yamame.runs import load_model
+from yamame.run_config import RunConfig
+from yamame.training.evaluate import EVALUATION_SEED
+from yamame.training.run_files import read_config
+from yamame.training.start import load_model
 
 
 def report_command(report: Callable[[Path, int], None], *, about: str | None, trials: int) -> int:

@@ -19,9 +19,9 @@ import numpy as np
 
 import yamame
 from yamame.errors import UserError
-from yamame.metrics import RETURN, read_metrics
-from yamame.run_dir import CONFIG
-from yamame.run_files import read_result
+from yamame.metrics.registry import RETURN, read_metrics
+from yamame.runs.directory import CONFIG
+from yamame.training.run_files import read_result
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

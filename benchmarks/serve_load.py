@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from websockets.asyncio.client import connect
 
-from yamame.run_files import read_task_spec
+from yamame.training.run_files import read_task_spec
 
 NUM_BODIES = 32
 """Different requests, made before the time starts."""

@@ -31,15 +31,15 @@ import numpy as np
 from gymnasium import spaces
 from processes import age_seconds, descendants, disk_bytes, resident_bytes
 
-from yamame import runs
 from yamame.algorithms.amago.learner import Learner
-from yamame.config import RunConfig
 from yamame.data.batch import Batch
 from yamame.data.database import Database
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.run_files import RunMetadata
+from yamame.run_config import RunConfig
+from yamame.training import start as runs
+from yamame.training.run_files import RunMetadata
 
 SECONDS_A_LINE, SAMPLES_A_LINE = 10.0, 5
 FAULTY_STEPS, FAULTY_BATCHES = 0.02, 0.01

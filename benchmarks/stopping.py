@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.recipes import recipe_names
+from yamame.runs.checkpoint import load_latest_checkpoint
 
 NEED_SETTINGS = {
     "gymnasium": ("--env.id", "CartPole-v1", "--env.horizon", "500"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from yamame.config_io import to_json
+from yamame.config.serialization import to_json
 from yamame.recipes import config_from_overrides, load_recipe
 
 RECIPES = ("dark-key-to-door", "passive-tmaze", "maze-runner", "package-delivery", "half-cheetah-velocity")

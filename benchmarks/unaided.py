@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 from unaided_tasks import TASKS
 
-from yamame import runs
-from yamame.confidence import aggregate
-from yamame.config import RunConfig
+from yamame.config.flags import parse_flags
 from yamame.errors import UserError
-from yamame.evaluate import evaluate_random_policy
-from yamame.files import write_json
-from yamame.flags import parse_flags
-from yamame.presets import default_config
-from yamame.run_dir import CONFIG
-from yamame.run_files import RunMetadata, read_result
+from yamame.metrics.confidence import aggregate
+from yamame.recipes.presets import default_config
+from yamame.run_config import RunConfig
+from yamame.runs.directory import CONFIG
+from yamame.runs.durable_files import write_json
+from yamame.training import start as runs
+from yamame.training.evaluate import evaluate_random_policy
+from yamame.training.run_files import RunMetadata, read_result
 
 RANDOM_TRIALS = 1024
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from yamame.cli import _parser, main
-from yamame.config_io import diff_configs
+from yamame.config.serialization import diff_configs
 from yamame.experiments import experiment_names, load_experiment
-from yamame.metrics import get_metric
+from yamame.metrics.registry import get_metric
 from yamame.recipes import PAPER, load_recipe, recipe_names
 from yamame.tools.bench.benchmarks import BENCHES
 

@@ -17,10 +17,10 @@ from yamame.envs import register_environments  # noqa: E402
 
 if TYPE_CHECKING:
     from yamame.api import Run, open, resume, train
-    from yamame.callbacks import Callback, RunProgress
-    from yamame.env_check import check_env
+    from yamame.collect.check_env import check_env
     from yamame.errors import UserError
-    from yamame.loaded_policy import LoadedPolicy, load
+    from yamame.policy.loaded import LoadedPolicy, load
+    from yamame.training.callbacks import Callback, RunProgress
 
 __all__ = [
     "Callback",
@@ -38,8 +38,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that `import yamame` does not import PyTorch."""
-    modules = {"UserError": "errors", "Callback": "callbacks", "RunProgress": "callbacks", "check_env": "env_check"}
-    modules |= {"load": "loaded_policy", "LoadedPolicy": "loaded_policy"}
+    modules = {"UserError": "errors", "Callback": "training.callbacks", "RunProgress": "training.callbacks"}
+    modules |= {"check_env": "collect.check_env", "load": "policy.loaded", "LoadedPolicy": "policy.loaded"}
     if name in __all__:
         return getattr(import_module(f"yamame.{modules.get(name, 'api')}"), name)
     raise AttributeError(f"module 'yamame' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Python API: `train`, `resume`, `open`; `load` is in `loaded_policy`, which needs no PyTorch."""
+"""Python API: `train`, `resume`, `open`; `load` is in `policy.loaded`, which needs no PyTorch."""
 
 import signal
 import sys
@@ -12,27 +12,27 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from yamame import runs
-from yamame.callbacks import Callback
-from yamame.checkpoint import list_checkpoints
-from yamame.config import RunConfig
-from yamame.config_io import apply_overrides
+from yamame.config.named_code import caller_modules, describe_function, import_name
+from yamame.config.serialization import apply_overrides
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.envs.gymnasium import GymnasiumConfig, is_env_id
 from yamame.errors import UserError
-from yamame.loaded_policy import LoadedPolicy
-from yamame.metrics import read_metrics
-from yamame.named_code import caller_modules, describe_function, import_name
-from yamame.paper import paper_config
-from yamame.policy_manifest import UNSPECIFIED, NumEnvs, PolicyManifest
-from yamame.presets import apply_presets, default_config
+from yamame.metrics.registry import read_metrics
+from yamame.policy.loaded import LoadedPolicy
+from yamame.policy.manifest import UNSPECIFIED, NumEnvs, PolicyManifest
 from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, recipe_names
-from yamame.run_dir import BEST, CHECKPOINTS, LATEST, MILESTONES
-from yamame.run_files import RunMetadata, RunResult, read_config, read_result
-from yamame.run_source import locate_run
+from yamame.recipes.paper import paper_config
+from yamame.recipes.presets import apply_presets, default_config
+from yamame.run_config import RunConfig
+from yamame.runs.checkpoint import list_checkpoints
+from yamame.runs.directory import BEST, CHECKPOINTS, LATEST, MILESTONES
+from yamame.runs.source import locate_run
 from yamame.tools.export.policy import export_policy
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video
+from yamame.training import start as runs
+from yamame.training.callbacks import Callback
+from yamame.training.run_files import RunMetadata, RunResult, read_config, read_result
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from yamame.config.named_code import caller_modules
 from yamame.errors import RunFailedError, UserError
-from yamame.named_code import caller_modules
-from yamame.run_source import locate_run
+from yamame.runs.source import locate_run
 from yamame.tools.data import register as register_data
 from yamame.tools.export.command import register as register_export
 from yamame.tools.figure import register as register_figure
@@ -27,8 +27,8 @@ from yamame.tools.tune.command import register as register_tune
 from yamame.tools.viewer.command import register as register_view
 
 if TYPE_CHECKING:
-    from yamame.config import RunConfig
     from yamame.recipes import Recipe
+    from yamame.run_config import RunConfig
 
 COMMON_FIELDS = (
     "env_steps",
@@ -243,7 +243,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             return 0
         raise UserError("expected a recipe: yamame recipes lists them")
     from yamame.recipes import SMALL, check_argument_order, config_from_flags, load_recipe, make_metadata
-    from yamame.runs import train
+    from yamame.training.start import train
 
     check_argument_order(options.recipe, rest, "train")
     recipe = load_recipe(options.recipe, options.preset)
@@ -264,9 +264,9 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "RunConfig") -> None:
     """Print the recipe's description, the variants that change it, and its flags: common ones, or all of them."""
-    from yamame.flags import print_flags
-    from yamame.presets import list_variants
+    from yamame.config.flags import print_flags
     from yamame.recipes import make_metadata
+    from yamame.recipes.presets import list_variants
 
     print(recipe.metadata["description"])
     if make_metadata(recipe, config).overrides:
@@ -284,7 +284,7 @@ def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "R
 
 def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
-    from yamame.runs import resume
+    from yamame.training.start import resume
 
     config = config_with_env(options.run, options.env, keeps_test_tasks=True)
     with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
@@ -297,8 +297,8 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
-    from yamame.runs import evaluate
     from yamame.tools.video import record_video
+    from yamame.training.start import evaluate
 
     task = _task_arguments(options)
     video = {}

@@ -11,11 +11,11 @@ from gymnasium import spaces
 import yamame
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.collect.exploration import BilevelEpsilonGreedy, TMazeEpsilonGreedy
-from yamame.config import RunConfig
 from yamame.errors import UserError
 from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.presets import VARIANTS, apply_variants
 from yamame.recipes import PAPER, config_from_flags, load_recipe, make_metadata, recipe_names
+from yamame.recipes.presets import VARIANTS, apply_variants
+from yamame.run_config import RunConfig
 
 OTHER_DOMAINS = ("gymnasium", "gymnax", "minigrid", "xland")
 """Recipes without an experiment of the paper."""

@@ -8,16 +8,16 @@ import pytest
 import torch
 from bandit_algorithm import BanditConfig, ContextualBandit
 
-from yamame import runs
-from yamame.config import EvalConfig, RunConfig
+from yamame.config.named_code import caller_modules
 from yamame.data.sampler import ReplayConfig
 from yamame.data.verify import iter_valid_trajectories
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
-from yamame.named_code import caller_modules
-from yamame.run_files import RunMetadata, random_baseline_return, read_config
+from yamame.run_config import EvalConfig, RunConfig
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.viewer.recording_json import UniqueFrames, recording_to_json
+from yamame.training import start as runs
+from yamame.training.run_files import RunMetadata, random_baseline_return, read_config
 
 MODULES = ["bandit_algorithm"]
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from yamame.config import RunConfig
-from yamame.config_io import from_json, to_json
+from yamame.config.serialization import from_json, to_json
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
 from yamame.errors import UserError
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.presets import VARIANTS, apply_variants
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe, recipe_names
+from yamame.recipes.presets import VARIANTS, apply_variants
+from yamame.run_config import RunConfig
 
 TMAZE = "passive-tmaze"
 

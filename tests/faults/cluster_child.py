@@ -5,9 +5,9 @@ from pathlib import Path
 
 from killable import small_config
 
-from yamame.config import RunConfig
-from yamame.run_files import RunMetadata
-from yamame.runs import resume, train
+from yamame.run_config import RunConfig
+from yamame.training.run_files import RunMetadata
+from yamame.training.start import resume, train
 
 
 def config_of(cluster: str, *, learners: int) -> RunConfig:

@@ -15,11 +15,12 @@ import lmdb
 import pytest
 from tiny_network import TINY_NETWORK
 
-from yamame import checkpoint, runs
-from yamame.config import RunConfig
 from yamame.data.database import Database
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.run_files import RunMetadata
+from yamame.run_config import RunConfig
+from yamame.runs import checkpoint
+from yamame.training import start as runs
+from yamame.training.run_files import RunMetadata
 
 KILLED = -signal.SIGKILL
 TOUCHES = ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink", "open", "link")

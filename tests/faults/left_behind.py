@@ -3,10 +3,10 @@
 import hashlib
 from pathlib import Path
 
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.data.store import LMDBReplayStore
-from yamame.metrics import read_metrics
-from yamame.run_files import read_config
+from yamame.metrics.registry import read_metrics
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.training.run_files import read_config
 
 
 def fingerprint(directory: Path) -> str:

@@ -16,10 +16,10 @@ import pytest
 from cluster_child import config_of
 from processes import descendants, named
 
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.cli import main
 from yamame.data.store import LMDBReplayStore
-from yamame.metrics import read_metrics
+from yamame.metrics.registry import read_metrics
+from yamame.runs.checkpoint import load_latest_checkpoint
 
 ray = pytest.importorskip("ray")
 

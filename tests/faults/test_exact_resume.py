@@ -12,16 +12,16 @@ from tiny_network import TINY_NETWORK
 
 from yamame.algorithms.amago.learner import Learner
 from yamame.collect.collector import Collector
-from yamame.config import RunConfig
 from yamame.data.codec import encode
 from yamame.data.database import ids_from_ranges
 from yamame.data.store import LMDBReplayStore
-from yamame.metric_logger import MetricLogger
-from yamame.metrics import read_metrics
-from yamame.progress import ProgressBar
+from yamame.metrics.logger import MetricLogger
+from yamame.metrics.progress import ProgressBar
+from yamame.metrics.registry import read_metrics
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.run_state import collect_state
-from yamame.trainer import Trainer
+from yamame.run_config import RunConfig
+from yamame.training.state import collect_state
+from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.evaluate import evaluate
+from yamame.training.evaluate import evaluate
 
 ROWS, SEED, EPISODE, UNLUCKY = 3, 7, 4, 1
 ROW_SEEDS: list[int] = np.random.SeedSequence(SEED).generate_state(ROWS).tolist()

@@ -10,14 +10,14 @@ from killable import small_config
 from left_behind import fingerprint, measured, replay_of
 
 import yamame
-from yamame.checkpoint import load_latest_checkpoint
+from yamame.distributed.signals import StopSignal
 from yamame.errors import UserError
-from yamame.evaluate import EvalReport
-from yamame.metrics import read_metrics
-from yamame.run_files import RunMetadata, RunResult
-from yamame.runs import resume, train
-from yamame.signals import StopSignal
-from yamame.trainer import Trainer
+from yamame.metrics.registry import read_metrics
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.training.evaluate import EvalReport
+from yamame.training.run_files import RunMetadata, RunResult
+from yamame.training.start import resume, train
+from yamame.training.trainer import Trainer
 
 DISK_BYTES = 4 << 20
 HALF, WHOLE = 1_200, 2_400

@@ -10,8 +10,8 @@ import pytest
 from killable import KILLED, counts_touches, dies_at_touch, killed_after, small_config, train, wait
 from left_behind import fingerprint, measured, replay_of
 
-from yamame.checkpoint import load_latest_checkpoint
-from yamame.config import RunConfig
+from yamame.run_config import RunConfig
+from yamame.runs.checkpoint import load_latest_checkpoint
 
 KILLS = 100
 CONFIG: RunConfig = small_config()

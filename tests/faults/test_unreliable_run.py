@@ -7,7 +7,7 @@ import pytest
 from failing_environments import UnreliableRecall
 
 import yamame
-from yamame.metrics import read_metrics
+from yamame.metrics.registry import read_metrics
 
 SMALL: dict[str, Any] = {
     "agent.timestep_encoder": {"hidden_sizes": (16,), "output_size": 16},

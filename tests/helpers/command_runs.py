@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from yamame.cli import main
-from yamame.trainer import Trainer
+from yamame.training.trainer import Trainer
 
 _SMALL = (
     "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "

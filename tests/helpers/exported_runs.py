@@ -16,7 +16,7 @@ from sampled_observations import KINDS
 import yamame
 from yamame.data.actions import num_choices
 from yamame.data.spaces import space_from_json, space_to_json
-from yamame.policy_manifest import PolicyManifest
+from yamame.policy.manifest import PolicyManifest
 
 HORIZON, CONTEXT = 24, 11
 """Trials are longer than the memory, so that rings of keys and values are written over."""

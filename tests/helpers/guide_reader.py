@@ -13,11 +13,11 @@ from documents import ROOT, SMALL_RUN, Block, all_blocks
 
 import yamame
 from yamame import api, cli, recipes
-from yamame import runs as session
-from yamame.config import RunConfig
-from yamame.config_io import apply_overrides
-from yamame.run_files import read_config
+from yamame.config.serialization import apply_overrides
+from yamame.run_config import RunConfig
 from yamame.tools.bench import benchmarks
+from yamame.training import start as session
+from yamame.training.run_files import read_config
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))

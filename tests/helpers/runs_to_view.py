@@ -33,7 +33,7 @@ def train(run: Path, *flags: str) -> Path:
 def write_run(run: Path, lines: Sequence[dict[str, Any]] = (), **config: Any) -> Path:
     """A directory with the files of a run."""
     run.mkdir(parents=True)
-    config = {"type": "yamame.config:RunConfig", "env_steps": 1000, "seed": 0, **config}
+    config = {"type": "yamame.run_config:RunConfig", "env_steps": 1000, "seed": 0, **config}
     (run / "config.json").write_text(json.dumps(config))
     (run / "metadata.json").write_text(json.dumps({"recipe": "made-up", "expected": ""}))
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

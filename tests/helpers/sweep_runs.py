@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from yamame.config_io import to_json
-from yamame.metrics import EVAL_RETURN
+from yamame.config.serialization import to_json
+from yamame.metrics.registry import EVAL_RETURN
 from yamame.recipes import load_recipe, make_metadata
-from yamame.run_dir import CONFIG, METADATA, RESULT
+from yamame.runs.directory import CONFIG, METADATA, RESULT
 from yamame.tools.sweep.runs import PlannedRun
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from tiny_network import TINY_NETWORK
 
-from yamame.config import RunConfig
 from yamame.recipes import config_from_overrides, load_recipe
+from yamame.run_config import RunConfig
 
 TINY: dict[str, Any] = {
     "env.horizon": 3,

@@ -26,8 +26,8 @@ from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.tmaze import TMazeVectorEnv
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.recipes import load_recipe
-from yamame.run_files import read_config
-from yamame.runs import load_model
+from yamame.training.run_files import read_config
+from yamame.training.start import load_model
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from yamame.cli import main
-from yamame.metrics import read_metrics
-from yamame.progress import TrialCounter
+from yamame.metrics.progress import TrialCounter
+from yamame.metrics.registry import read_metrics
 from yamame.recipes import recipe_names
 
 pytestmark = pytest.mark.slow
@@ -155,7 +155,7 @@ def test_eval_of_another_checkpoint(finished: Path, capsys: pytest.CaptureFixtur
 def test_a_long_evaluation_counts_its_trials(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yamame.evaluate.TrialCounter", partial(TrialCounter, every_seconds=0.0))
+    monkeypatch.setattr("yamame.training.evaluate.TrialCounter", partial(TrialCounter, every_seconds=0.0))
     assert main(["eval", str(finished), "--trials", "6", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["trials"] == 6 and err.splitlines()[-1] == "6 / 6 trials"
@@ -437,7 +437,7 @@ def test_bad_numbers_for_eval(args: str, message: str, finished: Path, capsys: p
     [
         ("config.json", "{"),
         ("config.json", "[]"),
-        ("config.json", '{"type": "yamame.config:RunConfig"}'),
+        ("config.json", '{"type": "yamame.run_config:RunConfig"}'),
         ("spaces.json", "{}"),
         ("spaces.json", None),
     ],
@@ -557,7 +557,7 @@ def test_a_signal_cuts_evaluations_short(monkeypatch: pytest.MonkeyPatch, capsys
         raise AssertionError("the evaluation continued")
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.trainer.evaluate_model", interrupted)
+        patch.setattr("yamame.training.trainer.evaluate_model", interrupted)
         assert main([*TMAZE, "--run-dir", "run", "--json", "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert err == "stopped by SIGTERM; yamame resume run continues\n"

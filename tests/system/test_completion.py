@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from yamame import cli
-from yamame.flags import list_flags
+from yamame.config.flags import list_flags
 from yamame.recipes import config_from_flags, load_recipe
 
 PROGRAMS = Path(sys.executable).parent

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import yamame
 from yamame import cli
-from yamame.runs import load_model
+from yamame.training.start import load_model
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ import lmdb
 
 from yamame.data.page_check import CorruptedPageError, check_pages
 from yamame.errors import UserError
-from yamame.files import sync_folder
+from yamame.runs.durable_files import sync_folder
 
 DATABASE_FILE = "data.mdb"
 _INITIAL_MAP_BYTES = 1 << 24

@@ -24,7 +24,7 @@ from yamame.data.record_reader import EntryKind, StoredEntry, read_records_in_su
 from yamame.data.schema import TrajectorySchema, consistency_error
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
-from yamame.files import sync_folder
+from yamame.runs.durable_files import sync_folder
 
 
 @dataclass(frozen=True, kw_only=True)

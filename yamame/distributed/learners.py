@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from yamame.config import RunConfig
 from yamame.distributed.sharding import compute_for_rank
+from yamame.distributed.signals import StopSignal
 from yamame.distributed_context import (
     SINGLE_PROCESS,
     DistributedContext,
@@ -27,8 +27,8 @@ from yamame.distributed_context import (
     open_rendezvous,
 )
 from yamame.errors import RunFailedError, UserError, describe_error
-from yamame.run_dir import CONFIG, write_status
-from yamame.signals import StopSignal
+from yamame.run_config import RunConfig
+from yamame.runs.directory import CONFIG, write_status
 
 TrainFn = Callable[..., dict[str, Any]]
 """Function of a `DistributedContext`, the config, the run directory and further arguments."""

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from yamame.config import RunConfig
 from yamame.errors import UserError
 from yamame.nets.compute import ComputeConfig
+from yamame.run_config import RunConfig
 
 
 def resolve_parallelism(config: RunConfig) -> RunConfig:

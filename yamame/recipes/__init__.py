@@ -1,7 +1,7 @@
 """Recipes: every module of this package is one, with functions `config(env=TASK) -> RunConfig` and `paper(env=TASK)`.
 
-`config` is the preset `small`, for a CPU; `paper` has the settings of the paper. A preset of a recipe, a size, variants
-and flags or overrides make the config of a run.
+The modules `presets` and `paper` are what recipes share. `config` is the preset `small`, for a CPU; `paper` has the
+settings of the paper. A preset of a recipe, a size, variants and flags or overrides make the config of a run.
 """
 
 import difflib
@@ -16,14 +16,14 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from yamame.config import RunConfig
-from yamame.config_io import apply_overrides, diff_configs
+from yamame.config.flags import group_by_flag, parse_flags
+from yamame.config.serialization import apply_overrides, diff_configs
 from yamame.envs.config import EnvConfig
 from yamame.envs.gymnasium import is_env_id
 from yamame.errors import UserError
-from yamame.flags import group_by_flag, parse_flags
-from yamame.presets import apply_presets
-from yamame.run_files import RunMetadata
+from yamame.recipes.presets import apply_presets
+from yamame.run_config import RunConfig
+from yamame.training.run_files import RunMetadata
 
 SMALL, PAPER = "small", "paper"
 PRESETS = {SMALL: "config", PAPER: "paper"}
@@ -64,11 +64,14 @@ class Recipe:
 
 _NO_PART_IN_RESULTS = re.compile(r"seed$|compute\.|checkpoint\.|eval\.(?!stop_return)|env\.num_workers$")
 """Fields that a run can change and still expect the same result."""
+_NO_RECIPES = {"presets", "paper"}
+"""Modules that recipes share."""
 
 
 def recipe_names() -> tuple[str, ...]:
     """Return the names of all recipes, sorted."""
-    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
+    modules = (module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(sorted(name.replace("_", "-") for name in modules if name not in _NO_RECIPES))
 
 
 @cache

@@ -11,9 +11,9 @@ Expected with --env.horizon 30: success 1.0 (without the cue 0.5)
 Source: paper appendix C.2; the settings are those of `passive-tmaze`.
 """
 
-from yamame.config import RunConfig
 from yamame.envs.tmaze import ActiveTMazeConfig
 from yamame.recipes.passive_tmaze import paper_tmaze, tmaze
+from yamame.run_config import RunConfig
 
 
 def config(env: ActiveTMazeConfig = ActiveTMazeConfig(horizon=10)) -> RunConfig:

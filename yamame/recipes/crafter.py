@@ -28,11 +28,11 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.crafter.config import CrafterConfig
-from yamame.paper import paper_agent, paper_config
-from yamame.presets import small_agent
+from yamame.recipes.paper import paper_agent, paper_config
+from yamame.recipes.presets import small_agent
+from yamame.run_config import EvalConfig, RunConfig
 
 ENV_STEPS = 400_000
 """Length of a run."""

@@ -24,11 +24,11 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
-from yamame.paper import paper_agent, paper_config
-from yamame.presets import small_agent
+from yamame.recipes.paper import paper_agent, paper_config
+from yamame.recipes.presets import small_agent
+from yamame.run_config import EvalConfig, RunConfig
 
 TRIALS, UPDATES_PER_TRIAL = 7200, 0.5
 """Length and pace of a run."""

@@ -8,10 +8,10 @@ Cost: depends on the environment
 On CartPole-v1 the maximum is 500, and random actions earn 22.
 """
 
-from yamame.config import RunConfig
 from yamame.envs.gymnasium import GymnasiumConfig
-from yamame.paper import paper_config
-from yamame.presets import default_config
+from yamame.recipes.paper import paper_config
+from yamame.recipes.presets import default_config
+from yamame.run_config import RunConfig
 
 
 def config(

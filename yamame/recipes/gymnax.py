@@ -9,10 +9,10 @@ Expected: return 1.0 (random actions 0)
 For another name, set --env.horizon to its step limit and increase --env-steps.
 """
 
-from yamame.config import RunConfig
 from yamame.envs.gymnax import GymnaxConfig
-from yamame.paper import paper_config
-from yamame.presets import default_config
+from yamame.recipes.paper import paper_config
+from yamame.recipes.presets import default_config
+from yamame.run_config import RunConfig
 
 
 def config(

@@ -23,11 +23,11 @@ from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
-from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.half_cheetah_velocity import HalfCheetahVelocityConfig
-from yamame.paper import paper_agent, paper_config
-from yamame.presets import small_agent
+from yamame.recipes.paper import paper_agent, paper_config
+from yamame.recipes.presets import small_agent
+from yamame.run_config import EvalConfig, RunConfig
 
 
 def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunConfig:

@@ -11,10 +11,10 @@ Expected with --env.name MiniGrid-DoorKey-5x5-v0 --env.horizon 250: 0.72 / 0.96 
 For another id, set --env.horizon to its step limit, and --env.mission-words if missions are long.
 """
 
-from yamame.config import RunConfig
 from yamame.envs.minigrid import MinigridConfig
-from yamame.paper import paper_config
-from yamame.presets import default_config
+from yamame.recipes.paper import paper_config
+from yamame.recipes.presets import default_config
+from yamame.run_config import RunConfig
 
 
 def config(env: MinigridConfig = MinigridConfig(), *, env_steps: int = 150_000) -> RunConfig:

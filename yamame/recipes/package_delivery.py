@@ -24,11 +24,11 @@ from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
-from yamame.paper import paper_agent, paper_config
-from yamame.presets import small_agent
+from yamame.recipes.paper import paper_agent, paper_config
+from yamame.recipes.presets import small_agent
+from yamame.run_config import EvalConfig, RunConfig
 
 TRIALS, UPDATES_PER_TRIAL = 12_000, 1.0
 """Length and pace of a run."""

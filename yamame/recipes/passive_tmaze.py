@@ -23,10 +23,10 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import TMazeEpsilonGreedy
-from yamame.config import EvalConfig, RunConfig
 from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
-from yamame.paper import paper_agent, paper_config
-from yamame.presets import small_agent
+from yamame.recipes.paper import paper_agent, paper_config
+from yamame.recipes.presets import small_agent
+from yamame.run_config import EvalConfig, RunConfig
 
 
 def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:

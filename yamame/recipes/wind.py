@@ -23,11 +23,11 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
-from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.wind import WindConfig
-from yamame.paper import paper_agent, paper_config
-from yamame.presets import small_agent
+from yamame.recipes.paper import paper_agent, paper_config
+from yamame.recipes.presets import small_agent
+from yamame.run_config import EvalConfig, RunConfig
 
 ENV_STEPS_BEFORE_UPDATES = 1_728_000
 """Environment steps before the first update."""

@@ -10,10 +10,10 @@ Rulesets are sampled here, since those of the package must be downloaded. --env.
 are harder.
 """
 
-from yamame.config import RunConfig
 from yamame.envs.xland import XLandConfig
-from yamame.paper import paper_config
-from yamame.presets import default_config
+from yamame.recipes.paper import paper_config
+from yamame.recipes.presets import default_config
+from yamame.run_config import RunConfig
 
 
 def config(env: XLandConfig = XLandConfig(), *, env_steps: int = 1_000_000) -> RunConfig:

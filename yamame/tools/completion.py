@@ -71,7 +71,7 @@ def _config_flags(recipe: str) -> list[str]:
     with suppress(OSError, UnicodeDecodeError):
         return cached.read_text(encoding="utf-8").split()
 
-    from yamame.flags import list_flags
+    from yamame.config.flags import list_flags
     from yamame.recipes import config_from_flags, load_recipe
 
     flags = list(list_flags(config_from_flags(load_recipe(recipe), [], [])))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from yamame.confidence import student_ci95
-from yamame.config import RunConfig
-from yamame.metrics import EVAL_RETURN, EVAL_SUCCESS, read_metrics
+from yamame.metrics.confidence import student_ci95
+from yamame.metrics.registry import EVAL_RETURN, EVAL_SUCCESS, read_metrics
+from yamame.run_config import RunConfig
 
 MAX_POINTS = 200
 """Points of a mean curve; a figure shows no more."""

@@ -82,7 +82,7 @@ def _verify(options: argparse.Namespace) -> _Output:
 
 def _repair(options: argparse.Namespace) -> _Output:
     from yamame.data.verify import repair_store
-    from yamame.run_dir import lock_run_dir
+    from yamame.runs.directory import lock_run_dir
     from yamame.tools.run_data import DataSource
 
     source = DataSource.from_path(options.path)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.files import write_json
-from yamame.run_dir import BEST, BEST_CHECKPOINT, LATEST
-from yamame.runs import evaluate
+from yamame.runs.directory import BEST, BEST_CHECKPOINT, LATEST
+from yamame.runs.durable_files import write_json
+from yamame.training.start import evaluate
 
 EVALUATIONS = "evaluations.json"
 """Name of the file, beside the runs."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yamame.tools.figures
 from yamame.errors import UserError
-from yamame.run_source import locate_run
+from yamame.runs.source import locate_run
 from yamame.tools.options import add_command, add_flags
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def register(subparsers: Any) -> None:
 
 
 def _figure(options: argparse.Namespace, rest: list[str]) -> int:
-    from yamame.flags import parse_flags
+    from yamame.config.flags import parse_flags
     from yamame.tools.plots import save
 
     if options.name is None:
@@ -71,7 +71,7 @@ def _figure(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _split(arguments: Sequence[str], options: Any) -> tuple[list[Path], list[str]]:
     """Separate paths from flags with their values, in any order. A flag takes one value, a switch none."""
-    from yamame.flags import list_flags
+    from yamame.config.flags import list_flags
 
     fields = list_flags(options)
     paths: list[Path] = []

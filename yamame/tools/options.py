@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from yamame.config.named_code import import_function
 from yamame.errors import UserError
-from yamame.named_code import import_function
-from yamame.trackers.base import tracker_names
+from yamame.metrics.trackers.base import tracker_names
 
 if TYPE_CHECKING:
-    from yamame.config import RunConfig
+    from yamame.run_config import RunConfig
 
 RUN_HELP = "run directory, zoo:NAME or hf://user/repo"
 """Help of a `RUN` that may be a shared policy."""
@@ -79,8 +79,8 @@ def config_with_env(run: Path, env: str | None, *, keeps_test_tasks: bool = Fals
     if env is None:
         return None
     from yamame.envs.gymnasium import is_env_id
-    from yamame.run_files import read_config
-    from yamame.runs import with_env
+    from yamame.training.run_files import read_config
+    from yamame.training.start import with_env
 
     config = read_config(run)
     test_tasks = getattr(config.env, "eval_env_fn", None) if keeps_test_tasks else None

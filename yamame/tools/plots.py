@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from yamame.errors import UserError
-from yamame.files import replace_atomically
-from yamame.metrics import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, RETURN
+from yamame.metrics.registry import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, RETURN
+from yamame.runs.durable_files import replace_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

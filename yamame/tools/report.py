@@ -14,11 +14,11 @@ from typing import Any
 
 from yamame.distributed.learners import is_output_process
 from yamame.errors import describe_error
-from yamame.files import replace_atomically
-from yamame.metrics import METRICS, get_metric, read_metrics
-from yamame.run_dir import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
-from yamame.run_files import random_baseline
+from yamame.metrics.registry import METRICS, get_metric, read_metrics
+from yamame.runs.directory import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
+from yamame.runs.durable_files import replace_atomically
 from yamame.tools.plots import plot_attempts, plot_learning_curve
+from yamame.training.run_files import random_baseline
 
 PLOTS = {"learning_curve.png": "Return against environment steps", "return_per_attempt.png": "Return of each attempt"}
 """File beside the report -> its caption."""

@@ -7,7 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.data.codec import decode, encode
 from yamame.data.database import RecordTag
 from yamame.data.minari import ExportResult, export_trajectories, read_trajectories
@@ -17,9 +16,10 @@ from yamame.data.store import LMDBReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import check_record, iter_valid_trajectories, require_store
 from yamame.errors import UserError, describe_error
-from yamame.run_dir import CHECKPOINTS, CONFIG, REPLAY, replay_dirs, resolve_run_dir
-from yamame.run_files import read_config, read_task_spec
-from yamame.run_state import needed_ids
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.runs.directory import CHECKPOINTS, CONFIG, REPLAY, replay_dirs, resolve_run_dir
+from yamame.training.run_files import read_config, read_task_spec
+from yamame.training.state import needed_ids
 
 _CHUNK_EPISODES = 64
 _Item = TypeVar("_Item")

@@ -9,14 +9,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from yamame.checkpoint import list_checkpoints
-from yamame.config import RunConfig
-from yamame.config_io import flatten_config
+from yamame.config.serialization import flatten_config
 from yamame.errors import UserError
-from yamame.presets import VARIANTS
-from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
-from yamame.run_files import read_config, read_metadata
+from yamame.recipes.presets import VARIANTS
+from yamame.run_config import RunConfig
+from yamame.runs.checkpoint import list_checkpoints
+from yamame.runs.directory import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
 from yamame.tools.sweep.runs import strip_seed_suffix
+from yamame.training.run_files import read_config, read_metadata
 
 MAX_DIFFERENCES = 2
 """Differences named in a label; more are counted."""

@@ -20,7 +20,6 @@ from yamame.algorithms.base import AgentAnalysis, model_device
 from yamame.collect.collector import Collector, Policy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
-from yamame.config import RunConfig
 from yamame.data.actions import ACTION_MASK_KEY, PolicyActionSpace, num_choices
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.data.spaces import DEFAULT_KEY
@@ -31,11 +30,12 @@ from yamame.envs.config import EnvConfig, GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED
-from yamame.run_dir import LATEST
-from yamame.run_files import read_config
-from yamame.run_state import restore_train_state
-from yamame.runs import load_model
+from yamame.run_config import RunConfig
+from yamame.runs.directory import LATEST
+from yamame.training.evaluate import EVALUATION_SEED
+from yamame.training.run_files import read_config
+from yamame.training.start import load_model
+from yamame.training.state import restore_train_state
 
 MAX_TRIAL_LENGTH = 2000
 """Transitions after which a recorded trial is truncated, so that a page can show it."""

@@ -15,19 +15,19 @@ from PIL import Image
 from typing_extensions import override
 
 from yamame.algorithms.base import model_device
-from yamame.config import RunConfig
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.config import GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate
-from yamame.files import replace_atomically
-from yamame.run_dir import LATEST
-from yamame.run_files import read_config
-from yamame.run_state import restore_train_state
-from yamame.runs import load_model
+from yamame.run_config import RunConfig
+from yamame.runs.directory import LATEST
+from yamame.runs.durable_files import replace_atomically
+from yamame.training.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate
+from yamame.training.run_files import read_config
+from yamame.training.start import load_model
+from yamame.training.state import restore_train_state
 
 Frame = UInt8[np.ndarray, "height width 3"]
 MAX_GIF_FPS = 50.0

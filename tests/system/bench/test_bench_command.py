@@ -14,8 +14,8 @@ from yamame.cli import main
 from yamame.data.sampler import ReplayConfig
 from yamame.nets.compute import Compute
 from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.presets import SIZES as NETWORKS
 from yamame.recipes import config_from_flags, load_recipe
+from yamame.recipes.presets import SIZES as NETWORKS
 from yamame.tools.bench import benchmarks, measure
 from yamame.tools.bench.benchmarks import CollectorBench, LearnerBench
 from yamame.tools.bench.options import SIZES, BenchOptions, pack_windows, spell_out_switches

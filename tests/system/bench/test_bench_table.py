@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from yamame.flags import parse_flags
+from yamame.config.flags import parse_flags
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools.bench.benchmarks import CollectorBench, LearnerBench, ReplayBench
 from yamame.tools.bench.measure import format_machine

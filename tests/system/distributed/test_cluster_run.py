@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from processes import are_gone, descendants, named
 
-from yamame.checkpoint import load_latest_checkpoint
-from yamame.metrics import read_metrics
-from yamame.run_files import read_config
+from yamame.metrics.registry import read_metrics
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.training.run_files import read_config
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray")
@@ -186,5 +186,5 @@ def test_where_no_cluster_answers_a_line_says_so(tmp_path: Path, address: str) -
 
 
 def test_a_run_of_one_process_never_imports_ray() -> None:
-    script = "import sys, yamame.cli, yamame.api, yamame.trainer; sys.exit('ray' in sys.modules)"
+    script = "import sys, yamame.cli, yamame.api, yamame.training.trainer; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -17,13 +17,13 @@ from troubled import Troubled
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.base import build_model
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.collector import RayCollector
 from yamame.distributed.ray.connection import RayConnection, connect
 from yamame.distributed.ray.pool import CollectorHandle, CollectorPool
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
+from yamame.run_config import RunConfig
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 

@@ -9,7 +9,7 @@ import pytest
 from documents import all_blocks
 from guide_reader import DOCS, PAGES, follow_block
 
-from yamame.run_files import read_result
+from yamame.training.run_files import read_result
 
 A_MINUTE = "a minute of training"
 PROMISING = [page for page in PAGES if any(block.title == A_MINUTE for block in all_blocks(DOCS / page))]

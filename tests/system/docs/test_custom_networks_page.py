@@ -11,7 +11,7 @@ from documents import ROOT, all_blocks
 from guide_reader import DOCS, follow, small_runs
 
 from yamame import cli
-from yamame.runs import load_model
+from yamame.training.start import load_model
 
 PAGE = "custom_networks.md"
 sys.path.append(str(ROOT / "tests" / "contract"))

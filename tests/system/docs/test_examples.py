@@ -13,7 +13,7 @@ from documents import ROOT, SMALL_RUN, blocks
 
 import yamame
 from yamame import api, cli
-from yamame.flags import parse_flags
+from yamame.config.flags import parse_flags
 from yamame.recipes import config_from_flags, load_recipe
 from yamame.tools import figure as figures
 from yamame.tools.bench.benchmarks import parse_benchmark

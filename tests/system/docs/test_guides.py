@@ -10,7 +10,7 @@ from PIL import Image
 from tracked_runs import read_trackio, read_wandb, trackers_in
 
 from yamame import cli
-from yamame.metrics import read_metrics
+from yamame.metrics.registry import read_metrics
 
 pytestmark = pytest.mark.slow
 

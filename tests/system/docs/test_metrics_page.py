@@ -13,7 +13,7 @@ from guide_reader import DOCS
 from gymnasium import spaces
 
 import yamame
-from yamame.metrics import METRICS, get_metric, read_metrics
+from yamame.metrics.registry import METRICS, get_metric, read_metrics
 from yamame.types import FaultKind
 
 pytestmark = pytest.mark.slow

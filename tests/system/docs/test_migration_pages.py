@@ -11,10 +11,10 @@ from guide_reader import DOCS, follow, small_runs
 
 import yamame
 from yamame import api, cli
-from yamame.callbacks import Callback
-from yamame.config import RunConfig
-from yamame.config_io import to_json
-from yamame.run_files import RunMetadata
+from yamame.config.serialization import to_json
+from yamame.run_config import RunConfig
+from yamame.training.callbacks import Callback
+from yamame.training.run_files import RunMetadata
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def test_a_line_of_a_table_works(
 
     monkeypatch.chdir(tmp_path)
     with small_runs(), pytest.MonkeyPatch.context() as patch:  # undone before the functions of `small_runs` are
-        patch.setattr("yamame.runs.train", only_check)
+        patch.setattr("yamame.training.start.train", only_check)
         patch.setattr(yamame, "train", api.train)
         if code.startswith("yamame "):
             assert cli.main([str(run.directory) if word == "RUN" else word for word in code.split()[1:]]) == 0

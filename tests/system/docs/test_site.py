@@ -82,7 +82,11 @@ def test_the_commands_page_is_made_of_the_commands(site: Path) -> None:
 
 def test_the_interface_page_has_fields_and_what_they_mean(site: Path) -> None:
     content = (site / "api.html").read_text(encoding="utf-8")
-    for name in ("yamame.api.train", "yamame.config.RunConfig.num_envs", "yamame.algorithms.amago.losses.base.Loss"):
+    for name in (
+        "yamame.api.train",
+        "yamame.run_config.RunConfig.num_envs",
+        "yamame.algorithms.amago.losses.base.Loss",
+    ):
         assert f'id="{name}"' in content
     assert (TDLoss.__doc__ or "").split(",")[0].split("(")[1] in content
 

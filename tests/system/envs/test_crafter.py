@@ -10,7 +10,6 @@ from gymnasium import spaces
 pytest.importorskip("crafter")
 
 import yamame
-from yamame.config import RunConfig
 from yamame.data.goals import ACHIEVED_KEY, DESIRED_KEY, INSTRUCTION_KEY
 from yamame.envs.crafter.config import CrafterConfig, make_crafter
 from yamame.envs.crafter.env import CrafterEnv
@@ -20,6 +19,7 @@ from yamame.envs.crafter.instructions import TechTreeInstructionSampler
 from yamame.envs.rendering import render_frame
 from yamame.errors import ConfigFieldError, UserError
 from yamame.recipes import load_recipe
+from yamame.run_config import RunConfig
 
 NOOP, LEFT, RIGHT, UP, DOWN, DO = range(6)
 PLACE_PLANT = ACTIONS.index("place_plant")

@@ -6,10 +6,10 @@ import pytest
 from tiny_network import TINY_NETWORK
 
 import yamame
-from yamame.config import RunConfig
 from yamame.envs.metaworld import MetaworldConfig, MetaworldEnv, load_tasks
 from yamame.errors import UserError
 from yamame.recipes import load_recipe
+from yamame.run_config import RunConfig
 
 pytestmark = pytest.mark.slow
 

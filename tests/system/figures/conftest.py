@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tiny_network import TINY_NETWORK
 
-from yamame import runs
-from yamame.presets import apply_variants
 from yamame.recipes import config_from_overrides, load_recipe, make_metadata
+from yamame.recipes.presets import apply_variants
+from yamame.training import start as runs
 
 TINY: dict[str, Any] = {
     "env.horizon": 3,

@@ -9,10 +9,10 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.container import ErrorbarContainer
 
-from yamame.checkpoint import load_latest_checkpoint
-from yamame.confidence import mean_of, wilson_ci95
 from yamame.errors import UserError
-from yamame.metrics import EVAL_RETURN, read_metrics
+from yamame.metrics.confidence import mean_of, wilson_ci95
+from yamame.metrics.registry import EVAL_RETURN, read_metrics
+from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.tools.figures import ablation_bars, learning_curves
 
 pytestmark = pytest.mark.slow

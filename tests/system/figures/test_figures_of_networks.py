@@ -11,11 +11,11 @@ from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
 from yamame.nets.introspection import PROBE_POINTS
-from yamame.run_files import read_config, read_task_spec
-from yamame.runs import load_model
 from yamame.tools.figures import activations, attention, q_by_gamma
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints
 from yamame.tools.trial_recording import record_trial
+from yamame.training.run_files import read_config, read_task_spec
+from yamame.training.start import load_model
 
 pytestmark = pytest.mark.slow
 

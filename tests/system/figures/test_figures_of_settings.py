@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.collect.exploration import NoExploration
-from yamame.config_io import to_json
+from yamame.config.serialization import to_json
 from yamame.data.relabeling import Relabeler
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
-from yamame.run_files import read_config, read_task_spec
-from yamame.run_state import load_goal_statistics
+from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.tools.bench.benchmarks import LearnerBench
 from yamame.tools.figures import exploration_schedule, relabeling_priorities, throughput
+from yamame.training.run_files import read_config, read_task_spec
+from yamame.training.state import load_goal_statistics
 
 pytestmark = pytest.mark.slow
 

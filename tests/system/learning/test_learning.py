@@ -7,9 +7,9 @@ import pytest
 from unaided_tasks import TASKS, FirstAction
 
 import yamame
-from yamame import runs
-from yamame.presets import default_config
-from yamame.run_files import RunMetadata
+from yamame.recipes.presets import default_config
+from yamame.training import start as runs
+from yamame.training.run_files import RunMetadata
 
 pytestmark = [pytest.mark.learning, pytest.mark.timeout(1800)]
 

@@ -12,7 +12,7 @@ from sweep_runs import FakeTrain
 from yamame.cli import main
 from yamame.errors import UserError
 from yamame.experiments import Arm, Experiment, Panel, experiment_names, load_experiment
-from yamame.run_dir import RESULT
+from yamame.runs.directory import RESULT
 from yamame.tools.reproduce import cost
 from yamame.tools.reproduce.command import reproduce
 from yamame.tools.reproduce.plan import plan

@@ -10,13 +10,13 @@ from command_runs import snapshot
 from documents import ROOT
 
 from yamame import cli
-from yamame.config_io import to_json
-from yamame.policy_folder import check_policy_folder
+from yamame.config.serialization import to_json
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.run_files import read_config, read_metadata, read_result
-from yamame.run_source import ZOO_FOLDER, zoo_names
-from yamame.runs import evaluate
+from yamame.runs.shared_policy import check_policy_folder
+from yamame.runs.source import ZOO_FOLDER, zoo_names
 from yamame.tools.share.pack import folder_bytes
+from yamame.training.run_files import read_config, read_metadata, read_result
+from yamame.training.start import evaluate
 
 NAMES = zoo_names()
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from yamame.config import EvalConfig, RunConfig
 from yamame.envs.tmaze import PassiveTMazeConfig
-from yamame.metric_logger import MetricLogger
-from yamame.metrics import EVAL_RETURN, RETURN
+from yamame.metrics.logger import MetricLogger
+from yamame.metrics.registry import EVAL_RETURN, RETURN
+from yamame.run_config import EvalConfig, RunConfig
 from yamame.tools.curves import MAX_POINTS, RunCurve, mean_curve, run_curve
 
 

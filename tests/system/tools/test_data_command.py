@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from yamame.cli import main
-from yamame.run_dir import lock_run_dir
+from yamame.runs.directory import lock_run_dir
 
 _TRAIN = (
     "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "

@@ -17,16 +17,16 @@ from solved_tmaze import JUNCTION, solved_tmaze
 from torch import nn
 
 import yamame
-from yamame import trainer
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
-from yamame.config import RunConfig
 from yamame.data.step import PolicyInput
-from yamame.evaluate import EvalReport
 from yamame.nets.sequence.feedforward import FeedForward
-from yamame.onnx_policy import OnnxPolicy
-from yamame.policy_manifest import PolicyManifest, manifest_path
-from yamame.presets import amago_config
+from yamame.policy.manifest import PolicyManifest, manifest_path
+from yamame.policy.onnx import OnnxPolicy
+from yamame.recipes.presets import amago_config
+from yamame.run_config import RunConfig
+from yamame.training import trainer
+from yamame.training.evaluate import EvalReport
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.run_files import RunMetadata
-from yamame.runs import evaluate, train
 from yamame.tools.trial_recording import FrameRecorder, describe_observation, encode_png, record_trial
+from yamame.training.run_files import RunMetadata
+from yamame.training.start import evaluate, train
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from tiny_network import TINY_NETWORK
 
 import yamame
 from yamame.errors import UserError
-from yamame.runs import load_model
+from yamame.training.start import load_model
 
 pytestmark = pytest.mark.slow
 

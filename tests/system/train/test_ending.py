@@ -10,10 +10,10 @@ import pytest
 from command_runs import SMALL, interrupt_in_iteration
 
 from yamame.cli import main
-from yamame.run_dir import LOCK, STATUS, RunLockedError, is_locked, lock_run_dir
-from yamame.run_files import read_config
+from yamame.runs.directory import LOCK, STATUS, RunLockedError, is_locked, lock_run_dir
 from yamame.tools.sweep.runs import PlannedRun, RunStatus, train_or_resume
-from yamame.trainer import Trainer
+from yamame.training.run_files import read_config
+from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ def test_is_locked(tmp_path: Path) -> None:
 def test_is_locked_keeps_no_process_from_training(tmp_path: Path) -> None:
     """Another process checks all the time; training can always start."""
     (tmp_path / LOCK).touch()
-    imports = "import sys; from pathlib import Path; from yamame.run_dir import is_locked\nprint(flush=True)\n"
+    imports = "import sys; from pathlib import Path; from yamame.runs.directory import is_locked\nprint(flush=True)\n"
     looking = subprocess.Popen(
         [sys.executable, "-c", imports + "while True: is_locked(Path(sys.argv[1]))", str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -103,7 +103,7 @@ def test_is_locked_keeps_no_process_from_training(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_releases_the_lock(tmp_path: Path) -> None:
-    hold = "import sys, time; from pathlib import Path; from yamame.run_dir import lock_run_dir\n"
+    hold = "import sys, time; from pathlib import Path; from yamame.runs.directory import lock_run_dir\n"
     hold += "with lock_run_dir(Path(sys.argv[1])):\n    print(flush=True)\n    time.sleep(60)\n"
     holding = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE)
     assert holding.stdout is not None

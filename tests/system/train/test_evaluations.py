@@ -13,25 +13,25 @@ from gymnasium import spaces
 from tiny import tiny_config
 from torch import nn
 
-from yamame import trainer
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.config import RunConfig
 from yamame.data.step import PolicyInput
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.tmaze import PassiveTMazeConfig, TMazeVectorEnv
 from yamame.envs.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport
-from yamame.loaded_policy import LoadedPolicy
-from yamame.metrics import read_metrics
-from yamame.presets import amago_config, replace_agent_fields
-from yamame.run_dir import BEST
-from yamame.run_files import RunMetadata, read_result, read_task_spec
-from yamame.runs import evaluate, resume, train
+from yamame.metrics.registry import read_metrics
+from yamame.policy.loaded import LoadedPolicy
+from yamame.recipes.presets import amago_config, replace_agent_fields
+from yamame.run_config import RunConfig
+from yamame.runs.directory import BEST
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.video import record_video
+from yamame.training import trainer
+from yamame.training.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport
+from yamame.training.run_files import RunMetadata, read_result, read_task_spec
+from yamame.training.start import evaluate, resume, train
 
 pytestmark = pytest.mark.slow
 
@@ -234,7 +234,7 @@ def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, mo
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.trainer.evaluate_model", die)
+        patch.setattr("yamame.training.trainer.evaluate_model", die)
         with pytest.raises(RuntimeError):
             resume(run, env_steps=800, quiet=True)
     assert read_result(run) is None

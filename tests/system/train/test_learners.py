@@ -17,14 +17,14 @@ from processes import are_gone, descendants, named
 from tiny import tiny_config
 
 import yamame
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.cli import main
 from yamame.data.store import LMDBReplayStore
 from yamame.errors import UserError
-from yamame.metrics import read_metrics
-from yamame.run_dir import CHECKPOINTS
-from yamame.run_files import RunMetadata, read_config
-from yamame.runs import resume, train
+from yamame.metrics.registry import read_metrics
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.runs.directory import CHECKPOINTS
+from yamame.training.run_files import RunMetadata, read_config
+from yamame.training.start import resume, train
 
 pytestmark = pytest.mark.slow
 

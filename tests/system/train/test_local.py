@@ -17,14 +17,14 @@ from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.collect.collector import Collector
 from yamame.data.batch import Batch
 from yamame.data.trajectory import Trajectory
+from yamame.distributed.signals import StopSignal
 from yamame.errors import UserError
-from yamame.metrics import read_metrics
-from yamame.progress import ProgressBar
+from yamame.metrics.progress import ProgressBar
+from yamame.metrics.registry import read_metrics
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.run_files import RunMetadata
-from yamame.runs import resume, train
-from yamame.signals import StopSignal
-from yamame.trainer import Trainer
+from yamame.training.run_files import RunMetadata
+from yamame.training.start import resume, train
+from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from tiny import tiny_config
 
-from yamame.config import resolve_offline_length
 from yamame.data.sampler import Sampler
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.metrics import read_metrics
-from yamame.progress import ProgressBar
-from yamame.run_files import RunMetadata
-from yamame.runs import evaluate, resume, train
-from yamame.trainer import Trainer
+from yamame.metrics.progress import ProgressBar
+from yamame.metrics.registry import read_metrics
+from yamame.run_config import resolve_offline_length
+from yamame.training.run_files import RunMetadata
+from yamame.training.start import evaluate, resume, train
+from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,10 @@ from tiny import tiny_config
 
 from yamame.cli import main
 from yamame.errors import RunFailedError, UserError
-from yamame.run_dir import LOCK, create_run_dir, lock_run_dir
-from yamame.run_files import RunMetadata
-from yamame.runs import evaluate, train
-from yamame.trainer import Trainer
+from yamame.runs.directory import LOCK, create_run_dir, lock_run_dir
+from yamame.training.run_files import RunMetadata
+from yamame.training.start import evaluate, train
+from yamame.training.trainer import Trainer
 
 METADATA = RunMetadata(recipe="x")
 
@@ -31,7 +31,7 @@ def test_a_start_that_was_killed_can_be_repeated(tmp_path: Path, monkeypatch: py
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.runs._write_run_files", killed)
+        patch.setattr("yamame.training.start._write_run_files", killed)
         with pytest.raises(KilledError):
             train(tiny_config(), METADATA, run_dir=run, quiet=True)
     shutil.copytree(tmp_path / "left", run)  # as `kill -9` leaves it
@@ -78,7 +78,7 @@ def test_a_read_only_place_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     def acquire(_: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr("yamame.run_dir.FileLock.acquire", acquire)
+    monkeypatch.setattr("yamame.runs.directory.FileLock.acquire", acquire)
     with pytest.raises(UserError, match="Read-only file system"), lock_run_dir(tmp_path):
         pass
 

@@ -4,8 +4,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from yamame.checkpoint import save_checkpoint
-from yamame.metric_logger import MetricLogger
+from yamame.metrics.logger import MetricLogger
+from yamame.runs.checkpoint import save_checkpoint
 from yamame.tools.report import format_attempts_table, write_report
 
 

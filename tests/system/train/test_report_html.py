@@ -12,9 +12,9 @@ from PIL import Image
 from test_report import evaluation, write_metrics, write_run
 from tiny import tiny_config
 
-from yamame.run_files import RunMetadata, read_metadata
-from yamame.runs import resume, train
 from yamame.tools.report import write_report, write_report_if_finished
+from yamame.training.run_files import RunMetadata, read_metadata
+from yamame.training.start import resume, train
 
 HOSTILE = "<script>alert('x')</script>\"&|`"
 VOID = {"meta", "img", "br"}

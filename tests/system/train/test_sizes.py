@@ -10,15 +10,15 @@ from gymnasium import spaces
 import yamame
 from yamame.algorithms.base import build_model
 from yamame.cli import main
-from yamame.config import RunConfig
-from yamame.config_io import from_json, to_json
+from yamame.config.serialization import from_json, to_json
 from yamame.data.schema import TaskSpec
 from yamame.errors import UserError
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
-from yamame.presets import SIZES, apply_size, replace_agent_fields
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe
+from yamame.recipes.presets import SIZES, apply_size, replace_agent_fields
+from yamame.run_config import RunConfig
 
 TMAZE = load_recipe("passive-tmaze")
 PIXELS = spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 3), np.uint8), "cell": spaces.Discrete(100)})

@@ -15,9 +15,9 @@ from tracked_runs import TrackedRun, read_mlflow, read_trackio, read_wandb, trac
 
 import yamame
 from yamame.cli import main
-from yamame.metrics import read_metrics
-from yamame.run_files import read_tracking
-from yamame.runs import load_model
+from yamame.metrics.registry import read_metrics
+from yamame.training.run_files import read_tracking
+from yamame.training.start import load_model
 
 pytestmark = [
     pytest.mark.slow,
@@ -174,7 +174,7 @@ def test_a_run_can_be_resumed_without_its_trackers(
     run = tmp_path / "mine"
     assert main([*TRAIN, "--run-dir", str(run), "--quiet"]) == 0
     (run / "tracking.json").write_text(f'{{"run_id": "{"a" * 32}", "trackers": ["wandb"]}}')
-    monkeypatch.setattr("yamame.trackers.base.find_spec", lambda name: None)
+    monkeypatch.setattr("yamame.metrics.trackers.base.find_spec", lambda name: None)
     assert "pip install 'yamame[wandb]'" in refused(capsys, "resume", str(run), "--env-steps", "384")
     assert main(["resume", str(run), "--env-steps", "384", "--no-track", "--quiet"]) == 0
     record = read_tracking(run)

@@ -21,12 +21,12 @@ from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder, add_caption
 from yamame.errors import UserError
-from yamame.evaluate import evaluate
 from yamame.recipes import config_from_overrides, load_recipe
-from yamame.run_files import RunMetadata
-from yamame.runs import evaluate as run_evaluate
-from yamame.runs import train
 from yamame.tools.video import open_video, record_video, validate_video_path
+from yamame.training.evaluate import evaluate
+from yamame.training.run_files import RunMetadata
+from yamame.training.start import evaluate as run_evaluate
+from yamame.training.start import train
 
 pytestmark = pytest.mark.slow
 

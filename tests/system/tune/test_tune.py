@@ -16,10 +16,10 @@ from documents import blocks
 from guide_reader import DOCS
 from sweep_runs import FakeTrain
 
-from yamame.callbacks import Callback, RunProgress
 from yamame.cli import main
-from yamame.run_dir import RESULT
+from yamame.runs.directory import RESULT
 from yamame.tools.sweep.runs import PlannedRun
+from yamame.training.callbacks import Callback, RunProgress
 
 pytest.importorskip("optuna")
 from yamame.tools.tune import study, trial

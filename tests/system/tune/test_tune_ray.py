@@ -15,8 +15,8 @@ from command_runs import SMALL, output_json, refused
 from processes import descendants, named
 
 from yamame.distributed.ray.connection import RayConnection
-from yamame.metrics import read_metrics
-from yamame.run_dir import RESULT
+from yamame.metrics.registry import read_metrics
+from yamame.runs.directory import RESULT
 from yamame.tools.tune import trial
 from yamame.tools.tune.ray_executor import THREAD_NAME
 

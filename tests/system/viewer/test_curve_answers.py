@@ -12,10 +12,10 @@ import pytest
 from runs_to_view import client, ids, line, same, train, write_run
 from starlette.testclient import TestClient
 
-from yamame.callbacks import Callback, RunProgress
-from yamame.metrics import read_metrics
-from yamame.run_dir import lock_run_dir
-from yamame.runs import resume
+from yamame.metrics.registry import read_metrics
+from yamame.runs.directory import lock_run_dir
+from yamame.training.callbacks import Callback, RunProgress
+from yamame.training.start import resume
 
 
 def curves(asking: TestClient, runs: str, *keys: str, **parameters: Any) -> dict[str, Any]:

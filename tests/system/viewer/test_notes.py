@@ -8,7 +8,7 @@ import pytest
 from runs_to_view import client, ids, line, row, write_run
 from starlette.testclient import TestClient
 
-from yamame.run_dir import create_run_dir
+from yamame.runs.directory import create_run_dir
 from yamame.tools.viewer.notes import MAX_TAG_LENGTH, MAX_TAGS, MAX_TEXT
 
 OWN = {"origin": "http://127.0.0.1:8000", "x-yamame-view": "1"}

@@ -8,10 +8,10 @@ import pytest
 from command_runs import interrupt_in_iteration, snapshot
 from runs_to_view import client, ids, line, row, train, write_run
 
-from yamame.run_dir import lock_run_dir
+from yamame.runs.directory import lock_run_dir
 from yamame.tools.viewer.run_index import MAX_DEPTH
 from yamame.tools.viewer.runs import KILLED_REASON
-from yamame.trainer import Trainer
+from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from runs_to_view import line, train, write_run
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 
-from yamame.metrics import read_metrics
-from yamame.run_dir import is_locked
+from yamame.metrics.registry import read_metrics
+from yamame.runs.directory import is_locked
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from yamame import checkpoint as module
-from yamame.checkpoint import flatten_tensors, load_latest_checkpoint, save_checkpoint, unflatten_tensors
 from yamame.errors import UserError
+from yamame.runs import checkpoint as module
+from yamame.runs.checkpoint import flatten_tensors, load_latest_checkpoint, save_checkpoint, unflatten_tensors
 
 FILES = ("tensors.safetensors", "state.json", "manifest.json")
 

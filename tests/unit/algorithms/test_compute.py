@@ -12,13 +12,13 @@ import pytest
 import torch
 from tiny_agents import random_windows
 
-from yamame import components
 from yamame.data.batch import Batch, pack
 from yamame.data.sampler import prefetch
 from yamame.errors import ConfigFieldError
 from yamame.nets import attention, compute
 from yamame.nets.attention import attend_padded, select_backend
 from yamame.nets.compute import MIN_COMPILED_UPDATES, ComputeConfig, compiler_works, resolve_compute
+from yamame.training import components
 
 LONG, SHORT = MIN_COMPILED_UPDATES["cpu"], MIN_COMPILED_UPDATES["cpu"] - 1
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from yamame import runs
-from yamame.config_io import from_json, to_json
-from yamame.named_code import caller_modules
-from yamame.presets import replace_learner_fields
+from yamame.config.named_code import caller_modules
+from yamame.config.serialization import from_json, to_json
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.run_files import RunMetadata, read_config
+from yamame.recipes.presets import replace_learner_fields
+from yamame.training import start as runs
+from yamame.training.run_files import RunMetadata, read_config
 
 LOSS_FILE = '''
 """Entropy of the policy as a loss of its own."""

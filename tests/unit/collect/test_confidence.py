@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from yamame.confidence import aggregate, bootstrap_ci95, mean_of, student_ci95, wilson_ci95
+from yamame.metrics.confidence import aggregate, bootstrap_ci95, mean_of, student_ci95, wilson_ci95
 
 
 def covered(low: np.ndarray, high: np.ndarray, truth: float) -> float:
@@ -41,7 +41,7 @@ def test_missing_values_do_not_count() -> None:
 def test_chunks_of_the_resampling_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(3).normal(size=(30, 3))
     whole = bootstrap_ci95(values)
-    monkeypatch.setattr("yamame.confidence.MAX_CHUNK_VALUES", 1000)
+    monkeypatch.setattr("yamame.metrics.confidence.MAX_CHUNK_VALUES", 1000)
     np.testing.assert_array_equal(bootstrap_ci95(values), whole)
 
 

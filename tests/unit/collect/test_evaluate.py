@@ -6,7 +6,7 @@ from fake_rollout import ScriptedEnvironments, WatchingPolicy, announces
 
 from yamame.collect.statistics import TrialSummary
 from yamame.errors import UserError
-from yamame.evaluate import EvalResult, _aggregate, evaluate
+from yamame.training.evaluate import EvalResult, _aggregate, evaluate
 
 
 def short_then_long(env: int, trial: int) -> list[int]:

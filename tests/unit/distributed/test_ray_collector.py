@@ -10,12 +10,12 @@ from pool_config import pool_config
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.base import build_model
-from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.collector import RayCollector
 from yamame.distributed.ray.pool import Call, CollectorHandle, CollectorPool, Results
 from yamame.distributed.ray.worker import CollectRequest, CollectResult, PolicyWeights
 from yamame.errors import UserError
+from yamame.run_config import RunConfig
 from yamame.types import Fault
 
 FAULT = Fault(kind="exception", message="environment 3: raised", traceback="Traceback")

@@ -14,7 +14,6 @@ from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import build_model
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import EpsilonGreedy, Explorer
-from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.worker import (
     CollectorActor,
@@ -27,6 +26,7 @@ from yamame.distributed.ray.worker import (
     load_actor_state,
 )
 from yamame.envs.env_fn import EnvFnConfig
+from yamame.run_config import RunConfig
 
 SEED = (0, 0, 1, 2)
 

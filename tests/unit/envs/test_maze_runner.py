@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from maze_difficulty import oracle_steps, shortest_paths
 from plain_maze import PlainMazeRunner, random_return, read_maze
 
-from yamame.config import RunConfig
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.envs.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv
 from yamame.envs.rendering import AGENT, GOAL, WALL
 from yamame.envs.wrappers.instruction import InstructionWrapper
 from yamame.errors import UserError
 from yamame.recipes import load_recipe
+from yamame.run_config import RunConfig
 
 WEST, NORTH, EAST, SOUTH, STAY = range(5)
 MAZE = read_maze(

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.config_io import from_json, to_json
+from yamame.config.serialization import from_json, to_json
 from yamame.data.batch import Window, pack
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY, NO_GOAL, instruction_observations
 from yamame.data.step import PolicyInput

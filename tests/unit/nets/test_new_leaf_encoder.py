@@ -9,13 +9,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from yamame.config_io import from_json, to_json
+from yamame.config.flags import parse_flags
+from yamame.config.serialization import from_json, to_json
 from yamame.data.spaces import flatten_space
-from yamame.flags import parse_flags
 from yamame.nets import timestep
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
-from yamame.presets import SIZES, default_config
 from yamame.recipes import load_recipe
+from yamame.recipes.presets import SIZES, default_config
 
 FILE = """
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ from yamame.nets.sequence.base import available_models, model_config
 from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.run_files import read_config
+from yamame.training.run_files import read_config
 
 LSTM_FILE = """
 from dataclasses import dataclass

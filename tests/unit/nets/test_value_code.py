@@ -11,10 +11,10 @@ from torch import Tensor
 
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
-from yamame.config_io import from_json, to_json
+from yamame.config.flags import parse_flags
+from yamame.config.named_code import caller_modules
+from yamame.config.serialization import from_json, to_json
 from yamame.data.batch import pack
-from yamame.flags import parse_flags
-from yamame.named_code import caller_modules
 from yamame.nets.heads.critic import CriticConfig
 from yamame.nets.heads.popart import PopArt
 from yamame.nets.heads.value_code import ValueCode, ValueCodeConfig

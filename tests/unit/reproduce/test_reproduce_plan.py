@@ -7,10 +7,10 @@ import pytest
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.collect.exploration import EpsilonGreedy, NoExploration
-from yamame.config import RunConfig
 from yamame.errors import UserError
 from yamame.experiments import Arm, Experiment, Panel, load_experiment
 from yamame.recipes import load_recipe
+from yamame.run_config import RunConfig
 from yamame.tools.reproduce.cost import Cost, Speed, estimate
 from yamame.tools.reproduce.plan import plan, run_name, scale_budget
 

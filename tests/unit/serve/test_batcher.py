@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from solved_tmaze import JUNCTION, solved_tmaze
 
-from yamame.loaded_policy import LoadedPolicy
+from yamame.policy.loaded import LoadedPolicy
 from yamame.tools.serve.batcher import Batcher
 from yamame.tools.serve.protocol import ActRequest, RequestError
 

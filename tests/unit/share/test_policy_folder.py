@@ -11,16 +11,16 @@ from command_runs import refused, snapshot
 from solved_tmaze import JUNCTION, solved_tmaze
 
 import yamame
-from yamame import runs
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.cli import main
 from yamame.errors import UserError
-from yamame.metrics import EVAL_RETURN
-from yamame.policy_folder import check_policy_folder, write_manifest
-from yamame.run_files import read_config, read_result
-from yamame.run_source import locate_run, zoo_names
+from yamame.metrics.registry import EVAL_RETURN
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.runs.shared_policy import check_policy_folder, write_manifest
+from yamame.runs.source import locate_run, zoo_names
 from yamame.tools.share.pack import MAX_ROWS, folder_bytes, pack_policy, thin_metrics
 from yamame.tools.trial_recording import record_trial
+from yamame.training import start as runs
+from yamame.training.run_files import read_config, read_result
 
 
 @pytest.fixture(scope="module")

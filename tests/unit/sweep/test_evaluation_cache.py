@@ -7,7 +7,7 @@ import pytest
 from sweep_runs import FakeTrain
 
 from yamame.errors import UserError
-from yamame.run_dir import BEST
+from yamame.runs.directory import BEST
 from yamame.tools import evaluations
 from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.sweep.command import run_sweep

@@ -7,11 +7,11 @@ import pytest
 from command_runs import refused
 
 from yamame.cli import main
-from yamame.config import RunConfig
-from yamame.config_io import first_difference
+from yamame.config.serialization import first_difference
 from yamame.errors import UserError
 from yamame.experiments.benchmarks import Benchmark, load_benchmark
 from yamame.recipes import config_from_flags, load_recipe
+from yamame.run_config import RunConfig
 from yamame.tools.sweep.runs import (
     PlannedRun,
     choose_arms,

@@ -13,10 +13,10 @@ from command_runs import SMALL, interrupt_in_iteration, output_json, refused, sn
 from sweep_runs import FakeTrain
 
 import yamame
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.errors import UserError
-from yamame.metrics import EVAL_RETURN, read_metrics
-from yamame.run_dir import lock_run_dir
+from yamame.metrics.registry import EVAL_RETURN, read_metrics
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.runs.directory import lock_run_dir
 from yamame.tools.sweep.command import SweepReport, run_sweep
 
 TASK = ["sweep", "passive-tmaze", "--env.horizon", "3", "--env-steps", "128", "--eval.interval-env-steps", "60", *SMALL]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamame.config_io import from_json, parse_json, to_json
+from yamame.config.named_code import caller_modules
+from yamame.config.serialization import from_json, parse_json, to_json
 from yamame.errors import UserError
-from yamame.named_code import caller_modules
 
 HERE = __name__
 
@@ -295,11 +295,11 @@ def test_a_module_that_cannot_be_imported_is_a_user_error(tmp_path, monkeypatch)
         "yamame.cli:argparse.ArgumentParser",
         "yamame.__main__:main",
         "yamame.errors:UserError",
-        "yamame.config_io:Field",
+        "yamame.config.serialization:Field",
         "yamame:train",
         "yamame.no_such_module:Config",
-        "yamame.config:dataclass",
-        "yamame.config:RunConfig.__init__",
+        "yamame.run_config:dataclass",
+        "yamame.run_config:RunConfig.__init__",
         "yamame..config:RunConfig",
         ":",
         "a:" + "b" * 10_000,

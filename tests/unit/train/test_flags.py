@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import pytest
 
-from yamame.config_io import apply_overrides, closest_match
+from yamame.config.flags import list_flags, parse_flags
+from yamame.config.serialization import apply_overrides, closest_match
 from yamame.errors import ConfigFieldError, UserError, check_range
-from yamame.flags import list_flags, parse_flags
 
 
 @dataclass(frozen=True, kw_only=True)

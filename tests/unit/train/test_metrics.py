@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from yamame.metric_logger import MetricLogger
-from yamame.metrics import GROUPS, METRICS, OTHER_GROUP, get_metric, read_metrics
+from yamame.metrics.logger import MetricLogger
+from yamame.metrics.registry import GROUPS, METRICS, OTHER_GROUP, get_metric, read_metrics
 
 
 def write(writer, updates, **values):
@@ -68,8 +68,8 @@ def test_a_resumed_run_drops_later_lines_and_continues(tmp_path):
 
 
 def test_long_runs_are_thinned_but_for_evaluations(tmp_path, monkeypatch):
-    monkeypatch.setattr("yamame.metric_logger._MIN_LINES", 8)
-    monkeypatch.setattr("yamame.metric_logger.TensorBoardWriter.write", lambda *_: None)
+    monkeypatch.setattr("yamame.metrics.logger._MIN_LINES", 8)
+    monkeypatch.setattr("yamame.metrics.logger.TensorBoardWriter.write", lambda *_: None)
     with MetricLogger(tmp_path) as writer:
         for updates in range(1, 101):
             write(writer, updates, **({"eval__return_mean": 1.0} if updates == 71 else {"loss__td": 1.0}))

@@ -3,7 +3,7 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from yamame.progress import SPEED_WINDOW_SECONDS, ProgressBar, TrialCounter
+from yamame.metrics.progress import SPEED_WINDOW_SECONDS, ProgressBar, TrialCounter
 
 
 class Clock:

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from yamame.errors import UserError
-from yamame.run_dir import CONFIG, LOCK, create_run_dir, lock_run_dir, resolve_run_dir
+from yamame.runs.directory import CONFIG, LOCK, create_run_dir, lock_run_dir, resolve_run_dir
 
 
 def make_run(path):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tiny import tiny_config
 
-from yamame.config import EvalConfig
-from yamame.presets import amago_config, replace_agent_fields
-from yamame.run_state import TrainState
+from yamame.recipes.presets import amago_config, replace_agent_fields
+from yamame.run_config import EvalConfig
+from yamame.training.state import TrainState
 
 
 def test_two_solved_evaluations_in_a_row_end_a_run() -> None:

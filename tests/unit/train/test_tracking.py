@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from tiny import tiny_config
 
-from yamame import trackers, tracking
 from yamame.errors import UserError
-from yamame.metric_logger import MetricLogger
-from yamame.run_files import read_tracking
-from yamame.trackers.base import check_trackers, tracker_names
+from yamame.metrics import trackers
+from yamame.metrics.logger import MetricLogger
+from yamame.metrics.trackers.base import check_trackers, tracker_names
+from yamame.training import tracking
+from yamame.training.run_files import read_tracking
 
 FILE = """
 import {name}
 
-from yamame.trackers.base import Tracker
+from yamame.metrics.trackers.base import Tracker
 
 
 class NotebookTracker(Tracker):
@@ -62,7 +63,7 @@ def _trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
             thread.join(timeout=10)
     for name in ("notebook", "diary"):
         sys.modules.pop(name, None)
-        sys.modules.pop(f"yamame.trackers.{name}", None)
+        sys.modules.pop(f"yamame.metrics.trackers.{name}", None)
 
 
 @pytest.fixture

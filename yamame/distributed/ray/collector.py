@@ -7,11 +7,11 @@ from uuid import uuid4
 from torch import nn
 
 from yamame.collect.faults import FaultMonitor
-from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.ray.worker import CollectRequest, CollectResult, PolicyWeights, actor_state
 from yamame.envs.base import TrialVectorEnv
+from yamame.run_config import RunConfig
 from yamame.types import Fault, State
 
 _REQUESTS_PER_COLLECTOR = 2

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from yamame.config import RunConfig
 from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
+from yamame.run_config import RunConfig
 
 LOCAL, AUTO = "local", "auto"
 NAMESPACE = "yamame"

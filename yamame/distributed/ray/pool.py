@@ -11,7 +11,6 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from yamame.collect.faults import RateLimitedPrinter
-from yamame.config import RunConfig
 from yamame.distributed.ray.connection import NAMESPACE, RayConnection, first_line, format_resources
 from yamame.distributed.ray.worker import (
     CollectorActor,
@@ -21,6 +20,7 @@ from yamame.distributed.ray.worker import (
     PolicyWeights,
 )
 from yamame.errors import UserError
+from yamame.run_config import RunConfig
 from yamame.types import Fault
 
 Phase = Literal["absent", "scheduling", "setup", "ready"]

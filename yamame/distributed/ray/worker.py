@@ -19,10 +19,10 @@ from yamame.algorithms.base import AlgorithmConfig, build_model
 from yamame.collect.collector import Collector
 from yamame.collect.exploration import Explorer
 from yamame.collect.faults import FaultMonitor, FaultToleranceConfig
-from yamame.config import RunConfig
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig, SingleEnvConfig
 from yamame.errors import UserError, describe_error
+from yamame.run_config import RunConfig
 from yamame.types import Fault
 
 

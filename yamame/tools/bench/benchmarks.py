@@ -16,8 +16,7 @@ import numpy as np
 
 from yamame.algorithms.amago.learner import Learner
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.components import TrainingComponents, build_components, resolve_run_compute
-from yamame.config import EvalConfig, RunConfig
+from yamame.config.flags import list_flags, parse_flags
 from yamame.data.batch import Batch
 from yamame.data.sampler import ReplayConfig
 from yamame.data.store import LMDBReplayStore
@@ -27,11 +26,11 @@ from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
 from yamame.envs.popgym import PopgymConfig
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.errors import ConfigFieldError, UserError, check_range
-from yamame.flags import list_flags, parse_flags
-from yamame.metrics import read_metrics
+from yamame.metrics.progress import ProgressBar
+from yamame.metrics.registry import read_metrics
 from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.progress import ProgressBar
 from yamame.recipes import config_from_flags, load_recipe
+from yamame.run_config import EvalConfig, RunConfig
 from yamame.tools.bench.measure import (
     BenchResult,
     PeakMemory,
@@ -50,7 +49,8 @@ from yamame.tools.bench.options import (
     spell_out_switches,
     suggest,
 )
-from yamame.trainer import Trainer
+from yamame.training.components import TrainingComponents, build_components, resolve_run_compute
+from yamame.training.trainer import Trainer
 
 LEARNING_SECONDS = 2.0
 """Minimum time of updates to measure the wait fraction of the replay benchmark."""

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from yamame.algorithms.amago.agent import AgentConfig
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.config import RunConfig
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.sampler import ReplayConfig
 from yamame.data.trajectory import Trajectory
@@ -25,8 +24,9 @@ from yamame.errors import ConfigFieldError, check_range
 from yamame.nets.compute import Compute, ComputeConfig
 from yamame.nets.sequence.base import model_config
 from yamame.nets.sequence.transformer import TransformerConfig
-from yamame.presets import SIZES as NETWORKS
-from yamame.presets import NetworkSize
+from yamame.recipes.presets import SIZES as NETWORKS
+from yamame.recipes.presets import NetworkSize
+from yamame.run_config import RunConfig
 from yamame.tools.bench.measure import BenchResult, describe_machine
 
 

@@ -17,12 +17,12 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.optimizer import ClippedAdamW
 from yamame.algorithms.base import build_model
-from yamame.components import resolve_run_compute
 from yamame.data.batch import Batch
 from yamame.nets.compute import Compute
 from yamame.nets.ops import masked_mean
 from yamame.tools.bench.measure import BenchResult, time_updates
 from yamame.tools.bench.options import BatchOptions, pack_windows, run_config
+from yamame.training.components import resolve_run_compute
 
 SEPARATE_GRU = "separate-gru"
 TAU, LEARNING_RATE = 0.005, 3e-4

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.policy_manifest import DYNAMIC, UNSPECIFIED, NumEnvs, manifest_path
-from yamame.run_dir import LATEST
+from yamame.policy.manifest import DYNAMIC, UNSPECIFIED, NumEnvs, manifest_path
+from yamame.runs.directory import LATEST
 from yamame.tools.options import add_command, add_flags, reject_unknown
 
 

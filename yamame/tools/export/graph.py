@@ -29,7 +29,7 @@ from yamame.data.spaces import (
     vocabulary_size,
     walk_space,
 )
-from yamame.policy_manifest import DYNAMIC, NUM_ENVS, POLICY_ACTION, PREVIOUS_ACTION, NumEnvs, TensorSpec
+from yamame.policy.manifest import DYNAMIC, NUM_ENVS, POLICY_ACTION, PREVIOUS_ACTION, NumEnvs, TensorSpec
 
 NEXT = "next_"
 """Prefix of the outputs that are inputs of the next step: in a graph no output has the name of an input."""

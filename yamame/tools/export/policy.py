@@ -18,12 +18,9 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from yamame.algorithms.base import MEMORY
-from yamame.config import RunConfig
 from yamame.data.spaces import space_to_json
 from yamame.errors import UserError, wrap_os_errors
-from yamame.files import replace_atomically, write_json
-from yamame.onnx_policy import file_digest
-from yamame.policy_manifest import (
+from yamame.policy.manifest import (
     DYNAMIC,
     FORMAT_VERSION,
     MANIFEST_KEY,
@@ -35,11 +32,14 @@ from yamame.policy_manifest import (
     PolicyManifest,
     manifest_path,
 )
-from yamame.run_dir import LATEST
-from yamame.run_files import read_config, read_task_spec
-from yamame.run_state import restore_train_state
-from yamame.runs import load_model
+from yamame.policy.onnx import file_digest
+from yamame.run_config import RunConfig
+from yamame.runs.directory import LATEST
+from yamame.runs.durable_files import replace_atomically, write_json
 from yamame.tools.export.graph import NEXT, StepGraph, Tensors
+from yamame.training.run_files import read_config, read_task_spec
+from yamame.training.start import load_model
+from yamame.training.state import restore_train_state
 
 ONNX, PT2 = ".onnx", ".pt2"
 OPSET = 18

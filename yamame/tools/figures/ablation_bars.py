@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from yamame.confidence import Mean, mean_of, wilson_ci95
 from yamame.errors import UserError, check_range
-from yamame.run_files import random_baseline_return, read_result
-from yamame.runs import evaluate
+from yamame.metrics.confidence import Mean, mean_of, wilson_ci95
 from yamame.tools.plots import (
     HEIGHT,
     color,
@@ -24,6 +22,8 @@ from yamame.tools.plots import (
     plot_random_baseline,
 )
 from yamame.tools.run_groups import Group, group_by_seed
+from yamame.training.run_files import random_baseline_return, read_result
+from yamame.training.start import evaluate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from yamame.errors import UserError, check_range
 from yamame.nets.introspection import PROBE_POINTS
-from yamame.run_dir import CHECKPOINTS
+from yamame.runs.directory import CHECKPOINTS
 from yamame.tools.plots import color, compact, line_style, new_figure
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from yamame.errors import UserError, check_range
-from yamame.run_dir import LATEST
+from yamame.runs.directory import LATEST
 from yamame.tools.plots import COLORS, new_figure, plain
 from yamame.tools.run_groups import single_run
 from yamame.tools.trial_recording import TrialRecording, record_trial

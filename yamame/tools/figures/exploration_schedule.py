@@ -11,9 +11,9 @@ from jaxtyping import Float64, Int64
 
 from yamame.collect.exploration import ExplorationConfig, NoExploration
 from yamame.errors import UserError, check_range
-from yamame.run_files import read_config, read_task_spec
 from yamame.tools.plots import compact, new_figure
 from yamame.tools.run_groups import single_run
+from yamame.training.run_files import read_config, read_task_spec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from yamame.errors import UserError
-from yamame.metrics import EVAL_RETURN, RETURN, get_metric
-from yamame.run_files import random_baseline_return, read_config, read_result
+from yamame.metrics.registry import EVAL_RETURN, RETURN, get_metric
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.plots import (
     HEIGHT,
@@ -21,6 +20,7 @@ from yamame.tools.plots import (
     plot_random_baseline,
 )
 from yamame.tools.run_groups import Group, group_by_seed
+from yamame.training.run_files import random_baseline_return, read_config, read_result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

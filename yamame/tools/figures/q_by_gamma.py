@@ -15,13 +15,13 @@ from jaxtyping import Float64
 
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError, check_range
-from yamame.run_dir import LATEST
-from yamame.run_files import read_config
-from yamame.runs import load_model
+from yamame.runs.directory import LATEST
 from yamame.tools.plots import compact, new_figure
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
+from yamame.training.run_files import read_config
+from yamame.training.start import load_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from yamame.checkpoint import load_latest_checkpoint
 from yamame.data.relabeling import GoalStatistics, Relabeler
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError, check_range
-from yamame.run_dir import CHECKPOINTS
-from yamame.run_files import read_config
-from yamame.run_state import load_goal_statistics
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.runs.directory import CHECKPOINTS
 from yamame.tools.plots import COLORS, RANDOM_COLOR, legend_below, new_figure, plain
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import single_run
+from yamame.training.run_files import read_config
+from yamame.training.state import load_goal_statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -79,7 +79,7 @@ def reproduce(
     `UserError` for an unknown name, bad flags, or a directory that holds other runs.
     """
     from yamame.experiments import load_experiment
-    from yamame.files import replace_atomically, write_json
+    from yamame.runs.durable_files import replace_atomically, write_json
     from yamame.tools.reproduce import report
     from yamame.tools.reproduce.cost import estimate
     from yamame.tools.reproduce.plan import plan
@@ -188,7 +188,7 @@ def _run_of(analysis: "Analysis", arms: "Sequence[PlannedArm]") -> Path | None:
 
 
 def _draw_analysis(analysis: "Analysis", run: Path | None) -> Any:
-    from yamame.flags import parse_flags
+    from yamame.config.flags import parse_flags
     from yamame.tools.figure import load_figure
 
     spec = load_figure(analysis.figure)

@@ -7,11 +7,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from yamame.components import build_components
-from yamame.config import RunConfig
+from yamame.run_config import RunConfig
 from yamame.tools.bench.measure import seconds_per_call
 from yamame.tools.reproduce.plan import PlannedArm
 from yamame.tools.sweep.runs import RunStatus
+from yamame.training.components import build_components
 
 MEASURE_SECONDS = 1.5
 """Seconds of collection for each kind of run."""

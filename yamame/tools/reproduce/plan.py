@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from yamame.algorithms.amago.config import AMAGOConfig
-from yamame.config import RunConfig
 from yamame.errors import UserError
 from yamame.experiments import Arm, Experiment
-from yamame.presets import VARIANTS, apply_variants
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.run_dir import CONFIG
-from yamame.run_files import RunResult, read_result
+from yamame.recipes.presets import VARIANTS, apply_variants
+from yamame.run_config import RunConfig
+from yamame.runs.directory import CONFIG
 from yamame.tools.sweep.runs import PlannedRun
+from yamame.training.run_files import RunResult, read_result
 
 RUNS = "runs"
 """Directory of all runs, in that of all experiments with one preset and budget."""

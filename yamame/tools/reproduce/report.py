@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from yamame.confidence import Mean, mean_of
 from yamame.experiments import AMAGO, Experiment, Score
+from yamame.metrics.confidence import Mean, mean_of
 from yamame.tools.plots import COLORS, RANDOM_COLOR, color, compact, legend_height, new_figure, plain, plot_band
 from yamame.tools.reproduce.results import SCORE_NAMES, ArmScores, PanelScores
 from yamame.tools.sweep.report import format_mean, format_number, markdown_table

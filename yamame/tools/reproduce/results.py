@@ -6,18 +6,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from yamame.confidence import Mean, mean_of
-from yamame.config import RunConfig
 from yamame.envs.config import GoalEnvConfig
 from yamame.envs.crafter.goals import parse_instruction
 from yamame.errors import UserError
 from yamame.experiments import Arm, Experiment, Panel, Score
-from yamame.metrics import EVAL_RETURN, EVAL_SUCCESS, read_metrics
-from yamame.run_files import RunResult
+from yamame.metrics.confidence import Mean, mean_of
+from yamame.metrics.registry import EVAL_RETURN, EVAL_SUCCESS, read_metrics
+from yamame.run_config import RunConfig
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.reproduce.plan import PlannedArm, finished_result
 from yamame.tools.sweep.runs import PlannedRun
+from yamame.training.run_files import RunResult
 
 SCORE_NAMES: Mapping[Score, str] = {
     "return": "return",

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from yamame.data.spaces import space_to_json
-from yamame.loaded_policy import LoadedPolicy
+from yamame.policy.loaded import LoadedPolicy
 from yamame.tools.serve.batcher import Batcher
 from yamame.tools.serve.limits import Limits
 from yamame.tools.serve.protocol import ActRequest, RequestError

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from yamame.errors import describe_error
-from yamame.loaded_policy import LoadedPolicy
+from yamame.policy.loaded import LoadedPolicy
 from yamame.tools.serve.protocol import ActRequest, RequestError
 
 

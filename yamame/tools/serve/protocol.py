@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from yamame.data.actions import num_choices
 from yamame.errors import UserError
-from yamame.loaded_policy import LoadedPolicy
+from yamame.policy.loaded import LoadedPolicy
 
 BASE64 = "base64"
 """Key of an array as bytes: `{"base64": "..."}`, little-endian and in C order, in dtype and shape of the space."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from yamame.run_files import RunMetadata, random_baseline, read_config, read_metadata, read_result
-from yamame.run_source import HUB, import_hub
+from yamame.runs.source import HUB, import_hub
+from yamame.training.run_files import RunMetadata, random_baseline, read_config, read_metadata, read_result
 
 TAGS = ("reinforcement-learning", "in-context-reinforcement-learning", "meta-reinforcement-learning", "yamame")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.run_source import ZOO, ZOO_FOLDER, locate_run, zoo_names
+from yamame.runs.source import ZOO, ZOO_FOLDER, locate_run, zoo_names
 from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown
 
 
@@ -80,8 +80,8 @@ def _zoo(options: argparse.Namespace, rest: list[str]) -> int:
 
 def _describe(name: str) -> dict[str, Any]:
     """Return name, task, size, command and scores of a policy in the zoo."""
-    from yamame.run_files import read_config, read_metadata, read_result
     from yamame.tools.share.pack import folder_bytes
+    from yamame.training.run_files import read_config, read_metadata, read_result
 
     folder = ZOO_FOLDER / name
     result = read_result(folder) or {}

@@ -7,13 +7,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.metrics import read_metrics
-from yamame.run_dir import CHECKPOINTS
-from yamame.run_files import random_baseline_return, read_result
-from yamame.run_source import REPO_ID, hub_problem, import_hub
+from yamame.metrics.registry import read_metrics
+from yamame.runs.directory import CHECKPOINTS
+from yamame.runs.source import REPO_ID, hub_problem, import_hub
 from yamame.tools.plots import plot_learning_curve
 from yamame.tools.share.card import render_card
 from yamame.tools.share.pack import folder_bytes, pack_policy
+from yamame.training.run_files import random_baseline_return, read_result
 
 CARD, CURVE = "README.md", "learning_curve.png"
 

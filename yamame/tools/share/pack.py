@@ -10,16 +10,16 @@ from typing import Any
 
 from torch import Tensor
 
-from yamame.checkpoint import ACTING, WEIGHTS, Checkpoint, flatten_tensors, save_checkpoint
-from yamame.config import RunConfig
 from yamame.errors import UserError, wrap_os_errors
-from yamame.files import write_json
-from yamame.metrics import EVAL, EVAL_RETURN, EVAL_TRAIN_TASKS, RETURN, read_metrics
-from yamame.policy_folder import write_manifest
-from yamame.run_dir import CHECKPOINTS, CONFIG, LATEST, METADATA, METRICS, RESULT, SPACES
-from yamame.run_files import RunResult, read_config, read_metadata, read_result
-from yamame.run_state import restore_train_state
-from yamame.runs import evaluate, load_model
+from yamame.metrics.registry import EVAL, EVAL_RETURN, EVAL_TRAIN_TASKS, RETURN, read_metrics
+from yamame.run_config import RunConfig
+from yamame.runs.checkpoint import ACTING, WEIGHTS, Checkpoint, flatten_tensors, save_checkpoint
+from yamame.runs.directory import CHECKPOINTS, CONFIG, LATEST, METADATA, METRICS, RESULT, SPACES
+from yamame.runs.durable_files import write_json
+from yamame.runs.shared_policy import write_manifest
+from yamame.training.run_files import RunResult, read_config, read_metadata, read_result
+from yamame.training.start import evaluate, load_model
+from yamame.training.state import restore_train_state
 
 MAX_ROWS = 200
 """Rows of the curve of training, and of the evaluations in it."""

@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from yamame.confidence import Aggregate, Mean, mean_of
-from yamame.files import replace_atomically
+from yamame.metrics.confidence import Aggregate, Mean, mean_of
+from yamame.runs.durable_files import replace_atomically
 from yamame.tools.plots import (
     COLORS,
     HEIGHT,

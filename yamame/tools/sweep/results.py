@@ -8,13 +8,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from yamame.confidence import Aggregate, Mean, aggregate, mean_of
 from yamame.experiments.benchmarks import Benchmark, Reference
-from yamame.metrics import EVAL_RETURN, read_metrics
-from yamame.run_files import RunResult, random_baseline_return, read_config, read_result
+from yamame.metrics.confidence import Aggregate, Mean, aggregate, mean_of
+from yamame.metrics.registry import EVAL_RETURN, read_metrics
 from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
 from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.sweep.runs import FoundRun, find_runs
+from yamame.training.run_files import RunResult, random_baseline_return, read_config, read_result
 
 
 @dataclass(frozen=True, kw_only=True)

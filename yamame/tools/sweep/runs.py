@@ -17,17 +17,27 @@ from pathlib import Path
 from typing import Any
 
 from yamame import recipes
-from yamame import runs as run_api
-from yamame.callbacks import Callback
-from yamame.config import RunConfig
-from yamame.config_io import first_difference
+from yamame.config.serialization import first_difference
 from yamame.errors import UserError, describe_error
 from yamame.experiments.benchmarks import Benchmark, benchmark_names, load_benchmark
-from yamame.presets import VARIANTS, apply_variants
-from yamame.run_dir import CHECKPOINTS, CONFIG, LOCK, METADATA, OFFLINE, REPLAY, SPACES, RunLockedError, lock_run_dir
-from yamame.run_files import read_config, read_metadata, read_result
+from yamame.recipes.presets import VARIANTS, apply_variants
+from yamame.run_config import RunConfig
+from yamame.runs.directory import (
+    CHECKPOINTS,
+    CONFIG,
+    LOCK,
+    METADATA,
+    OFFLINE,
+    REPLAY,
+    SPACES,
+    RunLockedError,
+    lock_run_dir,
+)
 from yamame.tools.evaluations import EVALUATIONS
 from yamame.tools.report import write_report_if_finished
+from yamame.training import start as run_api
+from yamame.training.callbacks import Callback
+from yamame.training.run_files import read_config, read_metadata, read_result
 
 FULL = "full"
 CSV, MARKDOWN, JSON, CURVES, SCORES = "results.csv", "results.md", "results.json", "curves.png", "scores.png"

@@ -11,7 +11,7 @@ from yamame.errors import UserError
 from yamame.tools.options import add_command, add_flags
 
 if TYPE_CHECKING:
-    from yamame.config import RunConfig
+    from yamame.run_config import RunConfig
     from yamame.tools.tune.trial import TrialExecutor, TuneConfig
 
 DEFAULT_DIR = Path("tunes")

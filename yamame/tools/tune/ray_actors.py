@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from yamame.named_code import caller_modules
-from yamame.run_dir import LOCK
+from yamame.config.named_code import caller_modules
+from yamame.runs.directory import LOCK
 from yamame.tools.sweep.runs import Outcome
 from yamame.tools.tune.trial import Trial, TuneConfig, run_trial
 

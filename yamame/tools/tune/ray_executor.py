@@ -15,11 +15,11 @@ from typing import Any
 from typing_extensions import override
 
 from yamame.collect.faults import RateLimitedPrinter
-from yamame.config import RunConfig
+from yamame.config.named_code import caller_module_names
 from yamame.distributed.ray.connection import RayConnection, connect, first_line, format_resources
 from yamame.errors import UserError, describe_error
-from yamame.files import sync_folder
-from yamame.named_code import caller_module_names
+from yamame.run_config import RunConfig
+from yamame.runs.durable_files import sync_folder
 from yamame.tools.sweep.runs import Outcome
 from yamame.tools.tune.ray_actors import CHUNK_BYTES, Evaluation, TrialActor, TrialBoard
 from yamame.tools.tune.trial import Report, Trial, TrialExecutor, TuneConfig

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from yamame.files import replace_atomically
+from yamame.runs.durable_files import replace_atomically
 from yamame.tools.plots import COLORS, RANDOM_COLOR, new_figure, save
 from yamame.tools.sweep.report import format_number, markdown_table
 from yamame.tools.tune.space import Choices

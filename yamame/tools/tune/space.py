@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from yamame.config import RunConfig
-from yamame.config_io import closest_match, describe_type, parse_json, union_options
+from yamame.config.flags import list_flags, to_flag
+from yamame.config.serialization import closest_match, describe_type, parse_json, union_options
 from yamame.errors import UserError
-from yamame.flags import list_flags, to_flag
+from yamame.run_config import RunConfig
 
 SUFFIXES = (".json", ".toml")
 """Of files with a search space: an object or table of field and range, or field and list of choices."""

@@ -11,12 +11,12 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from yamame.distributed.signals import StopSignal
 from yamame.errors import UserError
-from yamame.run_files import read_result
-from yamame.signals import StopSignal
 from yamame.tools.sweep.runs import Outcome
 from yamame.tools.tune.space import Choices, Range
 from yamame.tools.tune.trial import PRUNED, Trial, TrialExecutor, TuneConfig
+from yamame.training.run_files import read_result
 
 JOURNAL, LOCK = "study.journal", "study.lock"
 ERROR = "error"

@@ -10,11 +10,11 @@ from typing import Any
 from typing_extensions import override
 
 from yamame import recipes
-from yamame.callbacks import Callback, RunProgress
 from yamame.errors import UserError
 from yamame.recipes import Recipe
 from yamame.tools.sweep.runs import Outcome, PlannedRun, execute, train_or_resume
 from yamame.tools.tune.space import SearchSpace, describe
+from yamame.training.callbacks import Callback, RunProgress
 
 PRUNED = "pruned"
 """End reason of a run that was stopped because earlier trials were better at the same time."""

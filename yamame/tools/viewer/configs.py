@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from yamame.errors import UserError
-from yamame.run_dir import CONFIG
+from yamame.runs.directory import CONFIG
 from yamame.tools.viewer.run_index import (
     RunEntry,
     RunIndex,

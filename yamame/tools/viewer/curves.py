@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from yamame.confidence import student_ci95
 from yamame.errors import UserError
-from yamame.metrics import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, is_ci95_end
-from yamame.run_dir import METRICS as METRICS_FILE
+from yamame.metrics.confidence import student_ci95
+from yamame.metrics.registry import GROUPS, METRICS, OTHER_GROUP, ci95_keys, get_metric, is_ci95_end
+from yamame.runs.directory import METRICS as METRICS_FILE
 from yamame.tools.run_groups import common_name
 from yamame.tools.viewer.metric_table import AXES, MAX_KEYS, MetricTable, MetricTableCache
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnknownRunError, UnreadableError

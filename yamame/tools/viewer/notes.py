@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from yamame.errors import UserError
-from yamame.files import replace_atomically
-from yamame.policy_folder import is_policy_folder
-from yamame.run_dir import NOTES
+from yamame.runs.directory import NOTES
+from yamame.runs.durable_files import replace_atomically
+from yamame.runs.shared_policy import is_policy_folder
 from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnreadableError, printable, read_json
 from yamame.tools.web.finite_json import FiniteJSONResponse
 

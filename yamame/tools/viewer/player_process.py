@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
+from yamame.config.named_code import caller_modules
 from yamame.errors import UserError, describe_error
-from yamame.named_code import caller_modules
 from yamame.types import Connection
 
 _T = TypeVar("_T")

@@ -12,20 +12,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from yamame.checkpoint import STATE, TENSORS, list_checkpoints
+from yamame.config.named_code import caller_module_names
 from yamame.envs.config import GoalEnvConfig
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED
-from yamame.named_code import caller_module_names
-from yamame.run_dir import BEST, CHECKPOINTS, CONFIG, LATEST, METADATA, MILESTONES, RESULT, SPACES
-from yamame.run_files import read_config, read_result
-from yamame.runs import evaluate
+from yamame.runs.checkpoint import STATE, TENSORS, list_checkpoints
+from yamame.runs.directory import BEST, CHECKPOINTS, CONFIG, LATEST, METADATA, MILESTONES, RESULT, SPACES
 from yamame.tools.run_groups import checkpoint_updates
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.viewer.player_process import PlayerProcess
 from yamame.tools.viewer.recording_json import UniqueFrames, recording_to_json
 from yamame.tools.viewer.run_index import MAX_JSON_BYTES, RunIndex
 from yamame.tools.web.finite_json import FiniteJSONResponse
+from yamame.training.evaluate import EVALUATION_SEED
+from yamame.training.run_files import read_config, read_result
+from yamame.training.start import evaluate
 
 CACHE_BYTES = 128 * 2**20
 """Recordings and adaptation curves in memory; the least recently used are dropped first."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from yamame.run_dir import CONFIG, METRICS
+from yamame.runs.directory import CONFIG, METRICS
 
 MAX_JSON_BYTES = 4 << 20
 """Larger JSON files are not read."""

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from yamame.policy_folder import is_policy_folder
-from yamame.run_dir import CONFIG, METADATA, RESULT
+from yamame.runs.directory import CONFIG, METADATA, RESULT
+from yamame.runs.shared_policy import is_policy_folder
 from yamame.tools.viewer.configs import MAX_FIELDS, flatten
 from yamame.tools.viewer.run_index import (
     RunIndex,

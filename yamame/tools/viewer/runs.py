@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from yamame.metrics import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDATES_PER_SECOND
-from yamame.run_dir import CONFIG, LOCK, METADATA, METRICS, NOTES, RESULT, STATUS, is_locked
+from yamame.metrics.registry import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDATES_PER_SECOND
+from yamame.runs.directory import CONFIG, LOCK, METADATA, METRICS, NOTES, RESULT, STATUS, is_locked
 from yamame.tools.viewer.metric_table import read_tail, to_float
 from yamame.tools.viewer.notes import Notes, read_notes
 from yamame.tools.viewer.run_index import (

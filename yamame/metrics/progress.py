@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsFloat
 
-from yamame.metrics import EVAL_RETURN, RETURN, SUCCESS
+from yamame.metrics.registry import EVAL_RETURN, RETURN, SUCCESS
 
 SPEED_WINDOW_SECONDS = 30.0
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
+from yamame.config.named_code import caller_modules
 from yamame.data.actions import NativeActionSpace, policy_action_space, split_env_actions, to_env_action, zero_action
 from yamame.data.spaces import flatten_observation, flatten_space, space_from_json, stored_shape
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
-from yamame.named_code import caller_modules
-from yamame.run_dir import LATEST
-from yamame.run_source import locate_run
+from yamame.runs.directory import LATEST
+from yamame.runs.source import locate_run
 
 if TYPE_CHECKING:
     from yamame.algorithms.base import TrainedPolicy
-    from yamame.config import RunConfig
-    from yamame.onnx_policy import OnnxPolicy
+    from yamame.policy.onnx import OnnxPolicy
+    from yamame.run_config import RunConfig
 
 
 class LoadedPolicy:
@@ -68,9 +68,9 @@ class LoadedPolicy:
         """Load the policy of a checkpoint of a run. Raises `UserError` if there is none."""
         import torch
 
-        from yamame.run_files import read_config, read_task_spec
-        from yamame.run_state import restore_train_state
-        from yamame.runs import load_model
+        from yamame.training.run_files import read_config, read_task_spec
+        from yamame.training.start import load_model
+        from yamame.training.state import restore_train_state
 
         _check_num_envs(num_envs)
         config = config or read_config(run)
@@ -94,7 +94,7 @@ class LoadedPolicy:
     @classmethod
     def from_onnx(cls, path: Path, *, num_envs: int | None) -> "LoadedPolicy":
         """Load the policy of an ONNX file of `yamame export`. Raises `UserError` as `OnnxPolicy` does."""
-        from yamame.onnx_policy import OnnxPolicy
+        from yamame.policy.onnx import OnnxPolicy
 
         _check_num_envs(num_envs)
         policy = OnnxPolicy(path, num_envs=num_envs or 1)

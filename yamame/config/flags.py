@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from yamame.config_io import (
+from yamame.config.serialization import (
     Field,
     Word,
     apply_overrides,

@@ -6,7 +6,7 @@ from typing import Any
 
 import trackio
 
-from yamame.trackers.base import DEFAULT_PROJECT, Ending, Tracker
+from yamame.metrics.trackers.base import DEFAULT_PROJECT, Ending, Tracker
 
 
 class TrackioTracker(Tracker):

@@ -10,7 +10,6 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
-from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig, GoalEnvConfig
 from yamame.errors import UserError
@@ -21,6 +20,7 @@ from yamame.nets.sequence.transformer import PositionKind, TransformerConfig
 from yamame.nets.timestep.base import LeafEncoderConfig
 from yamame.nets.timestep.image import ImageEncoderConfig
 from yamame.nets.timestep.instruction import InstructionEncoderConfig
+from yamame.run_config import EvalConfig, RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import wandb
 
-from yamame.trackers.base import DEFAULT_PROJECT, Ending, Tracker
+from yamame.metrics.trackers.base import DEFAULT_PROJECT, Ending, Tracker
 
 _UPLOAD_SECONDS = 50.0
 """Limit for the upload at the end; `wandb sync` uploads the rest."""

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from yamame.errors import UserError, wrap_os_errors
-from yamame.files import sync_folder, write_synced
+from yamame.runs.durable_files import sync_folder, write_synced
 
 SCHEMA_VERSION = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"

@@ -16,7 +16,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import RecordWriter
 
 from yamame.errors import RunFailedError, wrap_os_errors
-from yamame.metrics import EVAL_RETURN, METRICS_FILE, get_metric, read_metrics
+from yamame.metrics.registry import EVAL_RETURN, METRICS_FILE, get_metric, read_metrics
 
 _KEY = re.compile(r"[a-z0-9_]+/\S+")
 _MIN_LINES = 4096

@@ -11,7 +11,6 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy, ExplorationConfig
-from yamame.config import EvalConfig, RunConfig
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.config import EnvConfig
 from yamame.nets.heads.actor import ActorConfig
@@ -20,6 +19,7 @@ from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.nets.timestep.instruction import InstructionCoordinatesConfig
 from yamame.nets.timestep.tokens import TokenEncoderConfig
+from yamame.run_config import EvalConfig, RunConfig
 
 WARMUP_EPOCHS = 10
 ANNEAL_STEPS_PER_ACTOR = 1_000_000

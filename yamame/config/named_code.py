@@ -19,6 +19,8 @@ from yamame.errors import FieldPathError, UserError
 _caller_modules: ContextVar[Mapping[str, ModuleType]] = ContextVar("caller_modules")
 _MAIN = ("__main__", "__mp_main__")
 """Names of the main script's module, in this process and in processes that `multiprocessing` starts."""
+_MOVED = {"yamame.config": "yamame.run_config"}
+"""Module that files of earlier versions name -> where its classes are today."""
 
 
 class MissingFunction:
@@ -98,6 +100,7 @@ def load_function(described: Mapping[str, Any], path: str) -> Any:
 def load_named(name: Any, path: str) -> Any:
     """Return what an allowed module defines under `module:qualname`. Raises `FieldPathError` for any other name."""
     module, _, attribute = name.partition(":") if isinstance(name, str) else ("", "", "")
+    module = _MOVED.get(module, module)
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module) or not attribute:
         raise FieldPathError(path, f": expected module:Name, got {short(repr(name))}")
     if not re.fullmatch(r"yamame(\.[a-z]\w*)+", module):  # private modules such as __main__ are excluded

@@ -12,15 +12,15 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
-from yamame.config import RunConfig
-from yamame.config_io import flatten_config
+from yamame.config.serialization import flatten_config
 from yamame.errors import describe_error
-from yamame.files import write_json
-from yamame.metric_logger import MetricLogger
-from yamame.metrics import read_metrics
-from yamame.run_dir import TRACKING
-from yamame.run_files import RunResult, TrackingRecord, read_tracking
-from yamame.trackers.base import Ending, Tracker, load_tracker
+from yamame.metrics.logger import MetricLogger
+from yamame.metrics.registry import read_metrics
+from yamame.metrics.trackers.base import Ending, Tracker, load_tracker
+from yamame.run_config import RunConfig
+from yamame.runs.directory import TRACKING
+from yamame.runs.durable_files import write_json
+from yamame.training.run_files import RunResult, TrackingRecord, read_tracking
 
 START_SECONDS = 30.0
 """Time that training waits for trackers to start. One that takes longer gets the metrics later."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from yamame.config_io import from_json, parse_json
+from yamame.config.serialization import from_json, parse_json
 from yamame.errors import UserError
 
 MANIFEST_KEY = "yamame"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from yamame.config import RunConfig
-from yamame.evaluate import EvalResult
+from yamame.run_config import RunConfig
+from yamame.training.evaluate import EvalResult
 
 
 @dataclass

@@ -18,24 +18,25 @@ from typing import Any
 
 import torch
 
-from yamame.callbacks import Callback, RunProgress
-from yamame.checkpoint import Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
 from yamame.collect.background import BackgroundThread, ShouldStop
 from yamame.collect.statistics import summarize_trial
-from yamame.components import build_components
-from yamame.config import RunConfig
-from yamame.config_io import flatten_config
+from yamame.config.serialization import flatten_config
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.connection import connect_ranks
 from yamame.distributed.sharding import shard_config
+from yamame.distributed.signals import StopSignal
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError
-from yamame.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport, evaluate_model, evaluate_random_policy
-from yamame.metric_logger import MetricLogger
-from yamame.metrics import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND
-from yamame.progress import ProgressBar
-from yamame.run_dir import BEST, CHECKPOINTS, MILESTONES, replay_dir
-from yamame.run_state import (
+from yamame.metrics.logger import MetricLogger
+from yamame.metrics.progress import ProgressBar
+from yamame.metrics.registry import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND
+from yamame.run_config import RunConfig
+from yamame.runs.checkpoint import Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
+from yamame.runs.directory import BEST, CHECKPOINTS, MILESTONES, replay_dir
+from yamame.training.callbacks import Callback, RunProgress
+from yamame.training.components import build_components
+from yamame.training.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport, evaluate_model, evaluate_random_policy
+from yamame.training.state import (
     IterationState,
     TrainState,
     changed_fields,
@@ -45,7 +46,6 @@ from yamame.run_state import (
     restore_state,
     restore_train_state,
 )
-from yamame.signals import StopSignal
 
 
 class Trainer:

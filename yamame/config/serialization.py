@@ -19,8 +19,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from yamame.errors import ConfigFieldError, FieldPathError, UserError
-from yamame.named_code import (
+from yamame.config.named_code import (
     MissingFunction,
     describe_function,
     import_name,
@@ -29,6 +28,7 @@ from yamame.named_code import (
     require_caller_module,
     short,
 )
+from yamame.errors import ConfigFieldError, FieldPathError, UserError
 
 C = TypeVar("C")
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from yamame.config_io import from_json, parse_json
+from yamame.config.serialization import from_json, parse_json
 from yamame.errors import UserError
-from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, METRICS, RESULT, RUN_ENTRY, SPACES
+from yamame.runs.directory import CHECKPOINTS, CONFIG, METADATA, METRICS, RESULT, RUN_ENTRY, SPACES
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1

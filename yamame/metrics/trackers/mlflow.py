@@ -10,7 +10,7 @@ from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from yamame.trackers.base import DEFAULT_PROJECT, Ending, Tracker
+from yamame.metrics.trackers.base import DEFAULT_PROJECT, Ending, Tracker
 
 _RUN_ID_TAG = "yamame.run_id"
 _MAX_PARAMS = 100

@@ -11,7 +11,6 @@ from yamame.algorithms.base import Algorithm, Replay, TrainedPolicy, build_model
 from yamame.collect.collector import Collector, OfflineCollector
 from yamame.collect.exploration import Explorer
 from yamame.collect.statistics import TrialStats
-from yamame.config import RunConfig
 from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.offline import open_offline_store
@@ -26,7 +25,8 @@ from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute, resolve_compute, use_deterministic_algorithms, use_device
-from yamame.run_dir import OFFLINE, replay_dirs
+from yamame.run_config import RunConfig
+from yamame.runs.directory import OFFLINE, replay_dirs
 
 _NUM_STREAMS = 6
 """Random streams of a learner."""

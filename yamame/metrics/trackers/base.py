@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from yamame import trackers
 from yamame.discovery import classes_in, module_names
 from yamame.errors import UserError
+from yamame.metrics import trackers
 
 DEFAULT_PROJECT = "yamame"
 """Project or experiment of a run, unless the tracker's environment variable names another one."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from yamame.checkpoint import load_latest_checkpoint
-from yamame.config import RunConfig
-from yamame.config_io import from_json, parse_json
+from yamame.config.serialization import from_json, parse_json
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import space_from_json
 from yamame.errors import UserError
-from yamame.run_dir import CHECKPOINTS, CONFIG, METADATA, RESULT, SPACES, TRACKING, resolve_run_dir
+from yamame.run_config import RunConfig
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.runs.directory import CHECKPOINTS, CONFIG, METADATA, RESULT, SPACES, TRACKING, resolve_run_dir
 
 RunResult = dict[str, Any]
 """The keys of `yamame train --json`."""

@@ -16,14 +16,14 @@ from yamame.collect.collector import Collector, Policy, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
 from yamame.collect.statistics import TrialSummary, success_rate, summarize_trial
-from yamame.confidence import bootstrap_ci95, wilson_ci95
-from yamame.config import MAX_TRIALS, RunConfig
 from yamame.envs.base import TrialVectorEnv
 from yamame.envs.config import EnvConfig
 from yamame.envs.vector.faults import restart_with_retries
 from yamame.errors import UserError
-from yamame.metrics import EVAL, EVAL_TRAIN_TASKS
-from yamame.progress import TrialCounter
+from yamame.metrics.confidence import bootstrap_ci95, wilson_ci95
+from yamame.metrics.progress import TrialCounter
+from yamame.metrics.registry import EVAL, EVAL_TRAIN_TASKS
+from yamame.run_config import MAX_TRIALS, RunConfig
 
 MIN_ATTEMPT_FRACTION = 0.5
 """Adaptation curves end at the last attempt that at least this fraction of the trials started."""

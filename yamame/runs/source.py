@@ -10,11 +10,11 @@ from pathlib import Path
 from types import ModuleType
 
 from yamame.errors import UserError, error_message
-from yamame.policy_folder import MANIFEST, check_policy_folder, is_policy_folder, read_manifest
+from yamame.runs.shared_policy import MANIFEST, check_policy_folder, is_policy_folder, read_manifest
 
 ZOO, HUB = "zoo:", "hf://"
 """Prefixes of sources that are not paths."""
-ZOO_FOLDER = Path(__file__).parent / "zoo"
+ZOO_FOLDER = Path(__file__).parents[1] / "zoo"
 """The policy folders of the package."""
 REPO_ID = r"[\w.-]+/[\w.-]+"
 """Pattern of `user/repo`."""

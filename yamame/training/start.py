@@ -10,24 +10,22 @@ from pathlib import Path
 from torch import nn
 
 from yamame.algorithms.base import build_model
-from yamame.callbacks import Callback
-from yamame.checkpoint import Checkpoint, load_checkpoint_at, load_latest_checkpoint, unflatten_tensors
-from yamame.config import RunConfig, resolve_offline_length
-from yamame.config_io import to_json
+from yamame.config.named_code import import_name
+from yamame.config.serialization import to_json
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import space_to_json
 from yamame.distributed.learners import current_context, launch, should_launch
 from yamame.distributed.sharding import resolve_parallelism
+from yamame.distributed.signals import StopSignal
 from yamame.distributed_context import DistributedContext
 from yamame.envs.config import EnvConfig, apply_instruction
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.errors import UserError
-from yamame.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, check_trials, evaluate_model
-from yamame.files import write_json
-from yamame.named_code import import_name
-from yamame.policy_folder import is_policy_folder
-from yamame.progress import ProgressBar
-from yamame.run_dir import (
+from yamame.metrics.progress import ProgressBar
+from yamame.metrics.trackers.base import check_trackers
+from yamame.run_config import RunConfig, resolve_offline_length
+from yamame.runs.checkpoint import Checkpoint, load_checkpoint_at, load_latest_checkpoint, unflatten_tensors
+from yamame.runs.directory import (
     BEST,
     BEST_CHECKPOINT,
     CHECKPOINTS,
@@ -41,12 +39,14 @@ from yamame.run_dir import (
     record_failure,
     write_status,
 )
-from yamame.run_files import RunMetadata, RunResult, read_config, read_task_spec, read_tracking
-from yamame.run_state import checkpoint_mismatch_error, restore_train_state
-from yamame.signals import StopSignal
-from yamame.trackers.base import check_trackers
-from yamame.tracking import Tracking
-from yamame.trainer import Trainer
+from yamame.runs.durable_files import write_json
+from yamame.runs.shared_policy import is_policy_folder
+from yamame.training.callbacks import Callback
+from yamame.training.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, check_trials, evaluate_model
+from yamame.training.run_files import RunMetadata, RunResult, read_config, read_task_spec, read_tracking
+from yamame.training.state import checkpoint_mismatch_error, restore_train_state
+from yamame.training.tracking import Tracking
+from yamame.training.trainer import Trainer
 
 
 def train(

@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.step import PolicyInput
 from yamame.errors import UserError
-from yamame.policy_manifest import (
+from yamame.policy.manifest import (
     DYNAMIC,
     MANIFEST_KEY,
     POLICY_ACTION,

@@ -9,23 +9,23 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from yamame.checkpoint import (
-    Checkpoint,
-    flatten_tensors,
-    load_checkpoint_at,
-    load_latest_checkpoint,
-    unflatten_tensors,
-)
-from yamame.components import TrainingComponents
-from yamame.config import EvalConfig, RunConfig
 from yamame.data.database import ids_from_ranges, ids_to_ranges
 from yamame.data.relabeling import GoalStatistics
 from yamame.data.store import LMDBReplayStore
 from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
 from yamame.nets.ops import load_generator_state
-from yamame.run_dir import CHECKPOINTS, CONFIG
-from yamame.run_source import locate_run
+from yamame.run_config import EvalConfig, RunConfig
+from yamame.runs.checkpoint import (
+    Checkpoint,
+    flatten_tensors,
+    load_checkpoint_at,
+    load_latest_checkpoint,
+    unflatten_tensors,
+)
+from yamame.runs.directory import CHECKPOINTS, CONFIG
+from yamame.runs.source import locate_run
+from yamame.training.components import TrainingComponents
 from yamame.types import State
 
 

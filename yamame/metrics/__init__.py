@@ -1,0 +1,1 @@
+"""Metrics: their registry, their log, progress, confidence intervals and experiment trackers."""

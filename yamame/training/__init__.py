@@ -1,0 +1,1 @@
+"""Training runs: start and resume them, the training loop, evaluations, and the files of a run."""
