@@ -2,7 +2,9 @@
 
 import json
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_runs import interrupt_in_iteration, snapshot
@@ -104,6 +106,32 @@ def test_a_run_that_is_deleted_while_it_is_shown(tmp_path: Path) -> None:
     run.symlink_to(tmp_path / "away")
     with pytest.raises(UnknownRunError, match="one does not exist any more"):
         index.entry(run_id)
+
+
+def test_all_views_share_one_summary_of_a_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "one", [line(10)])
+    (run / "status.json").write_text(json.dumps({"status": "stopped", "reason": "SIGINT"}))
+    opened: list[str] = []
+    is_watching = True
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if is_watching and event == "open":
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(note)  # cannot be removed
+    try:
+        with client(tmp_path) as asking:
+            (run_id,) = ids(asking).values()
+            for url in (f"/api/curves/panels?runs={run_id}", f"/api/runs/{run_id}", "/api/runs"):
+                assert asking.get(url).status_code == 200
+            assert opened.count(str(run / "status.json")) == 1
+            (run / "status.json").write_text(json.dumps({"status": "failed", "reason": "disk full"}))
+            opened.clear()
+            assert asking.get(f"/api/runs/{run_id}").json()["summary"]["reason"] == "disk full"
+            assert row(asking, "one")["state"] == "failed"
+            assert opened.count(str(run / "status.json")) == 1
+    finally:
+        is_watching = False
 
 
 def test_names_are_only_ever_text(tmp_path: Path) -> None:

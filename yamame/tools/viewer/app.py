@@ -1,8 +1,8 @@
 """The web server of `yamame view`: a page, its static files, the JSON API, and access control.
 
-A view is a module with `routes(index)`. Everything under `/api/` is JSON, but for exported tables and files of a run. A
-view raises `UserError` or `UnreadableError` for what cannot be shown and `UnknownRunError` for a missing run; the page
-shows the message.
+A view is a module with `routes(index)`, and the cache of summaries besides if it shows any. Everything under `/api/` is
+JSON, but for exported tables and files of a run. A view raises `UserError` or `UnreadableError` for what cannot be
+shown and `UnknownRunError` for a missing run; the page shows the message.
 """
 
 import multiprocessing
@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from yamame.errors import UserError
 from yamame.tools.viewer import configs, curves, notes, rollouts, run_page, runs
 from yamame.tools.viewer.run_index import RunIndex, UnknownRunError, UnreadableError
+from yamame.tools.viewer.runs import SummaryCache
 from yamame.tools.web.access import (
     RESPONSE_HEADERS,
     has_own_origin,
@@ -121,8 +122,15 @@ def _refusal(reason: str) -> ASGIApp:
 
 def build_app(index: RunIndex, access: Access) -> Starlette:
     """Return the ASGI application."""
-    api = [route for view in (runs, configs, notes, curves, rollouts) for route in view.routes(index)]
-    api += run_page.routes(index, read_only=access.read_only)
+    summaries = SummaryCache(index)
+    api = [
+        *runs.routes(index, summaries),
+        *configs.routes(index),
+        *notes.routes(index),
+        *curves.routes(index, summaries),
+        *rollouts.routes(index),
+        *run_page.routes(index, summaries, read_only=access.read_only),
+    ]
     return Starlette(
         routes=[Route("/", _page), *api, Mount("/static", StaticFiles(directory=STATIC))],
         middleware=[Middleware(AccessMiddleware, access=access)],

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,15 +11,8 @@ from starlette.routing import Route
 
 from yamame.errors import UserError
 from yamame.runs.directory import CONFIG
-from yamame.tools.viewer.run_index import (
-    RunEntry,
-    RunIndex,
-    Signature,
-    UnreadableError,
-    file_signature,
-    printable,
-    read_json,
-)
+from yamame.tools.viewer.run_cache import RunCache, Signatures
+from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnreadableError, printable, read_json
 from yamame.tools.viewer.runs import run_ids
 from yamame.tools.web.finite_json import FiniteJSONResponse
 
@@ -53,33 +45,18 @@ def flatten(content: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-class ConfigCache:
-    """Fields of the configs of runs; a file is read again only if it changed. Thread-safe.
+def _read_fields(entry: RunEntry, signatures: Signatures) -> Fields:
+    """Return the fields of a config.
 
     Configs that cannot be read or have more than `MAX_FIELDS` fields have none here; the table of runs reports them.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._read: dict[str, tuple[Signature | None, Fields]] = {}
-
-    def get(self, entries: Sequence[RunEntry]) -> dict[str, Fields]:
-        """Return the fields of each run by its id."""
-        with self._lock:
-            self._read = {entry.run_id: self._reread(entry) for entry in entries}
-            return {run_id: fields for run_id, (_, fields) in self._read.items()}
-
-    def _reread(self, entry: RunEntry) -> tuple[Signature | None, Fields]:
-        now, before = file_signature(entry.path / CONFIG), self._read.get(entry.run_id)
-        if before is not None and before[0] == now:
-            return before
-        try:
-            fields = flatten(read_json(entry.path / CONFIG) or {})
-        except UnreadableError:
-            fields = {}
-        if len(fields) > MAX_FIELDS:
-            fields = {}
-        return now, {sys.intern(path): sys.intern(value) for path, value in fields.items()}  # most runs share them
+    try:
+        fields = flatten(read_json(entry.path / CONFIG) or {})
+    except UnreadableError:
+        fields = {}
+    if len(fields) > MAX_FIELDS:
+        fields = {}
+    return {sys.intern(path): sys.intern(value) for path, value in fields.items()}  # most runs share them
 
 
 def differing_fields(configs: Sequence[Fields]) -> list[dict[str, Any]]:
@@ -104,10 +81,11 @@ def differing_fields(configs: Sequence[Fields]) -> list[dict[str, Any]]:
 
 def routes(index: RunIndex) -> list[Route]:
     """Return `/api/hyperparameters?field=PATH` and `/api/differences?runs=ID,ID`."""
-    cache = ConfigCache()
+    cache = RunCache(index, (CONFIG,), _read_fields)
 
     def hyperparameters(request: Request) -> Response:
-        configs = cache.get(list(index.found().entries.values()))
+        entries = list(index.found().entries.values())
+        configs = {entry.run_id: fields for entry, fields in zip(entries, cache.get(entries), strict=True)}
         chosen = request.query_params.getlist("field")[:MAX_COLUMNS]
         values = {
             path: {run_id: config[path] for run_id, config in configs.items() if path in config} for path in chosen

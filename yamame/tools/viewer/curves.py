@@ -204,9 +204,9 @@ def _window_mean(x: Numbers, y: Numbers, places: Float[np.ndarray, "m"], width: 
     return (sums[end] - sums[start]) / (end - start)
 
 
-def routes(index: RunIndex) -> list[Route]:
+def routes(index: RunIndex, summaries: SummaryCache) -> list[Route]:
     """Return `/api/curves/panels?runs=ID,ID`, and `/api/curves` and `/api/curves.csv` with `key=METRIC` besides."""
-    cache, summaries = MetricTableCache(), SummaryCache(index)
+    cache = MetricTableCache()
 
     def read(request: Request) -> Selection:
         return select(index, summaries, cache, run_ids(request))

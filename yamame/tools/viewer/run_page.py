@@ -81,9 +81,8 @@ def _read_file(run: Path, name: str) -> bytes:
     return content
 
 
-def routes(index: RunIndex, *, read_only: bool) -> list[Route]:
+def routes(index: RunIndex, summaries: SummaryCache, *, read_only: bool) -> list[Route]:
     """Return `/api/runs/<run>` and `/api/runs/<run>/files/<name>`."""
-    summaries = SummaryCache(index)
 
     def page(request: Request) -> Response:
         entry = index.entry(request.path_params["run_id"])

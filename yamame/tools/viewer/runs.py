@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,15 +15,8 @@ from yamame.metrics.registry import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDAT
 from yamame.runs.directory import CONFIG, LOCK, METADATA, METRICS, NOTES, RESULT, STATUS, is_locked
 from yamame.tools.viewer.metric_table import read_tail, to_float
 from yamame.tools.viewer.notes import Notes, read_notes
-from yamame.tools.viewer.run_index import (
-    RunEntry,
-    RunIndex,
-    Signature,
-    UnreadableError,
-    file_signature,
-    printable,
-    read_json,
-)
+from yamame.tools.viewer.run_cache import RunCache, Signatures
+from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnreadableError, printable, read_json
 from yamame.tools.web.finite_json import FiniteJSONResponse
 
 State = Literal["running", "finished", "stopped", "failed", "corrupted"]
@@ -80,7 +72,7 @@ class RunSummary:
 class _Read:
     """Content of a run's files at some signatures."""
 
-    signatures: tuple[Signature | None, ...]
+    signatures: Signatures
     found: dict[str, dict[str, Any] | None]
     first: dict[str, float]
     """First line of the tail of the metrics; empty without any."""
@@ -90,49 +82,40 @@ class _Read:
 
 
 class SummaryCache:
-    """Summaries of runs; files are read again only if they changed. Thread-safe."""
+    """Summaries of runs; one for all views. Thread-safe."""
 
     def __init__(self, index: RunIndex) -> None:
-        self._index = index
-        self._lock = threading.Lock()
-        self._read: dict[str, _Read] = {}
+        self._cache = RunCache(index, _FILES, _read_run)
 
     def get(self, entries: Sequence[RunEntry]) -> list[RunSummary]:
         """Return a summary of each run."""
-        with self._lock:
-            known = self._index.found().entries
-            self._read = {run_id: read for run_id, read in self._read.items() if run_id in known}
-            self._read |= {entry.run_id: self._reread(entry) for entry in entries}
-            return [_summary(entry, self._read[entry.run_id]) for entry in entries]
+        return [_summary(entry, read) for entry, read in zip(entries, self._cache.get(entries), strict=True)]
 
-    def _reread(self, entry: RunEntry) -> _Read:
-        signatures = tuple(file_signature(f"{entry.path}/{name}") for name in _FILES)
-        before = self._read.get(entry.run_id)
-        if before is not None and before.signatures == signatures:
-            return before
-        found: dict[str, dict[str, Any] | None] = {}
-        warnings: list[str] = []
-        for name in (CONFIG, METADATA, RESULT, STATUS):
-            try:
-                content = read_json(entry.path / name)
-                found[name] = _shorten_config(content) if name == CONFIG and content is not None else content
-            except UnreadableError as problem:
-                found[name] = None
-                warnings.append(str(problem))
-        tail: list[dict[str, float]] = []
+
+def _read_run(entry: RunEntry, signatures: Signatures) -> _Read:
+    found: dict[str, dict[str, Any] | None] = {}
+    warnings: list[str] = []
+    for name in (CONFIG, METADATA, RESULT, STATUS):
         try:
-            tail = read_tail(entry.path / METRICS)
+            content = read_json(entry.path / name)
+            found[name] = _shorten_config(content) if name == CONFIG and content is not None else content
         except UnreadableError as problem:
+            found[name] = None
             warnings.append(str(problem))
-        notes = Notes()
-        try:
-            notes = read_notes(entry.path)
-        except UnreadableError as problem:
-            warnings.append(str(problem))
-        if signatures[0] is None:
-            warnings.append(f"no {CONFIG}")
-        first, last = (tail[0], tail[-1]) if tail else ({}, {})
-        return _Read(signatures, found, first, last, notes, warnings)
+    tail: list[dict[str, float]] = []
+    try:
+        tail = read_tail(entry.path / METRICS)
+    except UnreadableError as problem:
+        warnings.append(str(problem))
+    notes = Notes()
+    try:
+        notes = read_notes(entry.path)
+    except UnreadableError as problem:
+        warnings.append(str(problem))
+    if signatures[0] is None:
+        warnings.append(f"no {CONFIG}")
+    first, last = (tail[0], tail[-1]) if tail else ({}, {})
+    return _Read(signatures, found, first, last, notes, warnings)
 
 
 def _shorten_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,9 +208,8 @@ def run_ids(request: Request) -> list[str]:
     return [run_id for run_id in request.query_params.get("runs", "").split(",") if run_id]
 
 
-def routes(index: RunIndex) -> list[Route]:
+def routes(index: RunIndex, summaries: SummaryCache) -> list[Route]:
     """Return `/api/runs`."""
-    summaries = SummaryCache(index)
 
     def listing(request: Request) -> Response:
         found = index.found()
