@@ -25,8 +25,8 @@ from typing import Literal
 from filelock import FileLock, Timeout, lock_descriptor
 
 from yamame.errors import UserError, describe_error
-from yamame.runs.durable_files import sync_folder, write_json
 from yamame.metrics.registry import METRICS_FILE
+from yamame.runs.durable_files import sync_folder, write_json
 
 DEFAULT_RUNS_DIR = Path("runs")
 """Parent of run directories without a given path, relative to the working directory."""

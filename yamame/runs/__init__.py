@@ -1,0 +1,1 @@
+"""Run directories: their names and lock, checkpoints, files that survive a power failure, shared policies."""
