@@ -38,7 +38,7 @@ from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.worker import actor_state, load_actor_state
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.recipes.presets import small_agent
+from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import RunConfig
 from yamame.tools.bench.measure import describe_machine, format_machine
 from yamame.tools.bench.options import SIZES

@@ -34,7 +34,7 @@ from ray_nodes import cluster_of
 from yamame.data.trajectory import Trajectory
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.metrics.registry import read_metrics
-from yamame.recipes.presets import apply_size, default_config
+from yamame.recipes.settings.presets import apply_size, default_config
 from yamame.run_config import EvalConfig, RayConfig, RunConfig
 from yamame.tools.bench.measure import describe_machine, format_machine
 from yamame.training.components import build_components

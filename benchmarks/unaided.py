@@ -24,7 +24,7 @@ from unaided_tasks import TASKS
 from yamame.config.flags import parse_flags
 from yamame.errors import UserError
 from yamame.metrics.confidence import aggregate
-from yamame.recipes.presets import default_config
+from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG
 from yamame.runs.durable_files import write_json

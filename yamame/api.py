@@ -21,8 +21,8 @@ from yamame.metrics.registry import read_metrics
 from yamame.policy.loaded import LoadedPolicy
 from yamame.policy.manifest import UNSPECIFIED, NumEnvs, PolicyManifest
 from yamame.recipes import SMALL, check_preset, config_from_overrides, load_recipe, make_metadata, recipe_names
-from yamame.recipes.paper import paper_config
-from yamame.recipes.presets import apply_presets, default_config
+from yamame.recipes.settings.paper import paper_config
+from yamame.recipes.settings.presets import apply_presets, default_config
 from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, LATEST, MILESTONES

@@ -266,7 +266,7 @@ def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "R
     """Print the recipe's description, the variants that change it, and its flags: common ones, or all of them."""
     from yamame.config.flags import print_flags
     from yamame.recipes import make_metadata
-    from yamame.recipes.presets import list_variants
+    from yamame.recipes.settings.presets import list_variants
 
     print(recipe.metadata["description"])
     if make_metadata(recipe, config).overrides:

@@ -14,7 +14,7 @@ from yamame.collect.exploration import BilevelEpsilonGreedy, TMazeEpsilonGreedy
 from yamame.errors import UserError
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.recipes import PAPER, config_from_flags, load_recipe, make_metadata, recipe_names
-from yamame.recipes.presets import VARIANTS, apply_variants
+from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig
 
 OTHER_DOMAINS = ("gymnasium", "gymnax", "minigrid", "xland")

@@ -10,7 +10,7 @@ from yamame.nets.sequence.feedforward import FeedForwardConfig
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe, recipe_names
-from yamame.recipes.presets import VARIANTS, apply_variants
+from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig
 
 TMAZE = "passive-tmaze"

@@ -1,6 +1,6 @@
 """Recipes: every module of this package is one, with functions `config(env=TASK) -> RunConfig` and `paper(env=TASK)`.
 
-The modules `presets` and `paper` are what recipes share. `config` is the preset `small`, for a CPU; `paper` has the
+What they share is in `settings/`. `config` is the preset `small`, for a CPU; `paper` has the
 settings of the paper. A preset of a recipe, a size, variants and flags or overrides make the config of a run.
 """
 
@@ -21,7 +21,7 @@ from yamame.config.serialization import apply_overrides, diff_configs
 from yamame.envs.config import EnvConfig
 from yamame.envs.gymnasium import is_env_id
 from yamame.errors import UserError
-from yamame.recipes.presets import apply_presets
+from yamame.recipes.settings.presets import apply_presets
 from yamame.run_config import RunConfig
 from yamame.training.run_files import RunMetadata
 
@@ -64,14 +64,12 @@ class Recipe:
 
 _NO_PART_IN_RESULTS = re.compile(r"seed$|compute\.|checkpoint\.|eval\.(?!stop_return)|env\.num_workers$")
 """Fields that a run can change and still expect the same result."""
-_NO_RECIPES = {"presets", "paper"}
-"""Modules that recipes share."""
 
 
 def recipe_names() -> tuple[str, ...]:
     """Return the names of all recipes, sorted."""
-    modules = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(sorted(name.replace("_", "-") for name in modules if name not in _NO_RECIPES))
+    modules = (module for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    return tuple(sorted(module.name.replace("_", "-") for module in modules))
 
 
 @cache

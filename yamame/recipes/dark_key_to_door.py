@@ -26,8 +26,8 @@ from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
-from yamame.recipes.paper import paper_agent, paper_config
-from yamame.recipes.presets import small_agent
+from yamame.recipes.settings.paper import paper_agent, paper_config
+from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
 
 TRIALS, UPDATES_PER_TRIAL = 7200, 0.5

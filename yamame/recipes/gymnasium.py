@@ -9,8 +9,8 @@ On CartPole-v1 the maximum is 500, and random actions earn 22.
 """
 
 from yamame.envs.gymnasium import GymnasiumConfig
-from yamame.recipes.paper import paper_config
-from yamame.recipes.presets import default_config
+from yamame.recipes.settings.paper import paper_config
+from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
 
 

@@ -10,8 +10,8 @@ For another name, set --env.horizon to its step limit and increase --env-steps.
 """
 
 from yamame.envs.gymnax import GymnaxConfig
-from yamame.recipes.paper import paper_config
-from yamame.recipes.presets import default_config
+from yamame.recipes.settings.paper import paper_config
+from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
 
 

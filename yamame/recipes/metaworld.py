@@ -9,7 +9,7 @@ Expected: 919 / 927 / 938 of 1,500 on held-out goals of reach-v3 (seeds 0, 1, 2)
     succeed (random actions 221, none succeed)
 
 Source: paper section 5 and appendix C.4. Differs from the paper: attempts of 50 steps instead of 500, tasks of version
-3 (the paper: version 2), and the default agent (`yamame.recipes.presets.default_config`), whose networks and runs are
+3 (the paper: version 2), and the default agent (`settings.presets.default_config`), whose networks and runs are
 small, to train on a CPU. Unknown for `--preset paper`: the tasks and context lengths of figure 6, and the attempts of a
 trial; 5 are the default of the authors' script.
 """
@@ -17,8 +17,8 @@ trial; 5 are the default of the authors' script.
 import math
 
 from yamame.envs.metaworld import MetaworldConfig
-from yamame.recipes.paper import paper_agent, paper_config
-from yamame.recipes.presets import default_config
+from yamame.recipes.settings.paper import paper_agent, paper_config
+from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
 
 

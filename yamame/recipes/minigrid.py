@@ -12,8 +12,8 @@ For another id, set --env.horizon to its step limit, and --env.mission-words if 
 """
 
 from yamame.envs.minigrid import MinigridConfig
-from yamame.recipes.paper import paper_config
-from yamame.recipes.presets import default_config
+from yamame.recipes.settings.paper import paper_config
+from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
 
 

@@ -26,8 +26,8 @@ from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
-from yamame.recipes.paper import paper_agent, paper_config
-from yamame.recipes.presets import small_agent
+from yamame.recipes.settings.paper import paper_agent, paper_config
+from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
 
 TRIALS, UPDATES_PER_TRIAL = 12_000, 1.0

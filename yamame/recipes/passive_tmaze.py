@@ -24,8 +24,8 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import TMazeEpsilonGreedy
 from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
-from yamame.recipes.paper import paper_agent, paper_config
-from yamame.recipes.presets import small_agent
+from yamame.recipes.settings.paper import paper_agent, paper_config
+from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
 
 

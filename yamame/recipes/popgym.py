@@ -17,7 +17,7 @@ Source: paper section 4 and appendix C.1 (figure 3 has the means over all enviro
 and time limits as in the authors' later script. `--preset paper` has 24 actors, 80,000 trajectories and 15 million
 steps, as tables 3 and 4 give them. Differs from the paper: a narrower network, fewer gammas and a larger learning rate,
 to train on a CPU; the same noise in all trials and at all steps, annealed sooner, and no dropout. Cart-poles and
-pendulums train with the default agent (`yamame.recipes.presets.default_config`), HigherLower with settings of its own.
+pendulums train with the default agent (`settings.presets.default_config`), HigherLower with settings of its own.
 """
 
 from dataclasses import replace
@@ -27,8 +27,8 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
 from yamame.envs.popgym import PopgymConfig
-from yamame.recipes.paper import paper_config
-from yamame.recipes.presets import default_config, replace_agent_fields, replace_learner_fields, small_agent
+from yamame.recipes.settings.paper import paper_config
+from yamame.recipes.settings.presets import default_config, replace_agent_fields, replace_learner_fields, small_agent
 from yamame.run_config import EvalConfig, RunConfig
 
 

@@ -25,8 +25,8 @@ from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.wind import WindConfig
-from yamame.recipes.paper import paper_agent, paper_config
-from yamame.recipes.presets import small_agent
+from yamame.recipes.settings.paper import paper_agent, paper_config
+from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
 
 ENV_STEPS_BEFORE_UPDATES = 1_728_000

@@ -11,8 +11,8 @@ are harder.
 """
 
 from yamame.envs.xland import XLandConfig
-from yamame.recipes.paper import paper_config
-from yamame.recipes.presets import default_config
+from yamame.recipes.settings.paper import paper_config
+from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
 
 

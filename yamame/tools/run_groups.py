@@ -11,7 +11,7 @@ from typing import Any
 
 from yamame.config.serialization import flatten_config
 from yamame.errors import UserError
-from yamame.recipes.presets import VARIANTS
+from yamame.recipes.settings.presets import VARIANTS
 from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir

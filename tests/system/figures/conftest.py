@@ -7,7 +7,7 @@ import pytest
 from tiny_network import TINY_NETWORK
 
 from yamame.recipes import config_from_overrides, load_recipe, make_metadata
-from yamame.recipes.presets import apply_variants
+from yamame.recipes.settings.presets import apply_variants
 from yamame.training import start as runs
 
 TINY: dict[str, Any] = {

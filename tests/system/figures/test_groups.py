@@ -9,7 +9,7 @@ import pytest
 from yamame.envs.tmaze import PassiveTMazeConfig
 from yamame.errors import UserError
 from yamame.recipes import load_recipe
-from yamame.recipes.presets import apply_variants, replace_learner_fields
+from yamame.recipes.settings.presets import apply_variants, replace_learner_fields
 from yamame.tools.figures import ablation_bars, learning_curves
 from yamame.tools.plots import save
 from yamame.tools.run_groups import group_by_seed, make_labels, resolve_runs

@@ -7,7 +7,7 @@ import pytest
 from unaided_tasks import TASKS, FirstAction
 
 import yamame
-from yamame.recipes.presets import default_config
+from yamame.recipes.settings.presets import default_config
 from yamame.training import start as runs
 from yamame.training.run_files import RunMetadata
 

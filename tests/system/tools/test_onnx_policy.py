@@ -23,7 +23,7 @@ from yamame.data.step import PolicyInput
 from yamame.nets.sequence.feedforward import FeedForward
 from yamame.policy.manifest import PolicyManifest, manifest_path
 from yamame.policy.onnx import OnnxPolicy
-from yamame.recipes.presets import amago_config
+from yamame.recipes.settings.presets import amago_config
 from yamame.run_config import RunConfig
 from yamame.training import trainer
 from yamame.training.evaluate import EvalReport

@@ -23,7 +23,7 @@ from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
 from yamame.policy.loaded import LoadedPolicy
-from yamame.recipes.presets import amago_config, replace_agent_fields
+from yamame.recipes.settings.presets import amago_config, replace_agent_fields
 from yamame.run_config import RunConfig
 from yamame.runs.directory import BEST
 from yamame.tools.trial_recording import record_trial

@@ -9,7 +9,7 @@ import pytest
 from yamame.config.named_code import caller_modules
 from yamame.config.serialization import from_json, to_json
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.recipes.presets import replace_learner_fields
+from yamame.recipes.settings.presets import replace_learner_fields
 from yamame.training import start as runs
 from yamame.training.run_files import RunMetadata, read_config
 

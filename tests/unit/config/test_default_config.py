@@ -6,7 +6,7 @@ import pytest
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.recipes.presets import MAX_CONTEXT, NUM_UPDATES, default_config
+from yamame.recipes.settings.presets import MAX_CONTEXT, NUM_UPDATES, default_config
 
 
 def env(horizon: int) -> EnvFnConfig:

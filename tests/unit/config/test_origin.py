@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from yamame.recipes import config_from_flags, config_from_overrides, load_recipe, make_metadata, recipe_names
-from yamame.recipes.presets import default_config
+from yamame.recipes.settings.presets import default_config
 
 
 def test_what_follows_from_the_task_is_no_difference() -> None:

@@ -15,7 +15,7 @@ from yamame.data.spaces import flatten_space
 from yamame.nets import timestep
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
 from yamame.recipes import load_recipe
-from yamame.recipes.presets import SIZES, default_config
+from yamame.recipes.settings.presets import SIZES, default_config
 
 FILE = """
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ import yamame.experiments
 from yamame.errors import UserError
 from yamame.experiments import Experiment, experiment_names, figure_5_curve, load_experiment
 from yamame.recipes import PAPER, SMALL, config_from_flags, load_recipe
-from yamame.recipes.presets import VARIANTS
+from yamame.recipes.settings.presets import VARIANTS
 from yamame.tools.figure import figure_names
 from yamame.tools.reproduce.plan import plan
 

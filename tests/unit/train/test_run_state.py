@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tiny import tiny_config
 
-from yamame.recipes.presets import amago_config, replace_agent_fields
+from yamame.recipes.settings.presets import amago_config, replace_agent_fields
 from yamame.run_config import EvalConfig
 from yamame.training.state import TrainState
 

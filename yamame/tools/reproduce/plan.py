@@ -11,7 +11,7 @@ from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.errors import UserError
 from yamame.experiments import Arm, Experiment
 from yamame.recipes import config_from_flags, load_recipe
-from yamame.recipes.presets import VARIANTS, apply_variants
+from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG
 from yamame.tools.sweep.runs import PlannedRun

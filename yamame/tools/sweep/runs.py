@@ -20,7 +20,7 @@ from yamame import recipes
 from yamame.config.serialization import first_difference
 from yamame.errors import UserError, describe_error
 from yamame.experiments.benchmarks import Benchmark, benchmark_names, load_benchmark
-from yamame.recipes.presets import VARIANTS, apply_variants
+from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig
 from yamame.runs.directory import (
     CHECKPOINTS,

@@ -1,0 +1,1 @@
+"""What recipes share: network sizes, variants, the default agent, and the settings of the paper."""
