@@ -8,8 +8,8 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from yamame.callbacks import Callback, RunProgress
-from yamame.metrics import EVAL_RETURN, read_metrics
+from yamame.metrics.registry import EVAL_RETURN, read_metrics
+from yamame.training.callbacks import Callback, RunProgress
 
 CORE_SECONDS = "time/core_seconds"
 """Metric of `EndEarly`: seconds of a core that the run took so far, in all of its processes."""

@@ -6,16 +6,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from yamame.collect.exploration import NoExploration
-from yamame.config import RunConfig
-from yamame.config_io import to_json
+from yamame.config.serialization import to_json
 from yamame.envs.config import EnvConfig
 from yamame.envs.popgym import POPGYM_NAMES, PopgymConfig
 from yamame.envs.wind import WindConfig
 from yamame.experiments.benchmarks.popgym import references
 from yamame.experiments.fig5 import DARK_9X9
-from yamame.presets import amago_config, apply_size, default_config, replace_learner_fields
 from yamame.recipes import config_from_flags, load_recipe, make_metadata
-from yamame.run_files import RunMetadata
+from yamame.recipes.presets import amago_config, apply_size, default_config, replace_learner_fields
+from yamame.run_config import RunConfig
+from yamame.training.run_files import RunMetadata
 
 EVALUATIONS = 50
 """Evaluations during a run, apart from rows that keep their recipe's schedule."""

@@ -33,16 +33,16 @@ from paper_endings import EndEarly, core_seconds
 from paper_rows import ROWS, Run, all_runs, anneal_env_steps
 from typing_extensions import override
 
-from yamame import runs
-from yamame.callbacks import Callback, RunProgress
-from yamame.checkpoint import load_latest_checkpoint
-from yamame.config import RunConfig
-from yamame.config_io import flatten_config
+from yamame.config.serialization import flatten_config
 from yamame.errors import UserError, describe_error
-from yamame.files import write_json
-from yamame.metrics import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, EVAL_SUCCESS, read_metrics
-from yamame.run_dir import CHECKPOINTS, CONFIG
-from yamame.run_files import RunResult, random_baseline, read_result
+from yamame.metrics.registry import EVAL_HIGH, EVAL_LOW, EVAL_RETURN, EVAL_SUCCESS, read_metrics
+from yamame.run_config import RunConfig
+from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.runs.directory import CHECKPOINTS, CONFIG
+from yamame.runs.durable_files import write_json
+from yamame.training import start as runs
+from yamame.training.callbacks import Callback, RunProgress
+from yamame.training.run_files import RunResult, random_baseline, read_result
 
 Record = dict[str, Any]
 """A run in the JSON file."""
