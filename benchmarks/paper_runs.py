@@ -1,8 +1,8 @@
 """Train the paper's tasks at the paper's number of environment steps, one run after the other on one thread.
 
-Start, and start again after any interruption, from the root of the repository:
+Start, and start again after any interruption, from the root of the repository, which has a folder runs/:
 
-    nohup setsid nice -n 19 .venv/bin/python benchmarks/paper_runs.py > runs/paper.log 2>&1 &
+    nohup setsid nice -n 19 .venv/bin/python benchmarks/paper_runs.py >> runs/paper.log 2>&1 &
 
 Every run resumes exactly where it was; SIGINT and SIGTERM stop it with a checkpoint. Finished runs are kept, and runs
 that failed are tried again at the next start. `--json` has the results, also of runs that are not finished; it can be
