@@ -13,7 +13,7 @@ from yamame.envs.wind import WindConfig
 from yamame.experiments.benchmarks.popgym import references
 from yamame.experiments.fig5 import DARK_9X9
 from yamame.recipes import config_from_flags, load_recipe, make_metadata
-from yamame.recipes.presets import amago_config, apply_size, default_config, replace_learner_fields
+from yamame.recipes.settings.presets import amago_config, apply_size, default_config, replace_learner_fields
 from yamame.run_config import RunConfig
 from yamame.training.run_files import RunMetadata
 
@@ -255,7 +255,7 @@ ROWS = (
     Row(
         name="crafter",
         recipe="crafter",
-        flags=BFLOAT16,
+        flags=(*IN_PROCESS, *BFLOAT16),
         env_steps=10_000_000,
         hours=14,
         paper="62 % of the sub-goals",
