@@ -122,8 +122,8 @@ def default_row_config(row: Row, seed: int) -> RunConfig:
     return replace(config, seed=seed, eval=replace(config.eval, interval_env_steps=interval))
 
 
-TINY_STEPS = 24
-"""Length of a trial, where it can be set, and of a window."""
+TINY_STEPS, TINY_ITERATIONS = 24, 12
+"""Length of a trial, where it can be set, and of a window; iterations of a run."""
 
 
 def shrink(config: RunConfig) -> RunConfig:
@@ -131,20 +131,22 @@ def shrink(config: RunConfig) -> RunConfig:
     settable = {field.name for field in fields(config.env)}
     sizes: dict[str, Any] = {"horizon": TINY_STEPS, "attempt_length": TINY_STEPS // 3}
     env = replace(config.env, **{name: size for name, size in sizes.items() if name in settable})
-    env_steps, updates_per_env_step = 4 * 4 * TINY_STEPS, 1 / 16
+    num_envs, updates_per_env_step = 4, 1 / 24
+    per_iteration = num_envs * TINY_STEPS
+    env_steps = TINY_ITERATIONS * per_iteration
     config = apply_size(config, "tiny")
     if amago_config(config).learner.lr_decay_updates:
         config = replace_learner_fields(config, lr_decay_updates=int(env_steps * updates_per_env_step))
     return replace(
         config,
         env=env,
-        num_envs=4,
+        num_envs=num_envs,
         env_steps=env_steps,
-        env_steps_per_iteration=4 * TINY_STEPS,
+        env_steps_per_iteration=per_iteration,
         updates_per_env_step=updates_per_env_step,
         learning_starts=0,
         context_length=min(config.context_length, TINY_STEPS),
-        eval=replace(config.eval, interval_env_steps=4 * TINY_STEPS, trials=4, final_trials=8, num_envs=4),
+        eval=replace(config.eval, interval_env_steps=env_steps // 4, trials=4, final_trials=8, num_envs=4),
         replay=replace(config.replay, batch_size=2),
         checkpoint=replace(config.checkpoint, interval_seconds=0.0),
     )
