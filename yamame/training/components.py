@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from yamame.algorithms.base import Algorithm, Replay, TrainedPolicy, build_model
-from yamame.collect.collector import Collector, OfflineCollector
+from yamame.algorithms.base import Algorithm, Replay, build_model
+from yamame.collect.collector import Collector
+from yamame.collect.experience import Experience, LocalExperience, StoredExperience
 from yamame.collect.exploration import Explorer
 from yamame.collect.statistics import TrialStats
 from yamame.data.batch import Batch
@@ -17,10 +18,9 @@ from yamame.data.offline import open_offline_store
 from yamame.data.relabeling import Relabeler
 from yamame.data.sampler import Sampler
 from yamame.data.store import LMDBReplayStore
-from yamame.data.trajectory import Trajectory
 from yamame.data.verify import finish_interrupted_repair
-from yamame.distributed.ray.collector import RayCollector, WeightPublisher
 from yamame.distributed.ray.connection import RayConnection
+from yamame.distributed.ray.experience import RayExperience
 from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
@@ -37,24 +37,11 @@ class TrainingComponents:
     """Components of one learner of a run."""
 
     algorithm: Algorithm
-    policy: TrainedPolicy | WeightPublisher
-    collector: Collector | OfflineCollector | RayCollector
+    experience: Experience
     replay: Replay
     offline_store: LMDBReplayStore | None
     """Trajectories of `offline.data`; None without offline data."""
     statistics: TrialStats
-    rng: np.random.Generator
-    """Random stream of exploration."""
-
-    def collect_step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
-        """Make one vector step; return the finished trials, each with the index of its environment.
-
-        None: collectors in other processes have not made this step yet.
-        """
-        if isinstance(self.collector, RayCollector):
-            return self.collector.step(deterministic=deterministic)
-        assert not isinstance(self.policy, WeightPublisher)
-        return self.collector.step(self.policy, deterministic=deterministic)
 
     def policy_age(self) -> dict[str, float]:
         """Return the metric of the updates since the policy that collected the median stored trajectory."""
@@ -70,7 +57,7 @@ class TrainingComponents:
 
     def close(self) -> None:
         """Close environments and stores."""
-        self.collector.close()
+        self.experience.close()
         self.replay.store.close()
         if self.offline_store is not None:
             self.offline_store.close()
@@ -110,7 +97,6 @@ def build_components(
     algorithm = config.algorithm.build(
         model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
     )
-    exploration_rng = np.random.default_rng(exploring)
     finish_interrupted_repair(replay_directory)
     store = LMDBReplayStore(
         replay_directory,
@@ -131,20 +117,21 @@ def build_components(
             replay=config.replay,
             find_stores=replay_dirs,
         )
-    policy: TrainedPolicy | WeightPublisher
-    collector: Collector | OfflineCollector | RayCollector
+    experience: Experience
     if connection:
         pool = CollectorPool(config, connection, rank=distributed.rank, restarts=restarts)
-        collector = RayCollector(pool, envs, config)
-        policy = WeightPublisher(collector)
+        experience = RayExperience(pool, envs, config)
+    elif config.offline.is_offline_only:
+        experience = StoredExperience(envs, env_steps=config.env_steps, num_envs=config.num_envs)
     else:
-        if config.offline.is_offline_only:
-            collector = OfflineCollector(envs, env_steps=config.env_steps, num_envs=config.num_envs)
-        else:
-            explorer = Explorer(config.exploration, envs.action_space, config.num_envs, exploration_rng)
-            collector = Collector(envs, config.env.task_name, explorer, config.fault_tolerance)
-        generator = _torch_generator(acting, compute.device)
-        policy = algorithm.policy(num_envs=config.num_envs, generator=generator)
+        rng = np.random.default_rng(exploring)
+        explorer = Explorer(config.exploration, envs.action_space, config.num_envs, rng)
+        experience = LocalExperience(
+            Collector(envs, config.env.task_name, explorer, config.fault_tolerance),
+            algorithm.policy(num_envs=config.num_envs, generator=_torch_generator(acting, compute.device)),
+            deterministic=config.deterministic_actions,
+            rng=rng,
+        )
     sampler = Sampler(
         store,
         config=config.replay,
@@ -158,12 +145,10 @@ def build_components(
     )
     return TrainingComponents(
         algorithm=algorithm,
-        policy=policy,
-        collector=collector,
+        experience=experience,
         replay=Replay(store=store, sampler=sampler),
         offline_store=offline,
         statistics=TrialStats(),
-        rng=exploration_rng,
     )
 
 
