@@ -1,5 +1,6 @@
 """Components of a run, built from its config."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from yamame.algorithms.base import Algorithm, Replay, build_model
 from yamame.collect.collector import Collector
 from yamame.collect.experience import Experience, LocalExperience, StoredExperience
 from yamame.collect.exploration import Explorer
-from yamame.collect.statistics import TrialStats
+from yamame.collect.statistics import TrialStats, TrialSummary
 from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.offline import open_offline_store
@@ -27,6 +28,7 @@ from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute, resolve_compute, use_deterministic_algorithms, use_device
 from yamame.run_config import RunConfig
 from yamame.runs.directory import OFFLINE, replay_dirs
+from yamame.training.decision import RankReport
 
 _NUM_STREAMS = 6
 """Random streams of a learner."""
@@ -42,6 +44,23 @@ class TrainingComponents:
     offline_store: LMDBReplayStore | None
     """Trajectories of `offline.data`; None without offline data."""
     statistics: TrialStats
+
+    def report(self, trials: Sequence[TrialSummary], vector_steps_left: int, signal: str) -> RankReport:
+        """Return the state of this rank, after `trials` have completed."""
+        store = self.replay.store
+        return RankReport(
+            env_steps=self.experience.env_steps,
+            vector_steps_left=vector_steps_left,
+            can_update=self.replay.sampler.is_ready,
+            needs_checkpoint=store.needs_checkpoint,
+            signal=signal,
+            trials=trials,
+            counts={
+                **self.experience.counts(),
+                "replay/trajectories": float(len(store)),
+                "replay/num_corrupted": float(store.num_corrupted),
+            },
+        )
 
     def policy_age(self) -> dict[str, float]:
         """Return the metric of the updates since the policy that collected the median stored trajectory."""

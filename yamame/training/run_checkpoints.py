@@ -11,6 +11,7 @@ from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import Checkpoint, copy_checkpoint, load_latest_checkpoint, save_checkpoint
 from yamame.runs.directory import BEST, CHECKPOINTS, MILESTONES
 from yamame.training.components import TrainingComponents
+from yamame.training.decision import Decision
 from yamame.training.state import (
     IterationState,
     TrainState,
@@ -48,16 +49,14 @@ class RunCheckpoints:
         """Return whether the last checkpoint of this process will be too old after `seconds`."""
         return time.monotonic() - self._last_save + seconds > self.config.checkpoint.interval_seconds
 
-    def save_if_due(
-        self, state: TrainState, iteration: IterationState, env_steps: int, *, is_best: bool, must_save: bool
-    ) -> None:
-        """Save a checkpoint if it must be saved, is the best by evaluation, or a milestone."""
+    def save_if_due(self, state: TrainState, iteration: IterationState, decision: Decision, *, is_best: bool) -> None:
+        """Save a checkpoint if it was decided, is the best by evaluation, or a milestone."""
         interval = self.config.checkpoint.milestone_interval_env_steps
-        is_milestone = bool(interval) and env_steps >= state.next_milestone_step
+        is_milestone = bool(interval) and decision.env_steps >= state.next_milestone_step
         if is_milestone:
-            state.next_milestone_step = env_steps + interval
-        if is_best or is_milestone or must_save:
-            self.save(state, iteration, env_steps, is_best=is_best, is_milestone=is_milestone)
+            state.next_milestone_step = decision.env_steps + interval
+        if is_best or is_milestone or decision.save:
+            self.save(state, iteration, decision.env_steps, is_best=is_best, is_milestone=is_milestone)
 
     def save(
         self,

@@ -97,7 +97,7 @@ class IterationState:
     metrics: dict[str, float] = field(default_factory=dict)
     """Everything else to log."""
 
-    def add_speeds(self, seconds: float, *, env_steps: int, updates: int) -> None:
+    def add_speeds(self, seconds: float, env_steps: int, updates: int) -> None:
         """Add the means of the update metrics, and the speed of steps and updates that took `seconds`."""
         self.metrics |= {
             **{key: float(torch.stack(values).mean()) for key, values in self.update_metrics.items()},

@@ -28,7 +28,7 @@ from yamame.run_config import RunConfig
 from yamame.runs.directory import replay_dir
 from yamame.training.callbacks import Callback, RunProgress, call_back
 from yamame.training.components import build_components
-from yamame.training.decision import Decision, RankReport, decide
+from yamame.training.decision import Decision, decide
 from yamame.training.evaluate import SELECTION_SEED
 from yamame.training.run_checkpoints import RunCheckpoints, load_run_checkpoint
 from yamame.training.run_evaluations import RunEvaluations
@@ -133,9 +133,7 @@ class Trainer:
                     self._call_back("on_iteration")
                     self._log(progress)
                     self.iteration = IterationState()
-                self.checkpoints.save_if_due(
-                    self.state, self.iteration, self.env_steps, is_best=improved, must_save=self.decision.save
-                )
+                self.checkpoints.save_if_due(self.state, self.iteration, self.decision, is_best=improved)
             if not stop.sync(self.distributed):
                 self.state = self.evaluations.choose_policy(self.state, stop)
             self.state.wall_seconds = seconds_before + time.monotonic() - start
@@ -161,6 +159,7 @@ class Trainer:
     def _run_iteration(self, progress: ProgressBar, stop: StopSignal) -> None:
         """Collect, store, decide and update, until the iteration is done or a signal arrives."""
         started, env_steps, updates = time.monotonic(), self.env_steps, self.algorithm.num_updates
+        # 1. collect, and store what has completed
         if self.iteration.phase == "start":
             self.iteration = IterationState(phase="collect", vector_steps_left=self.decision.vector_steps)
         if self.iteration.phase == "collect":
@@ -175,6 +174,7 @@ class Trainer:
             else:
                 self._store_and_decide(*self._collect(stop.is_requested), signal=stop.requested)
                 self.iteration.phase = "update" if self.decision.is_collected else "collect"
+        # 2. update as often as the new env steps allow
         self._is_stopping |= bool(self.decision.signal)
         if self.iteration.phase == "update" and not self._is_stopping:
             self._update(progress, stop.is_requested)
@@ -182,9 +182,7 @@ class Trainer:
                 self.iteration.phase = "done"
         seconds = time.monotonic() - started
         self.state.train_seconds += seconds
-        self.iteration.add_speeds(
-            seconds, env_steps=self.env_steps - env_steps, updates=self.algorithm.num_updates - updates
-        )
+        self.iteration.add_speeds(seconds, self.env_steps - env_steps, self.algorithm.num_updates - updates)
 
     def _collect(self, should_stop: ShouldStop) -> tuple[list[Trajectory], float]:
         """Make the remaining vector steps; return the completed trials and the seconds taken."""
@@ -206,28 +204,12 @@ class Trainer:
         }
 
     def _decide(self, trials: Sequence[TrialSummary], signal: str) -> Decision:
-        """Return what all ranks do until the next decision.
-
-        The only exchange between ranks in an iteration, besides gradients, evaluations and checkpoints.
-        """
-        experience, store = self.experience, self.components.replay.store
-        report = RankReport(
-            env_steps=experience.env_steps,
-            vector_steps_left=self.iteration.vector_steps_left,
-            can_update=self.components.replay.sampler.is_ready,
-            needs_checkpoint=store.needs_checkpoint,
-            signal=signal,
-            trials=trials,
-            counts={
-                **experience.counts(),
-                "replay/trajectories": float(len(store)),
-                "replay/num_corrupted": float(store.num_corrupted),
-            },
-        )
+        """Exchange what all ranks need in an iteration, besides gradients, evaluations and checkpoints."""
+        report = self.components.report(trials, self.iteration.vector_steps_left, signal)
         reports = self.distributed.gather_object(report)
         for each in reports:
             self.components.statistics.extend(each.trials)
-        decision = decide(
+        decided = decide(
             reports,
             self.config,
             num_updates=self.algorithm.num_updates,
@@ -235,8 +217,8 @@ class Trainer:
             # a checkpoint is saved after the updates, which take about as long as the last ones
             must_save=self.checkpoints.is_overdue(self._last_update_seconds),
         )
-        decision = self.distributed.broadcast_object(decision)
-        experience.remote_env_steps = decision.env_steps - experience.env_steps
+        decision = self.distributed.broadcast_object(decided)
+        self.experience.remote_env_steps = decision.env_steps - self.experience.env_steps
         return decision
 
     def _update(self, progress: ProgressBar, should_stop: ShouldStop) -> None:
@@ -267,8 +249,7 @@ class Trainer:
         """Evaluate if it is due; return whether the return on the training tasks is the highest so far."""
         if self.iteration.phase != "done" or self._is_stopping or not self.decision.evaluate:
             return False
-        trials = self.config.eval.trials
-        report = self.evaluations.evaluate(self.state, stop, trials=trials, seed=SELECTION_SEED)
+        report = self.evaluations.evaluate(self.state, stop, trials=self.config.eval.trials, seed=SELECTION_SEED)
         improved = False
         if report is not None:
             improved = self.state.record_evaluation(report.selection_return, self.config.eval, env_steps=self.env_steps)
@@ -297,11 +278,10 @@ class Trainer:
 
     def _log(self, progress: ProgressBar) -> None:
         """Write the metrics of the iteration."""
-        counters = {"env_steps": self.env_steps, "updates": self.algorithm.num_updates}
-        metrics = self.iteration.metrics
+        counts = {"env_steps": self.env_steps, "updates": self.algorithm.num_updates}
         if self.logger:
-            self.logger.write(**counters, wall_seconds=self.state.wall_seconds, values=metrics)
-        progress.update(**counters, values=metrics)
+            self.logger.write(**counts, wall_seconds=self.state.wall_seconds, values=self.iteration.metrics)
+        progress.update(**counts, values=self.iteration.metrics)
 
     def shutdown(self) -> None:
         """Close after a run without failures: the main rank last, since it owns the cluster that others may use."""
