@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -105,13 +105,6 @@ class DistributedContext:
         with _wrap_errors():
             dist.gather_object(value, values)
         return [value] if values is None else values
-
-    def gather_sums(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Return the sums over all ranks on the main rank, and only its own values on others; a rank may lack keys."""
-        sums: dict[str, float] = {}
-        for of_rank in self.gather_object(values):
-            sums |= {key: sums.get(key, 0.0) + value for key, value in of_rank.items()}
-        return sums
 
     @contextmanager
     def propagate_failure(self) -> Iterator[None]:

@@ -557,7 +557,7 @@ def test_a_signal_cuts_evaluations_short(monkeypatch: pytest.MonkeyPatch, capsys
         raise AssertionError("the evaluation continued")
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.training.trainer.evaluate_model", interrupted)
+        patch.setattr("yamame.training.run_evaluations.evaluate_model", interrupted)
         assert main([*TMAZE, "--run-dir", "run", "--json", "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert err == "stopped by SIGTERM; yamame resume run continues\n"

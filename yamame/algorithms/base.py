@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float32, Shaped
 from torch import Tensor, nn
 
-from yamame.collect.collector import Policy
+from yamame.collect.experience import TrainedPolicy
 from yamame.data.batch import Batch
 from yamame.data.sampler import Sampler
 from yamame.data.schema import TaskSpec
@@ -19,30 +19,8 @@ from yamame.data.trajectory import Trajectory
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
 from yamame.nets.introspection import AttentionWeights
-from yamame.types import State
 
 Metrics = dict[str, Float[Tensor, ""]]
-
-
-@runtime_checkable
-class TrainedPolicy(Policy, Protocol):
-    """A policy with its own memory and its own copy of an algorithm's weights."""
-
-    def load_weights(self, model: Any, *, version: int) -> None:
-        """Copy the present weights of a model. Memory is kept."""
-        ...
-
-    def reset(self) -> None:
-        """Clear the memory of all environments."""
-        ...
-
-    def state_dict(self) -> State:
-        """Return memory and random state; the weights belong to the algorithm."""
-        ...
-
-    def load_state_dict(self, state: State) -> None:
-        """Restore the result of `state_dict`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,14 @@
 """Collection: a policy acts in environments; completed trials become trajectories."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from typing_extensions import override
 
 from yamame.collect.exploration import Explorer
-from yamame.collect.faults import RESTARTS, FaultMonitor, FaultToleranceConfig
+from yamame.collect.faults import FaultMonitor, FaultToleranceConfig
 from yamame.collect.rollout_buffer import RolloutBuffer
 from yamame.data.actions import (
     ACTION_MASK_KEY,
@@ -112,14 +112,6 @@ class Collector:
     def close(self) -> None:
         """Close the environments."""
         self.environments.close()
-
-    def counts(self) -> dict[str, float]:
-        """Return the numbers of faults by kind, to be summed over ranks."""
-        return self.faults.metrics()
-
-    def metrics(self) -> dict[str, float]:
-        """Return other metrics: none."""
-        return {}
 
     def reset_trials(self) -> None:
         """Drop the active trials. The next step starts new ones."""
@@ -310,41 +302,3 @@ def _next_input(
         previous_reward=previous_reward,
         episode_start=step.episode_start | (time_E == 0),
     )
-
-
-class OfflineCollector:
-    """Counts environment steps, which schedule updates, without stepping any environment."""
-
-    def __init__(self, environments: TrialVectorEnv, *, env_steps: int, num_envs: int) -> None:
-        self.environments = environments
-        self.env_steps = 0
-        """Environment steps that a collector would have made by now."""
-        self.remote_env_steps = 0
-        """Always 0: a run on stored data is one process."""
-        self._max_env_steps, self._num_envs = env_steps, num_envs
-
-    def close(self) -> None:
-        """Close the environments."""
-        self.environments.close()
-
-    def counts(self) -> dict[str, float]:
-        """Return the number of restarts, which is 0."""
-        return {RESTARTS: 0.0}
-
-    def metrics(self) -> dict[str, float]:
-        """Return no metrics."""
-        return {}
-
-    def step(self, policy: Any, *, deterministic: bool) -> list[tuple[int, Trajectory]]:
-        """Count one vector step, up to the length of the run; no trial ever finishes."""
-        self.env_steps = min(self.env_steps + self._num_envs, self._max_env_steps)
-        return []
-
-    def state_dict(self) -> State:
-        """Return the step counter."""
-        return {"env_steps": self.env_steps}
-
-    def load_state_dict(self, state: State) -> bool:
-        """Restore the step counter; always True: no trial is lost."""
-        self.env_steps = state["env_steps"]
-        return True

@@ -19,7 +19,7 @@ from yamame.runs.directory import LATEST
 from yamame.runs.source import locate_run
 
 if TYPE_CHECKING:
-    from yamame.algorithms.base import TrainedPolicy
+    from yamame.collect.experience import TrainedPolicy
     from yamame.policy.onnx import OnnxPolicy
     from yamame.run_config import RunConfig
 

@@ -1,6 +1,6 @@
 """Callbacks: objects of the user that a run calls at its start, after each iteration and evaluation, and at its end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,3 +52,11 @@ class Callback:
 
     def on_end(self, run: RunProgress) -> None:
         """Called when training ends in this process: at its end, and after a signal or an error."""
+
+
+def call_back(callbacks: Sequence[Callback], method: str, run: RunProgress) -> dict[str, float]:
+    """Call a method of all callbacks; return the metrics that they have logged."""
+    for callback in callbacks:
+        getattr(callback, method)(run)
+    logged, run.logged = run.logged, {}
+    return logged

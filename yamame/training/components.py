@@ -1,5 +1,6 @@
 """Components of a run, built from its config."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -7,26 +8,27 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from yamame.algorithms.base import Algorithm, Replay, TrainedPolicy, build_model
-from yamame.collect.collector import Collector, OfflineCollector
+from yamame.algorithms.base import Algorithm, Replay, build_model
+from yamame.collect.collector import Collector
+from yamame.collect.experience import Experience, LocalExperience, StoredExperience
 from yamame.collect.exploration import Explorer
-from yamame.collect.statistics import TrialStats
+from yamame.collect.statistics import TrialStats, TrialSummary
 from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.offline import open_offline_store
 from yamame.data.relabeling import Relabeler
 from yamame.data.sampler import Sampler
 from yamame.data.store import LMDBReplayStore
-from yamame.data.trajectory import Trajectory
 from yamame.data.verify import finish_interrupted_repair
-from yamame.distributed.ray.collector import RayCollector, WeightPublisher
 from yamame.distributed.ray.connection import RayConnection
+from yamame.distributed.ray.experience import RayExperience
 from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.sharding import compute_for_rank
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute, resolve_compute, use_deterministic_algorithms, use_device
 from yamame.run_config import RunConfig
 from yamame.runs.directory import OFFLINE, replay_dirs
+from yamame.training.decision import RankReport
 
 _NUM_STREAMS = 6
 """Random streams of a learner."""
@@ -37,24 +39,28 @@ class TrainingComponents:
     """Components of one learner of a run."""
 
     algorithm: Algorithm
-    policy: TrainedPolicy | WeightPublisher
-    collector: Collector | OfflineCollector | RayCollector
+    experience: Experience
     replay: Replay
     offline_store: LMDBReplayStore | None
     """Trajectories of `offline.data`; None without offline data."""
     statistics: TrialStats
-    rng: np.random.Generator
-    """Random stream of exploration."""
 
-    def collect_step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
-        """Make one vector step; return the finished trials, each with the index of its environment.
-
-        None: collectors in other processes have not made this step yet.
-        """
-        if isinstance(self.collector, RayCollector):
-            return self.collector.step(deterministic=deterministic)
-        assert not isinstance(self.policy, WeightPublisher)
-        return self.collector.step(self.policy, deterministic=deterministic)
+    def report(self, trials: Sequence[TrialSummary], vector_steps_left: int, signal: str) -> RankReport:
+        """Return the state of this rank, after `trials` have completed."""
+        store = self.replay.store
+        return RankReport(
+            env_steps=self.experience.env_steps,
+            vector_steps_left=vector_steps_left,
+            can_update=self.replay.sampler.is_ready,
+            needs_checkpoint=store.needs_checkpoint,
+            signal=signal,
+            trials=trials,
+            counts={
+                **self.experience.counts(),
+                "replay/trajectories": float(len(store)),
+                "replay/num_corrupted": float(store.num_corrupted),
+            },
+        )
 
     def policy_age(self) -> dict[str, float]:
         """Return the metric of the updates since the policy that collected the median stored trajectory."""
@@ -70,7 +76,7 @@ class TrainingComponents:
 
     def close(self) -> None:
         """Close environments and stores."""
-        self.collector.close()
+        self.experience.close()
         self.replay.store.close()
         if self.offline_store is not None:
             self.offline_store.close()
@@ -110,7 +116,6 @@ def build_components(
     algorithm = config.algorithm.build(
         model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
     )
-    exploration_rng = np.random.default_rng(exploring)
     finish_interrupted_repair(replay_directory)
     store = LMDBReplayStore(
         replay_directory,
@@ -131,20 +136,21 @@ def build_components(
             replay=config.replay,
             find_stores=replay_dirs,
         )
-    policy: TrainedPolicy | WeightPublisher
-    collector: Collector | OfflineCollector | RayCollector
+    experience: Experience
     if connection:
         pool = CollectorPool(config, connection, rank=distributed.rank, restarts=restarts)
-        collector = RayCollector(pool, envs, config)
-        policy = WeightPublisher(collector)
+        experience = RayExperience(pool, envs, config)
+    elif config.offline.is_offline_only:
+        experience = StoredExperience(envs, env_steps=config.env_steps, num_envs=config.num_envs)
     else:
-        if config.offline.is_offline_only:
-            collector = OfflineCollector(envs, env_steps=config.env_steps, num_envs=config.num_envs)
-        else:
-            explorer = Explorer(config.exploration, envs.action_space, config.num_envs, exploration_rng)
-            collector = Collector(envs, config.env.task_name, explorer, config.fault_tolerance)
-        generator = _torch_generator(acting, compute.device)
-        policy = algorithm.policy(num_envs=config.num_envs, generator=generator)
+        rng = np.random.default_rng(exploring)
+        explorer = Explorer(config.exploration, envs.action_space, config.num_envs, rng)
+        experience = LocalExperience(
+            Collector(envs, config.env.task_name, explorer, config.fault_tolerance),
+            algorithm.policy(num_envs=config.num_envs, generator=_torch_generator(acting, compute.device)),
+            deterministic=config.deterministic_actions,
+            rng=rng,
+        )
     sampler = Sampler(
         store,
         config=config.replay,
@@ -158,12 +164,10 @@ def build_components(
     )
     return TrainingComponents(
         algorithm=algorithm,
-        policy=policy,
-        collector=collector,
+        experience=experience,
         replay=Replay(store=store, sampler=sampler),
         offline_store=offline,
         statistics=TrialStats(),
-        rng=exploration_rng,
     )
 
 

@@ -304,7 +304,7 @@ def _train_and_evaluate(trainer: Trainer, *, quiet: bool, track: Sequence[str] |
             if not quiet:
                 print(f"evaluating over {config.eval.final_trials} trials", file=sys.stderr)
             with StopSignal() as stop:
-                report = trainer.evaluate(stop, trials=config.eval.final_trials)
+                report = trainer.evaluations.evaluate(trainer.state, stop, trials=config.eval.final_trials)
                 stop.sync(distributed)  # a signal to all ranks must find all inside
             evaluation = report.to_json() if report else None
             stopped_by = stop.requested
@@ -358,7 +358,7 @@ def _how_to_resume(trainer: Trainer) -> str:
 
 def _write_run_files(trainer: Trainer, metadata: RunMetadata) -> None:
     """Write the first checkpoint and the files that describe the run, last `config.json`, which marks the directory."""
-    envs = trainer.components.collector.environments
+    envs = trainer.experience.environments
     task = {
         "observation_space": space_to_json(envs.observation_space),
         "action_space": space_to_json(envs.env_action_space),

@@ -14,6 +14,7 @@ from yamame.data.relabeling import GoalStatistics
 from yamame.data.store import LMDBReplayStore
 from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
+from yamame.metrics.registry import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND
 from yamame.nets.ops import load_generator_state
 from yamame.run_config import EvalConfig, RunConfig
 from yamame.runs.checkpoint import (
@@ -96,6 +97,14 @@ class IterationState:
     metrics: dict[str, float] = field(default_factory=dict)
     """Everything else to log."""
 
+    def add_speeds(self, seconds: float, env_steps: int, updates: int) -> None:
+        """Add the means of the update metrics, and the speed of steps and updates that took `seconds`."""
+        self.metrics |= {
+            **{key: float(torch.stack(values).mean()) for key, values in self.update_metrics.items()},
+            ENV_STEPS_PER_SECOND: env_steps / seconds,
+            UPDATES_PER_SECOND: updates / seconds,
+        }
+
     def state_dict(self) -> State:
         """Return the state with stacked metrics."""
         stacked = {key: torch.stack(values).cpu() for key, values in self.update_metrics.items()}
@@ -122,9 +131,7 @@ def collect_state(
     tensors, algorithm = flatten_tensors(components.algorithm.state_dict())
     state = {
         **rank_state,
-        "collector": components.collector.state_dict(),
-        "policy": components.policy.state_dict(),
-        "exploration_rng": components.rng.bit_generator.state,
+        "experience": components.experience.state_dict(),
         "sampler": components.replay.sampler.state_dict(),
         "statistics": components.statistics.state_dict(),
         "num_appended": components.replay.store.total_appended,
@@ -165,10 +172,7 @@ def restore_state(
     store.rollback(state["num_appended"] - 1)
     components.statistics.load_state_dict(state["statistics"])
     components.replay.sampler.load_state_dict(state["sampler"])
-    components.rng.bit_generator.state = state["exploration_rng"]
-    restored_trials = components.collector.load_state_dict(state["collector"])
-    components.policy.load_state_dict(state["policy"])
-    if not restored_trials:
+    if not components.experience.load_state_dict(state["experience"]):
         warnings.append("environment state cannot be restored; starting new trials")
     return state, warnings
 

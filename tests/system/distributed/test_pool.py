@@ -18,8 +18,8 @@ from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.base import build_model
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.data.trajectory import Trajectory
-from yamame.distributed.ray.collector import RayCollector
 from yamame.distributed.ray.connection import RayConnection, connect
+from yamame.distributed.ray.experience import RayExperience
 from yamame.distributed.ray.pool import CollectorHandle, CollectorPool
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
@@ -54,15 +54,15 @@ def joined(cluster: Any) -> Iterator[RayConnection]:
 
 
 @pytest.fixture
-def start(joined: RayConnection) -> Iterator[Callable[..., RayCollector]]:
+def start(joined: RayConnection) -> Iterator[Callable[..., RayExperience]]:
     """Starts fleets, and ends them with the test."""
-    started: list[RayCollector] = []
+    started: list[RayExperience] = []
 
-    def start(config: RunConfig, *, name: str = "", restarts: int = 0) -> RayCollector:
+    def start(config: RunConfig, *, name: str = "", restarts: int = 0) -> RayExperience:
         fleet = CollectorPool(config, replace(joined, owns_cluster=False), rank=0, restarts=restarts)
-        collectors = RayCollector(fleet, config.env.build(1, 0), config)
+        collectors = RayExperience(fleet, config.env.build(1, 0), config)
         collectors.name = name or uuid4().hex
-        collectors.publish(agent_of(config), version=0)
+        collectors.load_weights(agent_of(config), version=0)
         started.append(collectors)
         return collectors
 
@@ -84,7 +84,7 @@ def config_with(**changes: Any) -> RunConfig:
     return replace(config, ray=ray, exploration=BilevelEpsilonGreedy())
 
 
-def collect_until(collectors: RayCollector, over: Callable[[], bool], seconds: float = 250.0) -> list[Trajectory]:
+def collect_until(collectors: RayExperience, over: Callable[[], bool], seconds: float = 250.0) -> list[Trajectory]:
     """As a run does, in iterations of 10 vector steps."""
     trajectories: list[Trajectory] = []
     began, made = time.monotonic(), 0
@@ -94,16 +94,16 @@ def collect_until(collectors: RayCollector, over: Callable[[], bool], seconds: f
         trajectories += [trajectory for _, trajectory in ended or []]
         made += ended is not None
         if made % 10 == 9:
-            collectors.publish(agent_of(collectors.config), version=made)
+            collectors.load_weights(agent_of(collectors.config), version=made)
     return trajectories
 
 
-def has_made(collectors: RayCollector, env_steps: int) -> Callable[[], bool]:
+def has_made(collectors: RayExperience, env_steps: int) -> Callable[[], bool]:
     goal = collectors.env_steps + env_steps
     return lambda: collectors.env_steps >= goal
 
 
-def all_ready(collectors: RayCollector) -> Callable[[], bool]:
+def all_ready(collectors: RayExperience) -> Callable[[], bool]:
     return lambda: len(collectors.pool.ready) == collectors.config.ray.num_collectors
 
 
@@ -121,7 +121,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
-    start: Callable[..., RayCollector], how: signal.Signals, capsys: pytest.CaptureFixture[str]
+    start: Callable[..., RayExperience], how: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collectors = start(config_with(max_policy_lag=LONG))  # so that no result is dropped
     trajectories = collect_until(collectors, all_ready(collectors))
@@ -144,7 +144,7 @@ def test_a_collector_that_dies_or_hangs_is_replaced_and_nothing_comes_twice(
 
 
 @pytest.mark.thorough
-def test_a_slow_collector_holds_up_no_other(start: Callable[..., RayCollector], tmp_path: Path) -> None:
+def test_a_slow_collector_holds_up_no_other(start: Callable[..., RayExperience], tmp_path: Path) -> None:
     env = EnvFnConfig(env_fn=Troubled(sleeps=0.5, marks=tmp_path), horizon=4)
     collectors = start(replace(config_with(), env=env, context_length=0))
     collect_until(collectors, all_ready(collectors))
@@ -155,7 +155,7 @@ def test_a_slow_collector_holds_up_no_other(start: Callable[..., RayCollector], 
 
 
 @pytest.mark.thorough
-def test_environments_that_cannot_be_made_end_the_run_in_a_line(start: Callable[..., RayCollector]) -> None:
+def test_environments_that_cannot_be_made_end_the_run_in_a_line(start: Callable[..., RayExperience]) -> None:
     good = config_with()
     collectors = start(good)
     env = EnvFnConfig(env_fn=Troubled(cannot_be_made=True), horizon=4)
@@ -167,14 +167,14 @@ def test_environments_that_cannot_be_made_end_the_run_in_a_line(start: Callable[
 
 @pytest.mark.thorough
 def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
-    start: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str]
+    start: Callable[..., RayExperience], capsys: pytest.CaptureFixture[str]
 ) -> None:
     collectors = start(config_with())
     collect_until(collectors, has_made(collectors, 80))
     collectors.pool._weights_ref = ray.put("no weights")
     collect_until(collectors, lambda: collectors.pool.num_replaced > 0)
     collectors._version = -1
-    collectors.publish(agent_of(collectors.config), version=1)
+    collectors.load_weights(agent_of(collectors.config), version=1)
     collect_until(collectors, has_made(collectors, 400))
     assert collectors.counts()["faults/exception"] >= 1.0
     assert "AttributeError: 'str' object has no attribute 'name'" in capsys.readouterr().err
@@ -182,7 +182,7 @@ def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
 
 @pytest.mark.thorough
 def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
-    cluster: Any, start: Callable[..., RayCollector], capsys: pytest.CaptureFixture[str], monkeypatch: Any
+    cluster: Any, start: Callable[..., RayExperience], capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("yamame.distributed.ray.pool._SCHEDULING_WARNING_SECONDS", 1.0)
     collectors = start(replace(config := config_with(), ray=replace(config.ray, num_collectors=4), num_envs=16))
@@ -202,7 +202,7 @@ def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
 
 
 @pytest.mark.thorough
-def test_collectors_outlive_their_learner_and_serve_the_next(start: Callable[..., RayCollector]) -> None:
+def test_collectors_outlive_their_learner_and_serve_the_next(start: Callable[..., RayExperience]) -> None:
     config = config_with()
     first = start(config, name="a-run")
     collect_until(first, all_ready(first))
@@ -217,7 +217,7 @@ def test_collectors_outlive_their_learner_and_serve_the_next(start: Callable[...
 
 
 @pytest.mark.thorough
-def test_an_orphaned_collector_exits(start: Callable[..., RayCollector]) -> None:
+def test_an_orphaned_collector_exits(start: Callable[..., RayExperience]) -> None:
     collectors = start(config_with(orphan_timeout_seconds=3.0))
     collect_until(collectors, all_ready(collectors))
     processes = [process_of(member) for member in collectors.pool.handles]
@@ -229,7 +229,7 @@ def test_an_orphaned_collector_exits(start: Callable[..., RayCollector]) -> None
 
 
 @pytest.mark.thorough
-def test_close_ends_all_collectors(start: Callable[..., RayCollector]) -> None:
+def test_close_ends_all_collectors(start: Callable[..., RayExperience]) -> None:
     collectors = start(config_with())
     collect_until(collectors, all_ready(collectors))
     processes = [process_of(member) for member in collectors.pool.handles]
@@ -238,7 +238,7 @@ def test_close_ends_all_collectors(start: Callable[..., RayCollector]) -> None:
 
 
 @pytest.mark.thorough
-def test_a_run_without_any_collector_ends(start: Callable[..., RayCollector], monkeypatch: Any) -> None:
+def test_a_run_without_any_collector_ends(start: Callable[..., RayExperience], monkeypatch: Any) -> None:
     monkeypatch.setattr("yamame.distributed.ray.pool.NO_RESPONSE_TIMEOUT_SECONDS", 2.0)
     collectors = start(config_with(num_cpus_per_collector=99.0))
     with pytest.raises(UserError, match="99 cores each"):

@@ -25,7 +25,7 @@ from yamame.policy.manifest import PolicyManifest, manifest_path
 from yamame.policy.onnx import OnnxPolicy
 from yamame.recipes.settings.presets import amago_config
 from yamame.run_config import RunConfig
-from yamame.training import trainer
+from yamame.training import run_evaluations
 from yamame.training.evaluate import EvalReport
 
 pytestmark = pytest.mark.slow
@@ -140,7 +140,7 @@ def test_the_manifest_says_what_the_file_takes(run: yamame.Run, exported: Path) 
 
 
 def test_the_export_acts_as_the_run_has_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = trainer.evaluate_model
+    original = run_evaluations.evaluate_model
 
     def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
         report = original(config, model, trials=trials, seed=seed)
@@ -148,7 +148,7 @@ def test_the_export_acts_as_the_run_has_chosen(tmp_path: Path, monkeypatch: pyte
         return_mean = float(config.deterministic_actions) + float(index == 0)
         return replace(report, test=replace(report.test, return_mean=return_mean))
 
-    monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
+    monkeypatch.setattr(run_evaluations, "evaluate_model", evaluate_model)
     run = train(tmp_path, "feedforward", VECTOR, spaces.Discrete(3))
     assert not run.config.deterministic_actions and run.config.eval.choose_policy
     run.export(tmp_path / "policy.onnx")

@@ -28,7 +28,7 @@ from yamame.run_config import RunConfig
 from yamame.runs.directory import BEST
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.video import record_video
-from yamame.training import trainer
+from yamame.training import run_evaluations
 from yamame.training.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport
 from yamame.training.run_files import RunMetadata, read_result, read_task_spec
 from yamame.training.start import evaluate, resume, train
@@ -82,7 +82,7 @@ def test_training_tasks_choose_the_best_checkpoint_and_when_to_stop(
 ) -> None:
     """Returns rise on training tasks and fall on test tasks."""
     evaluations = itertools.count(1)
-    original = trainer.evaluate_model
+    original = run_evaluations.evaluate_model
 
     def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
         report = original(config, model, trials=trials, seed=seed)
@@ -95,7 +95,7 @@ def test_training_tasks_choose_the_best_checkpoint_and_when_to_stop(
             train_tasks=replace(report.train_tasks, return_mean=float(number)),
         )
 
-    monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
+    monkeypatch.setattr(run_evaluations, "evaluate_model", evaluate_model)
     config = tiny_config(env=SplitMazeConfig(horizon=3))
     train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert next(evaluations) > 3
@@ -113,7 +113,7 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
     policy_index: int, mode_is_better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the end, evaluations act as in training; test tasks, on which other ways are better, do not count."""
-    original = trainer.evaluate_model
+    original = run_evaluations.evaluate_model
     calls: list[tuple[int, int, bool]] = []
 
     def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
@@ -126,7 +126,7 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
             test=replace(report.test, return_mean=-better), train_tasks=replace(report.train_tasks, return_mean=better)
         )
 
-    monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
+    monkeypatch.setattr(run_evaluations, "evaluate_model", evaluate_model)
     config = tiny_config(env=SplitMazeConfig(horizon=3), deterministic_actions=False)
     config = replace_agent_fields(
         replace(config, eval=replace(config.eval, choose_policy=True)), evaluation_gamma_index=0
@@ -185,7 +185,7 @@ def test_a_run_that_trains_with_the_mode_keeps_it(tmp_path: Path) -> None:
 def test_a_signal_while_the_way_of_acting_is_chosen_leaves_it_to_the_resumed_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = trainer.evaluate_model
+    original = run_evaluations.evaluate_model
 
     def evaluate_model(config: RunConfig, model: nn.Module, *, trials: int, seed: int) -> EvalReport:
         report = original(config, model, trials=trials, seed=seed)
@@ -193,7 +193,7 @@ def test_a_signal_while_the_way_of_acting_is_chosen_leaves_it_to_the_resumed_run
             os.kill(os.getpid(), signal.SIGINT)
         return replace(report, test=replace(report.test, return_mean=float(config.deterministic_actions)))
 
-    monkeypatch.setattr(trainer, "evaluate_model", evaluate_model)
+    monkeypatch.setattr(run_evaluations, "evaluate_model", evaluate_model)
     config = tiny_config(deterministic_actions=False)
     config = replace(config, eval=replace(config.eval, choose_policy=True))
     assert train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)["stopped_by"] == "SIGINT"
@@ -234,7 +234,7 @@ def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, mo
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("yamame.training.trainer.evaluate_model", die)
+        patch.setattr("yamame.training.run_evaluations.evaluate_model", die)
         with pytest.raises(RuntimeError):
             resume(run, env_steps=800, quiet=True)
     assert read_result(run) is None

@@ -88,7 +88,7 @@ def test_relabeling_is_measured_and_survives_the_process(tmp_path: Path) -> None
 
 def test_updates_per_env_step_is_exact(tmp_path: Path) -> None:
     run = trained(tmp_path / "a", **{"updates_per_env_step": 0.1, "env_steps_per_iteration": 64})
-    assert run.components.collector.env_steps == 400
+    assert run.components.experience.env_steps == 400
     assert run.components.algorithm.num_updates == 40
     assert len(read_metrics(run.directory)) == 7  # 6 iterations of 64 and the rest
 
@@ -230,10 +230,11 @@ def test_resumed_state_is_what_was_saved(tmp_path: Path) -> None:
     first = trained(tmp_path / "a")
     second = Trainer(first.config, first.directory, resume=True)
     assert torch.equal(weights_of(first), weights_of(second))
-    assert second.components.collector.env_steps == first.components.collector.env_steps
+    assert second.components.experience.env_steps == first.components.experience.env_steps
     assert second.components.algorithm.num_updates == first.components.algorithm.num_updates
     assert second.components.replay.sampler.state_dict() == first.components.replay.sampler.state_dict()
-    assert second.components.rng.bit_generator.state == first.components.rng.bit_generator.state
+    exploring, before = (run.experience.state_dict()["exploration_rng"] for run in (second, first))
+    assert exploring == before
     assert second.components.statistics.metrics() == first.components.statistics.metrics()
     assert second.state.restarts == first.state.restarts + 1
     batch, other = (
@@ -247,7 +248,7 @@ def test_resumed_state_is_what_was_saved(tmp_path: Path) -> None:
 def test_a_solved_task_ends_the_run_early(tmp_path: Path) -> None:
     run = trained(tmp_path / "a", **{"eval.stop_return": -10.0})
     assert run.is_finished()
-    assert run.components.collector.env_steps < 400
+    assert run.components.experience.env_steps < 400
 
 
 def test_an_existing_run_is_never_written_over(tmp_path: Path) -> None:

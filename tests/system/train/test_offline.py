@@ -113,7 +113,7 @@ def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path)
     run.close()
     assert len(from_data) % 8 == 0
     assert from_data == [True, True, *[False] * 6] * (len(from_data) // 8)
-    assert run.components.collector.env_steps == 400 and len(from_data) == 8 * run.components.algorithm.num_updates
+    assert run.components.experience.env_steps == 400 and len(from_data) == 8 * run.components.algorithm.num_updates
 
 
 def test_several_sources_and_minari_datasets(tmp_path: Path, source: Path) -> None:

@@ -11,7 +11,7 @@ from pool_config import pool_config
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.base import build_model
 from yamame.data.trajectory import Trajectory
-from yamame.distributed.ray.collector import RayCollector
+from yamame.distributed.ray.experience import RayExperience
 from yamame.distributed.ray.pool import Call, CollectorHandle, CollectorPool, Results
 from yamame.distributed.ray.worker import CollectRequest, CollectResult, PolicyWeights
 from yamame.errors import UserError
@@ -104,16 +104,15 @@ def agent(config: RunConfig) -> Agent:
     )
 
 
-def started(config: RunConfig, agent: Agent) -> tuple[RayCollector, ScriptedFleet]:
+def started(config: RunConfig, agent: Agent) -> tuple[RayExperience, ScriptedFleet]:
     fleet = ScriptedFleet(config.ray.num_collectors)
-    collectors = RayCollector(fleet, config.env.build(1, 0), config)
-    collectors.publish(agent, version=0)
+    collectors = RayExperience(fleet, config.env.build(1, 0), config)
+    collectors.load_weights(agent, version=0)
     return collectors, fleet
 
 
-def step(collectors: RayCollector) -> list[Trajectory] | None:
-    ended = collectors.step(deterministic=True)
-    return None if ended is None else [trajectory for _, trajectory in ended]
+def step(collectors: RayExperience) -> list[Trajectory] | None:
+    return collectors.step()
 
 
 def ordered(fleet: ScriptedFleet) -> list[list[int]]:
@@ -198,10 +197,10 @@ def test_work_for_a_policy_of_long_ago_is_lost(config: RunConfig, agent: Agent) 
     collectors, fleet = started(config, agent)  # at most two iterations old
     step(collectors)
     for version in (10, 20):
-        collectors.publish(agent, version=version)
+        collectors.load_weights(agent, version=version)
     fleet.do(0, trials=1)
     assert len(step(collectors) or []) == 1
-    collectors.publish(agent, version=30)
+    collectors.load_weights(agent, version=30)
     late = fleet.do(0, trials=1), fleet.do(1, trials=1)
     taken_before = collectors.env_steps
     while (trials := step(collectors)) is not None:
@@ -220,7 +219,7 @@ def test_waiting_results_grow_stale_too(config: RunConfig, agent: Agent) -> None
     fleet.do(0, vector_steps=1, trials=1)
     assert step(collectors) is None
     for _ in range(3):
-        collectors.publish(agent, version=0)
+        collectors.load_weights(agent, version=0)
     fleet.do(1, vector_steps=1, trials=1)
     assert step(collectors) == []
     assert collectors.env_steps == 8
@@ -230,7 +229,7 @@ def test_waiting_results_grow_stale_too(config: RunConfig, agent: Agent) -> None
 def test_weights_are_handed_out_when_they_have_changed(config: RunConfig, agent: Agent) -> None:
     collectors, fleet = started(config, agent)
     for version in (0, 0, 7, 7):
-        collectors.publish(agent, version=version)
+        collectors.load_weights(agent, version=version)
     assert [weights.version for weights in fleet.published] == [0, 7]
     assert len({weights.name for weights in fleet.published}) == 2
     assert fleet.started_as == [collectors.name]

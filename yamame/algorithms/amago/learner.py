@@ -201,6 +201,7 @@ class Learner:
     def _update_eagerly(self, batch: Batch) -> Metrics:
         agent, config = self.agent, self.config
         batch = batch.to(self.compute.device, non_blocking=True)
+        # 1. tokens -> states; the statistics that move here are put back at the end if the update is not finite
         stats = agent.running_stats()
         stats_before = [value.clone() for value in stats]
         if "trajectory_encoder" not in config.frozen:
@@ -212,12 +213,14 @@ class Learner:
         with self.compute.autocast():
             state_ND = self._encode(features_NF, batch)
 
+        # 2. targets of the critics, from the target networks, and the statistics by which they are normalized (PopArt)
         chunks = _chunks(len(batch.reward), self.compute.chunk_tokens)
         td_target_NG = self._td_target(batch, state_ND.detach(), chunks, self.generator)
         agent.value_code.update(td_target_NG, batch.loss_mask, self.distributed)
         num_transitions = batch.loss_mask.sum().to(state_ND.dtype)
         self.distributed.all_reduce_sum_(num_transitions)
         num_transitions = num_transitions.clamp(min=1)
+        # 3. backward through the heads, chunk by chunk, and then once through the encoders
         self.optimizer.zero_grad()
         total, state_gradient_ND, metrics = self._backward_heads(
             batch,
@@ -232,6 +235,7 @@ class Learner:
         target_mean = masked_mean(td_target_NG[:, -1], batch.loss_mask) * (batch.loss_mask.sum() / num_transitions)
         self.distributed.all_reduce_sum_(*self.optimizer.grads, total, target_mean, *metrics.values())
 
+        # 4. one step for all parameters, then what follows them; on the device, an update that is not finite is undone
         norm, finite = self.optimizer.step(total)
         agent.update_targets(config.tau * finite.to(norm.dtype))
         agent.update_averages(config.averaging_rate * finite.to(norm.dtype))

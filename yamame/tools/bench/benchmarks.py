@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from yamame.algorithms.amago.learner import Learner
-from yamame.algorithms.amago.policy import AMAGOPolicy
+from yamame.collect.experience import LocalExperience
 from yamame.config.flags import list_flags, parse_flags
 from yamame.data.batch import Batch
 from yamame.data.sampler import ReplayConfig
@@ -153,8 +153,8 @@ class CollectorBench(SizedOptions):
             return self._measure(parts)
 
     def _measure(self, parts: TrainingComponents) -> BenchResult:
-        policy, environments = parts.policy, parts.collector.environments
-        assert isinstance(policy, AMAGOPolicy)
+        assert isinstance(parts.experience, LocalExperience)
+        policy, environments = parts.experience.policy, parts.experience.environments
         policy.act = acting = _Stopwatch(policy.act)  # type: ignore[method-assign]
         environments.step = stepping = _Stopwatch(environments.step)  # type: ignore[method-assign]
         memory = PeakMemory(parts.algorithm.compute.device)
@@ -175,11 +175,16 @@ class CollectorBench(SizedOptions):
 
     def _collect(self, parts: TrainingComponents) -> tuple[float, int]:
         """Return seconds and environment steps of one repeat."""
-        start, before = time.perf_counter(), parts.collector.env_steps
+        start, before = time.perf_counter(), parts.experience.env_steps
         for _ in range(self.steps):
-            for _, trajectory in parts.collect_step(deterministic=False) or ():
+            trajectories, _ = parts.experience.collect(1, _never)
+            for trajectory in trajectories:
                 parts.replay.store.append(trajectory)
-        return time.perf_counter() - start, parts.collector.env_steps - before
+        return time.perf_counter() - start, parts.experience.env_steps - before
+
+
+def _never() -> bool:
+    return False
 
 
 class _Stopwatch:
@@ -350,7 +355,7 @@ def _measure_run(config: RunConfig) -> dict[str, float]:
         seconds, waited = run.state.train_seconds, run.components.replay.sampler.wait_seconds
         updating = sum(each["time/update_seconds"] for each in iterations)
         return {
-            "env_steps_per_second": run.components.collector.env_steps / seconds,
+            "env_steps_per_second": run.env_steps / seconds,
             "updates_per_second": run.components.algorithm.num_updates / seconds,
             "collect_fraction": sum(each["time/collect_seconds"] for each in iterations) / seconds,
             "learn_fraction": (updating - waited) / seconds,

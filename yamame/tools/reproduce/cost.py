@@ -78,8 +78,7 @@ def measure_speed(config: RunConfig) -> Speed:
     alone = replace(config, num_envs=1, replay=replace(config.replay, batch_size=batch_size, unrewarded_keep_prob=1.0))
     with tempfile.TemporaryDirectory() as folder, closing(build_components(alone, Path(folder), restarts=0)) as parts:
         while not len(parts.replay.store):
-            for _, trajectory in parts.collect_step(deterministic=False) or ():
-                parts.replay.store.append(trajectory)
+            parts.replay.store.extend(parts.experience.collect(1, _never)[0])
         batch, learner = parts.replay.sampler.sample(), parts.algorithm
         learner.update(batch)
         (seconds,) = seconds_per_call(lambda: learner.update(batch), repeats=1, device=learner.compute.device)
@@ -89,11 +88,15 @@ def measure_speed(config: RunConfig) -> Speed:
 
 def _collection_speed(config: RunConfig) -> float:
     with tempfile.TemporaryDirectory() as folder, closing(build_components(config, Path(folder), restarts=0)) as parts:
-        parts.collect_step(deterministic=False)
-        start, before = time.perf_counter(), parts.collector.env_steps
+        parts.experience.collect(1, _never)
+        start, before = time.perf_counter(), parts.experience.env_steps
         while time.perf_counter() - start < MEASURE_SECONDS:
-            parts.collect_step(deterministic=False)
-        return (parts.collector.env_steps - before) / (time.perf_counter() - start)
+            parts.experience.collect(1, _never)
+        return (parts.experience.env_steps - before) / (time.perf_counter() - start)
+
+
+def _never() -> bool:
+    return False
 
 
 def _seconds(config: RunConfig, speed: Speed) -> float:

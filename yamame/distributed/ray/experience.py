@@ -1,18 +1,23 @@
-"""`RayCollector` and `WeightPublisher`: take the place of collector and policy in a run with remote collectors."""
+"""`RayExperience`: trajectories of collectors in a Ray cluster, which get the weights that they act with."""
 
 import time
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 from uuid import uuid4
 
 from torch import nn
+from typing_extensions import override
 
+from yamame.collect.background import ShouldStop
+from yamame.collect.experience import Experience
 from yamame.collect.faults import FaultMonitor
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.pool import CollectorPool
 from yamame.distributed.ray.worker import CollectRequest, CollectResult, PolicyWeights, actor_state
 from yamame.envs.base import TrialVectorEnv
 from yamame.run_config import RunConfig
-from yamame.types import Fault, State
+from yamame.types import Fault
 
 _REQUESTS_PER_COLLECTOR = 2
 """One in progress and one queued, so that no collector waits for the learner."""
@@ -21,8 +26,8 @@ _REQUEST_SECONDS = 1.0
 _POLL_SECONDS = 0.25
 
 
-class RayCollector:
-    """A collector whose vector steps are made by remote collectors; a step is done when its env steps have arrived.
+class RayExperience(Experience):
+    """Vector steps are made by remote collectors; a step is done when its env steps have arrived.
 
     Requests at most `ray.max_policy_lag` iterations ahead, and nothing beyond the end of the run. Trials whose request
     is more weight syncs old than that are dropped, but their steps are counted.
@@ -34,11 +39,7 @@ class RayCollector:
     """
 
     def __init__(self, pool: CollectorPool, environments: TrialVectorEnv, config: RunConfig) -> None:
-        self.environments = environments
-        self.env_steps = 0
-        """Transitions of this learner's collectors, of all results taken so far."""
-        self.remote_env_steps = 0
-        """Transitions of other learners' collectors."""
+        super().__init__(environments)
         self.faults = FaultMonitor(config.fault_tolerance)
         self.pool, self.config = pool, config
         self.name = uuid4().hex[:12]
@@ -55,7 +56,8 @@ class RayCollector:
         """Env steps taken in excess of the vector steps made, counting failed steps as well."""
         self._results: deque[tuple[CollectRequest, CollectResult]] = deque()
 
-    def publish(self, model: nn.Module, *, version: int) -> None:
+    @override
+    def load_weights(self, model: nn.Module, *, version: int) -> None:
         """Send the current weights of a model to the collectors."""
         if not self._num_weight_syncs:
             self.pool.start(self.name)
@@ -71,14 +73,24 @@ class RayCollector:
             "collectors/weight_sync_seconds": time.monotonic() - started,
         }
 
-    def step(self, *, deterministic: bool) -> list[tuple[int, Trajectory]] | None:
-        """Return the trials that ended in a vector step of all environments, each with index 0.
+    @override
+    def collect(self, vector_steps: int, should_stop: ShouldStop) -> tuple[list[Trajectory], int]:
+        """Take the results of a number of vector steps. At the end of the run, takes all that arrived."""
+        trajectories: list[Trajectory] = []
+        while vector_steps and not should_stop():
+            completed = self.step()
+            if completed is not None:
+                trajectories += completed
+                vector_steps -= 1
+        return trajectories, vector_steps
 
-        Returns None if the results have not arrived after a moment. At the end of the run, takes all that arrived.
+    def step(self) -> list[Trajectory] | None:
+        """Return the trials that ended in a vector step of all environments; None if it is not complete after a moment.
+
         Raises `UserError` if collectors or their environments fail too often.
         """
         if not self._is_step_complete():
-            self._submit_requests(deterministic)
+            self._submit_requests()
             started = time.monotonic()
             results = self.pool.poll(_POLL_SECONDS)
             self._wait_seconds += time.monotonic() - started
@@ -87,14 +99,16 @@ class RayCollector:
                     self.faults.record_faults([result], finished=0, worked=False)
                 else:
                     self._results.append((request, result))
-            self._submit_requests(deterministic)
+            self._submit_requests()
         return self._take_step() if self._is_step_complete() else None
 
+    @override
     def close(self) -> None:
         """Close the collectors and the environments."""
         self.pool.close()
-        self.environments.close()
+        super().close()
 
+    @override
     def counts(self) -> dict[str, float]:
         """Return the numbers of ready and replaced collectors, of dropped results, and of faults."""
         return {
@@ -104,8 +118,8 @@ class RayCollector:
             "collectors/num_stale_dropped": float(self._num_stale_dropped),
         }
 
+    @override
     def metrics(self) -> dict[str, float]:
-        """Return metrics since the last call."""
         metrics = {"time/collector_wait_seconds": self._wait_seconds, **self._weight_sync}
         if self._collect_seconds:
             total_seconds = self._idle_seconds + self._collect_seconds
@@ -116,12 +130,14 @@ class RayCollector:
         self._reset_metrics()
         return metrics
 
-    def state_dict(self) -> State:
+    @override
+    def state_dict(self) -> Mapping[str, Any]:
         """Return counters and name; unfinished trials stay with the collectors."""
         state = {"env_steps": self.env_steps, "credit": self._credit, "name": self.name}
         return {**state, "faults": self.faults.state_dict(), "replaced": self.pool.num_replaced}
 
-    def load_state_dict(self, state: State) -> bool:
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         """Restore counters and name, by which collectors that still run are found; always True."""
         self.env_steps, self._credit, self.name = state["env_steps"], state["credit"], state["name"]
         self.faults.load_state_dict(state["faults"])
@@ -133,7 +149,7 @@ class RayCollector:
         self._policy_lags: list[int] = []
         self._wait_seconds = self._collect_seconds = self._idle_seconds = 0.0
 
-    def _submit_requests(self, deterministic: bool) -> None:
+    def _submit_requests(self) -> None:
         iteration_steps = -(-self.config.resolved_env_steps_per_iteration // self.config.num_envs)
         requested = sum(request.vector_steps for request in self.pool.pending_requests)
         requested += sum(result.vector_steps for _, result in self._results)
@@ -147,7 +163,7 @@ class RayCollector:
                 vector_steps=min(-(-missing // self._num_envs_each), -(-iteration_steps // _REQUESTS_PER_COLLECTOR)),
                 seconds=_REQUEST_SECONDS,
                 env_steps=self.env_steps + self.remote_env_steps,
-                deterministic=deterministic,
+                deterministic=self.config.deterministic_actions,
             )
             self.pool.submit(handle, request)
             missing -= request.vector_steps * self._num_envs_each
@@ -159,9 +175,9 @@ class RayCollector:
         transitions = sum(result.env_steps for _, result in self._results)
         return self._credit + arrived >= self.config.num_envs or self.env_steps + transitions >= self._max_env_steps
 
-    def _take_step(self) -> list[tuple[int, Trajectory]]:
+    def _take_step(self) -> list[Trajectory]:
         """Take as many results as a vector step needs, in the order of their arrival."""
-        trajectories: list[tuple[int, Trajectory]] = []
+        trajectories: list[Trajectory] = []
         while self._results and self._credit < self.config.num_envs:
             request, result = self._results.popleft()
             self._credit += result.vector_steps * self._num_envs_each
@@ -173,24 +189,6 @@ class RayCollector:
             self._collect_seconds += result.seconds
             self._idle_seconds += result.idle_seconds
             self._policy_lags += [self._version - trajectory.policy_version for trajectory in result.trajectories]
-            trajectories += [(0, trajectory) for trajectory in result.trajectories]
+            trajectories += result.trajectories
         self._credit = max(0, self._credit - self.config.num_envs)
         return trajectories
-
-
-class WeightPublisher:
-    """Takes the place of the policy: publishes its weights to remote collectors."""
-
-    def __init__(self, collectors: RayCollector) -> None:
-        self._collectors = collectors
-
-    def load_weights(self, model: nn.Module, *, version: int) -> None:
-        """Send the current weights of a model to the collectors."""
-        self._collectors.publish(model, version=version)
-
-    def state_dict(self) -> State:
-        """Return nothing: collectors keep their policy memory."""
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Restore nothing."""
