@@ -42,6 +42,11 @@ class EnvConfig(ABC):
         return None
 
     @property
+    def required_extra(self) -> str:
+        """Extra of this package that installs what the task needs, such as `popgym`; "": none, or not known."""
+        return ""
+
+    @property
     def action_mask_key(self) -> str:
         """Name of the action mask: a leaf of the observation or a key of info."""
         return ACTION_MASK_KEY

@@ -44,6 +44,11 @@ class GymnasiumConfig(SingleEnvConfig):
         return self.id.rpartition(":")[2].replace("/", "-")
 
     @property
+    @override
+    def required_extra(self) -> str:
+        return extra_of(self.id)
+
+    @property
     def imported_modules(self) -> tuple[str, ...]:
         """The module that making the environment imports, if any."""
         return (self.id.partition(":")[0],) if ":" in self.id else ()
@@ -68,6 +73,13 @@ def is_env_id(name: str) -> bool:
     return name in gymnasium.registry or re.search(r"-v\d+$", name) is not None
 
 
+def extra_of(env_id: str) -> str:
+    """Return the extra of this package that installs what an environment of Gymnasium needs; "" if none does."""
+    spec = gymnasium.registry.get(env_id)
+    family = re.match(r"gymnasium\.envs\.(box2d|mujoco)\b", str(spec.entry_point) if spec else "")
+    return family[1] if family else ""
+
+
 def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """Return `gymnasium.make(env_id)` without the environment checker. Raises `UserError` if it fails."""
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
@@ -82,7 +94,9 @@ def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, 
             f"Gymnasium has no environment {env_id!r}: {hint}An id 'package:Name-v0' imports its package first"
         ) from error
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise UserError(f"environment {env_id!r} needs a package that is not installed: {error}") from error
+        extra = extra_of(env_id)
+        action = f"pip install 'yamame[{extra}]'" if extra else str(error)
+        raise UserError(f"environment {env_id!r} needs a package that is not installed: {action}") from error
     except TypeError as error:
         if render_mode is None:
             raise

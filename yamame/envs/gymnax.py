@@ -85,6 +85,11 @@ class GymnaxConfig(EnvConfig):
 
     @property
     @override
+    def required_extra(self) -> str:
+        return "jax"
+
+    @property
+    @override
     def task_name(self) -> str:
         """Such as `gymnax-CartPole-v1`."""
         return f"gymnax-{self.name}"

@@ -88,6 +88,11 @@ class HalfCheetahVelocityConfig(SingleEnvConfig):
 
     @property
     @override
+    def required_extra(self) -> str:
+        return "mujoco"
+
+    @property
+    @override
     def max_trial_steps(self) -> int:
         return self.attempts * self.attempt_length
 

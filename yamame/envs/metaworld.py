@@ -133,6 +133,11 @@ class MetaworldConfig(SingleEnvConfig):
 
     @property
     @override
+    def required_extra(self) -> str:
+        return "metaworld"
+
+    @property
+    @override
     def task_name(self) -> str:
         """Such as `metaworld-reach-v3`, or `metaworld-reach-v3-test`."""
         return f"metaworld-{self.name}" + ("-test" if self.split == "test" else "")

@@ -126,6 +126,11 @@ class MinigridConfig(SingleEnvConfig):
 
     @property
     @override
+    def required_extra(self) -> str:
+        return "minigrid"
+
+    @property
+    @override
     def task_name(self) -> str:
         return self.name
 

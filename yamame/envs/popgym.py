@@ -38,6 +38,11 @@ class PopgymConfig(SingleEnvConfig):
 
     @property
     @override
+    def required_extra(self) -> str:
+        return "popgym"
+
+    @property
+    @override
     def task_name(self) -> str:
         """Such as `popgym-RepeatPreviousEasy`."""
         return f"popgym-{self.name}"

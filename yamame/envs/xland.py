@@ -145,6 +145,11 @@ class XLandConfig(EnvConfig):
 
     @property
     @override
+    def required_extra(self) -> str:
+        return "jax"
+
+    @property
+    @override
     def task_name(self) -> str:
         """Such as `xland-7x7-4-objects-1-rules`."""
         return f"xland-{self.size}x{self.size}-{self.objects}-objects-{self.rules}-rules"

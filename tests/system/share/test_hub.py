@@ -149,6 +149,9 @@ def test_a_push_is_one_commit_with_a_card(session: Session) -> None:
     assert any(asked.startswith("PUT /upload/") for asked in session.hub.requests)
     card = files["README.md"].decode()
     assert f"yamame eval {SOURCE} --trials 16" in card and "| mean return | 1 | 1 to 1 |" in card
+    assert "pip install '.[hub]'  # in a checkout" in card
+    actions = "the most likely actions" if push["deterministic_actions"] else "sampled actions"
+    assert f"over 16 trials without exploration noise, by {actions}, with" in card
     assert str(session.folder) not in b"".join(files.values()).decode(errors="replace")
 
 

@@ -1,7 +1,11 @@
+import sys
+import tomllib
+
 import gymnasium
 import numpy as np
 import pytest
 from counting_environment import CountingEnv
+from documents import ROOT
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -9,6 +13,7 @@ from yamame.envs import register_environments
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.errors import UserError
+from yamame.recipes import load_recipe, recipe_names
 
 IDS = ["yamame/PassiveTMaze-v0", "yamame/ActiveTMaze-v0", "yamame/DarkKeyToDoor-v0", "yamame/Wind-v0"]
 register_environments()
@@ -121,3 +126,24 @@ def test_factory_must_make_new_environments():
 def test_factory_of_something_else_is_refused():
     with pytest.raises(UserError, match="not a gymnasium"):
         EnvFnConfig(env_fn=CountingEnv.__mro__[2], horizon=9).build(1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "package", "extra"), [("LunarLander-v3", "Box2D", "box2d"), ("Hopper-v5", "mujoco", "mujoco")]
+)
+def test_a_missing_package_is_named_with_its_extra(env_id, package, extra, monkeypatch):
+    for module in [name for name in sys.modules if name.startswith(f"gymnasium.envs.{extra}")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"{env_id}.*: pip install 'yamame\[{extra}\]'$"):
+        GymnasiumConfig(id=env_id, horizon=10).build(1, 0)
+
+
+def test_tasks_name_extras_that_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    needed = {name: load_recipe(name).env.required_extra for name in recipe_names()}
+    assert {extra for extra in needed.values() if extra} <= set(extras)
+    assert {needed[name] for name in ("passive-tmaze", "wind", "gymnasium", "package-delivery")} == {""}
+    assert (needed["lunar-lander"], needed["half-cheetah-velocity"], needed["gymnax"]) == ("box2d", "mujoco", "jax")
+    for name in ("crafter", "metaworld", "minigrid", "popgym"):
+        assert needed[name] == name

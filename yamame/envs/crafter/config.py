@@ -66,6 +66,11 @@ class CrafterConfig(GoalEnvConfig, SingleEnvConfig):
 
     @property
     @override
+    def required_extra(self) -> str:
+        return "crafter"
+
+    @property
+    @override
     def task_name(self) -> str:
         """Such as `crafter`, `crafter-tech-tree-expanded`, `crafter-undirected` or `crafter-collect-wood-wake-up`."""
         words = ["crafter"]

@@ -20,7 +20,7 @@ class CategoricalPolicy:
 
     The clip is the paper's ([0.001, 0.99] by default), so that no action is impossible or certain. Differs from the
     authors' code in the gradient: there a clipped probability has none, so that a policy which saturates early cannot
-    recover (observed on T-Maze: LOG.md). Here the clip is straight-through, and `log_prob` is that of the softmax.
+    recover (observed on T-Maze: docs/log.md). Here the clip is straight-through, and `log_prob` is that of the softmax.
 
     With an action mask the distribution covers the allowed actions; the others have probability exactly 0.
     """

@@ -145,7 +145,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     (not normalized), a learning rate that decays, target networks that follow faster, acting with averaged weights,
     random actions that are repeated, random first trials, windows that cover the ends of trials longer than the
     context, evaluations without the clip of probabilities, and a trained policy that is another gamma's, or acts with
-    its mode, if that earns more. LOG.md has the measurements.
+    its mode, if that earns more. docs/log.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)

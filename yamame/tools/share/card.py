@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from yamame.envs.config import EnvConfig
+from yamame.envs.env_fn import EnvFnConfig
 from yamame.runs.source import HUB, import_hub
 from yamame.training.run_files import RunMetadata, random_baseline, read_config, read_metadata, read_result
 
@@ -22,7 +24,8 @@ def render_card(folder: Path, repo: str, *, curve: str) -> str:
     config, metadata, result = read_config(folder), read_metadata(folder), read_result(folder) or {}
     task = config.env.task_name
     hub = import_hub()
-    scores = {"mean_return": result["return_mean"], "success_rate": result["success_rate"]}
+    actions = "the most likely actions" if result.get("deterministic_actions") else "sampled actions"
+    scores = {"mean return": result["return_mean"], _success_label(result): result["success_rate"]}
     data = hub.ModelCardData(
         library_name="yamame",
         pipeline_tag="reinforcement-learning",
@@ -34,8 +37,8 @@ def render_card(folder: Path, repo: str, *, curve: str) -> str:
                 task_name="reinforcement-learning",
                 dataset_type=task,
                 dataset_name=task,
-                metric_type=name,
-                metric_name=f"{name.replace('_', ' ')} over {result['trials']} trials",
+                metric_type="mean_return" if name == "mean return" else "success_rate",
+                metric_name=f"{name} over {result['trials']} trials",
                 metric_value=round(value, 6),
             )
             for name, value in scores.items()
@@ -46,17 +49,17 @@ def render_card(folder: Path, repo: str, *, curve: str) -> str:
         *("---", data.to_yaml(), "---", ""),
         f"# {repo.partition('/')[2]}",
         "",
-        f"A policy of the task `{task}`, trained by in-context reinforcement learning with Yamame: it adapts to a task "
-        "that it has not seen by what it remembers of the trial, with fixed weights.",
+        f"A policy of the task `{task}`, trained with Yamame. Its weights are fixed; it acts on what it remembers of "
+        "the trial.",
         "",
         *("## Scores", ""),
         *_scores(result, random_baseline(folder)),
         "",
-        f"Mean over {result['trials']} trials without exploration noise, with 95 % intervals, of the weights in this "
-        "repository.",
+        f"Of the weights in this repository over {result['trials']} trials without exploration noise, by {actions}, "
+        "with 95 % intervals.",
         "",
         *("## Use", ""),
-        *_use(repo, result),
+        *_use(repo, config.env, result),
         "",
         *("## Training", ""),
         *_training(metadata, result),
@@ -70,16 +73,20 @@ def _scores(result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> It
     yield "| | value | 95 % interval |"
     yield "|---|---|---|"
     yield _row("mean return", result["return_mean"], result["return_ci95"])
-    if result["success_rate"] is not None and len(result["success_per_attempt"]) == 1:
-        yield _row("success rate", result["success_rate"], result["success_per_attempt_ci95"][0])
-    elif result["success_rate"] is not None:
-        yield _row("success rate, of any attempt", result["success_rate"])
+    if result["success_rate"] is not None:
+        interval = result["success_per_attempt_ci95"][0] if len(result["success_per_attempt"]) == 1 else None
+        yield _row(_success_label(result), result["success_rate"], interval)
     if len(result["return_per_attempt"]) > 1:
         pairs = zip(result["return_per_attempt"], result["return_per_attempt_ci95"], strict=True)
         for number, (mean, interval) in enumerate(pairs, start=1):
             yield _row(f"return of attempt {number}", mean, interval)
     if baseline is not None:
-        yield _row("mean return of random actions", baseline["return_mean"], baseline["return_ci95"])
+        label = f"mean return of random actions, {baseline['trials']} trials"
+        yield _row(label, baseline["return_mean"], baseline["return_ci95"])
+
+
+def _success_label(result: Mapping[str, Any]) -> str:
+    return "success rate of any attempt" if len(result["return_per_attempt"]) > 1 else "success rate"
 
 
 def _row(name: str, value: float, interval: tuple[float, float] | None = None) -> str:
@@ -87,10 +94,13 @@ def _row(name: str, value: float, interval: tuple[float, float] | None = None) -
     return f"| {name} | {value:.4g} | {ends} |"
 
 
-def _use(repo: str, result: Mapping[str, Any]) -> Iterator[str]:
+def _use(repo: str, env: EnvConfig, result: Mapping[str, Any]) -> Iterator[str]:
     source = f"{HUB}{repo}"
-    yield from ("```sh", "pip install 'yamame[hub]'", f"yamame eval {source} --trials {result['trials']}")
-    yield from (f"yamame play {source} --output trial.gif", "```", "")
+    extras = ",".join(filter(None, ("hub", env.required_extra)))
+    made_by = " --env MODULE:FUNCTION  # makes the environment" if isinstance(env, EnvFnConfig) else ""
+    yield from ("```sh", f"pip install '.[{extras}]'  # in a checkout of Yamame")
+    yield f"yamame eval {source} --trials {result['trials']}{made_by}"
+    yield from (f"yamame play {source} --output trial.gif{made_by}", "```", "")
     yield from ("```python", "import yamame", "", f'policy = yamame.load("{source}")', "policy.reset()")
     yield from ("action = policy.act(observation, reward=0.0, episode_start=True)", "```", "")
     yield "The files are JSON and safetensors. Nothing in them is executed, and their digests are checked."
