@@ -1,8 +1,10 @@
 """Pure tensor functions: masked means, n-step targets and padded layouts. Shapes never depend on values."""
 
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -22,10 +24,16 @@ _T = TypeVar("_T")
 def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Return a function that a compiler leaves out of its graphs.
 
-    Like `torch.compiler.disable`, but the compiler is imported at the first call: that takes longer than all the rest
-    that a policy imports.
+    Like `torch.compiler.disable`, but it does not import the compiler: that takes longer than all the rest that a
+    policy or an update imports.
     """
-    return _disable_dynamo(function)
+    disabled = _disable_dynamo(function)
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return disabled(*args, **kwargs) if "torch._dynamo" in sys.modules else function(*args, **kwargs)
+
+    return call
 
 
 def masked_mean(value: Float[Tensor, "N ..."], mask_N: Bool[Tensor, "N"]) -> Float[Tensor, "..."]:
