@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import inspect
 import io
 import json
 import os
@@ -20,7 +19,6 @@ from yamame.tools.bench.benchmarks import BENCHES
 _LESS_INTERESTING = re.compile(
     r"eval\.|agent\.timestep_encoder\.(image|text|tokens|instruction)|env_steps_per_iteration"
 )
-_KNOWN_LINES = ("Command:", "Minutes:", "Score:", "Cost:", "Expected")
 EXAMPLE = "passive-tmaze"
 """The recipe whose flags are listed."""
 
@@ -54,26 +52,20 @@ def metrics(markdown: str) -> str:
 
 
 def recipes() -> Iterator[str]:
-    """A table of all recipes, and each one's docstring."""
+    """A table of all recipes, and what each one says of itself."""
     yield from ("| recipe | task |", "|---|---|")
     for name in recipe_names():
-        yield f"| [`{name}`](#{name}) | {load_recipe(name).metadata['summary']} |"
+        yield f"| [`{name}`](#{name}) | {load_recipe(name).info.summary} |"
     for name in recipe_names():
         yield from ("", f"## {name}", "")
         yield from recipe(name)
 
 
 def recipe(name: str) -> Iterator[str]:
-    """One recipe's docstring: the lines that begin with a known word as a list, all others as they are."""
-    module = inspect.getmodule(load_recipe(name).make_config)
-    assert module is not None
-    lines = inspect.cleandoc(module.__doc__ or "").splitlines()
-    about = load_recipe(name).metadata
-    yield from (f"**{about['summary']}**", "", "```sh", about["command"], "```", "")
-    for word in ("cost", "expected"):
-        yield f"* {word.capitalize()}: {about.get(word, 'not known')}"
-    yield ""
-    yield from _after_the_known_lines(lines[1:])
+    """One recipe's command, cost, results, docstring and settings."""
+    about = load_recipe(name)
+    yield from (f"**{about.info.summary}**", "", "```sh", about.info.command, "```", "")
+    yield from (f"* Cost: {about.info.cost}", f"* Expected: {about.info.expected_text}", "", about.notes)
     yield from ("", '??? note "All settings that differ from `--preset paper` on the same task"', "")
     yield from ("    | setting | paper | small |", "    |---|---|---|")
     for path, (paper, small) in differences_from_paper(name).items():
@@ -121,14 +113,6 @@ def commands() -> Iterator[str]:
             if name == "yamame bench":
                 for bench in BENCHES:
                     yield from _folded(f"yamame bench {bench} --help", ["bench", bench, "--help"])
-
-
-def _after_the_known_lines(lines: list[str]) -> Iterator[str]:
-    known = False
-    for line in lines:
-        known = line.startswith(_KNOWN_LINES) or (known and line.startswith(" "))
-        if not known:
-            yield line
 
 
 def _parsers(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:

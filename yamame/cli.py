@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -222,16 +223,16 @@ def _recipes(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.recipes import load_recipe, recipe_names
 
     names = recipe_names() if options.name is None else (options.name,)
-    found = {name: load_recipe(name).metadata for name in names}
+    recipes = [load_recipe(name) for name in names]
     if options.json:
-        print(json.dumps([{"name": name, **metadata} for name, metadata in found.items()]))
+        print(json.dumps([{"name": each.name, **asdict(each.info), "notes": each.notes} for each in recipes]))
         return 0
     if options.name is not None:
-        print(found[options.name]["description"])
+        print(recipes[0].description)
         return 0
-    for name, metadata in found.items():
-        minutes = "" if metadata["minutes"] == "-" else f"{metadata['minutes']} min"
-        print(f"{name:23}{minutes:15}{metadata['score']}\n    {metadata['summary']}")
+    for each in recipes:
+        minutes = f"{each.info.minutes} min" if each.info.minutes else ""
+        print(f"{each.name:23}{minutes:15}{each.info.score}\n    {each.info.summary}")
     print("Minutes of training on two CPU cores. yamame recipes RECIPE describes one.")
     return 0
 
@@ -268,7 +269,7 @@ def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "R
     from yamame.recipes import make_metadata
     from yamame.recipes.settings.presets import list_variants
 
-    print(recipe.metadata["description"])
+    print(recipe.description)
     if make_metadata(recipe, config).overrides:
         print(f"\nExpected with the settings given: {recipe.expected_result(config) or 'not measured'}")
     print(f"\nVariants: {', '.join(list_variants(config))}\n")

@@ -19,14 +19,14 @@ TMAZE = "passive-tmaze"
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_says_what_it_costs_and_survives_its_json(name: str) -> None:
     recipe = load_recipe(name)
-    assert {"summary", "command", "minutes", "score", "cost", "expected"} <= set(recipe.metadata)
-    assert len(name) + len(recipe.metadata["minutes"]) + len(recipe.metadata["score"]) < 66, "a line of the list"
-    assert recipe.metadata["command"].startswith(f"yamame train {name}")
+    info = recipe.info
+    assert info.summary.endswith(".") and info.cost and recipe.notes
+    assert len(name) + len(info.minutes) + len(info.score) < 66, "a line of the list"
+    assert info.command.startswith(f"yamame train {name}")
     config = recipe.make_config(recipe.env)
     assert from_json(RunConfig, to_json(config)) == config
     assert config.resolved_context_length <= config.env.max_trial_steps
-    assert recipe.metadata["command"].split()[3:] is not None
-    assert config_from_flags(recipe, [], recipe.metadata["command"].split()[3:]) == config
+    assert config_from_flags(recipe, [], info.command.split()[3:]) == config
 
 
 def test_an_unknown_recipe_names_the_nearest() -> None:

@@ -1,7 +1,8 @@
 """Recipes: every module of this package is one, with functions `config(env=TASK) -> RunConfig` and `paper(env=TASK)`.
 
-What they share is in `settings/`. `config` is the preset `small`, for a CPU; `paper` has the
-settings of the paper. A preset of a recipe, a size, variants and flags or overrides make the config of a run.
+`config` is the preset `small`, for a CPU; `paper` has the settings of the paper. The constant `RECIPE` has what a run
+costs and reaches, the docstring its source and what differs from the paper. What recipes share is in `settings/`.
+A preset of a recipe, a size, variants and flags or overrides make the config of a run.
 """
 
 import difflib
@@ -11,9 +12,10 @@ import pkgutil
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
+from textwrap import fill
 from typing import Any
 
 from yamame.config.flags import group_by_flag, parse_flags
@@ -31,6 +33,30 @@ PRESETS = {SMALL: "config", PAPER: "paper"}
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecipeInfo:
+    """What a run of a recipe costs and reaches."""
+
+    summary: str
+    """The task, in one sentence."""
+    command: str
+    """Command that trains with the recipe's own settings."""
+    minutes: str = ""
+    """Minutes of training on two CPU cores, in a few characters; "": not known."""
+    score: str
+    """Result of such a run and of random actions, in a few characters."""
+    cost: str
+    """Time and memory, in words."""
+    expected: Mapping[str, str] = field(default_factory=dict)
+    """Flags -> the result that was measured with them, of the preset `small`; "": the recipe's own settings."""
+
+    @property
+    def expected_text(self) -> str:
+        """All results that were measured, in one sentence."""
+        results = [f"with {flags}: {result}" if flags else result for flags, result in self.expected.items()]
+        return "; ".join(results) or "not measured"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """An experiment by name, with one of its presets."""
 
@@ -41,11 +67,20 @@ class Recipe:
     make_config: Callable[..., RunConfig]
     """Returns the config for a task of the same class. Defaults of other fields can depend on the task and, where the
     function takes `env_steps`, on the number of steps."""
-    metadata: Mapping[str, str]
-    """From the docstring of the module: `summary`, `command`, `minutes` and `score` in a few characters, `cost` and
-    `expected` in words, and `description`, the docstring itself."""
-    expected: Mapping[str, str]
-    """Flags -> the result that was measured with them, of the preset `small`; "": the recipe's own settings."""
+    info: RecipeInfo
+    notes: str
+    """Docstring of the module: source, and what differs from the paper."""
+
+    @property
+    def description(self) -> str:
+        """All that `yamame recipes NAME` prints."""
+        info = self.info
+        lines = [info.summary, "", f"Command: {info.command}", f"Score: {info.score}", f"Cost: {info.cost}"]
+        lines += [
+            f"Expected with {flags}: {result}" if flags else f"Expected: {result}"
+            for flags, result in info.expected.items()
+        ]
+        return "\n".join([*(fill(line, 120, subsequent_indent="    ") for line in lines), "", self.notes])
 
     def config_for(self, env: EnvConfig, env_steps: int | None) -> RunConfig:
         """Return the config for a task and a number of steps; None, or a recipe with a fixed number: the recipe's."""
@@ -55,7 +90,7 @@ class Recipe:
 
     def expected_result(self, config: RunConfig) -> str:
         """Return the result that was measured with the settings of a run, in words; "" if there is none."""
-        for flags, result in self.expected.items() if self.preset == SMALL else ():
+        for flags, result in self.info.expected.items() if self.preset == SMALL else ():
             measured = config_from_flags(self, [], shlex.split(flags))
             if all(_NO_PART_IN_RESULTS.match(path) for path in diff_configs(measured, config)):
                 return result
@@ -90,8 +125,8 @@ def load_recipe(name: str, preset: str = SMALL) -> Recipe:
         preset=preset,
         env=inspect.signature(make_config).parameters["env"].default,
         make_config=make_config,
-        metadata=_parse_docstring(module.__doc__ or ""),
-        expected=_parse_expected(module.__doc__ or ""),
+        info=module.RECIPE,
+        notes=inspect.cleandoc(module.__doc__ or ""),
     )
 
 
@@ -163,20 +198,3 @@ def make_metadata(recipe: Recipe, config: RunConfig, command: Sequence[str] = ()
         command=shlex.join(command),
         overrides=of_task | of_steps | diff_configs(recipe.config_for(config.env, config.env_steps), config),
     )
-
-
-def _parse_docstring(docstring: str) -> dict[str, str]:
-    """Return the first line, and the paragraphs that start with a known word and a colon."""
-    text = inspect.cleandoc(docstring)
-    found = re.findall(r"^(Command|Minutes|Score|Cost):(.*(?:\n .*)*)", text, re.MULTILINE)
-    paragraphs = {word.lower(): " ".join(rest.split()) for word, rest in found}
-    expected = [f"with {flags}: {result}" if flags else result for flags, result in _parse_expected(docstring).items()]
-    about = {"summary": text.splitlines()[0], "expected": "; ".join(expected) or "not measured", "description": text}
-    return about | paragraphs
-
-
-def _parse_expected(docstring: str) -> dict[str, str]:
-    """Return the paragraphs `Expected: …` and `Expected with FLAGS: …` by flags."""
-    text = inspect.cleandoc(docstring)
-    found = re.findall(r"^Expected(?: with (--[^:]+))?:(.*(?:\n .*)*)", text, re.MULTILINE)
-    return {flags: " ".join(result.split()) for flags, result in found}

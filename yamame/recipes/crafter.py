@@ -1,16 +1,4 @@
-"""Follow an instruction in an unknown wilderness: gather, build, fight and travel.
-
-Command: yamame train crafter
-Minutes: 12
-Score: 0.22 sub-goals (random 0.08), 200,000 steps
-Cost: 12 minutes on one thread for half of the run (--env-steps 200000); 0.7 GB, or 2.0 GB with --compute.dtype
-    bfloat16; an environment step takes 0.3 ms of one core and a new world 16 ms
-Expected with --env-steps 200000: random instructions 0.22 / 0.23 / 0.20 sub-goals (seeds 0, 1, 2; random actions
-    0.08); over 32 trials each (benchmarks/crafter_goals.py) collect sapling 0.97 / 1.00 / 1.00, place plant
-    0.59 / 1.00 / 1.00, collect wood 0.62 / 0.69 / 0.69, drink 0.56 / 0.66 / 0.62, place table 0.53 / 0.41 / 0.16,
-    travel to (30, 30) 0.38 / 0.69 / 0.12
-
-Source: paper section 5 and appendix C.5: rewards x10, whole trials of memory, importance sampling of goals. Differs
+"""Source: paper section 5 and appendix C.5: rewards x10, whole trials of memory, importance sampling of goals. Differs
 from the paper: trials of 500 steps instead of 2000, which few agents would survive, a narrower network, fewer gammas,
 smaller batches and a larger learning rate, to train on a CPU; values are bootstrapped at the horizon.
 Unknown for `--preset paper`: the width of the embedding of textures and of their vector (4 and 192, the authors' later
@@ -30,9 +18,25 @@ from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.crafter.config import CrafterConfig
+from yamame.recipes import RecipeInfo
 from yamame.recipes.settings.paper import paper_agent, paper_config
 from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
+
+RECIPE = RecipeInfo(
+    summary="Follow an instruction in an unknown wilderness: gather, build, fight and travel.",
+    command="yamame train crafter",
+    minutes="12",
+    score="0.22 sub-goals (random 0.08), 200,000 steps",
+    cost="12 minutes on one thread for half of the run (--env-steps 200000); 0.7 GB, or 2.0 GB with --compute.dtype "
+    "bfloat16; an environment step takes 0.3 ms of one core and a new world 16 ms",
+    expected={
+        "--env-steps 200000": "random instructions 0.22 / 0.23 / 0.20 sub-goals (seeds 0, 1, 2; random actions "
+        "0.08); over 32 trials each (benchmarks/crafter_goals.py) collect sapling 0.97 / 1.00 / 1.00, place plant "
+        "0.59 / 1.00 / 1.00, collect wood 0.62 / 0.69 / 0.69, drink 0.56 / 0.66 / 0.62, place table "
+        "0.53 / 0.41 / 0.16, travel to (30, 30) 0.38 / 0.69 / 0.12",
+    },
+)
 
 ENV_STEPS = 400_000
 """Length of a run."""

@@ -1,17 +1,17 @@
-"""Any registered Gymnasium environment.
-
-Command: yamame train gymnasium --env.id CartPole-v1 --env.horizon 500
-Minutes: -
-Score: depends on the environment
-Cost: depends on the environment
-
-On CartPole-v1 the maximum is 500, and random actions earn 22.
-"""
+"""On CartPole-v1 the maximum is 500, and random actions earn 22."""
 
 from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.recipes import RecipeInfo
 from yamame.recipes.settings.paper import paper_config
 from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
+
+RECIPE = RecipeInfo(
+    summary="Any registered Gymnasium environment.",
+    command="yamame train gymnasium --env.id CartPole-v1 --env.horizon 500",
+    score="depends on the environment",
+    cost="depends on the environment",
+)
 
 
 def config(

@@ -1,14 +1,4 @@
-"""Run at a target velocity that only the reward shows, three attempts per target.
-
-Command: yamame train half-cheetah-velocity
-Minutes: 45
-Score: -238 (random -1,037)
-Cost: 41 to 46 minutes (94,000 updates, 3.2 million steps) on one thread with --compute.dtype bfloat16 and AVX512-BF16
-    units, beside one to three other runs; in float32 an update takes nearly twice as long
-Expected: -288 / -261 / -164 (seeds 0, 1, 2), the same in every attempt (random actions -1,037, standing still about
-    -900, running at the target without effort would earn 0); without memory -352 / -298 / -415
-
-Source: paper section 4, figure 5. Differs from the paper: a narrower network, two gammas, a larger learning rate and
+"""Source: paper section 4, figure 5. Differs from the paper: a narrower network, two gammas, a larger learning rate and
 windows of 16 steps, to train on a CPU; values are bootstrapped at the horizon; no filtered BC, and an entropy bonus.
 Exploration noise is clipped at the bounds of an action, and filtered BC imitates the clipped actions; without both the
 policy soon repeats one extreme action. The policy follows the mean of the critics instead of the minimum. Also: 5-step
@@ -25,9 +15,23 @@ from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.half_cheetah_velocity import HalfCheetahVelocityConfig
+from yamame.recipes import RecipeInfo
 from yamame.recipes.settings.paper import paper_agent, paper_config
 from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
+
+RECIPE = RecipeInfo(
+    summary="Run at a target velocity that only the reward shows, three attempts per target.",
+    command="yamame train half-cheetah-velocity",
+    minutes="45",
+    score="-238 (random -1,037)",
+    cost="41 to 46 minutes (94,000 updates, 3.2 million steps) on one thread with --compute.dtype bfloat16 and "
+    "AVX512-BF16 units, beside one to three other runs; in float32 an update takes nearly twice as long",
+    expected={
+        "": "-288 / -261 / -164 (seeds 0, 1, 2), the same in every attempt (random actions -1,037, standing still "
+        "about -900, running at the target without effort would earn 0); without memory -352 / -298 / -415",
+    },
+)
 
 
 def config(env: HalfCheetahVelocityConfig = HalfCheetahVelocityConfig()) -> RunConfig:

@@ -1,26 +1,30 @@
-"""Land on the moon at any scale of rewards: the paper's experiment on PopArt.
-
-Command: yamame train lunar-lander
-Minutes: 5
-Score: 230 (random -184)
-Cost: 5 minutes of one CPU core (12,500 updates)
-Expected: 212 / 229 / 248 (seeds 0, 1, 2; random actions about -184, and 200 counts as solved). The figure
-    docs/popart.png shows an earlier agent, which stayed near random actions
-
-Source: paper appendix A, figure 11: unscaled rewards. `--learner.td.reward-scale 10` and `800` are the other scales of
-the figure, `--variant no-popart` its other agent. `benchmarks/popart.py` trains and plots all six runs, with the
-figure's context. Unknown for `--preset paper`: network and length, which are those of other domains.
-Differs from the paper: LunarLander-v3 (Gymnasium has no v2), context 256 instead of 128, a narrower network, fewer
-gammas and a larger learning rate, to train on a CPU (`settings.presets.default_config` has all). Trials have
-Gymnasium's limit of 1,000 steps; those of the authors' example, which `--preset paper` has, have 500.
+"""Source: paper appendix A, figure 11: unscaled rewards. `--learner.td.reward-scale 10` and `800` are the other scales
+of the figure, `--variant no-popart` its other agent. `benchmarks/popart.py` trains and plots all six runs, with the
+figure's context. Unknown for `--preset paper`: network and length, which are those of other domains. Differs from the
+paper: LunarLander-v3 (Gymnasium has no v2), context 256 instead of 128, a narrower network, fewer gammas and a larger
+learning rate, to train on a CPU (`settings.presets.default_config` has all). Trials have Gymnasium's limit of
+1,000 steps; those of the authors' example, which `--preset paper` has, have 500.
 """
 
 from dataclasses import replace
 
 from yamame.envs.gymnasium import GymnasiumConfig
+from yamame.recipes import RecipeInfo
 from yamame.recipes.settings.paper import paper_config
 from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
+
+RECIPE = RecipeInfo(
+    summary="Land on the moon at any scale of rewards: the paper's experiment on PopArt.",
+    command="yamame train lunar-lander",
+    minutes="5",
+    score="230 (random -184)",
+    cost="5 minutes of one CPU core (12,500 updates)",
+    expected={
+        "": "212 / 229 / 248 (seeds 0, 1, 2; random actions about -184, and 200 counts as solved). The figure "
+        "docs/popart.png shows an earlier agent, which stayed near random actions",
+    },
+)
 
 
 def config(

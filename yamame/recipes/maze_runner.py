@@ -1,19 +1,4 @@
-"""Reach up to three positions in order in an unknown maze; relabeling provides the first rewards.
-
-Command: yamame train maze-runner
-Minutes: 20
-Score: 1.64 of 2 sub-goals (random 0.4)
-Cost: on one thread beside another run, with --compute.dtype bfloat16: 20 minutes of training, 25 to 40 with continuous
-    actions, 50 to 80 in rewired mazes
-Expected: 1.66 / 1.63 / 1.63 of 2 sub-goals on average (seeds 0, 1, 2) and 77 / 73 / 73 % of the instructions, without
-    relabeling 1.00 / 0.99 / 1.08; random actions 0.41 and 15 %. All instructions can be completed in 400 steps: an
-    agent that knows the maze needs 24 steps on average (at most 64 in 99 of 100 trials), one that takes the shortest
-    way by what it has seen 33 (107)
-Expected with --env.actions continuous: 1.37 / 1.37 / 1.24 of 2 sub-goals and 62 / 59 / 58 % of the instructions
-Expected with --env.rewired: 1.45 / 1.52 / 1.48 of 2 sub-goals and 66 / 72 / 61 % of the instructions (no better than
-    chance in the first 9,000 updates)
-
-Source: paper section 5 and appendix C.4; rewards x100. Differs from the paper: a narrower network, fewer gammas, a
+"""Source: paper section 5 and appendix C.4; rewards x100. Differs from the paper: a narrower network, fewer gammas, a
 larger learning rate and a memory of 128 steps, to train on a CPU; values are bootstrapped at the horizon;
 --context-length 0 remembers the whole trial. As in package-delivery, token shift, a world model, and an entropy bonus
 in place of filtered BC; a learning rate that decays, noise annealed over a million steps in all, no dropout. The
@@ -35,9 +20,28 @@ from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.maze_runner import MazeRunnerConfig
+from yamame.recipes import RecipeInfo
 from yamame.recipes.settings.paper import paper_agent, paper_config
 from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
+
+RECIPE = RecipeInfo(
+    summary="Reach up to three positions in order in an unknown maze; relabeling provides the first rewards.",
+    command="yamame train maze-runner",
+    minutes="20",
+    score="1.64 of 2 sub-goals (random 0.4)",
+    cost="on one thread beside another run, with --compute.dtype bfloat16: 20 minutes of training, 25 to 40 with "
+    "continuous actions, 50 to 80 in rewired mazes",
+    expected={
+        "": "1.66 / 1.63 / 1.63 of 2 sub-goals on average (seeds 0, 1, 2) and 77 / 73 / 73 % of the instructions, "
+        "without relabeling 1.00 / 0.99 / 1.08; random actions 0.41 and 15 %. All instructions can be completed in "
+        "400 steps: an agent that knows the maze needs 24 steps on average (at most 64 in 99 of 100 trials), one "
+        "that takes the shortest way by what it has seen 33 (107)",
+        "--env.actions continuous": "1.37 / 1.37 / 1.24 of 2 sub-goals and 62 / 59 / 58 % of the instructions",
+        "--env.rewired": "1.45 / 1.52 / 1.48 of 2 sub-goals and 66 / 72 / 61 % of the instructions (no better "
+        "than chance in the first 9,000 updates)",
+    },
+)
 
 TRIALS, UPDATES_PER_TRIAL = 5_000, 2.0
 """Length and pace of a run, in trials that last to the horizon."""

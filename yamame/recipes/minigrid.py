@@ -1,20 +1,23 @@
-"""MiniGrid and BabyAI: remember an object of the first room, or follow a mission.
-
-Command: yamame train minigrid --env.name MiniGrid-MemoryS7-v0 --env.horizon 245
-Minutes: 9
-Score: 0.98 (random 0.17)
-Cost: 7 to 9 minutes of one CPU core (12,500 updates)
-Expected: 0.98 / 0.98 / 0.98 (seeds 0, 1, 2; random actions 0.17), all trials succeed
-Expected with --env.name MiniGrid-DoorKey-5x5-v0 --env.horizon 250: 0.72 / 0.96 / 0.49 (random 0.04);
-    in two seeds it is learned only in the last fifth of the run
-
-For another id, set --env.horizon to its step limit, and --env.mission-words if missions are long.
-"""
+"""For another id, set --env.horizon to its step limit, and --env.mission-words if missions are long."""
 
 from yamame.envs.minigrid import MinigridConfig
+from yamame.recipes import RecipeInfo
 from yamame.recipes.settings.paper import paper_config
 from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
+
+RECIPE = RecipeInfo(
+    summary="MiniGrid and BabyAI: remember an object of the first room, or follow a mission.",
+    command="yamame train minigrid --env.name MiniGrid-MemoryS7-v0 --env.horizon 245",
+    minutes="9",
+    score="0.98 (random 0.17)",
+    cost="7 to 9 minutes of one CPU core (12,500 updates)",
+    expected={
+        "": "0.98 / 0.98 / 0.98 (seeds 0, 1, 2; random actions 0.17), all trials succeed",
+        "--env.name MiniGrid-DoorKey-5x5-v0 --env.horizon 250": "0.72 / 0.96 / 0.49 (random 0.04); in two seeds it is "
+        "learned only in the last fifth of the run",
+    },
+)
 
 
 def config(env: MinigridConfig = MinigridConfig(), *, env_steps: int = 150_000) -> RunConfig:

@@ -1,20 +1,8 @@
-"""Follow instructions on a road whose forks and way of delivering must be found out.
-
-Command: yamame train package-delivery
-Minutes: 30
-Score: 2.96 of 3 (random 0.2)
-Cost: half an hour of training on one thread beside another run, with --compute.dtype bfloat16
-Expected: 2.96 / 2.97 / 2.94 of 3 deliveries (seeds 0, 1, 2; random actions 0.2) and 99 / 99 / 98 % of the instructions,
-    with hardly a wrong turn at known forks. Without relabeling 2.41 / 2.46 / 2.29 and 46 / 51 / 39 %, without memory
-    0.75 / 0.68 / 0.73
-Expected with --env.min-destination 10: 2.90 / 2.98 / 2.94 of 3 deliveries, and 0 without relabeling; random actions are
-    hardly ever rewarded
-
-Source: paper section 5 and appendix C. Differs from the paper: a narrower network, a larger learning rate, rewards x100
-instead of x10 and three gammas beside the acting one, to train on a CPU; values bootstrapped at the horizon; an entropy
-bonus in place of filtered BC, which preserves habits at forks; token shift and a world model, without which the agent
-does not learn within 18,000 updates that the outcome of a turn at a fork stays the same; a learning rate that decays,
-noise annealed over half of the run, no dropout.
+"""Source: paper section 5 and appendix C. Differs from the paper: a narrower network, a larger learning rate, rewards
+x100 instead of x10 and three gammas beside the acting one, to train on a CPU; values bootstrapped at the horizon; an
+entropy bonus in place of filtered BC, which preserves habits at forks; token shift and a world model, without which the
+agent does not learn within 18,000 updates that the outcome of a turn at a fork stays the same; a learning rate that
+decays, noise annealed over half of the run, no dropout.
 """
 
 from yamame.algorithms.amago.config import AMAGOConfig
@@ -26,9 +14,25 @@ from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.collect.exploration import BilevelEpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.package_delivery import PackageDeliveryConfig
+from yamame.recipes import RecipeInfo
 from yamame.recipes.settings.paper import paper_agent, paper_config
 from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
+
+RECIPE = RecipeInfo(
+    summary="Follow instructions on a road whose forks and way of delivering must be found out.",
+    command="yamame train package-delivery",
+    minutes="30",
+    score="2.96 of 3 (random 0.2)",
+    cost="half an hour of training on one thread beside another run, with --compute.dtype bfloat16",
+    expected={
+        "": "2.96 / 2.97 / 2.94 of 3 deliveries (seeds 0, 1, 2; random actions 0.2) and 99 / 99 / 98 % of the "
+        "instructions, with hardly a wrong turn at known forks. Without relabeling 2.41 / 2.46 / 2.29 and 46 / 51 / "
+        "39 %, without memory 0.75 / 0.68 / 0.73",
+        "--env.min-destination 10": "2.90 / 2.98 / 2.94 of 3 deliveries, and 0 without relabeling; random "
+        "actions are hardly ever rewarded",
+    },
+)
 
 TRIALS, UPDATES_PER_TRIAL = 12_000, 1.0
 """Length and pace of a run."""

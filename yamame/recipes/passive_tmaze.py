@@ -1,20 +1,9 @@
-"""Remember one bit to the end of a corridor.
-
-Command: yamame train passive-tmaze --env.horizon 30
-Minutes: 0.3
-Score: success 1.0 (guess 0.5)
-Cost: a quarter of a minute of training on two CPU cores at horizon 30, half a minute at 60, three minutes at 200;
-    stops when two evaluations in a row are perfect
-Expected: success 1.0 (without memory 0.5)
-Expected with --env.horizon 60: success 1.0 (without memory 0.5)
-Expected with --env.horizon 200: success 1.0 (without memory 0.5)
-
-Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration schedule, acting gamma 0.9999, rewards
-x100. Differs from the paper: a narrower network, fewer gammas and a larger learning rate, for speed; TD targets to the
-end of the trial (--learner.td.n-step 1 is the paper's), so that the target of every step depends on the use of the cue.
-With one-step targets half of the seeds took far longer. The noise at the junction stays at 0.3, in the last step only
-(paper: 0.01, in the last three steps); otherwise some seeds never try the other way again.
-Unknown for `--preset paper`: the number of epochs. Its corridor is the shortest of figure 5.
+"""Source: paper section 4 and appendix C.2: greedy actions, the T-Maze exploration schedule, acting gamma 0.9999,
+rewards x100. Differs from the paper: a narrower network, fewer gammas and a larger learning rate, for speed; TD targets
+to the end of the trial (--learner.td.n-step 1 is the paper's), so that the target of every step depends on the use of
+the cue. With one-step targets half of the seeds took far longer. The noise at the junction stays at 0.3, in the last
+step only (paper: 0.01, in the last three steps); otherwise some seeds never try the other way again. Unknown for
+`--preset paper`: the number of epochs. Its corridor is the shortest of figure 5.
 """
 
 from dataclasses import replace
@@ -24,9 +13,24 @@ from yamame.algorithms.amago.learner import LearnerConfig
 from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import TMazeEpsilonGreedy
 from yamame.envs.tmaze import ActiveTMazeConfig, PassiveTMazeConfig
+from yamame.recipes import RecipeInfo
 from yamame.recipes.settings.paper import paper_agent, paper_config
 from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
+
+RECIPE = RecipeInfo(
+    summary="Remember one bit to the end of a corridor.",
+    command="yamame train passive-tmaze --env.horizon 30",
+    minutes="0.3",
+    score="success 1.0 (guess 0.5)",
+    cost="a quarter of a minute of training on two CPU cores at horizon 30, half a minute at 60, three minutes at 200; "
+    "stops when two evaluations in a row are perfect",
+    expected={
+        "": "success 1.0 (without memory 0.5)",
+        "--env.horizon 60": "success 1.0 (without memory 0.5)",
+        "--env.horizon 200": "success 1.0 (without memory 0.5)",
+    },
+)
 
 
 def config(env: PassiveTMazeConfig = PassiveTMazeConfig(horizon=30)) -> RunConfig:

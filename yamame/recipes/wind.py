@@ -1,16 +1,8 @@
-"""Reach a point in an unobserved wind; evaluated in winds that were never trained in.
-
-Command: yamame train wind
-Minutes: 10
-Score: 60.8 of 62 (random 0)
-Cost: 8 to 10 minutes (10,000 updates, 3.7 million steps) on one thread beside another run
-Expected: 60.5 / 60.1 / 61.7 of 75 (seeds 0, 1, 2; random actions 0.01, an agent that knows the wind 62)
-
-Source: paper section 4, figure 5. Differs from the paper: a narrower network, fewer gammas, a larger learning rate and
-windows of 16 steps (two show the wind), to train on a CPU; values are bootstrapped at the horizon. One random trial in
-a hundred reaches the goal, so the run starts with many random trials, and nineteen in twenty windows without a reward
-are rejected when sampled. Steps are cheap, so there are two hundred of them per update: with a quarter of them the
-critics of one seed in three memorized which trials reach the goal, and learned nothing else. Also: 288 environments
+"""Source: paper section 4, figure 5. Differs from the paper: a narrower network, fewer gammas, a larger learning rate
+and windows of 16 steps (two show the wind), to train on a CPU; values are bootstrapped at the horizon. One random trial
+in a hundred reaches the goal, so the run starts with many random trials, and nineteen in twenty windows without a
+reward are rejected when sampled. Steps are cheap, so there are two hundred of them per update: with a quarter of them
+the critics of one seed in three memorized which trials reach the goal, and learned nothing else. Also: 288 environments
 instead of 12, acting gamma 0.98, rewards x200, gradient clip 10, tau 0.01, a learning rate that decays, the same noise
 in all trials and at all steps, no dropout, and filtered BC above an advantage of 0.
 
@@ -25,9 +17,19 @@ from yamame.algorithms.amago.losses.td import TDLoss
 from yamame.collect.exploration import EpsilonGreedy
 from yamame.data.sampler import ReplayConfig
 from yamame.envs.wind import WindConfig
+from yamame.recipes import RecipeInfo
 from yamame.recipes.settings.paper import paper_agent, paper_config
 from yamame.recipes.settings.presets import small_agent
 from yamame.run_config import EvalConfig, RunConfig
+
+RECIPE = RecipeInfo(
+    summary="Reach a point in an unobserved wind; evaluated in winds that were never trained in.",
+    command="yamame train wind",
+    minutes="10",
+    score="60.8 of 62 (random 0)",
+    cost="8 to 10 minutes (10,000 updates, 3.7 million steps) on one thread beside another run",
+    expected={"": "60.5 / 60.1 / 61.7 of 75 (seeds 0, 1, 2; random actions 0.01, an agent that knows the wind 62)"},
+)
 
 ENV_STEPS_BEFORE_UPDATES = 1_728_000
 """Environment steps before the first update."""

@@ -67,8 +67,8 @@ def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
 def test_the_recipes_page_is_made_of_the_recipes(site: Path) -> None:
     content = text(site / "recipes.html")
     for name in recipe_names():
-        about = load_recipe(name).metadata
-        for said in (about["summary"], about["command"]):
+        about = load_recipe(name).info
+        for said in (about.summary, about.command, *about.expected.values()):
             assert said in content.replace("&#39;", "'"), name
     assert "Source: paper section 4 and appendix C.2" in content
 

@@ -89,6 +89,6 @@ def test_another_network_or_preset_has_no_expected_result() -> None:
 @pytest.mark.parametrize("name", recipe_names())
 def test_the_settings_of_every_expected_result_exist(name: str) -> None:
     recipe = load_recipe(name)
-    for flags, result in recipe.expected.items():
+    for flags, result in recipe.info.expected.items():
         measured = config_from_flags(recipe, [], shlex.split(flags))
-        assert recipe.expected_result(measured) == result and result in recipe.metadata["expected"]
+        assert recipe.expected_result(measured) == result and result in recipe.info.expected_text
