@@ -160,18 +160,23 @@ class Run:
 
     def resume(
         self,
-        env_steps: int | None = None,
+        env_steps: float | None = None,
         *,
         callbacks: Sequence[Callback] = (),
         track: Sequence[str] | None = (),
         quiet: bool = True,
     ) -> "Run":
         """Resume training from the latest checkpoint. Arguments are those of `yamame.resume`."""
+        config = self.config if env_steps is None else apply_overrides(self.config, {"env_steps": env_steps})
         result = runs.resume(
-            self.directory, env_steps=env_steps, quiet=quiet, config=self.config, callbacks=callbacks, track=track
+            self.directory,
+            env_steps=None if env_steps is None else config.env_steps,
+            quiet=quiet,
+            config=config,
+            callbacks=callbacks,
+            track=track,
         )
         _finish(result)
-        config = self.config if env_steps is None else replace(self.config, env_steps=env_steps)
         return Run(self.directory, config, result)
 
     def _config(self, env_fn: EnvFn | str | None) -> RunConfig:
@@ -240,10 +245,11 @@ def train(
         metadata = make_metadata(recipe, config)
     else:
         env = _own_env_config(task, eval_env_fn, horizon=horizon, attempts=attempts)
-        steps = settings.get("env_steps")
-        env_steps = {"env_steps": steps} if type(steps) is int and steps > 0 else {}  # what is invalid is refused below
         num_envs = {} if env.required_num_envs is None else {"num_envs": env.required_num_envs}
-        default = default_config(env, **env_steps) if preset == SMALL else paper_config(env)
+        default = default_config(env) if preset == SMALL else paper_config(env)
+        if preset == SMALL and "env_steps" in settings:
+            steps = apply_overrides(default, {"env_steps": settings["env_steps"]}).env_steps
+            default = default_config(env, env_steps=steps)
         config = apply_presets(default, variants, size=size, model=model)
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)
@@ -289,7 +295,7 @@ def _own_env_config(
 def resume(
     run: str | Path,
     *,
-    env_steps: int | None = None,
+    env_steps: float | None = None,
     env_fn: EnvFn | str | None = None,
     eval_env_fn: EnvFn | None = None,
     callbacks: Sequence[Callback] = (),

@@ -19,7 +19,7 @@ from yamame.runs.source import locate_run
 from yamame.tools.data import register as register_data
 from yamame.tools.export.command import register as register_export
 from yamame.tools.figure import register as register_figure
-from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown
+from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown, whole_number
 from yamame.tools.reproduce.command import register as register_reproduce
 from yamame.tools.serve.command import register as register_serve
 from yamame.tools.share.command import register as register_share
@@ -162,7 +162,7 @@ def _register_train(subparsers: Any) -> None:
 def _register_resume(subparsers: Any) -> None:
     resume = add_command(subparsers, "resume", _resume, help="resume training from the latest checkpoint")
     resume.add_argument("run", type=locate_run, metavar="RUN", help="run directory")
-    resume.add_argument("--env-steps", type=int, metavar="N", help="new total number of environment steps")
+    resume.add_argument("--env-steps", type=whole_number, metavar="N", help="new total number of environment steps")
     add_flags(resume, "--env", "--import", "--track", "--json", "--quiet")
     resume.add_argument(
         "--no-track", dest="track", action="store_const", const=None, help="send nothing to the run's trackers"
@@ -172,13 +172,15 @@ def _register_resume(subparsers: Any) -> None:
 def _register_eval(subparsers: Any) -> None:
     evaluate = add_command(subparsers, "eval", _evaluate, help="evaluate a checkpoint without exploration noise")
     evaluate.add_argument("run", type=locate_run, metavar="RUN", help=RUN_HELP)
-    evaluate.add_argument("--trials", type=int, metavar="N", help="number of trials (default: eval.final_trials)")
+    evaluate.add_argument(
+        "--trials", type=whole_number, metavar="N", help="number of trials (default: eval.final_trials)"
+    )
     _add_task_options(evaluate)
     evaluate.add_argument(
         "--video", type=Path, metavar="FILE", help="record the deterministic policy to FILE.gif or FILE.mp4"
     )
     evaluate.add_argument(
-        "--video-trials", type=int, metavar="N", default=1, help="number of trials in the video (default: 1)"
+        "--video-trials", type=whole_number, metavar="N", default=1, help="number of trials in the video (default: 1)"
     )
     add_flags(evaluate, "--env", "--import", "--json")
 
@@ -187,14 +189,14 @@ def _register_play(subparsers: Any) -> None:
     play = add_command(subparsers, "play", _play, help="record a video of the deterministic policy")
     play.add_argument("run", type=locate_run, metavar="RUN", help=RUN_HELP)
     play.add_argument("--output", type=Path, metavar="FILE", required=True, help="output file, .gif or .mp4")
-    play.add_argument("--trials", type=int, metavar="N", default=1, help="number of trials (default: 1)")
+    play.add_argument("--trials", type=whole_number, metavar="N", default=1, help="number of trials (default: 1)")
     _add_task_options(play)
     add_flags(play, "--env", "--import", "--json")
 
 
 def _add_task_options(parser: argparse.ArgumentParser) -> None:
     """Add `--seed`, `--instruction` and `--checkpoint`."""
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of tasks and actions")
+    parser.add_argument("--seed", type=whole_number, metavar="N", help="seed of tasks and actions")
     parser.add_argument(
         "--instruction",
         default="",

@@ -172,7 +172,7 @@ def test_a_function_whose_environment_names_its_horizon() -> None:
         1000,
         16,
     )
-    again = yamame.resume(run.directory, env_steps=96, modules=[__name__])
+    again = yamame.resume(run.directory, env_steps=9.6e1, modules=[__name__])
     assert again.result["env_steps"] == 96
 
 
@@ -250,7 +250,8 @@ def test_functions_of_a_script_are_found_by_its_file(
 
 
 def test_a_registered_environment_by_its_id() -> None:
-    run = yamame.train("CartPole-v1", context_length=8, env_steps=60, **TINY_RUN)
+    run = yamame.train("CartPole-v1", context_length=8, env_steps=6e1, **TINY_RUN)
+    assert run.config.env_steps == 60 and run.config.exploration.anneal_env_steps == 30
     assert isinstance(run.config.env, GymnasiumConfig) and run.config.env.horizon == 500
     assert run.directory.name.startswith("CartPole-v1-")
     assert yamame.open(run.directory).evaluate(trials=2)["trials"] == 2
@@ -345,7 +346,7 @@ def test_an_environment_without_a_time_limit_gets_one(capsys: pytest.CaptureFixt
     [
         ("pasive-tmaze", {}, "did you mean 'passive-tmaze'"),
         ("passive-tmaze", {"env_step": 3}, "did you mean 'env_steps'"),
-        ("passive-tmaze", {"env_steps": 1e5}, "expected int, got 100000.0"),
+        ("passive-tmaze", {"env_steps": 1.5}, "expected int, got 1.5"),
         ("passive-tmaze", {"env_steps": 0}, "env_steps must be at least 1, not 0"),
         ("passive-tmaze", {"agent.critic.num_critics": 0}, "agent.critic.num_critics must be at least 1, not 0"),
         ("passive-tmaze", {"agent": {"actor": {"hidden_sizes": [0]}}}, "agent.actor.hidden_sizes must be at least 1"),

@@ -193,7 +193,7 @@ def test_eval_in_several_attempts_and_without_success(capsys: pytest.CaptureFixt
 def test_resume_of_a_finished_run_can_lengthen_it(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TMAZE, "--run-dir", "run", "--quiet"]) == 0
     capsys.readouterr()
-    assert main(["resume", "run", "--env-steps", "96", "--json", "--quiet"]) == 0
+    assert main(["resume", "run", "--env-steps", "9.6e1", "--json", "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert err == "" and set(json.loads(out)) == TRAINED
     assert json.loads(out)["env_steps"] == 96
@@ -262,7 +262,7 @@ def test_help_at_every_level(args: str, mentions: str, capsys: pytest.CaptureFix
         ("train passive-tmaze --learner.learning-rat 1", "did you mean --learner.learning-rate?"),
         ("train passive-tmaze --run-dri x", "unknown flag --run-dri"),
         ("train passive-tmaze --env.horizon far", "--env.horizon: expected int, got 'far'"),
-        ("train passive-tmaze --env-steps 1e5", "--env-steps: expected int, got '1e5'"),
+        ("train passive-tmaze --env-steps 1.5", "--env-steps: expected int, got '1.5'"),
         ("train passive-tmaze --env.horizon", "--env.horizon: expected int, got nothing"),
         ("train passive-tmaze 3 --seed 3", "unexpected '3': flags start with --"),
         ("train passive-tmaze --agent.popart no", "--agent.no-popart turns it off"),
@@ -426,7 +426,8 @@ def test_nothing_is_ever_written_over(finished: Path, capsys: pytest.CaptureFixt
         ("--trials -1", "pass at least 1"),
         ("--trials 100000000000000000000", "at most 1,000,000"),
         ("--trials 1 --video video.gif --video-trials 100000000000000000000", "at most 1,000,000"),
-        ("--trials many", "argument --trials: invalid int value: 'many'"),
+        ("--trials many", "argument --trials: expected a whole number, got 'many'"),
+        ("--trials 1.5", "argument --trials: expected a whole number, got '1.5'"),
         ("--seed -1", "seed -1"),
     ],
 )

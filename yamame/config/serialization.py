@@ -46,9 +46,20 @@ class Word(str):
     def read_as(self, kind: Any, choices: Sequence[Any]) -> Any:
         """Convert to a type where possible. Raises ValueError for a number that is malformed."""
         if kind in (int, float):
-            return kind(self)
+            return parse_int(self) if kind is int else float(self)
         known = {"True": True, "False": False, "None": None} if kind in (bool, NoneType) else {}
         return {**known, **{str(choice): choice for choice in choices}}.get(self, str(self))
+
+
+def parse_int(text: str) -> int:
+    """Return an integer, which may be written as a whole float: `100000`, `1e5`. Raises ValueError otherwise."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
@@ -114,7 +125,7 @@ def _class_to_json(config_class: type[Any], path: str) -> str:
 def coerce(value: Any, annotation: Any, path: str) -> Any:
     """Convert the value of the field at `path` where that keeps its meaning: list to tuple, int to float, str to Path.
 
-    A mapping with the key `type` becomes a config of that class.
+    A float that is a whole number becomes an int. A mapping with the key `type` becomes a config of that class.
 
     Raises:
         TypeMismatchError: The value does not fit. True, "3" and 3.5 are not ints.
@@ -147,6 +158,8 @@ def _coerce_to(value: Any, annotation: Any, path: str) -> Any:
         value = _build(value, annotation, path) if "type" in value else load_function(value, path)
     if kind is float and value in ("inf", "-inf", "nan"):
         return float(value)
+    if kind is int and isinstance(value, Real) and float(value).is_integer() and not isinstance(value, bool):
+        value = int(value)
     if kind is Any:
         fits = True
     elif kind is Literal:

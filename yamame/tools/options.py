@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from yamame.config.named_code import import_function
+from yamame.config.serialization import parse_int
 from yamame.errors import UserError
 from yamame.metrics.trackers.base import tracker_names
 
@@ -52,6 +53,14 @@ def add_command(
     parser: argparse.ArgumentParser = subparsers.add_parser(name, allow_abbrev=False, **options)
     parser.set_defaults(command=command, parser=parser)
     return parser
+
+
+def whole_number(text: str) -> int:
+    """Convert the value of an option: `100000` and `1e5` are the same number."""
+    try:
+        return parse_int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from error
 
 
 def add_flags(

@@ -1,8 +1,10 @@
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from yamame.config.flags import list_flags, parse_flags
@@ -131,7 +133,9 @@ def test_help_goes_to_stdout_and_exits_with_zero(capsys, flag):
         ("--env.horizon 5 --zzz", "unknown flag --zzz: --help lists all of them"),
         ("--env.horizon abc", "--env.horizon: expected int, got 'abc'"),
         ("--env.horizon=abc", "--env.horizon: expected int, got 'abc'"),
-        ("--env.horizon 1e5", "--env.horizon: expected int, got '1e5'"),
+        ("--env.horizon 1.5", "--env.horizon: expected int, got '1.5'"),
+        ("--env.horizon 1e400", "--env.horizon: expected int, got '1e400'"),
+        ("--env.horizon nan", "--env.horizon: expected int, got 'nan'"),
         ("--env.horizon 4 --env.horizon x", "--env.horizon: expected int, got 'x'"),
         ("--losses.0.weight heavy", "--losses.0.weight: expected float, got 'heavy'"),
         ("--seed abc", "--seed: expected int | None, got 'abc'"),
@@ -201,6 +205,17 @@ def test_overrides_with_whole_configs():
     assert apply_overrides(run, {"second": {"horizon": 8}}).second == MazeSettings(horizon=8)
 
 
+@pytest.mark.parametrize("word", ["100000", "1e5", "1E5", "1e+5", "100000.0", "0.1e6", "100_000"])
+def test_whole_numbers_are_ints_however_they_are_written(word: str) -> None:
+    for run in (
+        parse_flags(DEFAULT, ["--env.horizon", word], "test"),
+        apply_overrides(DEFAULT, {"env.horizon": float(word)}),
+        apply_overrides(DEFAULT, {"env.horizon": np.float32(word)}),
+    ):
+        assert type(run.env.horizon) is int and run.env.horizon == 100_000
+    assert parse_flags(DEFAULT, ["--seed", "1e3"], "test").seed == 1000
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -211,7 +226,10 @@ def test_overrides_with_whole_configs():
         ({"losses.5.weight": 3}, r"no field 'losses\.5\.weight': did you mean 'losses"),
         ({"qqqq": 3}, "no field 'qqqq'"),
         ({"env.horizon": "60"}, r"env\.horizon: expected int, got '60'"),
-        ({"env.horizon": 60.0}, "expected int, got 60.0"),
+        ({"env.horizon": 1.5}, "expected int, got 1.5"),
+        ({"env.horizon": math.inf}, "expected int, got inf"),
+        ({"env.horizon": math.nan}, "expected int, got nan"),
+        ({"env.horizon": 1e30}, "expected int, got 1e\\+30"),
         ({"env": {"horizon": True}}, r"env\.horizon: expected int, got True"),
         ({"agent.popart": 1}, "expected bool, got 1"),
         ({"agent.discounts": 0.9}, r"expected tuple\[float, \.\.\.\], got 0.9"),

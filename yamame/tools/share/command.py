@@ -7,7 +7,7 @@ from typing import Any
 
 from yamame.errors import UserError
 from yamame.runs.source import ZOO, ZOO_FOLDER, locate_run, zoo_names
-from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown
+from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown, whole_number
 
 
 def register(subparsers: Any) -> None:
@@ -27,7 +27,7 @@ def register(subparsers: Any) -> None:
     push.add_argument("--acting-only", action="store_true", help="leave out critics and target networks")
     push.add_argument("--checkpoint", metavar="WHICH", default="latest", help="latest (default), best, or a path")
     push.add_argument(
-        "--trials", type=int, metavar="N", help="number of evaluation trials (default: eval.final_trials)"
+        "--trials", type=whole_number, metavar="N", help="number of evaluation trials (default: eval.final_trials)"
     )
     add_flags(push, "--env", "--import", "--json", "--quiet")
     zoo = add_command(subparsers, "zoo", _zoo, help="list the trained policies of this package, by zoo:NAME")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yamame.errors import UserError
-from yamame.tools.options import add_command, add_flags
+from yamame.tools.options import add_command, add_flags, whole_number
 
 if TYPE_CHECKING:
     from yamame.run_config import RunConfig
@@ -41,10 +41,10 @@ def register(subparsers: Any) -> None:
         metavar="FIELD=SPACE|FILE",
         help="field to search, or a .toml or .json file with fields; may be repeated",
     )
-    tune.add_argument("--trials", type=int, default=20, metavar="N", help="trials in all (default 20)")
+    tune.add_argument("--trials", type=whole_number, default=20, metavar="N", help="trials in all (default 20)")
     tune.add_argument(
         "--workers",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="trials at a time (default 1; with --ray as many as the cluster has room for)",
     )
