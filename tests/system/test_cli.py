@@ -44,6 +44,7 @@ TRAINED = EVALUATED | {
     "train_seconds",
     "env_steps_per_second",
     "updates_per_second",
+    "random_baseline",
     "run_dir",
     "end_reason",
 }

@@ -18,7 +18,6 @@ from yamame.metrics.registry import METRICS, get_metric, read_metrics
 from yamame.runs.directory import CONFIG, METADATA, REPORT, REPORT_HTML, RESULT
 from yamame.runs.durable_files import replace_atomically
 from yamame.tools.plots import plot_attempts, plot_learning_curve
-from yamame.training.run_files import random_baseline
 
 PLOTS = {"learning_curve.png": "Return against environment steps", "return_per_attempt.png": "Return of each attempt"}
 """File beside the report -> its caption."""
@@ -67,7 +66,8 @@ def write_report(run_dir: Path) -> None:
     Does not raise: if the report cannot be written, prints one line on stderr.
     """
     try:
-        result, baseline = _read_json(run_dir / RESULT), random_baseline(run_dir)
+        result = _read_json(run_dir / RESULT)
+        baseline = result.get("random_baseline")
         curve, attempts = (run_dir / name for name in PLOTS)
         plot_learning_curve(curve, read_metrics(run_dir), result, baseline["return_mean"] if baseline else None)
         plot_attempts(attempts, result, baseline)

@@ -12,7 +12,7 @@ from yamame.data.schema import TaskSpec
 from yamame.data.spaces import space_from_json
 from yamame.errors import UserError
 from yamame.run_config import RunConfig
-from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.runs.checkpoint import STATE, list_checkpoints
 from yamame.runs.directory import CHECKPOINTS, CONFIG, METADATA, RESULT, SPACES, TRACKING, resolve_run_dir
 
 RunResult = dict[str, Any]
@@ -94,18 +94,29 @@ def read_result(directory: Path) -> RunResult | None:
 
 
 def random_baseline(directory: Path) -> RunResult | None:
-    """Return the evaluation of uniformly random actions; None if no checkpoint has it."""
-    try:
-        baseline: RunResult | None = load_latest_checkpoint(directory / CHECKPOINTS).state["train_state"][
-            "random_baseline"
-        ]
-    except (UserError, KeyError):
-        return None
+    """Return the evaluation of uniformly random actions; None if the run has none yet, or an older version made it.
+
+    It is in the result of a finished run, and in the JSON file of the latest checkpoint of another one.
+    """
+    result = read_result(directory)
+    if result is None:
+        result = _latest_train_state(directory / CHECKPOINTS)
+    baseline: RunResult | None = result.get("random_baseline")
     return baseline
 
 
+def _latest_train_state(checkpoints: Path) -> dict[str, Any]:
+    """Return the counters of the latest checkpoint, without its tensors; empty if they cannot be read."""
+    try:
+        latest = list_checkpoints(checkpoints)[0]
+        state = parse_json((latest / STATE).read_text(encoding="utf-8"))["train_state"]
+        return dict(state)
+    except (OSError, LookupError, TypeError, ValueError):
+        return {}
+
+
 def random_baseline_return(directory: Path) -> float | None:
-    """Return the mean return of uniformly random actions; None if no checkpoint has it."""
+    """Return the mean return of uniformly random actions; None as in `random_baseline`."""
     baseline = random_baseline(directory)
     mean: float | None = baseline["return_mean"] if baseline else None
     return mean

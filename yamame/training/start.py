@@ -335,6 +335,7 @@ def _write_result(trainer: Trainer, evaluation: RunResult | None, stopped_by: st
         "train_seconds": seconds,
         "env_steps_per_second": env_steps / seconds if seconds else 0.0,
         "updates_per_second": updates / seconds if seconds else 0.0,
+        "random_baseline": state.random_baseline,
         "run_dir": str(trainer.directory),
     }
     if evaluation is None:

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from yamame.metrics.logger import MetricLogger
-from yamame.runs.checkpoint import save_checkpoint
 from yamame.tools.report import format_attempts_table, write_report
 
 
@@ -28,11 +27,9 @@ def evaluation(returns, env_steps=5000):
 
 def write_run(directory, result, *, random_baseline=None, **metadata):
     """What a finished run leaves in its directory, as far as reports read it."""
-    (directory / "result.json").write_text(json.dumps(result))
+    (directory / "result.json").write_text(json.dumps(result | {"random_baseline": random_baseline}))
     if metadata:
         (directory / "metadata.json").write_text(json.dumps(metadata))
-    state = {"train_state": {"random_baseline": random_baseline}}
-    save_checkpoint(directory / "checkpoints", step=1, tensors={}, state=state)
 
 
 def write_metrics(directory, lines):

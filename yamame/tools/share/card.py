@@ -8,7 +8,7 @@ from typing import Any
 from yamame.envs.config import EnvConfig
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.runs.source import HUB, import_hub
-from yamame.training.run_files import RunMetadata, random_baseline, read_config, read_metadata, read_result
+from yamame.training.run_files import RunMetadata, read_config, read_metadata, read_result
 
 TAGS = ("reinforcement-learning", "in-context-reinforcement-learning", "meta-reinforcement-learning", "yamame")
 
@@ -53,7 +53,7 @@ def render_card(folder: Path, repo: str, *, curve: str) -> str:
         "the trial.",
         "",
         *("## Scores", ""),
-        *_scores(result, random_baseline(folder)),
+        *_scores(result, result.get("random_baseline")),
         "",
         f"Of the weights in this repository over {result['trials']} trials without exploration noise, by {actions}, "
         "with 95 % intervals.",

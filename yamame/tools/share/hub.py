@@ -13,7 +13,7 @@ from yamame.runs.source import REPO_ID, hub_problem, import_hub
 from yamame.tools.plots import plot_learning_curve
 from yamame.tools.share.card import render_card
 from yamame.tools.share.pack import folder_bytes, pack_policy
-from yamame.training.run_files import random_baseline_return, read_result
+from yamame.training.run_files import read_result
 
 CARD, CURVE = "README.md", "learning_curve.png"
 
@@ -70,5 +70,6 @@ def push(run: Path, repo: str, *, private: bool = False, **settings: Any) -> dic
 def write_card(folder: Path, repo: str) -> None:
     """Write the model card of a policy folder, and its picture of the learning curve. The manifest has neither."""
     result = read_result(folder) or {}
-    plot_learning_curve(folder / CURVE, read_metrics(folder), result, random_baseline_return(folder))
+    baseline = result.get("random_baseline")
+    plot_learning_curve(folder / CURVE, read_metrics(folder), result, baseline["return_mean"] if baseline else None)
     (folder / CARD).write_text(render_card(folder, repo, curve=CURVE), encoding="utf-8")

@@ -17,7 +17,7 @@ from yamame.runs.checkpoint import ACTING, WEIGHTS, Checkpoint, flatten_tensors,
 from yamame.runs.directory import CHECKPOINTS, CONFIG, LATEST, METADATA, METRICS, RESULT, SPACES
 from yamame.runs.durable_files import write_json
 from yamame.runs.shared_policy import write_manifest
-from yamame.training.run_files import RunResult, read_config, read_metadata, read_result
+from yamame.training.run_files import RunResult, random_baseline, read_config, read_metadata, read_result
 from yamame.training.start import evaluate, load_model
 from yamame.training.state import restore_train_state
 
@@ -77,7 +77,7 @@ def pack_policy(
             (partial / METRICS).write_text(rows, encoding="utf-8")
             evaluation = evaluate(partial, trials=trials, seed=None, config=config, quiet=quiet)
             of_training = {name: value for name, value in (read_result(run) or {}).items() if name in _OF_TRAINING}
-            result = {**evaluation, "seed": stored.seed, **of_training}
+            result = {**evaluation, "seed": stored.seed, **of_training, "random_baseline": random_baseline(run)}
             write_json(partial / RESULT, result)
             write_manifest(partial, "acting" if acting_only else "all")
             partial.replace(folder)
