@@ -14,6 +14,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
@@ -226,6 +227,7 @@ def is_config(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
+@cache
 def field_types(config_class: type[Any]) -> Mapping[str, Any]:
     """Name -> type of the fields that the constructor takes."""
     hints = get_type_hints(config_class)
@@ -234,7 +236,12 @@ def field_types(config_class: type[Any]) -> Mapping[str, Any]:
 
 def is_flattened(config_class: type[Any], name: str) -> bool:
     """Whether the name of a field is left out of the paths of the fields below it."""
-    return any(field.name == name and field.metadata.get("flatten") for field in dataclasses.fields(config_class))
+    return name in _flattened_fields(config_class)
+
+
+@cache
+def _flattened_fields(config_class: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata.get("flatten"))
 
 
 def _join(path: str, name: str, config_class: type[Any]) -> str:

@@ -199,8 +199,10 @@ def space_from_json(json_values: Mapping[str, Any]) -> spaces.Space[Any]:
 
 def _bound_to_json(bound: Shaped[np.ndarray, "..."]) -> Any:
     """Return one number if all are equal, as in images."""
-    values = np.unique(bound).tolist()
-    return bound.tolist() if len(values) > 1 else next(iter(values), 0)
+    if bound.size == 0:
+        return 0
+    first = bound.flat[0]
+    return first.item() if np.all(bound == first) else bound.tolist()
 
 
 def _is_in(name: str, keys: Sequence[str]) -> bool:

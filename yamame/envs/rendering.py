@@ -7,7 +7,6 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 from jaxtyping import Float64, UInt8
-from PIL import Image, ImageDraw, ImageFont
 
 from yamame.errors import UserError
 
@@ -62,6 +61,8 @@ class GridCanvas:
         """Draw text in the middle of a cell, unless the cell is too small."""
         if self.pixels < MIN_TEXT_PIXELS:
             return
+        from PIL import Image, ImageDraw, ImageFont
+
         image = Image.fromarray(self._cell(x, y))
         font = ImageFont.load_default(self.pixels * 0.55)
         middle = self.pixels / 2
@@ -87,6 +88,8 @@ class PlaneCanvas:
     """Antialiased image of a part of the plane, x to the right and y upwards; points outside are drawn at its edge."""
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], color: Color) -> None:
+        from PIL import Image, ImageDraw
+
         self._low, high = np.array([x[0], y[0]]), np.array([x[1], y[1]])
         self._scale = _SUPERSAMPLING * CANVAS_PIXELS / float((high - self._low).max())
         width, self._height = np.rint((high - self._low) * self._scale).astype(int).tolist()

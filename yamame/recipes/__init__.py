@@ -159,10 +159,12 @@ def config_from_flags(
     early = [
         [flag, *words] for flag, words in group_by_flag(flags) if flag.startswith("--env.") or flag == "--env-steps"
     ]
-    parsed = parse_flags(recipe.make_config(recipe.env), list(chain.from_iterable(early)), prog)
-    env_steps = parsed.env_steps if any(flag == "--env-steps" for flag, *_ in early) else None
-    config = apply_presets(recipe.config_for(parsed.env, env_steps), variants, size=size, model=model)
-    return parse_flags(config, flags, prog)
+    config = recipe.make_config(recipe.env)
+    if early:
+        parsed = parse_flags(config, list(chain.from_iterable(early)), prog)
+        env_steps = parsed.env_steps if any(flag == "--env-steps" for flag, *_ in early) else None
+        config = recipe.config_for(parsed.env, env_steps)
+    return parse_flags(apply_presets(config, variants, size=size, model=model), flags, prog)
 
 
 def config_from_overrides(
