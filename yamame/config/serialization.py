@@ -227,20 +227,24 @@ def is_config(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-@cache
-def field_types(config_class: type[Any]) -> Mapping[str, Any]:
+def field_types(config_class: Any) -> Mapping[str, Any]:
     """Name -> type of the fields that the constructor takes."""
-    hints = get_type_hints(config_class)
+    hints = _type_hints(config_class)
     return {field.name: hints[field.name] for field in dataclasses.fields(config_class) if field.init}
 
 
-def is_flattened(config_class: type[Any], name: str) -> bool:
+@cache
+def _type_hints(config_class: Any) -> Mapping[str, Any]:
+    return get_type_hints(config_class)
+
+
+def is_flattened(config_class: Any, name: str) -> bool:
     """Whether the name of a field is left out of the paths of the fields below it."""
     return name in _flattened_fields(config_class)
 
 
 @cache
-def _flattened_fields(config_class: type[Any]) -> frozenset[str]:
+def _flattened_fields(config_class: Any) -> frozenset[str]:
     return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata.get("flatten"))
 
 
