@@ -159,8 +159,8 @@ def _coerce_to(value: Any, annotation: Any, path: str) -> Any:
         value = _build(value, annotation, path) if "type" in value else load_function(value, path)
     if kind is float and value in ("inf", "-inf", "nan"):
         return float(value)
-    if kind is int and isinstance(value, Real) and float(value).is_integer() and not isinstance(value, bool):
-        value = int(value)
+    if kind is int and isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():
+        value = int(float(value))
     if kind is Any:
         fits = True
     elif kind is Literal:
