@@ -17,6 +17,7 @@ from yamame.metrics.registry import read_metrics
 from yamame.run_config import resolve_offline_length
 from yamame.training.run_files import RunMetadata
 from yamame.training.start import evaluate, resume, train
+from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,7 @@ def test_no_environment_is_stepped_and_the_length_is_in_updates(
 ) -> None:
     before = content(source / "replay")
     monkeypatch.setattr(TrialWrapper, "step", lambda *_: pytest.fail("an environment was stepped"))
-    monkeypatch.setattr(Trainer, "_evaluate_random_policy", lambda *_: None)
+    monkeypatch.setattr(RunEvaluations, "random_policy", lambda _, state, *__: state)
     monkeypatch.setattr(Trainer, "_evaluate_if_due", lambda *_: False)
     run = trained(tmp_path / "run", **offline(source))
     assert run.components.algorithm.num_updates == run.config.total_updates == 40
