@@ -29,9 +29,9 @@ import gymnasium
 import lmdb
 import numpy as np
 from gymnasium import spaces
-from processes import age_seconds, descendants, disk_bytes, resident_bytes
 
 from yamame.algorithms.amago.learner import Learner
+from yamame.config.named_code import caller_modules
 from yamame.data.batch import Batch
 from yamame.data.database import Database
 from yamame.envs.env_fn import EnvFnConfig
@@ -44,7 +44,8 @@ from yamame.training.run_files import RunMetadata
 SECONDS_A_LINE, SAMPLES_A_LINE = 10.0, 5
 FAULTY_STEPS, FAULTY_BATCHES = 0.02, 0.01
 SECONDS_BETWEEN = {"worker killed": 10.0, "record changed": 3.0, "stop requested": 30.0, "run killed": 15.0}
-WORKED_AFTER = 5.0
+WORKED_AFTER = 30.0
+"""Seconds after which a worker has stepped, on a busy machine too."""
 MIB = 1 << 20
 LIMITS = {"memory MiB": 16.0, "workers' MiB": 16.0, "handles": 4.0, "threads": 2.0, "processes": 1.0, "disk MiB": 1.0}
 """What is watched, and how much more of it is no matter."""
@@ -116,13 +117,14 @@ def train(directory: Path, ended: Path) -> None:
         return update(self, batch)
 
     Learner.update = update_or_spoil  # type: ignore[method-assign]
-    while not ended.exists():
-        if (directory / "config.json").exists():
-            summary = runs.resume(directory, env_steps=None, quiet=True)
-        else:
-            summary = runs.train(config(), RunMetadata(recipe="soak"), run_dir=directory, quiet=True)
-        if "stopped_by" not in summary:
-            raise RuntimeError("the run came to an end that it does not have")
+    with caller_modules([__name__]):
+        while not ended.exists():
+            if (directory / "config.json").exists():
+                summary = runs.resume(directory, env_steps=None, quiet=True)
+            else:
+                summary = runs.train(config(), RunMetadata(recipe="soak"), run_dir=directory, quiet=True)
+            if "stopped_by" not in summary:
+                raise RuntimeError("the run came to an end that it does not have")
 
 
 class Soak:
@@ -214,7 +216,7 @@ class Soak:
         with suppress(OSError):
             for worker in self.rng.permutation(descendants(self.child.pid)).tolist():
                 if (
-                    b"worker_process" in Path(f"/proc/{worker}/cmdline").read_bytes()
+                    b"worker_main" in Path(f"/proc/{worker}/cmdline").read_bytes()
                     and age_seconds(worker) > WORKED_AFTER
                 ):
                     os.kill(worker, signal.SIGKILL)
@@ -257,6 +259,41 @@ class Soak:
         whole = json.loads(next((line for line in reversed(lines) if line.endswith(b"\n")), b"{}"))
         compared = ("env_steps", "updates", "optim/nonfinite_updates", "replay/num_corrupted")
         return Counter({key: value for key, value in whole.items() if key in compared or key.startswith("faults/")})
+
+
+def descendants(pid: int) -> list[int]:
+    """Children, their children and so on, zombies included."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+def age_seconds(pid: int) -> float:
+    """Seconds since a process began."""
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process; nothing if it is gone."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def disk_bytes(folder: Path) -> int:
+    """What the files below a folder take, those of several names counted once."""
+    files = {}
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            about = path.stat()
+            files[about.st_ino] = about.st_blocks * 512
+    return sum(files.values())
 
 
 def soak(seconds: float, folder: Path, streams: list[TextIO]) -> int:

@@ -66,3 +66,31 @@ def random_return(seed, side, horizon, max_goals):
     free = [(int(row), int(column)) for row, column in np.argwhere(~wall) if (row, column) != (side - 2, side // 2)]
     runner = PlainMazeRunner(wall.tolist(), rng.sample(free, rng.randint(1, max_goals)))
     return sum(runner.step(rng.randrange(5)) for _ in range(horizon))
+
+
+def shortest_paths(wall, cell):
+    """The fewest steps from one free cell to every cell; -1 where there is no path."""
+    side = len(wall)
+    blocked = wall.ravel().tolist()
+    steps = [-1] * side**2
+    steps[cell] = 0
+    frontier = [cell]
+    while frontier:
+        reached = []
+        for here in frontier:
+            for there in (here - 1, here - side, here + 1, here + side):
+                if steps[there] < 0 and not blocked[there]:
+                    steps[there] = steps[here] + 1
+                    reached.append(there)
+        frontier = reached
+    return np.array(steps)
+
+
+def oracle_steps(wall, start, goals):
+    """The fewest steps from a cell to all goals (cells in order, -1 behind the last), which can all be reached."""
+    steps = 0
+    for goal in goals[goals >= 0]:
+        leg = int(shortest_paths(wall, start)[goal])
+        assert leg >= 0
+        steps, start = steps + leg, int(goal)
+    return steps

@@ -32,7 +32,7 @@ RECIPE = RecipeInfo(
     "bfloat16; an environment step takes 0.3 ms of one core and a new world 16 ms",
     expected={
         "--env-steps 200000": "random instructions 0.22 / 0.23 / 0.20 sub-goals (seeds 0, 1, 2; random actions "
-        "0.08); over 32 trials each (benchmarks/crafter_goals.py) collect sapling 0.97 / 1.00 / 1.00, place plant "
+        "0.08); over 32 trials each collect sapling 0.97 / 1.00 / 1.00, place plant "
         "0.59 / 1.00 / 1.00, collect wood 0.62 / 0.69 / 0.69, drink 0.56 / 0.66 / 0.62, place table "
         "0.53 / 0.41 / 0.16, travel to (30, 30) 0.38 / 0.69 / 0.12",
     },

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from maze_difficulty import shortest_paths
-from plain_maze import PlainMazeRunner, plain_maze, read_maze
+from plain_maze import PlainMazeRunner, plain_maze, read_maze, shortest_paths
 
 from yamame.envs.maze_runner import free_distances, max_safe_goals, sample_maze, side_length, start_cell
 

@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from maze_difficulty import oracle_steps, shortest_paths
-from plain_maze import PlainMazeRunner, random_return, read_maze
+from plain_maze import PlainMazeRunner, oracle_steps, random_return, read_maze, shortest_paths
 
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
-from yamame.envs.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv
+from yamame.envs.maze_runner import MazeRunnerConfig, MazeRunnerVectorEnv, start_cell
 from yamame.envs.rendering import AGENT, GOAL, WALL
 from yamame.envs.wrappers.instruction import InstructionWrapper
 from yamame.errors import UserError
@@ -222,7 +221,9 @@ def test_oracle_completes_every_instruction_in_the_steps_of_its_tree_search(kind
     mazes = mazes_of(trials)
     instruction = trials.reset()[INSTRUCTION_KEY]
     length = (mazes.goal >= 0).sum(axis=1)
-    fewest = np.array([oracle_steps(wall, goal)[-1] for wall, goal in zip(mazes.wall, mazes.goal, strict=True)])
+    fewest = np.array(
+        [oracle_steps(wall, start_cell(mazes.side), goals) for wall, goals in zip(mazes.wall, mazes.goal, strict=True)]
+    )
     numbers = np.array([(0, -1), (-1, 0), (0, 1), (1, 0)], np.float32)
     total, ended_after, ways = np.zeros(12), np.zeros(12, np.int64), {}
     for time in range(1, fewest.max() + 1):
