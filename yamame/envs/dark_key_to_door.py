@@ -71,7 +71,6 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         self._cell[rows] = self.start[rows]
         self._time[rows] = 0
         self._has_key[rows] = False
-        self.show()
         return self._observe(), {}
 
     @override
@@ -83,7 +82,6 @@ class DarkKeyToDoorVectorEnv(NumpyVectorEnv):
         self._has_key |= found
         out_of_time = (self._time >= self.attempt_length) & ~opened
         reward = (found | opened).astype(np.float64)
-        self.show()
         return self._observe(), reward, opened, out_of_time, {"success": opened.copy()}
 
     @override

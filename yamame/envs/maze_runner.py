@@ -174,7 +174,6 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         if new_task.any():
             self._sample_tasks(np.flatnonzero(new_task))
         self.cell[rows] = start_cell(self.side)
-        self.show()
         return self._observe(), {}
 
     @override
@@ -185,7 +184,6 @@ class MazeRunnerVectorEnv(NumpyVectorEnv):
         blocked = self.wall.reshape(self.num_envs, -1)[self._rows, ahead]
         self.cell = np.where(blocked, self.cell, ahead)
         never = np.zeros(self.num_envs, np.bool_)
-        self.show()
         return self._observe(), np.zeros(self.num_envs), never, never.copy(), {}
 
     def set_tasks(

@@ -79,7 +79,6 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
         self._position[rows] = 0
         self._packages[rows] = PACKAGES_PER_DESTINATION * (self.destinations[rows] != NO_GOAL).sum(axis=1)
         self._delivered[rows] = NO_GOAL
-        self.show()
         return self._observe(), {}
 
     @override
@@ -97,7 +96,6 @@ class PackageDeliveryVectorEnv(NumpyVectorEnv):
         self._packages = self._packages - delivers
         self._position = np.where(back, 0, (position + forward) % self.road_length)
         never = np.zeros(self.num_envs, np.bool_)
-        self.show()
         return self._observe(), np.zeros(self.num_envs), never, never.copy(), {}
 
     def _sample_task(self, row: int) -> None:

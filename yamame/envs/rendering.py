@@ -1,6 +1,5 @@
 """Frames of environments, and canvases on which NumPy environments draw them."""
 
-import time
 from typing import Any
 
 import gymnasium
@@ -148,40 +147,3 @@ def render_frame(env: gymnasium.Env[Any, Any] | VectorEnv) -> UInt8[np.ndarray, 
 def render_fps(env: gymnasium.Env[Any, Any] | VectorEnv) -> float:
     """Return the frames per second that an environment declares, by default 10."""
     return float(env.metadata.get("render_fps") or 10.0)
-
-
-class Window:
-    """Window that opens with its first frame. Closing it raises `KeyboardInterrupt`."""
-
-    def __init__(self, title: str, render_fps: float) -> None:
-        try:
-            import pygame
-        except ImportError:
-            raise UserError("render_mode='human' needs a window: pip install 'yamame[window]'") from None
-        self._pygame = pygame
-        self._title, self._seconds = title, 1.0 / render_fps
-        self._next = 0.0
-
-    def show(self, frame: UInt8[np.ndarray, "height width 3"]) -> None:
-        """Show a frame after the last one was shown for its time. Raises `UserError` if there is no screen."""
-        pygame = self._pygame
-        height, width = frame.shape[:2]
-        try:
-            screen = pygame.display.get_surface() if pygame.display.get_init() else None
-            if screen is None or screen.get_size() != (width, height):
-                pygame.display.init()
-                screen = pygame.display.set_mode((width, height))
-                pygame.display.set_caption(self._title)
-            if any(event.type == pygame.QUIT for event in pygame.event.get()):
-                self.close()
-                raise KeyboardInterrupt
-            screen.blit(pygame.surfarray.make_surface(frame.swapaxes(0, 1)), (0, 0))
-            pygame.display.flip()
-        except pygame.error as error:
-            raise UserError(f"no window can be opened here ({error}): use render_mode='rgb_array'") from None
-        time.sleep(max(0.0, self._next - time.monotonic()))
-        self._next = time.monotonic() + self._seconds
-
-    def close(self) -> None:
-        """Close the window."""
-        self._pygame.display.quit()

@@ -73,7 +73,6 @@ class TMazeVectorEnv(NumpyVectorEnv):
         self._y[rows] = 0
         self._time[rows] = 0
         self._cue_shown[rows] = self._cue_seen[rows] = self._start == 0
-        self.show()
         return self._observe(), {}
 
     @override
@@ -89,7 +88,6 @@ class TMazeVectorEnv(NumpyVectorEnv):
         success = ended & (self._y == self.goal)
         penalized = ~ended & (actions != RIGHT) & (self._time > self._start)
         reward = success - self._penalty * penalized
-        self.show()
         return self._observe(), reward, ended, ended.copy(), {"success": success}
 
     @override

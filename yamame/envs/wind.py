@@ -67,7 +67,6 @@ class WindVectorEnv(NumpyVectorEnv):
         self.wind[new_task] = self._tasks[self.np_random.integers(len(self._tasks), size=int(new_task.sum()))]
         self._position[rows] = 0.0
         self._time[rows] = 0
-        self.show()
         return self._position.astype(np.float32), {}
 
     @override
@@ -78,7 +77,6 @@ class WindVectorEnv(NumpyVectorEnv):
         arrived = np.linalg.norm(self._position - GOAL, axis=1) <= GOAL_RADIUS
         out_of_time = self._time >= self._horizon
         observation = self._position.astype(np.float32)
-        self.show()
         return observation, arrived.astype(np.float64), np.zeros_like(arrived), out_of_time, {"success": arrived}
 
     @override

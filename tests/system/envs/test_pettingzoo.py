@@ -88,7 +88,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def make_game() -> Any:
-    """Rock, paper, scissors: needs pygame, which is installed with the extra `window`."""
+    """Rock, paper, scissors: needs pygame, which Gymnasium installs for Box2D."""
     return pytest.importorskip("pettingzoo.classic.rps_v2").parallel_env(max_cycles=10)
 
 

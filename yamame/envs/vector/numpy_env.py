@@ -12,12 +12,10 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float64, Shaped, UInt8
 from typing_extensions import override
 
-from yamame.envs.rendering import Window
 from yamame.errors import UserError
 from yamame.types import State, set_attributes
 
-RENDER_MODES = ("rgb_array", "human")
-RENDER_FPS = 10.0
+RENDERING = {"render_modes": ["rgb_array"], "render_fps": 10.0}
 
 _Observation = TypeVar("_Observation")
 StepResult = tuple[_Observation, Float64[np.ndarray, "E"], Bool[np.ndarray, "E"], Bool[np.ndarray, "E"], dict[str, Any]]
@@ -25,11 +23,7 @@ StepResult = tuple[_Observation, Float64[np.ndarray, "E"], Bool[np.ndarray, "E"]
 
 
 class NumpyVectorEnv(VectorEnv, ABC):
-    """Vector environment whose state is its NumPy array attributes and `np_random`.
-
-    With `render_mode="human"` its first environment is shown in a window after every reset and step; otherwise `render`
-    returns frames of all environments.
-    """
+    """Vector environment whose state is its NumPy array attributes and `np_random`."""
 
     def __init__(
         self,
@@ -38,41 +32,23 @@ class NumpyVectorEnv(VectorEnv, ABC):
         action_space: spaces.Space[Any],
         render_mode: str | None,
     ) -> None:
-        if render_mode not in (None, *RENDER_MODES):
-            raise UserError(f"render_mode is {render_mode!r}: give one of {', '.join(RENDER_MODES)}")
+        if render_mode not in (None, "rgb_array"):
+            raise UserError(f"render_mode is {render_mode!r}: give 'rgb_array', or None")
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = observation_space, action_space
         self.observation_space, self.action_space = (
             batch_space(space, num_envs) for space in (observation_space, action_space)
         )
-        self.metadata = {
-            "autoreset_mode": AutoresetMode.DISABLED,
-            "render_modes": list(RENDER_MODES),
-            "render_fps": RENDER_FPS,
-        }
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, **RENDERING}
         self.render_mode = render_mode
-        self._window = Window(type(self).__name__, RENDER_FPS) if render_mode == "human" else None
 
     @abstractmethod
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:
         """Return a frame of one environment."""
 
     @override
-    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...] | None:
-        if self._window is None:
-            return tuple(self.render_single(row) for row in range(self.num_envs))
-        self._window.show(self.render_single(0))
-        return None
-
-    def show(self) -> None:
-        """Update the window, if there is one."""
-        if self._window is not None:
-            self.render()
-
-    @override
-    def close_extras(self, **kwargs: Any) -> None:
-        if self._window is not None:
-            self._window.close()
+    def render(self) -> tuple[UInt8[np.ndarray, "height width 3"], ...]:
+        return tuple(self.render_single(row) for row in range(self.num_envs))
 
     def state_dict(self) -> State:
         """Return copies of all arrays and the state of the random generator."""
@@ -104,12 +80,18 @@ def parse_reset_options(
 
 
 class SingleEnvAdapter(gymnasium.Env[np.ndarray, Any]):
-    """`gymnasium.Env` over a vector environment of one. `reset(options={"new_task": False})` repeats the task."""
+    """`gymnasium.Env` over a vector environment of one. `reset(options={"new_task": False})` repeats the task.
+
+    `gymnasium.make(…, render_mode="human")` shows its frames in a window, for which Gymnasium needs pygame.
+    """
+
+    metadata = RENDERING
 
     def __init__(self, vector_env: VectorEnv) -> None:
         self.vector_env = vector_env
         self.observation_space = vector_env.single_observation_space
         self.action_space = vector_env.single_action_space
+        self.render_mode = vector_env.render_mode
 
     @override
     def reset(

@@ -1,10 +1,9 @@
-"""Our own environments in a window, on a virtual screen, and their frames."""
+"""Frames of our own environments, also in a window on a virtual screen."""
 
-import sys
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -29,59 +28,35 @@ OURS: dict[str, Any] = {
 every_one = pytest.mark.parametrize("make", OURS.values(), ids=OURS)
 
 
-@pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """pygame with a screen in memory."""
-    pygame = pytest.importorskip("pygame")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    yield pygame
-    pygame.display.quit()
-
-
 def has(frame: np.ndarray, color: tuple[int, int, int]) -> bool:
     return bool((frame == color).all(-1).any())
 
 
 @every_one
-def test_a_window_shows_the_first_environment_at_every_step(make: Any, screen: Any) -> None:
-    shown: NumpyVectorEnv = make(2, render_mode="human")
-    same: NumpyVectorEnv = make(2, render_mode="rgb_array")
-    shown.reset(seed=3)
-    same.reset(seed=3)
+def test_each_environment_has_its_own_frame(make: Any) -> None:
+    env: NumpyVectorEnv = make(2, render_mode="rgb_array")
+    env.reset(seed=3)
     for _ in range(4):
-        pixels = screen.surfarray.array3d(screen.display.get_surface()).swapaxes(0, 1)
-        frames = same.render()
-        assert frames is not None and len(frames) == 2
-        np.testing.assert_array_equal(pixels, frames[0])
-        assert has(pixels, AGENT)
-        action = np.repeat(shown.single_action_space.sample()[None], 2, axis=0)
-        shown.step(action)
-        same.step(action)
-    assert shown.render() is None
-    shown.close()
-    assert not screen.display.get_init()
+        frames = env.render()
+        assert len(frames) == 2 and all(has(frame, AGENT) for frame in frames)
+        np.testing.assert_array_equal(frames[1], env.render_single(1))
+        env.step(np.repeat(env.single_action_space.sample()[None], 2, axis=0))
 
 
-def test_a_window_that_is_closed_ends_the_program(screen: Any) -> None:
-    maze = TMazeVectorEnv(1, render_mode="human")
-    maze.reset(seed=0)
-    screen.event.post(screen.event.Event(screen.QUIT))
-    with pytest.raises(KeyboardInterrupt):
-        maze.step(np.zeros(1, np.int64))
+def test_gymnasium_shows_them_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its `make` does with `render_mode="human"`."""
+    pygame = pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    maze = gymnasium.wrappers.HumanRendering(gymnasium.make("yamame/PassiveTMaze-v0", render_mode="rgb_array"))
+    maze.reset(seed=3)
+    shown = pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1)
+    np.testing.assert_array_equal(shown, maze.env.render())
+    maze.close()
 
 
-def test_missing_packages_are_reported_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="give one of rgb_array, human"):
+def test_an_unknown_render_mode_is_refused_in_a_line() -> None:
+    with pytest.raises(UserError, match="give 'rgb_array', or None"):
         TMazeVectorEnv(1, render_mode="ansi")
-    pytest.importorskip("pygame")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "nonsense")
-    maze = TMazeVectorEnv(1, render_mode="human")
-    with pytest.raises(UserError, match="no window can be opened here"):
-        maze.reset(seed=0)
-    monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(UserError, match=r"pip install 'yamame\[window\]'"):
-        TMazeVectorEnv(1, render_mode="human")
 
 
 def test_the_road_shows_forks_and_where_they_lead() -> None:
