@@ -8,8 +8,6 @@ from typing import Any, Literal
 import uvicorn
 from starlette.types import ASGIApp
 
-from yamame.tools.web.http_timeouts import TimeoutProtocol
-
 MAX_CONNECTIONS = 256
 """Requests over more connections get the status 503."""
 
@@ -33,7 +31,7 @@ def run_until_signal(
     """
     config = uvicorn.Config(
         app,
-        http=TimeoutProtocol,
+        http="h11",  # limits the size of headers
         ws=ws,
         log_level="error",
         access_log=False,
