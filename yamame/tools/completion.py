@@ -3,10 +3,7 @@
 import argparse
 import os
 import pkgutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[1]
@@ -25,8 +22,7 @@ _CHOICES = {"preset": ("small", "paper"), "size": ("tiny", "small", "base", "lar
 def complete(parser: argparse.ArgumentParser) -> None:
     """Print the completions of the line that the shell has passed in the environment, and exit.
 
-    Nothing that imports PyTorch is imported, except once for the flags of each recipe, which are then read from a file
-    in the user's cache directory.
+    PyTorch, which takes seconds, is imported for the flags of a recipe's config alone.
     """
     import argcomplete
 
@@ -65,21 +61,7 @@ def _config_flags(recipe: str) -> list[str]:
     """Return the flags of a recipe's config; empty if there is no such recipe."""
     if recipe not in _modules("recipes"):
         return []
-    newest = max(path.stat().st_mtime_ns for path in _PACKAGE.rglob("*.py"))
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "yamame"
-    cached = folder / f"flags-{recipe}-{version('yamame')}-{newest}.txt"
-    with suppress(OSError, UnicodeDecodeError):
-        return cached.read_text(encoding="utf-8").split()
-
     from yamame.config.flags import list_flags
     from yamame.recipes import config_from_flags, load_recipe
 
-    flags = list(list_flags(config_from_flags(load_recipe(recipe), [], [])))
-    with suppress(OSError):  # a cache that cannot be written is not needed
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob(f"flags-{recipe}-*.txt"):
-            old.unlink()
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
-            file.write("\n".join(flags))
-        Path(file.name).replace(cached)
-    return flags
+    return list(list_flags(config_from_flags(load_recipe(recipe), [], [])))
