@@ -21,8 +21,8 @@ AXES = ("env_steps", "updates", "wall_seconds")
 MAX_LINE_BYTES = 1 << 20
 """Longer lines are skipped."""
 TAIL_BYTES = 16 << 10
-MAX_VALUES = 8_000_000
-"""Values of a run in memory; of longer files every second, fourth, ... line is kept."""
+MAX_VALUES = 32_000_000
+"""Values of a run in memory. Runs thin their lines, and write fewer; of longer files the rest is not read."""
 MAX_KEYS = 500
 MAX_KEY_LENGTH = 200
 READ_BYTES = 4 << 20
@@ -86,9 +86,8 @@ class _Content:
     offset: int = 0
     mark: bytes = b""
     """Last bytes before `offset`; if they change, the file was rewritten."""
-    num_lines: int = 0
-    stride: int = 1
     num_skipped: int = 0
+    further_lines: bool = False
     further_keys: bool = False
     axes: dict[str, array] = field(default_factory=lambda: {axis: array("d") for axis in AXES})
     values: dict[str, array] = field(default_factory=dict)
@@ -100,14 +99,14 @@ class _Content:
 
     def add(self, line: bytes) -> None:
         """Add a line without its line end."""
+        row = self.rows
+        if row * (len(AXES) + len(self.values)) >= MAX_VALUES:
+            self.further_lines = True
+            return
         numbers = parse_line(line) if line.strip() else {}
         if not numbers:
             self.num_skipped += numbers is None
             return
-        self.num_lines += 1
-        if (self.num_lines - 1) % self.stride:
-            return
-        row = self.rows
         for axis in AXES:
             self.axes[axis].append(numbers.pop(axis))
         for key, value in numbers.items():
@@ -117,19 +116,12 @@ class _Content:
             if len(column) < row:
                 column.extend([math.nan] * (row - len(column)))
             column.append(value)
-        if (row + 1) * (len(AXES) + len(self.values)) >= MAX_VALUES:
-            self._thin()
 
     def _new_column(self, key: str) -> array | None:
         if len(self.values) == MAX_KEYS or len(key) > MAX_KEY_LENGTH or not key.isprintable():
             self.further_keys = True
             return None
         return self.values.setdefault(key, array("d"))
-
-    def _thin(self) -> None:
-        self.stride *= 2
-        self.axes = {key: column[::2] for key, column in self.axes.items()}
-        self.values = {key: column[::2] for key, column in self.values.items()}
 
 
 class MetricTable:
@@ -172,8 +164,8 @@ class MetricTable:
             if content.num_skipped:
                 lines = "1 line was" if content.num_skipped == 1 else f"{content.num_skipped:,} lines were"
                 warnings.append(f"{lines} skipped: corrupted, or not written by a run")
-            if content.stride > 1:
-                warnings.append(f"one line in {content.stride} is shown")
+            if content.further_lines:
+                warnings.append(f"only the first {content.rows:,} lines are shown")
             if content.further_keys:
                 warnings.append(f"some metrics are not shown: more than {MAX_KEYS}, or unprintable names")
             return warnings
