@@ -93,14 +93,12 @@ class RayConfig:
     """Timeout for a reply of a collector, which is then replaced."""
     startup_timeout_seconds: float = 300.0
     """Timeout for the start of a collector whose resources are available, which is then replaced."""
-    orphan_timeout_seconds: float = 120.0
-    """Timeout of a collector in a persistent cluster for a learner to reconnect; it then exits."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_collectors", "num_envs_per_collector", ge=0)
         check_range(self, "num_cpus_per_collector", "num_gpus_per_collector", ge=0)
         check_range(self, "max_policy_lag", ge=1)
-        check_range(self, "collect_timeout_seconds", "startup_timeout_seconds", "orphan_timeout_seconds", gt=0)
+        check_range(self, "collect_timeout_seconds", "startup_timeout_seconds", gt=0)
 
 
 @dataclass(frozen=True, kw_only=True)

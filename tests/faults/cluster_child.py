@@ -20,7 +20,6 @@ def config_of(cluster: str, *, learners: int) -> RunConfig:
             "env_steps": 100_000_000,
             "replay.capacity_trajectories": 10_000_000,
             "ray.collect_timeout_seconds": 5.0,
-            "ray.orphan_timeout_seconds": 60.0,
             "checkpoint.milestone_interval_env_steps": 0,
             "eval": {"trials": 4, "final_trials": 4, "num_envs": 4, "interval_env_steps": 0},
         }

@@ -1,13 +1,14 @@
-"""Real collectors in a real cluster of several nodes, all on this machine: they die, hang, wait for room, outlive."""
+"""Real collectors in a real cluster of several nodes, all on this machine: they die, hang, wait for room, and end."""
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from pool_config import pool_config
@@ -58,10 +59,9 @@ def start(joined: RayConnection) -> Iterator[Callable[..., RayExperience]]:
     """Starts fleets, and ends them with the test."""
     started: list[RayExperience] = []
 
-    def start(config: RunConfig, *, name: str = "", restarts: int = 0) -> RayExperience:
-        fleet = CollectorPool(config, replace(joined, owns_cluster=False), rank=0, restarts=restarts)
+    def start(config: RunConfig) -> RayExperience:
+        fleet = CollectorPool(config, replace(joined, owns_cluster=False), rank=0, restarts=0)
         collectors = RayExperience(fleet, config.env.build(1, 0), config)
-        collectors.name = name or uuid4().hex
         collectors.load_weights(agent_of(config), version=0)
         started.append(collectors)
         return collectors
@@ -177,7 +177,7 @@ def test_work_that_raises_is_a_fault_and_the_collector_is_replaced(
     collectors.load_weights(agent_of(collectors.config), version=1)
     collect_until(collectors, has_made(collectors, 400))
     assert collectors.counts()["faults/exception"] >= 1.0
-    assert "AttributeError: 'str' object has no attribute 'name'" in capsys.readouterr().err
+    assert "AttributeError: 'str' object has no attribute 'version'" in capsys.readouterr().err
 
 
 @pytest.mark.thorough
@@ -201,31 +201,39 @@ def test_collectors_join_when_nodes_do_and_a_lost_node_is_survived(
     collect_until(collectors, all_ready(collectors))
 
 
-@pytest.mark.thorough
-def test_collectors_outlive_their_learner_and_serve_the_next(start: Callable[..., RayExperience]) -> None:
-    config = config_with()
-    first = start(config, name="a-run")
-    collect_until(first, all_ready(first))
-    collect_until(first, has_made(first, 80))
-    processes = [process_of(member) for member in first.pool.handles]
-    second = start(config, name="a-run", restarts=1)  # the first sends no requests any more, as if it were dead
-    collect_until(second, all_ready(second), seconds=20.0)
-    assert [process_of(member) for member in second.pool.handles] == processes
-    collect_until(second, has_made(second, 80))
-    other = start(replace(config, ray=replace(config.ray, num_collectors=1), num_envs=4), name="a-run-of-another")
-    assert other.pool.handles[0].phase == "scheduling"
+LEARNER = """
+import sys, time
+from test_pool import agent_of, all_ready, collect_until, config_with, process_of
+from yamame.distributed.ray.experience import RayExperience
+from yamame.distributed.ray.connection import connect
+from yamame.distributed.ray.pool import CollectorPool
+
+config = config_with()
+pool = CollectorPool(config, connect(sys.argv[1], cpus=2.0), rank=0, restarts=0)
+collectors = RayExperience(pool, config.env.build(1, 0), config)
+collectors.load_weights(agent_of(config), version=0)
+collect_until(collectors, all_ready(collectors))
+print(*[process_of(member) for member in pool.handles], flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.mark.thorough
-def test_an_orphaned_collector_exits(start: Callable[..., RayExperience]) -> None:
-    collectors = start(config_with(orphan_timeout_seconds=3.0))
-    collect_until(collectors, all_ready(collectors))
-    processes = [process_of(member) for member in collectors.pool.handles]
-    time.sleep(6.0)  # no requests, but the learner is alive
-    assert not any(map(is_gone, processes))
-    assert collectors.pool._heartbeat is not None
-    collectors.pool._heartbeat.close()
-    wait_for(lambda: are_gone(processes))
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_collectors_end_with_their_learner(cluster: Any, how: signal.Signals) -> None:
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])
+    with subprocess.Popen(
+        [sys.executable, "-c", LEARNER, cluster.address],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as learner:
+        assert learner.stdout is not None
+        processes = [int(word) for word in learner.stdout.readline().split()]
+        assert len(processes) == 2 and not any(map(is_gone, processes))
+        learner.send_signal(how)
+        learner.wait(30)
+        wait_for(lambda: are_gone(processes))
 
 
 @pytest.mark.thorough

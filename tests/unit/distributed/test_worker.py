@@ -16,8 +16,6 @@ from yamame.collect.collector import Collector
 from yamame.collect.exploration import EpsilonGreedy, Explorer
 from yamame.data.trajectory import Trajectory
 from yamame.distributed.ray.worker import (
-    CollectorActor,
-    CollectorFailure,
     CollectorWorker,
     CollectRequest,
     CollectResult,
@@ -45,7 +43,7 @@ def agent_of(config: RunConfig, seed: int) -> Agent:
 
 
 def weights(agent: Agent, version: int) -> PolicyWeights:
-    return PolicyWeights(name=f"of {version}", version=version, tensors=actor_state(AMAGOConfig(), agent))
+    return PolicyWeights(version=version, tensors=actor_state(AMAGOConfig(), agent))
 
 
 def order(vector_steps: int, *, env_steps: int = 0, seconds: float = 60.0) -> CollectRequest:
@@ -96,17 +94,6 @@ def test_trials_continue_across_collect_requests(config: RunConfig) -> None:
     assert fingerprints(collected) == fingerprints(list(whole[0].trajectories))
 
 
-def test_another_learner_gets_new_trials(config: RunConfig) -> None:
-    """Or it would get trials of whose steps it has counted only some."""
-    by, actor = weights(agent_of(config, seed=3), 5), CollectorActor(config, SEED, orphan_timeout_seconds=None)
-    actor.setup("one")
-    actor.collect(order(3), by, "one")
-    actor.setup("other")
-    assert isinstance(actor.collect(order(2), by, "one"), CollectorFailure)  # it came late
-    results = [actor.collect(order(vector_steps), by, "other") for vector_steps in (1, 3)]
-    assert [len(result.trajectories) for result in results if isinstance(result, CollectResult)] == [0, 4]
-
-
 def test_another_seed_makes_other_trials(config: RunConfig) -> None:
     by = weights(agent_of(config, seed=3), 5)
     first, second = (
@@ -123,7 +110,7 @@ def test_a_trial_carries_the_version_that_began_it(config: RunConfig) -> None:
     assert [trajectory.policy_version for trajectory in second.trajectories] == [10] * 4 + [20] * 4
 
 
-def test_weights_are_taken_over_once_by_their_name(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_taken_over_once(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     collector = CollectorWorker(config, seed=SEED)
     agent = agent_of(config, seed=3)
     taken: list[int] = []
@@ -131,9 +118,6 @@ def test_weights_are_taken_over_once_by_their_name(config: RunConfig, monkeypatc
     for version in (0, 0, 4, 4, 9):
         collector.collect(order(1), weights(agent, version))
     assert taken == [0, 4, 9]
-    of_another_process = replace(weights(agent, 9), name="of 9, after other updates")
-    collector.collect(order(1), of_another_process)
-    assert taken == [0, 4, 9, 9]
 
 
 def test_the_clock_of_exploration_is_the_orders(config: RunConfig) -> None:

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from yamame.distributed_context import DistributedContext
@@ -17,8 +17,6 @@ from yamame.errors import UserError
 from yamame.run_config import RunConfig
 
 LOCAL, AUTO = "local", "auto"
-NAMESPACE = "yamame"
-"""Ray namespace of the names of collectors."""
 
 _CLIENT = "ray://"
 _CLIENT_PORT, _PORT = 10001, 6379
@@ -33,8 +31,6 @@ class RayConnection:
 
     ray: Any
     """The module `ray`."""
-    is_persistent: bool
-    """Whether the cluster outlives this process."""
     owns_cluster: bool
     """Whether `close` disconnects: False if the program was connected before."""
 
@@ -60,7 +56,7 @@ def connect_ranks(config: RunConfig, ranks: DistributedContext) -> RayConnection
     with ranks.propagate_failure():
         if connection is None:
             os.environ[_AUTH_MODE_VARIABLE] = auth_mode
-            connection = replace(connect(address, cpus=cpus), is_persistent=False)
+            connection = connect(address, cpus=cpus)
     return connection
 
 
@@ -75,10 +71,10 @@ def connect(address: str, *, cpus: float, flag: str = "--ray.address") -> RayCon
     except ImportError as missing:
         raise UserError(f"{flag} {address} needs Ray: pip install 'yamame[ray]'") from missing
     if ray.is_initialized():
-        return RayConnection(ray, is_persistent=True, owns_cluster=False)
+        return RayConnection(ray, owns_cluster=False)
     if address not in (LOCAL, AUTO):
         _check_reachable(address, flag)
-    options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
         options |= {"num_cpus": max(os.cpu_count() or 1, math.ceil(cpus)), "include_dashboard": False}
     try:
@@ -93,7 +89,7 @@ def connect(address: str, *, cpus: float, flag: str = "--ray.address") -> RayCon
     if address == LOCAL:
         where = ray.get_runtime_context().gcs_address
         print(f"Ray cluster at {where}: its processes listen on all interfaces and require a token", file=sys.stderr)
-    return RayConnection(ray, is_persistent=address != LOCAL, owns_cluster=True)
+    return RayConnection(ray, owns_cluster=True)
 
 
 def first_line(problem: Exception) -> str:

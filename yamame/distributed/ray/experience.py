@@ -4,7 +4,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
 from torch import nn
 from typing_extensions import override
@@ -42,8 +41,6 @@ class RayExperience(Experience):
         super().__init__(environments)
         self.faults = FaultMonitor(config.fault_tolerance)
         self.pool, self.config = pool, config
-        self.name = uuid4().hex[:12]
-        """Name of the run, the same after a resume."""
         self._num_envs_each = config.num_envs // config.ray.num_collectors
         self._max_env_steps = -(-config.env_steps // config.num_learners)
         """Env steps of this learner in the whole run."""
@@ -60,13 +57,13 @@ class RayExperience(Experience):
     def load_weights(self, model: nn.Module, *, version: int) -> None:
         """Send the current weights of a model to the collectors."""
         if not self._num_weight_syncs:
-            self.pool.start(self.name)
+            self.pool.start()
         self._num_weight_syncs += 1
         if version == self._version:
             return
         started = time.monotonic()
         tensors = actor_state(self.config.algorithm, model)
-        self.pool.publish_weights(PolicyWeights(name=uuid4().hex, version=version, tensors=tensors))
+        self.pool.publish_weights(PolicyWeights(version=version, tensors=tensors))
         self._version = version
         self._weight_sync |= {
             "collectors/weight_sync_bytes": float(sum(array.nbytes for array in tensors.values())),
@@ -132,14 +129,14 @@ class RayExperience(Experience):
 
     @override
     def state_dict(self) -> Mapping[str, Any]:
-        """Return counters and name; unfinished trials stay with the collectors."""
-        state = {"env_steps": self.env_steps, "credit": self._credit, "name": self.name}
+        """Return counters; unfinished trials end with the collectors."""
+        state = {"env_steps": self.env_steps, "credit": self._credit}
         return {**state, "faults": self.faults.state_dict(), "replaced": self.pool.num_replaced}
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore counters and name, by which collectors that still run are found; always True."""
-        self.env_steps, self._credit, self.name = state["env_steps"], state["credit"], state["name"]
+        """Restore counters; always True."""
+        self.env_steps, self._credit = state["env_steps"], state["credit"]
         self.faults.load_state_dict(state["faults"])
         self.pool.num_replaced = state["replaced"]
         return True

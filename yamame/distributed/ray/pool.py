@@ -1,17 +1,15 @@
 """`CollectorPool`: a learner's collectors as Ray actors; those that die, hang or do not start are replaced."""
 
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
-from uuid import uuid4
 
 from yamame.collect.faults import RateLimitedPrinter
-from yamame.distributed.ray.connection import NAMESPACE, RayConnection, first_line, format_resources
+from yamame.distributed.ray.connection import RayConnection, first_line, format_resources
 from yamame.distributed.ray.worker import (
     CollectorActor,
     CollectorFailure,
@@ -93,32 +91,6 @@ class CollectorHandle:
         self.calls.clear()
 
 
-_PINGS_PER_TIMEOUT = 4
-
-
-class Heartbeat:
-    """A thread that pings the actors of collectors several times per orphan timeout."""
-
-    def __init__(self, handles: Sequence[CollectorHandle], orphan_timeout_seconds: float) -> None:
-        self._handles = handles
-        self._closed = threading.Event()
-        interval = orphan_timeout_seconds / _PINGS_PER_TIMEOUT
-        self._thread = threading.Thread(target=self._ping_all, args=(interval,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop the thread."""
-        self._closed.set()
-        self._thread.join()
-
-    def _ping_all(self, interval: float) -> None:
-        while not self._closed.wait(interval):
-            for actor in [handle.actor for handle in self._handles]:
-                with suppress(Exception):  # it may be gone, which the pool will notice
-                    if actor is not None:
-                        actor.ping.remote()
-
-
 NO_RESPONSE_TIMEOUT_SECONDS = 600.0
 """Without a reply from any collector for this long, the run aborts."""
 _SCHEDULING_WARNING_SECONDS = 30.0
@@ -131,8 +103,7 @@ Results = list[tuple[CollectRequest, CollectResult | Fault]]
 class CollectorPool:
     """The collectors of one learner. Not thread-safe.
 
-    In a persistent cluster they outlive this process by `ray.orphan_timeout_seconds`, as named actors: the next process
-    of the run, with the same name, adopts them, and gets only results of its own requests.
+    Ray ends them when this process ends, however it ends.
 
     Args:
         config: Of this learner.
@@ -147,13 +118,9 @@ class CollectorPool:
         self.num_replaced = 0
         """Number of collectors that were replaced."""
         self._rank, self._restarts, self._num_started = rank, restarts, 0
-        self._name_prefix, self._learner = "", uuid4().hex
         self._weights_ref: Any = None
         self._seconds_without_reply = 0.0
         self._failure_printer, self._room_printer = RateLimitedPrinter(), RateLimitedPrinter(burst=1)
-        self._heartbeat: Heartbeat | None = None
-        if connection.is_persistent:
-            self._heartbeat = Heartbeat(self.handles, config.ray.orphan_timeout_seconds)
         self._actor_class = self._ray.remote(CollectorActor)
         self._config_ref: Any = None
 
@@ -168,12 +135,9 @@ class CollectorPool:
         """All requests without a reply."""
         return (request for handle in self.handles for request in handle.pending_requests)
 
-    def start(self, name: str) -> None:
-        """Adopt collectors of an earlier process of the run with this name, and start the missing ones."""
-        self._name_prefix = f"yamame-{name}-{self._rank}"
+    def start(self) -> None:
+        """Start the collectors."""
         self._config_ref = self._ray.put(self.config)
-        if self._connection.is_persistent:
-            self._adopt_orphans()
         self._start_missing()
 
     def publish_weights(self, weights: PolicyWeights) -> None:
@@ -182,7 +146,7 @@ class CollectorPool:
 
     def submit(self, handle: CollectorHandle, request: CollectRequest) -> None:
         """Send a request to a ready collector."""
-        handle.push_call(Call(handle.actor.collect.remote(request, self._weights_ref, self._learner), request))
+        handle.push_call(Call(handle.actor.collect.remote(request, self._weights_ref), request))
 
     def poll(self, seconds: float) -> Results:
         """Return results as soon as there are any, or after `seconds`; replace collectors that fail or time out.
@@ -210,8 +174,6 @@ class CollectorPool:
 
     def close(self) -> None:
         """Kill all collectors and disconnect."""
-        if self._heartbeat:
-            self._heartbeat.close()
         for handle in self.handles:
             handle.kill(self._ray)
         self._connection.close()
@@ -240,7 +202,7 @@ class CollectorPool:
         match reply:
             case str() if handle.phase == "scheduling":
                 handle.phase, handle.location = "setup", reply
-                handle.push_call(Call(handle.actor.setup.remote(self._learner)))
+                handle.push_call(Call(handle.actor.setup.remote()))
             case str():
                 handle.phase = "ready"
             case CollectorFailure(traceback=""):
@@ -287,7 +249,7 @@ class CollectorPool:
 
     def _new_actor(self, index: int) -> Any:
         number, self._num_started = self._num_started, self._num_started + 1
-        ray_config, orphan_timeout_seconds = self.config.ray, None
+        ray_config = self.config.ray
         options = {
             "num_cpus": ray_config.num_cpus_per_collector,
             "num_gpus": ray_config.num_gpus_per_collector,
@@ -295,35 +257,8 @@ class CollectorPool:
             "max_task_retries": 0,
             "scheduling_strategy": "SPREAD",
         }
-        if self._connection.is_persistent:
-            orphan_timeout_seconds = ray_config.orphan_timeout_seconds
-            name = f"{self._name_prefix}-{index}-{self._restarts}-{number}"
-            options |= {"name": name, "namespace": NAMESPACE, "lifetime": "detached"}
         seed = (self._restarts, self._rank, index, number)
-        return self._actor_class.options(**options).remote(
-            self._config_ref, seed, orphan_timeout_seconds=orphan_timeout_seconds
-        )
-
-    def _adopt_orphans(self) -> None:
-        """Attach the newest orphaned actor of each index; kill the others."""
-        for index, _, number, name in sorted(self._list_orphans(), reverse=True):
-            self._num_started = max(self._num_started, number + 1)
-            try:
-                actor = self._ray.get_actor(name, namespace=NAMESPACE)
-            except ValueError:  # it has just ended
-                continue
-            if index < len(self.handles) and self.handles[index].phase == "absent":
-                self.handles[index].attach(actor)
-            else:
-                self._ray.kill(actor)
-
-    def _list_orphans(self) -> Iterator[tuple[int, int, int, str]]:
-        """Index, restarts, number and name of the actors of earlier processes."""
-        for actor in self._ray.util.list_named_actors(all_namespaces=True):
-            name: str = actor["name"]
-            if actor["namespace"] == NAMESPACE and name.startswith(f"{self._name_prefix}-"):
-                index, restarts, number = map(int, name.removeprefix(f"{self._name_prefix}-").split("-"))
-                yield index, restarts, number, name
+        return self._actor_class.options(**options).remote(self._config_ref, seed)
 
     def _has_room(self) -> bool:
         """Whether the nodes of the cluster together have room for one more collector."""

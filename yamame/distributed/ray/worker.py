@@ -2,7 +2,6 @@
 
 import os
 import socket
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +29,6 @@ from yamame.types import Fault
 class PolicyWeights:
     """Weights of the policy."""
 
-    name: str
-    """Unique among all processes."""
     version: int
     """Number of updates made so far."""
     tensors: Mapping[str, Shaped[np.ndarray, "..."]]
@@ -129,16 +126,16 @@ class CollectorWorker:
         )
         explorer = Explorer(config.exploration, trials.action_space, num_envs, np.random.default_rng(exploring))
         self.collector = Collector(trials, config.env.task_name, explorer, config.fault_tolerance)
-        self._weights_name = ""
+        self._version: int | None = None
         self._idle_since = time.monotonic()
 
     def collect(self, request: CollectRequest, weights: PolicyWeights) -> CollectResult:
         """Act as requested. Raises exceptions of environments that cannot be restarted."""
         started = time.monotonic()
-        if weights.name != self._weights_name:
+        if weights.version != self._version:
             load_actor_state(self._algorithm, self._model, weights.tensors)
             self._policy.load_weights(self._model, version=weights.version)
-            self._weights_name = weights.name
+            self._version = weights.version
         collector = self.collector
         recorder = collector.faults = _FaultRecorder(collector.faults.config)
         collector.env_steps = request.env_steps
@@ -184,8 +181,6 @@ def _adapt_num_workers(env: EnvConfig, cpus: float) -> EnvConfig:
     return env
 
 
-_CHECKS_PER_TIMEOUT = 8
-
 _Reply = TypeVar("_Reply")
 
 
@@ -197,67 +192,35 @@ class CollectorActor:
     Args:
         config: Of its learner.
         seed: Of the `CollectorWorker`.
-        orphan_timeout_seconds: The process exits after this long without a request; None: never.
     """
 
-    def __init__(self, config: RunConfig, seed: tuple[int, ...], *, orphan_timeout_seconds: float | None) -> None:
+    def __init__(self, config: RunConfig, seed: tuple[int, ...]) -> None:
         self._config, self._seed = config, seed
         self._worker: CollectorWorker | None = None
-        self._learner = ""
-        self._last_request, self._busy = time.monotonic(), False
-        if orphan_timeout_seconds is not None:
-            threading.Thread(target=self._exit_when_orphaned, args=(orphan_timeout_seconds,), daemon=True).start()
 
     def ping(self) -> str:
-        """Return the process and its host, for messages; counts as a request."""
-        self._last_request = time.monotonic()
+        """Return the process and its host, for messages."""
         return f"process {os.getpid()} on {socket.gethostname()}"
 
-    def setup(self, learner: str) -> str | CollectorFailure:
-        """Build environments and network, or start new trials for another learner; return the result of `ping`.
-
-        Another learner cannot count the first steps of unfinished trials. Pending requests of earlier learners fail
-        from now on.
-
-        Args:
-            learner: Unique name of the learner.
-        """
-        self._learner = learner
+    def setup(self) -> str | CollectorFailure:
+        """Build environments and network; return the result of `ping`."""
         return self._reply(self._setup)
 
-    def collect(
-        self, request: CollectRequest, weights: PolicyWeights, learner: str
-    ) -> CollectResult | CollectorFailure:
-        """Call `CollectorWorker.collect`; fails if `learner` is not the one of the last `setup`."""
-        if learner != self._learner:
-            return CollectorFailure(message="it collects for another learner")
-        return self._reply(lambda: self._get_worker().collect(request, weights))
+    def collect(self, request: CollectRequest, weights: PolicyWeights) -> CollectResult | CollectorFailure:
+        """Call `CollectorWorker.collect`, after `setup`."""
+        assert self._worker is not None
+        worker = self._worker
+        return self._reply(lambda: worker.collect(request, weights))
 
     def _setup(self) -> str:
-        if self._worker is None:
-            self._get_worker()
-        else:
-            self._worker.collector.reset_trials()
+        torch.set_num_threads(max(1, int(self._config.ray.num_cpus_per_collector)))
+        self._worker = CollectorWorker(self._config, seed=self._seed)
         return self.ping()
 
-    def _get_worker(self) -> CollectorWorker:
-        if self._worker is None:
-            torch.set_num_threads(max(1, int(self._config.ray.num_cpus_per_collector)))
-            self._worker = CollectorWorker(self._config, seed=self._seed)
-        return self._worker
-
     def _reply(self, fn: Callable[[], _Reply]) -> _Reply | CollectorFailure:
-        self._busy = True
         try:
             return fn()
         except UserError as problem:
             return CollectorFailure(message=str(problem))
         except Exception as problem:
             return CollectorFailure(message=describe_error(problem), traceback=traceback.format_exc())
-        finally:
-            self._last_request, self._busy = time.monotonic(), False
-
-    def _exit_when_orphaned(self, orphan_timeout_seconds: float) -> None:
-        while self._busy or time.monotonic() - self._last_request < orphan_timeout_seconds:
-            time.sleep(orphan_timeout_seconds / _CHECKS_PER_TIMEOUT)
-        os._exit(0)
