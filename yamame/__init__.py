@@ -1,19 +1,10 @@
 """In-context reinforcement learning with long-context Transformers: an implementation of AMAGO (arXiv 2310.09971)."""
 
 import sys
+from importlib import import_module
 
-# `python -m yamame` searches modules in the working directory first, which can be a run directory with a `torch.py`.
-# It leaves the path before anything else is imported; `train` searches it last, for --env.id module:Name-v0.
-for _option, _module, _command in zip(sys.orig_argv, sys.orig_argv[1:], [*sys.orig_argv[2:], ""], strict=False):
-    if _option.startswith("-") and _option.endswith("m") and _module == "yamame":
-        if not sys.flags.safe_path and not __file__.startswith(sys.path[0]):
-            sys.path = sys.path[1:] + sys.path[: _command == "train"]
-        break
-
-from importlib import import_module  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
-
-from yamame.envs import register_environments  # noqa: E402
+TYPE_CHECKING = False
+"""As of `typing`, which is not imported: see below."""
 
 if TYPE_CHECKING:
     from yamame.api import Run, open, resume, train
@@ -36,7 +27,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `import yamame` does not import PyTorch."""
     modules = {"UserError": "errors", "Callback": "training.callbacks", "RunProgress": "training.callbacks"}
     modules |= {"check_env": "collect.check_env", "load": "policy.loaded", "LoadedPolicy": "policy.loaded"}
@@ -45,4 +36,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'yamame' has no attribute {name!r}")
 
 
-register_environments()
+# `python -m yamame` imports this package while modules are searched in the working directory first, which can be a run
+# directory with a `gymnasium.py`: nothing is imported before `__main__` has removed it from the path.
+if not (sys.argv[:1] == ["-m"] and "yamame" in sys.orig_argv):
+    import_module("yamame.envs")  # registers them with Gymnasium

@@ -19,3 +19,6 @@ def register_environments() -> None:
             vector_entry_point=f"yamame.envs.{module}:{stem}VectorEnv",
             kwargs=kwargs,
         )
+
+
+register_environments()
