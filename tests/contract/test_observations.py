@@ -161,12 +161,6 @@ def make_mixed() -> SampledObservations:
     return SampledObservations(MIXED)
 
 
-@pytest.fixture
-def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-
-
-@pytest.mark.usefixtures("_no_pictures")
 def test_a_run_on_all_kinds_resumes_and_acts(tmp_path: Path) -> None:
     kinds = ["sight/map=vector", "level=vector"]
     changes = {

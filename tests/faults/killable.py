@@ -13,7 +13,7 @@ from typing import Any
 
 import lmdb
 import pytest
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 from yamame.data.database import Database
 from yamame.recipes import config_from_overrides, load_recipe

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 from yamame.algorithms.amago.learner import Learner
 from yamame.collect.collector import Collector

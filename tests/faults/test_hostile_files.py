@@ -21,6 +21,7 @@ import torch
 import zstandard
 from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
+from tiny import TINY_RUN, as_flags
 
 import yamame
 from yamame.cli import main
@@ -28,13 +29,7 @@ from yamame.errors import UserError
 
 pytestmark = pytest.mark.slow
 
-_TRAIN = (
-    "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
-    "--agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 --agent.trajectory-encoder.d-model 8 "  # noqa: E501
-    "--agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 --agent.trajectory-encoder.d-ff 16 "
-    "--agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 --eval.final-trials 4 --eval.num-envs 4 "
-    "--eval.interval-env-steps 0"
-)
+TRAIN = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "64", "--quiet", *as_flags(TINY_RUN)]
 COMMANDS = {
     "info": "data info run",
     "verify": "data verify run",
@@ -78,9 +73,7 @@ PAYLOADS: dict[str, Callable[[Bomb], bytes]] = {
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("finished") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-        assert main([*_TRAIN.split(), "--run-dir", str(run)]) == 0
+    assert main([*TRAIN, "--run-dir", str(run)]) == 0
     return run
 
 

@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import TINY_NETWORK, as_flags
 
 from yamame.cli import main
 from yamame.training.trainer import Trainer
 
-_SMALL = (
-    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
-    "--agent.trajectory-encoder.d-model 8 --agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.d-ff 16 "
-    "--agent.trajectory-encoder.num-layers 1 --agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 "
-    "--eval.final-trials 4 --eval.trials 4 --eval.num-envs 4 --env-steps-per-iteration 64 --updates-per-env-step 0.02"
+SMALL = as_flags(
+    {
+        **TINY_NETWORK,
+        "num_envs": 4,
+        "replay.batch_size": 2,
+        "eval": {"trials": 4, "final_trials": 4, "num_envs": 4},
+        "env_steps_per_iteration": 64,
+        "updates_per_env_step": 0.02,
+    }
 )
-SMALL = _SMALL.split()
 
 
 def output_json(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[dict[str, Any], str]:

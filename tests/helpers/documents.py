@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tiny import TINY_NETWORK
+
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r'^```(\w*)(?: title="(.*?)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 SMALL_RUN: dict[str, Any] = {
     "replay.batch_size": 2,
-    "agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8},
+    **TINY_NETWORK,
     "agent.trajectory_encoder": {"d_model": 16, "num_layers": 1},
-    "agent.actor.hidden_sizes": (8,),
-    "agent.critic.hidden_sizes": (8,),
     "updates_per_env_step": 0.05,
     "eval": {"trials": 8, "final_trials": 8, "num_envs": 8, "interval_env_steps": 0},
 }

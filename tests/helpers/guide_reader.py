@@ -74,7 +74,6 @@ def small_runs() -> Iterator[None]:
         patch.setattr(session, "resume", _go_on_briefly(session.resume))
         patch.setattr(recipes, "config_from_flags", _shrink_settings(recipes.config_from_flags))
         patch.setattr(benchmarks, "parse_benchmark", _measure_briefly(benchmarks.parse_benchmark))
-        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
         patch.setattr("yamame.tools.bench.measure.PEAK_SECONDS", 0.01)
         yield
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.run_config import RunConfig

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from command_runs import SMALL
 
 from yamame.cli import main
@@ -21,12 +20,10 @@ with warnings.catch_warnings():
 
 
 def train(run: Path, *flags: str) -> Path:
-    """A real run in its own folder, a second of training; without its report."""
+    """A real run in its own folder, a second of training."""
     steps = () if "--env-steps" in flags else ("--env-steps", "256")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-        command = ["train", "passive-tmaze", "--env.horizon", "3", *steps, *SMALL, *flags]
-        assert main([*command, "--run-dir", str(run), "--quiet"]) == 0
+    command = ["train", "passive-tmaze", "--env.horizon", "3", *steps, *SMALL, *flags]
+    assert main([*command, "--run-dir", str(run), "--quiet"]) == 0
     return run
 
 

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from documents import ROOT
 from gymnasium import spaces
-from tiny_network import TINY_RUN
+from tiny import TINY_RUN
 
 import yamame
 

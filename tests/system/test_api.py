@@ -14,7 +14,7 @@ import pytest
 import torch
 from command_runs import interrupt_in_iteration
 from gymnasium import spaces
-from tiny_network import TINY_RUN
+from tiny import TINY_RUN
 
 import yamame
 from yamame.algorithms.amago.policy import AMAGOPolicy
@@ -74,7 +74,6 @@ def make_cart_pole() -> gymnasium.Env[Any, Any]:
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)  # plots take longer than tiny runs
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import TINY_RUN, as_flags
 
 from yamame.cli import main
 from yamame.metrics.progress import TrialCounter
@@ -23,13 +24,7 @@ from yamame.recipes import recipe_names
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[1] / "helpers"
-_SMALL = (
-    "--num-envs 4 --replay.batch-size 2 --agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
-    "--agent.trajectory-encoder.d-model 8 --agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 "  # noqa: E501
-    "--agent.trajectory-encoder.d-ff 16 --agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 "
-    "--eval.final-trials 4 --eval.num-envs 4 --eval.interval-env-steps 0"
-)
-SMALL = _SMALL.split()
+SMALL = as_flags(TINY_RUN)
 TMAZE = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "64", *SMALL]
 STRANGE = ["train", "gymnasium", "--env.horizon", "3", "--env-steps", "160", *SMALL, "--env.id"]
 IMPORT = ["--import", "strange_environments"]
@@ -53,7 +48,6 @@ TRAINED = EVALUATED | {
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)  # plots take longer than tiny runs
 
 
 @pytest.fixture(scope="module")

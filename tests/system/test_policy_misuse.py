@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tiny_network import TINY_RUN
+from tiny import TINY_RUN
 
 import yamame
 

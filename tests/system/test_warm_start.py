@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
-from tiny_network import TINY_NETWORK, TINY_RUN
+from tiny import TINY_NETWORK, TINY_RUN
 from torch import Tensor
 
 import yamame

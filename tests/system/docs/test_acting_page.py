@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from guide_reader import follow, small_runs
 from gymnasium import spaces
-from tiny_network import TINY_RUN
+from tiny import TINY_RUN
 
 import yamame
 

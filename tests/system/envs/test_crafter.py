@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tiny import TINY_NETWORK
 
 pytest.importorskip("crafter")
 
@@ -26,10 +27,8 @@ PLACE_PLANT = ACTIONS.index("place_plant")
 TINY = {
     "num_envs": 2,
     "env_steps": 600,
-    "agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8, "encoder_overrides": ("textures=tokens",)},
-    "agent.trajectory_encoder": {"d_model": 8, "num_layers": 1, "num_heads": 2, "d_ff": 16},
-    "agent.actor.hidden_sizes": (8,),
-    "agent.critic.hidden_sizes": (8,),
+    **TINY_NETWORK,
+    "agent.timestep_encoder": {**TINY_NETWORK["agent.timestep_encoder"], "encoder_overrides": ("textures=tokens",)},
     "replay.batch_size": 4,
     "updates_per_env_step": 0.02,
     "env_steps_per_iteration": 200,
@@ -278,7 +277,7 @@ def test_the_recipe_reads_textures_as_tokens() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("view", ["textures", "crop"])
 def test_training_runs(tmp_path: Any, view: str) -> None:
-    tiny = TINY | ({} if view == "textures" else {"agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8}})
+    tiny = TINY | ({} if view == "textures" else TINY_NETWORK)
     run = yamame.train("crafter", run_dir=tmp_path / "run", **tiny, **{"env.observation_mode": view})
     assert run.result["env_steps"] == 600 and run.result["updates"] == 12
     assert run.result["success_rate"] is not None

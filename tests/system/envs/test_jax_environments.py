@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 import yamame
 from yamame.envs.base import EpisodeVectorEnv

@@ -3,7 +3,7 @@ import sys
 
 import numpy as np
 import pytest
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 import yamame
 from yamame.envs.metaworld import MetaworldConfig, MetaworldEnv, load_tasks

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 from yamame.recipes import config_from_overrides, load_recipe, make_metadata
 from yamame.recipes.settings.presets import apply_variants
@@ -34,12 +34,10 @@ MAZE: dict[str, Any] = {
 
 
 def train(recipe: str, directory: Path, variants: list[str], settings: dict[str, Any]) -> Path:
-    """A whole run, but for the report, which takes longer."""
+    """A whole run, without its report."""
     chosen = load_recipe(recipe)
     config = apply_variants(config_from_overrides(chosen, [], settings), variants)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-        runs.train(config, make_metadata(chosen, config), run_dir=directory, quiet=True)
+    runs.train(config, make_metadata(chosen, config), run_dir=directory, quiet=True)
     return directory
 
 

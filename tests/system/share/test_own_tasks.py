@@ -5,7 +5,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-from tiny_network import TINY_RUN
+from tiny import TINY_RUN
 
 import yamame
 from yamame.errors import UserError

@@ -10,27 +10,18 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
+from tiny import TINY_RUN, as_flags
 
 from yamame.cli import main
 from yamame.runs.directory import lock_run_dir
 
-_TRAIN = (
-    "train passive-tmaze --env.horizon 3 --env-steps 64 --num-envs 4 --replay.batch-size 2 --quiet "
-    "--agent.timestep-encoder.hidden-sizes 8 --agent.timestep-encoder.output-size 8 "
-    "--agent.trajectory-encoder.d-model 8 "
-    "--agent.trajectory-encoder.num-heads 2 --agent.trajectory-encoder.num-layers 1 --agent.trajectory-encoder.d-ff 16 "
-    "--agent.actor.hidden-sizes 8 --agent.critic.hidden-sizes 8 --eval.final-trials 4 --eval.num-envs 4 "
-    "--eval.interval-env-steps 0"
-)
-TRAIN = _TRAIN.split()
+TRAIN = ["train", "passive-tmaze", "--env.horizon", "3", "--env-steps", "64", "--quiet", *as_flags(TINY_RUN)]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("finished") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-        assert main([*TRAIN, "--run-dir", str(run)]) == 0
+    assert main([*TRAIN, "--run-dir", str(run)]) == 0
     return run
 
 
@@ -38,7 +29,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a run, and an empty working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
     return Path(shutil.copytree(finished, "run"))
 
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 from yamame.envs.rendering import AGENT
 from yamame.envs.vector.serial import SerialVectorEnv

@@ -19,7 +19,7 @@ from action_environments import (
 )
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 import yamame
 from yamame.errors import UserError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 import yamame
 from yamame.errors import UserError

@@ -25,18 +25,11 @@ pytestmark = pytest.mark.slow
 ABOUT = RunMetadata(recipe="passive-tmaze")
 
 
-@pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that another one learns from. Nothing may change it."""
     directory = tmp_path_factory.mktemp("source") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-        train(tiny_config(), ABOUT, run_dir=directory, quiet=True)
+    train(tiny_config(), ABOUT, run_dir=directory, quiet=True)
     return directory
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from command_runs import SMALL, interrupt_in_iteration, output_json, refused
+from tiny import TINY_NETWORK
 from tracked_runs import TrackedRun, read_mlflow, read_trackio, read_wandb, trackers_in
 
 import yamame
@@ -65,10 +66,7 @@ SETTINGS: dict[str, Any] = {
     "env_steps_per_iteration": 64,
     "updates_per_env_step": 0.02,
     "replay.batch_size": 2,
-    "agent.timestep_encoder": {"hidden_sizes": (8,), "output_size": 8},
-    "agent.trajectory_encoder": {"d_model": 8, "num_heads": 2, "num_layers": 1, "d_ff": 16},
-    "agent.actor.hidden_sizes": (8,),
-    "agent.critic.hidden_sizes": (8,),
+    **TINY_NETWORK,
     "eval": {"trials": 4, "final_trials": 4, "num_envs": 4},
 }
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
-from tiny_network import TINY_NETWORK
+from tiny import TINY_NETWORK
 
 from yamame.cli import main
 from yamame.collect.collector import RandomPolicy

@@ -191,7 +191,6 @@ def test_real_trials_are_runs_that_continue_after_a_signal(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
     with monkeypatch.context() as patch:
         interrupt_in_iteration(patch, 2)
         assert tune("--trials", "1", *TINY)["stopped_by"] == "SIGINT"

@@ -26,7 +26,6 @@ RUNS = Path("sweeps/passive-tmaze")
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
 
 
 @pytest.fixture
