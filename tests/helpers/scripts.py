@@ -1,4 +1,4 @@
-"""Programs of benchmarks/ and tiny runs for them to read, in this process."""
+"""Programs of benchmarks/, in this process."""
 
 import contextlib
 import io
@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import patch
-
-from yamame import cli
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -24,9 +22,3 @@ def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         except SystemExit as exit_:
             code = exit_.code or 0
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
-
-
-def train(recipe: str, run: Path, flags: str) -> Path:
-    """Train a run; return its directory."""
-    assert cli.main(["train", recipe, "--run-dir", str(run), "--quiet", *flags.split()]) == 0
-    return run
