@@ -90,8 +90,8 @@ def collect_until(collectors: RayExperience, over: Callable[[], bool], seconds: 
     began, made = time.monotonic(), 0
     while not over():
         assert time.monotonic() - began < seconds
-        ended = collectors.step(deterministic=False)
-        trajectories += [trajectory for _, trajectory in ended or []]
+        ended = collectors.step()
+        trajectories += ended or []
         made += ended is not None
         if made % 10 == 9:
             collectors.load_weights(agent_of(collectors.config), version=made)
