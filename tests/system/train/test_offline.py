@@ -15,9 +15,9 @@ from yamame.errors import UserError
 from yamame.metrics.progress import ProgressBar
 from yamame.metrics.registry import read_metrics
 from yamame.run_config import resolve_offline_length
+from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.run_files import RunMetadata
 from yamame.training.start import evaluate, resume, train
-from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
