@@ -9,10 +9,13 @@ import pytest
 from tiny import tiny_config
 
 from yamame.cli import main
+from yamame.distributed.signals import StopSignal
 from yamame.errors import RunFailedError, UserError
 from yamame.runs.directory import LOCK, create_run_dir, lock_run_dir
+from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.run_files import RunMetadata
 from yamame.training.start import evaluate, train
+from yamame.training.state import TrainState
 from yamame.training.trainer import Trainer
 
 METADATA = RunMetadata(recipe="x")
@@ -59,16 +62,17 @@ def test_a_start_in_progress_is_not_disturbed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_run_whose_directory_is_deleted_ends(replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, original = tmp_path / "run", Trainer._evaluate_random_policy
+    run, original = tmp_path / "run", RunEvaluations.random_policy
 
-    def delete(trainer: Trainer, stop: Any) -> None:
-        original(trainer, stop)
+    def delete(evaluations: RunEvaluations, state: TrainState, stop: StopSignal) -> TrainState:
+        state = original(evaluations, state, stop)
         shutil.rmtree(run)
         if replaced:
             run.mkdir()
             (run / "metrics.jsonl").touch()
+        return state
 
-    monkeypatch.setattr(Trainer, "_evaluate_random_policy", delete)
+    monkeypatch.setattr(RunEvaluations, "random_policy", delete)
     with pytest.raises(RunFailedError, match="was deleted or replaced while the run trained in it"):
         train(tiny_config(), METADATA, run_dir=run, quiet=True)
     assert not (run / "checkpoints").exists() and not (run / "result.json").exists()
