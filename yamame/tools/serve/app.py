@@ -26,7 +26,6 @@ from yamame.tools.web.access import RESPONSE_HEADERS, has_own_origin, is_cross_s
 from yamame.tools.web.address import listen, url_of
 from yamame.tools.web.finite_json import FiniteJSONResponse
 from yamame.tools.web.uvicorn_server import run_until_signal
-from yamame.training.trained_run import load_trained_run
 
 
 class Service:
@@ -37,6 +36,8 @@ class Service:
         if run.suffix == ".onnx":
             self.policy = LoadedPolicy.from_onnx(run, num_envs=limits.max_sessions)
         else:
+            from yamame.training.trained_run import load_trained_run
+
             self.policy = LoadedPolicy.from_run(load_trained_run(run, checkpoint), num_envs=limits.max_sessions)
         self.sessions = Sessions(max_sessions=limits.max_sessions, idle_seconds=limits.session_seconds)
         self.batcher = Batcher(self.policy, num_slots=limits.max_sessions, timeout_seconds=limits.request_seconds)
