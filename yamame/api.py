@@ -33,6 +33,7 @@ from yamame.tools.video import record_video
 from yamame.training import start as runs
 from yamame.training.callbacks import Callback
 from yamame.training.run_files import RunMetadata, RunResult, read_config, read_result
+from yamame.training.trained_run import TrainedRun, load_trained_run, require_same_spaces, with_env
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,8 @@ class Run:
         Returns:
             The keys of `yamame eval --json`.
         """
-        return runs.evaluate(
-            self.directory,
-            trials=trials,
-            seed=seed,
-            instruction=instruction,
-            checkpoint=str(checkpoint),
-            config=self._config(env_fn),
-        )
+        run = self._load(checkpoint, env_fn)
+        return run.evaluate(trials=trials, seed=seed, instruction=instruction)
 
     def record_video(
         self,
@@ -113,19 +108,12 @@ class Run:
         Raises:
             UserError: If the environment cannot render or the file cannot be written.
         """
-        record_video(
-            self.directory,
-            Path(path),
-            instruction=instruction,
-            trials=trials,
-            seed=seed,
-            checkpoint=str(checkpoint),
-            config=self._config(env_fn),
-        )
+        run = self._load(checkpoint, env_fn)
+        record_video(run, Path(path), instruction=instruction, trials=trials, seed=seed)
 
     def load(self, num_envs: int | None = None, *, checkpoint: str | Path = LATEST) -> LoadedPolicy:
         """Load the policy of a checkpoint, for `num_envs` environments; None: a single one."""
-        return LoadedPolicy.from_run(self.directory, num_envs=num_envs, checkpoint=str(checkpoint), config=self.config)
+        return LoadedPolicy.from_run(self._load(checkpoint), num_envs=num_envs)
 
     def export(
         self,
@@ -149,14 +137,7 @@ class Run:
         Raises:
             UserError: If a part of the network cannot be exported or the file cannot be written.
         """
-        return export_policy(
-            self.directory,
-            Path(path),
-            num_envs=num_envs,
-            checkpoint=str(checkpoint),
-            license=license,
-            config=self.config,
-        )
+        return export_policy(self._load(checkpoint), Path(path), num_envs=num_envs, license=license)
 
     def resume(
         self,
@@ -179,8 +160,9 @@ class Run:
         _finish(result)
         return Run(self.directory, config, result)
 
-    def _config(self, env_fn: EnvFn | str | None) -> RunConfig:
-        return self.config if env_fn is None else runs.with_env(self.directory, self.config, env_fn)
+    def _load(self, checkpoint: str | Path, env_fn: EnvFn | str | None = None) -> TrainedRun:
+        config = self.config if env_fn is None else with_env(self.directory, self.config, env_fn)
+        return load_trained_run(self.directory, str(checkpoint), config)
 
 
 def train(
@@ -280,7 +262,7 @@ def _own_env_config(
             raise UserError("eval_env_fn is for tasks of functions: pass a function that makes the environment, too")
         env = replace(env, eval_env_fn=eval_env_fn)
         with closing(env.build(env.required_num_envs or 1, seed=0)) as envs:
-            runs.require_same_spaces(env.task_spec(envs), env.eval_config())
+            require_same_spaces(env.task_spec(envs), env.eval_config())
     functions = [env.env_fn, env.eval_env_fn] if isinstance(env, EnvFnConfig) else []
     for function in (function for function in functions if function and not import_name(function)):
         print(
@@ -310,7 +292,7 @@ def resume(
         env_steps: New total number of environment steps, to which a run trains even if it had solved its task; None:
             that of the config.
         env_fn: As in `open`.
-        eval_env_fn: As in `open`.
+        eval_env_fn: With `env_fn`, the function that makes the test tasks; None: those of the run.
         callbacks: As in `train`.
         track: Experiment trackers in addition to those that the run has; None: send nothing to trackers.
         quiet: Hide progress.
@@ -319,7 +301,7 @@ def resume(
     Raises:
         UserError: If there is no run, it has already made more than `env_steps`, or its environment cannot be made.
     """
-    opened = open(run, env_fn=env_fn, eval_env_fn=eval_env_fn, modules=modules)
+    opened = _open(run, env_fn, eval_env_fn, modules, keeps_test_tasks=True)
     return opened.resume(env_steps, callbacks=callbacks, track=track, quiet=quiet)
 
 
@@ -336,17 +318,27 @@ def open(
         run: Run directory, `zoo:NAME`, or `hf://user/repo[@revision]`, which is downloaded from the Hugging Face Hub.
         env_fn: The function that makes the run's environment, if it was trained with one, or another environment with
             the same spaces; None: as the run directory says, which names functions but does not contain them.
-        eval_env_fn: With `env_fn`, the function that makes the test tasks; None: as the run directory says.
+        eval_env_fn: With `env_fn`, the function that makes the test tasks; None: `env_fn` makes them, too.
         modules: Modules whose classes and functions the config may name, such as `["my_tasks"]` or `[__name__]`.
             Classes of this package are always found; no other module is imported.
 
     Raises:
         UserError: If there is no run, or a file of a policy is damaged.
     """
+    return _open(run, env_fn, eval_env_fn, modules, keeps_test_tasks=False)
+
+
+def _open(
+    run: str | Path,
+    env_fn: EnvFn | str | None,
+    eval_env_fn: EnvFn | None,
+    modules: Sequence[str | ModuleType],
+    *,
+    keeps_test_tasks: bool,
+) -> Run:
     directory = locate_run(run)
     with caller_modules(modules):
         config = read_config(directory)
         if env_fn is not None:
-            stored: EnvFn | None = getattr(config.env, "eval_env_fn", None)
-            config = runs.with_env(directory, config, env_fn, eval_env_fn or stored)
+            config = with_env(directory, config, env_fn, eval_env_fn, keeps_test_tasks=keeps_test_tasks)
         return Run(directory, config, read_result(directory))

@@ -30,6 +30,7 @@ from yamame.tools.viewer.command import register as register_view
 if TYPE_CHECKING:
     from yamame.recipes import Recipe
     from yamame.run_config import RunConfig
+    from yamame.training.trained_run import TrainedRun
 
 COMMON_FIELDS = (
     "env_steps",
@@ -301,14 +302,15 @@ def _resume(options: argparse.Namespace, rest: list[str]) -> int:
 def _evaluate(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.tools.video import record_video
-    from yamame.training.start import evaluate
 
-    task = _task_arguments(options)
-    video = {}
+    run, video = _trained_run(options), {}
     if options.video:
-        record_video(options.run, options.video, trials=options.video_trials, **task)
+        record_video(
+            run, options.video, trials=options.video_trials, seed=options.seed, instruction=options.instruction
+        )
         video = {"video": str(options.video)}
-    _print_result(evaluate(options.run, trials=options.trials, quiet=False, **task) | video, options.json)
+    result = run.evaluate(trials=options.trials, seed=options.seed, instruction=options.instruction, quiet=False)
+    _print_result(result | video, options.json)
     return 0
 
 
@@ -316,7 +318,13 @@ def _play(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.tools.video import record_video
 
-    result = record_video(options.run, options.output, trials=options.trials, **_task_arguments(options))
+    result = record_video(
+        _trained_run(options),
+        options.output,
+        trials=options.trials,
+        seed=options.seed,
+        instruction=options.instruction,
+    )
     if options.json:
         print(json.dumps({"video": str(options.output), "returns": result.returns.tolist()}))
     else:
@@ -325,14 +333,11 @@ def _play(options: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
-def _task_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments that `eval` and `play` have in common."""
-    return {
-        "seed": options.seed,
-        "instruction": options.instruction,
-        "checkpoint": options.checkpoint,
-        "config": config_with_env(options.run, options.env),
-    }
+def _trained_run(options: argparse.Namespace) -> "TrainedRun":
+    """Return the run, the checkpoint and the environment that the arguments of `eval` or `play` name."""
+    from yamame.training.trained_run import load_trained_run
+
+    return load_trained_run(options.run, options.checkpoint, config_with_env(options.run, options.env))
 
 
 def _bench(options: argparse.Namespace, rest: list[str]) -> int:

@@ -1,6 +1,6 @@
 """A second, tiny algorithm in one file: importance-weighted policy gradient without memory; and a task for it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from yamame.algorithms.base import Algorithm, AlgorithmConfig, Metrics, Replay
+from yamame.algorithms.base import Algorithm, AlgorithmConfig, Metrics
 from yamame.data.batch import Batch
 from yamame.data.schema import TaskSpec
 from yamame.data.step import PolicyInput
@@ -113,7 +113,7 @@ class BanditPolicy:
         self.generator.set_state(state["generator"])
 
 
-class Bandit:
+class Bandit(Algorithm):
     """Stochastic gradient descent on -importance weight x (reward - 1 / 3)."""
 
     def __init__(self, config: BanditConfig, model: nn.Module, compute: Compute, generator: torch.Generator) -> None:
@@ -122,9 +122,6 @@ class Bandit:
 
     def policy(self, *, num_envs: int, generator: torch.Generator) -> BanditPolicy:
         return BanditPolicy(self.model, generator)
-
-    def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
-        return replay.sampler.iter_batches(count)
 
     def update(self, batch: Batch) -> Metrics:
         log_prob = self.model(batch.observation["observation"]).log_softmax(dim=1)
@@ -135,12 +132,6 @@ class Bandit:
         self.optimizer.step()
         self.num_updates += 1
         return {"loss/bandit": loss.detach()}
-
-    def metrics(self) -> dict[str, float]:
-        return {}
-
-    def raise_if_diverged(self) -> None:
-        pass
 
     def broadcast_parameters(self) -> None:
         pass

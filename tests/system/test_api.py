@@ -27,7 +27,7 @@ from yamame.envs.tmaze import TMazeVectorEnv
 from yamame.nets.sequence.gru import GRUConfig
 from yamame.recipes import load_recipe
 from yamame.training.run_files import read_config
-from yamame.training.start import load_model
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
@@ -273,9 +273,15 @@ def test_test_tasks_of_ones_own() -> None:
     assert run.result is not None and run.result["return_mean"] == 21.0
     assert run.result["train_tasks"]["return_mean"] < 0
     assert run.evaluate(trials=2, env_fn=Dial)["return_mean"] < 0
+    assert yamame.open(run.directory, modules=[__name__]).evaluate(trials=2)["return_mean"] == 21.0
+
     again = yamame.open(run.directory, env_fn=Dial, modules=[__name__])
-    assert again.config == run.config, "test tasks stay"
+    assert again.evaluate(trials=2)["return_mean"] < 0, "what is passed is evaluated"
+    again = yamame.open(run.directory, env_fn=Dial, eval_env_fn=Short)
     assert again.evaluate(trials=2)["return_mean"] == 21.0
+    again = yamame.resume(run.directory, env_fn=Dial, modules=[__name__], env_steps=48)
+    assert again.config.env == run.config.env, "a run that is resumed keeps its test tasks"
+    assert again.result is not None and again.result["return_mean"] == 21.0
 
 
 def test_another_environment_keeps_the_settings_of_the_task() -> None:
@@ -536,7 +542,7 @@ def test_a_loaded_policy_acts_as_it_did_in_training(
 ) -> None:
     run: yamame.Run = request.getfixturevalue(which)
     assert run.config is not None
-    agent, _ = load_model(run.directory)
+    agent = load_trained_run(run.directory).model
     trials = run.config.env.build(1, 11)
     policy = AMAGOPolicy(agent, num_envs=1, generator=torch.Generator().manual_seed(0))
     explorer = Explorer(NoExploration(), trials.action_space, 1, np.random.default_rng(0))

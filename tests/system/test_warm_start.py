@@ -11,7 +11,7 @@ from torch import Tensor
 
 import yamame
 from yamame import cli
-from yamame.training.start import load_model
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> yamame.Run:
 
 
 def weights(run: yamame.Run | Path) -> dict[str, Tensor]:
-    model, _ = load_model(run if isinstance(run, Path) else run.directory)
+    model = load_trained_run(run if isinstance(run, Path) else run.directory).model
     return dict(model.state_dict())
 
 

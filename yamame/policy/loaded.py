@@ -15,13 +15,12 @@ from yamame.data.spaces import flatten_observation, flatten_space, space_from_js
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
-from yamame.runs.directory import LATEST
 from yamame.runs.source import locate_run
 
 if TYPE_CHECKING:
     from yamame.collect.experience import TrainedPolicy
     from yamame.policy.onnx import OnnxPolicy
-    from yamame.run_config import RunConfig
+    from yamame.training.trained_run import TrainedRun
 
 
 class LoadedPolicy:
@@ -62,33 +61,19 @@ class LoadedPolicy:
         self._num_actions = 0
 
     @classmethod
-    def from_run(
-        cls, run: Path, *, num_envs: int | None, checkpoint: str = LATEST, config: "RunConfig | None" = None
-    ) -> "LoadedPolicy":
-        """Load the policy of a checkpoint of a run. Raises `UserError` if there is none."""
-        import torch
-
-        from yamame.training.run_files import read_config, read_task_spec
-        from yamame.training.start import load_model
-        from yamame.training.state import restore_train_state
-
+    def from_run(cls, run: "TrainedRun", *, num_envs: int | None) -> "LoadedPolicy":
+        """Return the policy of a run."""
         _check_num_envs(num_envs)
-        config = config or read_config(run)
-        model, loaded = load_model(run, checkpoint, config)
-        task = read_task_spec(run, config)
-        generator = torch.Generator().manual_seed(0)
-        train_state = restore_train_state(loaded, run)
-        config = train_state.trained_config(config)
         return cls(
-            config.algorithm.build_policy(model, num_envs=num_envs or 1, generator=generator),
+            run.policy(num_envs=num_envs or 1, seed=0),
             num_envs=num_envs,
-            observation_space=task.observation_space,
-            action_space=task.action_space,
-            action_mask_key=task.action_mask_key,
-            needs_action_masks=train_state.has_action_masks,
-            horizon=task.horizon,
-            attempts=getattr(config.env, "attempts", None),
-            deterministic=config.deterministic_actions,
+            observation_space=run.task.observation_space,
+            action_space=run.task.action_space,
+            action_mask_key=run.task.action_mask_key,
+            needs_action_masks=run.train_state.has_action_masks,
+            horizon=run.task.horizon,
+            attempts=getattr(run.config.env, "attempts", None),
+            deterministic=run.config.deterministic_actions,
         )
 
     @classmethod
@@ -305,5 +290,7 @@ def load(path: str | Path, *, num_envs: int | None = None, modules: Sequence[str
         return LoadedPolicy.from_onnx(Path(path), num_envs=num_envs)
     if suffix == ".pt2":
         raise UserError(f"{path} acts in PyTorch alone, by torch.export.load: export an .onnx file to load it here")
+    from yamame.training.trained_run import load_trained_run
+
     with caller_modules(modules):
-        return LoadedPolicy.from_run(locate_run(path), num_envs=num_envs)
+        return LoadedPolicy.from_run(load_trained_run(locate_run(path)), num_envs=num_envs)

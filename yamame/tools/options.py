@@ -83,14 +83,13 @@ def config_with_env(run: Path, env: str | None, *, keeps_test_tasks: bool = Fals
     Args:
         run: Run directory.
         env: Value of the flag.
-        keeps_test_tasks: Keep the function that makes the test tasks; otherwise `env` makes them, too.
+        keeps_test_tasks: As in `with_env`.
     """
     if env is None:
         return None
     from yamame.envs.gymnasium import is_env_id
     from yamame.training.run_files import read_config
-    from yamame.training.start import with_env
+    from yamame.training.trained_run import with_env
 
-    config = read_config(run)
-    test_tasks = getattr(config.env, "eval_env_fn", None) if keeps_test_tasks else None
-    return with_env(run, config, env if is_env_id(env) else import_function(env), test_tasks)
+    env_fn = env if is_env_id(env) else import_function(env)
+    return with_env(run, read_config(run), env_fn, keeps_test_tasks=keeps_test_tasks)

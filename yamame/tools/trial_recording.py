@@ -8,15 +8,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Int64, Shaped, UInt8
 from PIL import Image
 from typing_extensions import override
 
-from yamame.algorithms.base import AgentAnalysis, model_device
+from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis
 from yamame.collect.collector import Collector, Policy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
@@ -30,12 +28,8 @@ from yamame.envs.config import EnvConfig, GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.base import VectorEnvWrapper
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.run_config import RunConfig
-from yamame.runs.directory import LATEST
 from yamame.training.evaluate import EVALUATION_SEED
-from yamame.training.run_files import read_config
-from yamame.training.start import load_model
-from yamame.training.state import restore_train_state
+from yamame.training.trained_run import TrainedRun
 
 MAX_TRIAL_LENGTH = 2000
 """Transitions after which a recorded trial is truncated, so that a page can show it."""
@@ -166,58 +160,55 @@ def _leaf(leaf: Shaped[np.ndarray, "..."] | np.generic) -> str:
 
 
 def record_trial(
-    directory: Path,
+    run: TrainedRun,
     *,
-    checkpoint: str = LATEST,
     seed: int | None = None,
     instruction: str = "",
     deterministic: bool | None = None,
     frames: bool = True,
     keep: int | None = None,
     max_length: int = MAX_TRIAL_LENGTH,
-    config: RunConfig | None = None,
 ) -> TrialRecording:
     """Record one trial of the run's evaluation task.
 
     Args:
-        directory: Run directory.
-        checkpoint: latest, best, or a path.
+        run: The run.
         seed: Seed of task and actions; None: that of evaluations.
         instruction: Instruction of the trial; empty: sampled by the task.
         deterministic: Whether actions are the mode of the policy; None: as in the run's evaluations.
         frames: Whether to render frames.
-        keep: Attention weights kept per timestep (see `AlgorithmConfig.analyze`).
+        keep: Attention weights kept per timestep (see `SupportsAnalysis.analyze`).
         max_length: Transitions after which the recording ends.
-        config: Config of the run if at hand; None: read from the directory.
 
     Raises:
-        UserError: If there is no such checkpoint, or the task does not take the instruction.
+        UserError: If the task does not take the instruction.
     """
     if max_length < 1:
         raise UserError(f"Expected at least 1 step to record, got {max_length}")
     seed = EVALUATION_SEED if seed is None else seed
     if seed < 0:
         raise UserError(f"Expected a seed of at least 0, got {seed}")
-    config = config or read_config(directory)
+    config = run.config
     env = apply_instruction(config.env.eval_config(), instruction)
-    model, loaded = load_model(directory, checkpoint, config)
-    config = restore_train_state(loaded, directory).trained_config(config)
     deterministic = config.deterministic_actions if deterministic is None else deterministic
     with closing(env.build_for_rendering(seed)) as plain:
         if not isinstance(plain, TrialWrapper):
             raise UserError(f"{env.task_name} cannot be recorded: its trials do not consist of attempts")
         recorder = FrameRecorder(plain.env, enabled=frames)
         trials = TrialWrapper(recorder, horizon=min(plain.horizon, max_length), attempts=plain.attempts)
-        generator = torch.Generator(model_device(model)).manual_seed(seed)
-        policy = config.algorithm.build_policy(model, num_envs=trials.num_envs, generator=generator)
+        policy = run.policy(num_envs=trials.num_envs, seed=seed)
         trajectory = _first_trial(policy, trials, config.fault_tolerance, deterministic=deterministic)
         sizes, action_names = num_choices(trials.action_space), _action_names(env, trials.action_space)
     trajectory = replace(trajectory, task=env.task_name, horizon=plain.horizon)
     sub_goals, goals_completed = _instruction(env, trajectory)
+    analysis: AgentAnalysis | None = None
+    if isinstance(config.algorithm, SupportsAnalysis):
+        acting_only = run.checkpoint.has_acting_weights_only
+        analysis = config.algorithm.analyze(run.model, trajectory, keep=keep, acting_only=acting_only)
     return TrialRecording(
         task=env.task_name,
-        checkpoint=loaded.path.name,
-        updates=loaded.step,
+        checkpoint=run.checkpoint.path.name,
+        updates=run.checkpoint.step,
         seed=seed,
         instruction=instruction,
         deterministic=deterministic,
@@ -233,7 +224,7 @@ def record_trial(
         action_names=action_names,
         sub_goals=sub_goals,
         goals_completed=goals_completed,
-        analysis=config.algorithm.analyze(model, trajectory, keep=keep, acting_only=loaded.has_acting_weights_only),
+        analysis=analysis,
     )
 
 

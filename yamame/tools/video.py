@@ -9,25 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Shaped, UInt8
 from PIL import Image
 from typing_extensions import override
 
-from yamame.algorithms.base import model_device
 from yamame.data.goals import COMPLETED, INSTRUCTION_KEY
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.config import GoalEnvConfig, apply_instruction
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
-from yamame.run_config import RunConfig
-from yamame.runs.directory import LATEST
 from yamame.runs.durable_files import replace_atomically
 from yamame.training.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate
-from yamame.training.run_files import read_config
-from yamame.training.start import load_model
-from yamame.training.state import restore_train_state
+from yamame.training.trained_run import TrainedRun
 
 Frame = UInt8[np.ndarray, "height width 3"]
 MAX_GIF_FPS = 50.0
@@ -123,25 +117,16 @@ def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
 
 
 def record_video(
-    directory: Path,
-    path: Path,
-    *,
-    instruction: str = "",
-    trials: int = 1,
-    seed: int | None = None,
-    checkpoint: str = LATEST,
-    config: RunConfig | None = None,
+    run: TrainedRun, path: Path, *, instruction: str = "", trials: int = 1, seed: int | None = None
 ) -> EvalResult:
     """Record a video of the deterministic policy.
 
     Args:
-        directory: Run directory.
+        run: The run.
         path: Output file, .gif or .mp4.
         instruction: Instruction of every trial; empty: sampled by the task.
         trials: Number of trials.
         seed: Seed of tasks and actions; None: that of evaluations.
-        checkpoint: latest, best, or a path.
-        config: Config of the run if at hand; None: read from the directory.
 
     Returns:
         Result of the recorded trials.
@@ -151,10 +136,7 @@ def record_video(
     """
     validate_video_path(path)
     check_trials(trials)
-    config = config or read_config(directory)
-    env = apply_instruction(config.env.eval_config(), instruction)
-    model, loaded = load_model(directory, checkpoint, config)
-    config = restore_train_state(loaded, directory).trained_config(config)
+    env = apply_instruction(run.config.env.eval_config(), instruction)
     seed = EVALUATION_SEED if seed is None else seed
     check_seed(seed)
     with closing(env.build_for_rendering(seed)) as plain:
@@ -164,8 +146,7 @@ def record_video(
             caption = partial(_caption, env) if isinstance(env, GoalEnvConfig) else None
             recorder = VideoRecorder(plain.env, video.add, trials=trials, describe=caption)
             recorded = TrialWrapper(recorder, horizon=plain.horizon, attempts=plain.attempts)
-            generator = torch.Generator(model_device(model)).manual_seed(seed)
-            policy = config.algorithm.build_policy(model, num_envs=recorder.num_envs, generator=generator)
+            policy = run.policy(num_envs=recorder.num_envs, seed=seed)
             return evaluate(policy, recorded, trials=trials * recorder.num_envs, deterministic=True)
 
 

@@ -1,36 +1,28 @@
-"""Runs: train, resume, evaluate; read the files of a run directory."""
+"""`train` and `resume`: a run directory, from its creation to its result."""
 
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, fields, replace
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from torch import nn
-
-from yamame.algorithms.base import build_model
 from yamame.config.named_code import import_name
 from yamame.config.serialization import to_json
-from yamame.data.schema import TaskSpec
 from yamame.data.spaces import space_to_json
 from yamame.distributed.learners import current_context, launch, should_launch
 from yamame.distributed.sharding import resolve_parallelism
 from yamame.distributed.signals import StopSignal
 from yamame.distributed_context import DistributedContext
-from yamame.envs.config import EnvConfig, apply_instruction
-from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
+from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
 from yamame.metrics.progress import ProgressBar
 from yamame.metrics.trackers.base import check_trackers
 from yamame.run_config import RunConfig, resolve_offline_length
-from yamame.runs.checkpoint import Checkpoint, load_checkpoint_at, load_latest_checkpoint, unflatten_tensors
+from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.runs.directory import (
-    BEST,
-    BEST_CHECKPOINT,
     CHECKPOINTS,
     CONFIG,
-    LATEST,
     METADATA,
     RESULT,
     SPACES,
@@ -42,10 +34,10 @@ from yamame.runs.directory import (
 from yamame.runs.durable_files import write_json
 from yamame.runs.shared_policy import is_policy_folder
 from yamame.training.callbacks import Callback
-from yamame.training.evaluate import EVAL_KEYS, EVALUATION_SEED, check_seed, check_trials, evaluate_model
-from yamame.training.run_files import RunMetadata, RunResult, read_config, read_task_spec, read_tracking
-from yamame.training.state import checkpoint_mismatch_error, restore_train_state
+from yamame.training.evaluate import EVAL_KEYS
+from yamame.training.run_files import RunMetadata, RunResult, read_config, read_tracking
 from yamame.training.tracking import Tracking
+from yamame.training.trained_run import actual_env_steps, warn_corrupted
 from yamame.training.trainer import Trainer
 
 
@@ -117,123 +109,6 @@ def resume(
         return launch(_resume, config, directory, env_steps, quiet, callbacks, track)
     with current_context(config) as distributed:
         return _resume(distributed, config, directory, env_steps, quiet, callbacks, track)
-
-
-def evaluate(
-    directory: Path,
-    *,
-    trials: int | None,
-    seed: int | None,
-    instruction: str = "",
-    checkpoint: str = LATEST,
-    config: RunConfig | None = None,
-    quiet: bool = True,
-) -> RunResult:
-    """Evaluate a checkpoint without exploration noise.
-
-    Args:
-        directory: Run directory.
-        trials: Number of trials; None: `eval.final_trials`.
-        seed: Seed of tasks and actions; None: that of all evaluations of the run.
-        instruction: Instruction of every trial; empty: sampled by the task.
-        checkpoint: `latest`, `best` or a path.
-        config: As in `resume`.
-        quiet: Hide progress.
-
-    Returns:
-        The keys of `yamame eval --json`.
-
-    Raises:
-        UserError: If there is no such checkpoint.
-    """
-    config = config or read_config(directory)
-    config = replace(config, env=apply_instruction(config.env, instruction))
-    seed = EVALUATION_SEED if seed is None else seed
-    trials = config.eval.final_trials if trials is None else trials
-    check_trials(trials)
-    check_seed(seed)
-    model, loaded = load_model(directory, checkpoint, config)
-    train_state = restore_train_state(loaded, directory)
-    config = train_state.trained_config(config)
-    report = evaluate_model(config, model, trials=trials, seed=seed, quiet=quiet)
-    env_steps = actual_env_steps(config, loaded.state["env_steps"])
-    acting = {"deterministic_actions": config.deterministic_actions, "policy_index": train_state.policy_index}
-    return {**report.to_json(), **acting, "env_steps": env_steps, "updates": loaded.step, "seed": seed}
-
-
-def with_env(directory: Path, config: RunConfig, env: EnvFn | str, eval_env_fn: EnvFn | None = None) -> RunConfig:
-    """Return the config of a run with another environment and all other settings of its task.
-
-    Args:
-        directory: Run directory.
-        config: Config of the run.
-        env: Function that makes the environment, or its Gymnasium id.
-        eval_env_fn: Makes the environments of the test tasks; None: `env` does.
-
-    Raises:
-        UserError: If the spaces are not those of the run.
-    """
-    made = env_config(env, horizon=config.env.max_trial_steps, attempts=getattr(config.env, "attempts", 1))
-    own = {"env_fn", "eval_env_fn", "id", "vector_size"}
-    settings = {field.name for field in fields(made)} & {field.name for field in fields(config.env)} - own
-    made = replace(made, **{name: getattr(config.env, name) for name in settings})
-    if isinstance(made, EnvFnConfig):
-        made = replace(made, eval_env_fn=eval_env_fn)
-    for each in (made, made.eval_config()):
-        require_same_spaces(read_task_spec(directory, config), each)
-    return replace(config, env=made)
-
-
-def require_same_spaces(task: TaskSpec, env: EnvConfig) -> None:
-    """Raise `UserError` if an environment of the config has other spaces than the task."""
-    with closing(env.build(env.required_num_envs or 1, seed=0)) as envs:
-        found = env.task_spec(envs)
-    for name, space, expected in (
-        ("observation", found.observation_space, task.observation_space),
-        ("action", found.action_space, task.action_space),
-    ):
-        if space != expected:
-            raise UserError(f"the environment's {name} space is {space}, expected that of the run: {expected}")
-
-
-def load_model(directory: Path, which: str = LATEST, config: RunConfig | None = None) -> tuple[nn.Module, Checkpoint]:
-    """Load the networks of a checkpoint, without environments.
-
-    Args:
-        directory: Run directory or policy folder. Of a policy that has the acting weights only, the other networks are
-            as initialized.
-        which: `latest`, `best` or the path of a checkpoint.
-        config: As in `evaluate`.
-
-    Raises:
-        UserError: If there is no such checkpoint or it does not match the config.
-    """
-    config = config or read_config(directory)
-    task = read_task_spec(directory, config)
-    model = build_model(config.algorithm, task, context_length=config.resolved_context_length, seed=0)
-    checkpoint = _load_checkpoint(directory, which)
-    warn_corrupted(checkpoint.skipped_corrupted)
-    try:
-        weights = unflatten_tensors(checkpoint.tensors, checkpoint.state["algorithm"])["model"]
-        if checkpoint.has_acting_weights_only:
-            if weights.keys() != config.algorithm.acting_state(model).keys():
-                raise KeyError("the weights are not those that act")
-            weights = {**model.state_dict(), **weights}
-        model.load_state_dict(weights)
-    except (RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise checkpoint_mismatch_error(directory) from error
-    return model, checkpoint
-
-
-def actual_env_steps(config: RunConfig, env_steps: int) -> int:
-    """Return the environment steps made; a purely offline run counts steps but makes none."""
-    return 0 if config.offline.is_offline_only else env_steps
-
-
-def warn_corrupted(checkpoints: Sequence[str]) -> None:
-    """Print a line for each corrupted checkpoint that was skipped."""
-    for corrupted in checkpoints:
-        print(f"checkpoint {corrupted} is corrupted; using an older one", file=sys.stderr)
 
 
 def _train_new(
@@ -379,13 +254,3 @@ def _locked(directory: Path, distributed: DistributedContext) -> Iterator[None]:
         return
     with lock_run_dir(directory), record_failure(directory):
         yield
-
-
-def _load_checkpoint(directory: Path, which: str) -> Checkpoint:
-    if which == LATEST:
-        return load_latest_checkpoint(directory / CHECKPOINTS)
-    if which != BEST_CHECKPOINT:
-        return load_checkpoint_at(Path(which))
-    if not (directory / BEST).exists():
-        raise UserError(f"{directory} has no best checkpoint: it was never evaluated during training")
-    return load_latest_checkpoint(directory / BEST)

@@ -11,7 +11,7 @@ from documents import ROOT, all_blocks
 from guide_reader import DOCS, follow, small_runs
 
 from yamame import cli
-from yamame.training.start import load_model
+from yamame.training.trained_run import load_trained_run
 
 PAGE = "custom_networks.md"
 sys.path.append(str(ROOT / "tests" / "contract"))
@@ -42,7 +42,7 @@ def test_everything_trains_and_is_read_with_its_module_named(capsys: pytest.Capt
         names = follow(PAGE)
     runs = {name: names[name] for name in ("run", "gap", "plain", "coded", "imitated")}
     assert all(run.result["updates"] > 0 for run in runs.values())
-    agents = {name: load_model(run.directory, config=run.config)[0] for name, run in runs.items()}
+    agents = {name: load_trained_run(run.directory, config=run.config).model for name, run in runs.items()}
     assert type(agents["run"].trajectory_encoder).__name__ == "Convolution"
     assert [type(each).__name__ for each in agents["gap"].timestep_encoder.leaf_encoders] == ["ScanEncoder"]
     assert agents["gap"].timestep_encoder.encoded == ("scan",) and agents["plain"].timestep_encoder.encoded == ()

@@ -14,6 +14,7 @@ from yamame.metrics.confidence import mean_of, wilson_ci95
 from yamame.metrics.registry import EVAL_RETURN, read_metrics
 from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.tools.figures import ablation_bars, learning_curves
+from yamame.training.trained_run import TrainedRun
 
 pytestmark = pytest.mark.slow
 
@@ -128,11 +129,12 @@ def test_bars_of_instructions(tmaze: Path, monkeypatch: pytest.MonkeyPatch) -> N
     success = {"collect wood": 0.75, "make table, eat cow": 0.25}
     requested = []
 
-    def evaluated(run: Path, *, trials: int, seed: int | None, instruction: str) -> dict[str, Any]:
-        requested.append((run.name, trials, instruction))
-        return {"success_rate": success[instruction] - (0.25 if "no-memory" in run.name else 0.0), "trials": trials}
+    def evaluate(run: TrainedRun, *, trials: int, seed: int | None, instruction: str) -> dict[str, Any]:
+        requested.append((run.directory.name, trials, instruction))
+        lost = 0.25 if "no-memory" in run.directory.name else 0.0
+        return {"success_rate": success[instruction] - lost, "trials": trials}
 
-    monkeypatch.setattr(ablation_bars, "evaluate", evaluated)
+    monkeypatch.setattr(TrainedRun, "evaluate", evaluate)
     options = ablation_bars.Options(instructions=tuple(success), trials=8)
     (axes,) = ablation_bars.draw([tmaze], options).axes
     assert bars(axes) == [0.75, 0.25, 0.5, 0.0]

@@ -15,14 +15,14 @@ from yamame.tools.figures import activations, attention, q_by_gamma
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints
 from yamame.tools.trial_recording import record_trial
 from yamame.training.run_files import read_config, read_task_spec
-from yamame.training.start import load_model
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
 
 def test_attention_of_every_head_at_a_step(tmaze: Path) -> None:
     run = tmaze / "full-seed-0"
-    played = record_trial(run, seed=5)
+    played = record_trial(load_trained_run(run), seed=5)
     looked = played.analysis.attention
     assert looked is not None
     for requested, step in ((None, len(played) - 1), (2, 2)):
@@ -64,7 +64,7 @@ def test_activations_through_training(tmaze: Path) -> None:
     assert len(updates) >= 2 and updates == sorted(set(updates))
     figure = activations.draw([run], activations.Options(seed=3))
     assert [axes.get_title() for axes in figure.axes] == list(PROBE_POINTS)
-    numbers = [record_trial(run, checkpoint=str(path), seed=3).analysis.max_abs_LPT for path in checkpoints]
+    numbers = [record_trial(load_trained_run(run, str(path)), seed=3).analysis.max_abs_LPT for path in checkpoints]
     for place, axes in enumerate(figure.axes):
         ((label, (x, y)),) = lines(axes).items()
         assert label == "layer 1" and list(x) == updates
@@ -78,7 +78,7 @@ def test_activations_of_a_single_checkpoint(tmaze: Path, tmp_path: Path) -> None
             shutil.rmtree(run / folder / checkpoint.name, ignore_errors=True)
     (last,) = list_kept_checkpoints(run)
     figure = activations.draw([run], activations.Options())
-    numbers = record_trial(run, checkpoint=str(last)).analysis.max_abs_LPT
+    numbers = record_trial(load_trained_run(run, str(last))).analysis.max_abs_LPT
     assert numbers is not None
     for place, axes in enumerate(figure.axes):
         drawn = np.concatenate([line.get_ydata() for line in axes.lines])
@@ -92,7 +92,7 @@ def test_activations_of_a_single_checkpoint(tmaze: Path, tmp_path: Path) -> None
 def test_values_along_a_trial(tmaze: Path) -> None:
     run = tmaze / "full-seed-1"
     (axes,) = q_by_gamma.draw([run], q_by_gamma.Options(x_axis="trial", seed=2)).axes
-    played = record_trial(run, seed=2)
+    played = record_trial(load_trained_run(run), seed=2)
     gammas = played.analysis.gammas_G
     assert len(axes.lines) == len(gammas)
     by_label = lines(axes)
@@ -111,7 +111,7 @@ def test_values_through_training(tmaze: Path) -> None:
     x, y = next(data for label, data in lines(axes).items() if label.endswith("(acting)"))
     assert list(x) == [checkpoint_updates(path) for path in checkpoints]
     for path, drawn in zip(checkpoints, y, strict=True):
-        agent, _ = load_model(run, str(path))
+        agent = load_trained_run(run, str(path)).model
         values = np.concatenate([analyze_trajectory(agent, each, reward_scale=scale).q_TG[:, -1] for each in latest])
         assert drawn == pytest.approx(values.mean(), rel=1e-5)
     assert axes.get_xlabel() == "gradient updates" and "3 stored trajectories" in axes.get_title()

@@ -11,6 +11,7 @@ import yamame
 from yamame.errors import UserError
 from yamame.tools.share.pack import pack_policy
 from yamame.tools.trial_recording import record_trial
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +21,9 @@ def test_averaged_weights_act(tmp_path: Path) -> None:
     run = yamame.train("CartPole-v1", run_dir=tmp_path / "run", env_steps=400, **TINY_RUN)
     assert run.config.algorithm.learner.averaging_rate > 0
     policy = tmp_path / "policy"
-    pack_policy(run.directory, policy, acting_only=True, trials=2)
-    ours, theirs = (record_trial(each, seed=3, deterministic=True) for each in (run.directory, policy))
+    pack_policy(load_trained_run(run.directory), policy, acting_only=True, trials=2)
+    trained = (load_trained_run(each) for each in (run.directory, policy))
+    ours, theirs = (record_trial(each, seed=3, deterministic=True) for each in trained)
     assert (ours.trajectory.action == theirs.trajectory.action).all()
     assert theirs.analysis is not None and theirs.analysis.q_TG is None
     shown = theirs.analysis.action_distributions.probability_TA
@@ -37,7 +39,7 @@ def test_a_function_s_environment_is_passed_again(tmp_path: Path) -> None:
         lambda: gymnasium.make("CartPole-v1"), horizon=20, run_dir=tmp_path / "run", env_steps=200, **TINY_RUN
     )
     with pytest.raises(UserError, match="--env module:function"):
-        pack_policy(run.directory, tmp_path / "policy", trials=2)
+        pack_policy(load_trained_run(run.directory), tmp_path / "policy", trials=2)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    pack_policy(run.directory, tmp_path / "policy", trials=2, config=run.config)
+    pack_policy(load_trained_run(run.directory, config=run.config), tmp_path / "policy", trials=2)
     yamame.load(tmp_path / "policy").act(np.zeros(4, np.float32))

@@ -18,7 +18,8 @@ from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.tools.trial_recording import FrameRecorder, describe_observation, encode_png, record_trial
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import evaluate, train
+from yamame.training.start import train
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,7 @@ def pixels(frame: bytes | None) -> np.ndarray:
 
 def test_attempts_in_a_room(tmp_path: Path) -> None:
     run = made("dark-key-to-door", tmp_path / "run", {"size": 4, "horizon": 12, "attempt_length": 5})
-    recording = record_trial(run, seed=3)
+    recording = record_trial(load_trained_run(run), seed=3)
     assert len(recording) == 12 and len(recording.frames) == len(recording.observation_texts) == 13
     assert recording.attempt.tolist() == np.cumsum(recording.trajectory.episode_start).tolist()
     assert set(recording.attempt_end_frames) == set((np.flatnonzero(recording.trajectory.episode_start[1:12])).tolist())
@@ -55,48 +56,49 @@ def test_attempts_in_a_room(tmp_path: Path) -> None:
         assert int(columns.mean() // 64) == x and int((256 - rows.mean()) // 64) == y
     assert recording.action_names == ("down", "left", "up", "right", "stay")
     assert recording.sub_goals == () and not recording.goals_completed.any() and not recording.truncated
-    again = record_trial(run, seed=3)
+    again = record_trial(load_trained_run(run), seed=3)
     np.testing.assert_array_equal(again.trajectory.action, recording.trajectory.action)
     assert again.frames == recording.frames
-    assert record_trial(run, seed=3, frames=False).frames == (None,) * 13
+    assert record_trial(load_trained_run(run), seed=3, frames=False).frames == (None,) * 13
 
 
 def test_a_recording_is_the_trial_that_an_evaluation_sees(tmp_path: Path) -> None:
     run = made("passive-tmaze", tmp_path / "run", {"horizon": 3})
-    recording = record_trial(run)
+    trained = load_trained_run(run)
+    recording = record_trial(trained)
     assert recording.deterministic
-    assert recording.trajectory.reward.sum() == pytest.approx(evaluate(run, trials=1, seed=None)["return_mean"])
+    assert recording.trajectory.reward.sum() == pytest.approx(trained.evaluate(trials=1, seed=None)["return_mean"])
     assert recording.analysis.q_TG.shape[0] == 4 and recording.task == "passive-tmaze-3"
-    assert not record_trial(run, deterministic=False).deterministic
+    assert not record_trial(trained, deterministic=False).deterministic
 
 
 def test_instructions_and_sub_goals(tmp_path: Path) -> None:
     run = made("package-delivery", tmp_path / "run", {"horizon": 30})
-    recording = record_trial(run, seed=1)
+    recording = record_trial(load_trained_run(run), seed=1)
     assert recording.sub_goals and all(text.startswith("(") for text in recording.sub_goals)
     assert recording.goals_completed[0] == 0 and (np.diff(recording.goals_completed) >= 0).all()
     assert recording.goals_completed[-1] == recording.trajectory.reward.sum()
     assert recording.action_names[:4] == ("forward", "left", "right", "drop 1")
     with pytest.raises(UserError, match="leave --instruction out"):
-        record_trial(run, instruction="4, 9")
+        record_trial(load_trained_run(run), instruction="4, 9")
     with pytest.raises(UserError, match="has no instructions"):
-        record_trial(made("passive-tmaze", tmp_path / "maze", {"horizon": 3}), instruction="left")
+        record_trial(load_trained_run(made("passive-tmaze", tmp_path / "maze", {"horizon": 3})), instruction="left")
 
 
 def test_long_trials_are_cut(tmp_path: Path) -> None:
     run = made("wind", tmp_path / "run", {"horizon": 20})
-    whole, recording = record_trial(run), record_trial(run, max_length=7)
+    whole, recording = record_trial(load_trained_run(run)), record_trial(load_trained_run(run), max_length=7)
     assert recording.truncated and not whole.truncated and (len(recording), len(whole)) == (7, 20)
     np.testing.assert_allclose(recording.trajectory.action, whole.trajectory.action[:7])
     np.testing.assert_allclose(recording.analysis.q_TG, whole.analysis.q_TG[:7], atol=1e-5)
     assert recording.analysis.action_distributions.mean_TA is not None
     assert recording.analysis.action_distributions.mean_TA.shape == (8, 2)
     with pytest.raises(UserError, match="at least 1"):
-        record_trial(run, max_length=0)
+        record_trial(load_trained_run(run), max_length=0)
     with pytest.raises(UserError, match="at least 0"):
-        record_trial(run, seed=-1)
+        record_trial(load_trained_run(run), seed=-1)
     with pytest.raises(UserError, match="not an intact checkpoint"):
-        record_trial(run, checkpoint=str(tmp_path / "nothing"))
+        load_trained_run(run, str(tmp_path / "nothing"))
 
 
 @pytest.mark.parametrize(

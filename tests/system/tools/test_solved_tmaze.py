@@ -8,6 +8,7 @@ from solved_tmaze import JUNCTION, solved_tmaze
 
 from yamame.tools.trial_recording import TrialRecording, record_trial
 from yamame.tools.viewer.rollouts import load_final_adaptation, measure_adaptation
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +19,7 @@ def recordings(folder: Path) -> dict[float, TrialRecording]:
     """One trial of either cue."""
     run, found = solved_tmaze(folder), {}
     for seed in range(20):
-        recording = record_trial(run, seed=seed, frames=False)
+        recording = record_trial(load_trained_run(run), seed=seed, frames=False)
         found.setdefault(float(recording.trajectory.observation["observation"][0, 1]), recording)
         if len(found) == 2:
             return found
@@ -47,7 +48,7 @@ def test_the_value_rises_towards_the_reward_the_slower_the_longer_the_horizon(tm
 
 def test_adaptation_is_loaded_or_measured(tmp_path: Path) -> None:
     run = solved_tmaze(tmp_path)
-    loaded, measured = load_final_adaptation(run), measure_adaptation(run, trials=8, seed=3)
+    loaded, measured = load_final_adaptation(run), measure_adaptation(load_trained_run(run), trials=8, seed=3)
     assert loaded is not None and (loaded.trials, loaded.source) == (64, "the end of the run")
     assert (measured.trials, measured.source) == (8, "the checkpoint of update 1,501")
     for found in (loaded, measured):

@@ -9,7 +9,7 @@ from tiny import TINY_NETWORK
 
 import yamame
 from yamame.errors import UserError
-from yamame.training.start import load_model
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def test_callbacks_see_a_run_and_change_nothing(tmp_path: Path) -> None:
     assert run.metrics()["mine/steps_squared"].tolist() == [256.0, 1024.0, 2304.0, 4096.0]
     assert run.result is not None and run.result["end_reason"] == "all environment steps made"
     plain = yamame.train("passive-tmaze", run_dir=tmp_path / "without", **SETTINGS)
-    weights, others = (load_model(each.directory)[0].state_dict() for each in (run, plain))
+    weights, others = (load_trained_run(each.directory).model.state_dict() for each in (run, plain))
     assert all(torch.equal(weights[name], others[name]) for name in others)
 
 

@@ -30,8 +30,9 @@ from yamame.tools.trial_recording import record_trial
 from yamame.tools.video import record_video
 from yamame.training import run_evaluations
 from yamame.training.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport
-from yamame.training.run_files import RunMetadata, read_result, read_task_spec
-from yamame.training.start import evaluate, resume, train
+from yamame.training.run_files import RunMetadata, read_result
+from yamame.training.start import resume, train
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +66,7 @@ def test_evaluations_have_fixed_tasks_and_selection_its_own(tmp_path: Path, monk
     evaluation = {"trials": 16, "final_trials": 32, "num_envs": 16, "interval_env_steps": 100, "stop_return": None}
     config = tiny_config(eval=evaluation, num_envs=8)
     train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
-    evaluate(tmp_path / "run", trials=None, seed=None)
+    load_trained_run(tmp_path / "run").evaluate(trials=None, seed=None)
     goals = [trials for trials in met.values() if len(trials[0]) == 16]
     assert len(goals) >= 5  # random actions, three during training, the final one, and `yamame eval`
     random_actions, *selection, final, evaluated = goals
@@ -157,17 +158,17 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
     with monkeypatch.context() as patched:
         patched.setattr(AMAGOPolicy, "__init__", record_index)
         patched.setattr(AMAGOPolicy, "act", record_act)
-        policy = LoadedPolicy.from_run(run, num_envs=None, config=config)
-        policy.act(read_task_spec(run, config).observation_space.sample())
-        evaluate(run, trials=1, seed=None, config=config)
-        assert record_trial(run, config=config, frames=False).deterministic == mode_is_better
+        trained = load_trained_run(run, config=config)
+        LoadedPolicy.from_run(trained, num_envs=None).act(trained.task.observation_space.sample())
+        trained.evaluate(trials=1, seed=None)
+        assert record_trial(trained, frames=False).deterministic == mode_is_better
     assert len(acted) > 2 and set(acted) == {(policy_index, mode_is_better)}
 
     acted.clear()
     with monkeypatch.context() as patched:
         patched.setattr(AMAGOPolicy, "__init__", record_index)
         patched.setattr(AMAGOPolicy, "act", record_act)
-        record_video(run, tmp_path / "trial.gif", config=config)
+        record_video(trained, tmp_path / "trial.gif")
     assert acted and set(acted) == {(policy_index, True)}, "videos show the mode"
 
     calls.clear()
@@ -214,7 +215,8 @@ def test_test_tasks_and_training_tasks_are_evaluated_separately(tmp_path: Path) 
     lines = [line for line in read_metrics(tmp_path / "run") if "eval/return_mean" in line]
     assert lines and all("eval_train_tasks/return_mean" in line for line in lines)
     assert any(line["eval/return_mean"] > line["eval_train_tasks/return_mean"] for line in lines)
-    assert evaluate(tmp_path / "run", trials=None, seed=None, config=config)["train_tasks"] == training_tasks
+    evaluation = load_trained_run(tmp_path / "run", config=config).evaluate(trials=None, seed=None)
+    assert evaluation["train_tasks"] == training_tasks
 
 
 def test_a_task_without_test_tasks_has_one_evaluation(tmp_path: Path) -> None:

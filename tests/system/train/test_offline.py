@@ -17,7 +17,8 @@ from yamame.metrics.registry import read_metrics
 from yamame.run_config import resolve_offline_length
 from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import evaluate, resume, train
+from yamame.training.start import resume, train
+from yamame.training.trained_run import load_trained_run
 from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -85,7 +86,7 @@ def test_it_resumes_without_its_source_and_counts_no_env_steps(tmp_path: Path, s
     length = resolve_offline_length(config).env_steps
     summary = resume(tmp_path / "run", env_steps=2 * length, quiet=True)
     assert (summary["env_steps"], summary["updates"]) == (0, 80)
-    assert evaluate(tmp_path / "run", trials=4, seed=0)["env_steps"] == 0
+    assert load_trained_run(tmp_path / "run").evaluate(trials=4, seed=0)["env_steps"] == 0
 
 
 def test_a_share_of_each_batch_comes_from_the_data(tmp_path: Path, source: Path) -> None:

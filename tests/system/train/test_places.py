@@ -14,8 +14,9 @@ from yamame.errors import RunFailedError, UserError
 from yamame.runs.directory import LOCK, create_run_dir, lock_run_dir
 from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import evaluate, train
+from yamame.training.start import train
 from yamame.training.state import TrainState
+from yamame.training.trained_run import load_trained_run
 from yamame.training.trainer import Trainer
 
 METADATA = RunMetadata(recipe="x")
@@ -39,7 +40,7 @@ def test_a_start_that_was_killed_can_be_repeated(tmp_path: Path, monkeypatch: py
             train(tiny_config(), METADATA, run_dir=run, quiet=True)
     shutil.copytree(tmp_path / "left", run)  # as `kill -9` leaves it
     with pytest.raises(UserError, match=r"killed while it started: train it again with --run-dir"):
-        evaluate(run, trials=None, seed=None)
+        load_trained_run(run).evaluate(trials=None, seed=None)
     train(tiny_config(), METADATA, run_dir=run, quiet=True)
     assert (run / "result.json").exists()
 

@@ -18,7 +18,7 @@ import yamame
 from yamame.cli import main
 from yamame.metrics.registry import read_metrics
 from yamame.training.run_files import read_tracking
-from yamame.training.start import load_model
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = [
     pytest.mark.slow,
@@ -132,7 +132,7 @@ def test_tracking_changes_nothing_in_a_run(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     runs = [yamame.train("passive-tmaze", run_dir=name, track=track, horizon=3, env_steps=128, **SETTINGS)
             for name, track in (("with", ["wandb"]), ("without", []))]  # fmt: skip
-    weights, others = (load_model(run.directory)[0].state_dict() for run in runs)
+    weights, others = (load_trained_run(run.directory).model.state_dict() for run in runs)
     assert all(torch.equal(weights[name], others[name]) for name in others)
 
 

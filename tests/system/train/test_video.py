@@ -25,8 +25,8 @@ from yamame.recipes import config_from_overrides, load_recipe
 from yamame.tools.video import open_video, record_video, validate_video_path
 from yamame.training.evaluate import evaluate
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import evaluate as run_evaluate
 from yamame.training.start import train
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
 
@@ -145,14 +145,14 @@ def test_frames_of_a_long_corridor_have_a_maximum_width() -> None:
 )
 def test_gif(tmp_path: Path, recipe: str, env: dict[str, Any], trials: int, num_frames: int) -> None:
     run, video = made(recipe, tmp_path / "run", env), tmp_path / "video.gif"
-    record_video(run, video, trials=trials)
+    record_video(load_trained_run(run), video, trials=trials)
     with Image.open(video) as image:
         frames = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)]
     assert len(frames) == num_frames
     assert len({frame.tobytes() for frame in frames}) == num_frames
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "video.gif"]
     before = video.read_bytes()
-    record_video(run, video, trials=trials)
+    record_video(load_trained_run(run), video, trials=trials)
     assert video.read_bytes() == before
 
 
@@ -160,7 +160,7 @@ def test_mp4_of_a_room_with_attempts(tmp_path: Path) -> None:
     import imageio_ffmpeg
 
     run = made("dark-key-to-door", tmp_path / "run", {"size": 3, "horizon": 12, "attempt_length": 4})
-    record_video(run, tmp_path / "video.mp4")
+    record_video(load_trained_run(run), tmp_path / "video.mp4")
     frames, seconds = imageio_ffmpeg.count_frames_and_secs(tmp_path / "video.mp4")
     assert frames >= 15 and seconds == pytest.approx(frames / 10, abs=0.2)  # 12 steps, 3 or more first observations
 
@@ -183,7 +183,7 @@ def test_files_that_cannot_be_written_are_early_errors(tmp_path: Path, monkeypat
         ("x/video.gif", "existing directory"),
     ):
         with pytest.raises(UserError, match=message):
-            record_video(tmp_path, tmp_path / name)
+            validate_video_path(tmp_path / name)
     validate_video_path(tmp_path / "video.mp4")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'yamame\[video\]'"):
@@ -229,7 +229,7 @@ def test_the_caption_has_the_progress_of_the_instruction(tmp_path: Path, monkeyp
         return frame
 
     monkeypatch.setattr("yamame.envs.wrappers.video_recorder.add_caption", heard)
-    evaluation = record_video(run, tmp_path / "video.gif")
+    evaluation = record_video(load_trained_run(run), tmp_path / "video.gif")
     assert evaluation.trials == 1 and len(said) == 9
     assert re.fullmatch(r"0 done; now \(\d+\)(, then \(\d+\))+", said[0])
 
@@ -238,9 +238,9 @@ def test_instructions_are_refused_where_there_are_none(tmp_path: Path) -> None:
     corridor = made("passive-tmaze", tmp_path / "corridor", {"horizon": 3})
     road = made("package-delivery", tmp_path / "road", {"horizon": 8})
     with pytest.raises(UserError, match="has no instructions"):
-        record_video(corridor, tmp_path / "video.gif", instruction="turn left")
+        record_video(load_trained_run(corridor), tmp_path / "video.gif", instruction="turn left")
     with pytest.raises(UserError, match="leave --instruction out"):
-        record_video(road, tmp_path / "video.gif", instruction="4, 9")
+        record_video(load_trained_run(road), tmp_path / "video.gif", instruction="4, 9")
     assert not (tmp_path / "video.gif").exists()
 
 
@@ -259,10 +259,10 @@ def test_play_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_crafter_accepts_instructions_as_text(tmp_path: Path) -> None:
     pytest.importorskip("crafter")
-    run = made("crafter", tmp_path / "run", {"horizon": 10, "num_workers": 0})
+    run = load_trained_run(made("crafter", tmp_path / "run", {"horizon": 10, "num_workers": 0}))
     evaluation = record_video(run, tmp_path / "video.gif", instruction="Collect some wood, travel to (30, 30)")
     assert evaluation.trials == 1 and evaluation.success_rate is not None
-    evaluated = run_evaluate(run, trials=2, seed=0, instruction="travel to (30, 30)")
+    evaluated = run.evaluate(trials=2, seed=0, instruction="travel to (30, 30)")
     assert evaluated["trials"] == 2
     with pytest.raises(UserError, match="did you mean 'wood'"):
-        run_evaluate(run, trials=2, seed=0, instruction="collect woood")
+        run.evaluate(trials=2, seed=0, instruction="collect woood")

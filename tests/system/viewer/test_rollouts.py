@@ -25,6 +25,7 @@ from yamame.errors import UserError
 from yamame.tools.trial_recording import record_trial
 from yamame.tools.viewer.recording_json import UniqueFrames, recording_to_json, to_numbers
 from yamame.tools.viewer.rollouts import CachedReply, TrialPlayer
+from yamame.training.trained_run import load_trained_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -104,7 +105,7 @@ def test_what_the_server_says_of_a_trial(tmp_path: Path) -> None:
         assert offer["checkpoints"] == [{"name": "latest", "updates": 1501}]
         assert offer["adaptation"]["success_per_attempt"] == [1.0] and not offer["takes_instruction"]
         recorded = client.get(f"{address}/recording", params={"seed": SEED}).json()
-        recording = record_trial(run)
+        recording = record_trial(load_trained_run(run))
         assert recorded["steps"] == len(recording) and recorded["actions"] == ["right", "up", "left", "down"]
         assert [places[0] for places in recorded["actions_taken"]] == recording.trajectory.action.tolist()
         np.testing.assert_allclose(recorded["analysis"]["q"], recording.analysis.q_TG, rtol=1e-4, atol=1e-6)
@@ -218,7 +219,7 @@ def test_one_trial_at_a_time_and_few_are_kept() -> None:
 
 def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
     assert to_numbers(np.array([[1.23456789, np.nan], [np.inf, -2.0]])) == [[1.2346, None], [None, -2.0]]
-    recording = record_trial(solved_tmaze(tmp_path), max_length=3)
+    recording = record_trial(load_trained_run(solved_tmaze(tmp_path)), max_length=3)
     recorded = recording_to_json(recording, UniqueFrames.from_recording(recording))
     assert json.loads(json.dumps(recorded, allow_nan=False))["truncated"] is True
     without = recording_to_json(replace(recording, analysis=None), UniqueFrames.from_recording(recording))

@@ -9,6 +9,7 @@ from solved_tmaze import JUNCTION, solved_tmaze
 
 from yamame.tools.share.pack import pack_policy
 from yamame.tools.viewer import rollouts
+from yamame.training.trained_run import load_trained_run
 
 OWN = {"origin": "http://127.0.0.1:8000", "x-yamame-view": "1"}
 
@@ -16,7 +17,7 @@ OWN = {"origin": "http://127.0.0.1:8000", "x-yamame-view": "1"}
 def test_it_is_shown_and_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollouts.PlayerProcess, "call", lambda _, function, *arguments: function(*arguments))
     policy = tmp_path / "policy"
-    pack_policy(solved_tmaze(tmp_path / "run"), policy, acting_only=True, trials=2)
+    pack_policy(load_trained_run(solved_tmaze(tmp_path / "run")), policy, acting_only=True, trials=2)
     before = snapshot(policy)
     with client(policy) as asking:
         run = ids(asking)["policy"]

@@ -12,6 +12,7 @@ from solved_tmaze import JUNCTION, solved_tmaze
 from yamame.policy.loaded import LoadedPolicy
 from yamame.tools.serve.batcher import Batcher
 from yamame.tools.serve.protocol import ActRequest, RequestError
+from yamame.training.trained_run import load_trained_run
 
 SLOTS = 5
 
@@ -43,8 +44,8 @@ def test_environments_that_do_not_step_keep_their_memory(run: Path) -> None:
     """Whatever is passed for them: NaN, and numbers of another trial."""
     rng = np.random.default_rng(0)
     together, alone = (
-        LoadedPolicy.from_run(run, num_envs=SLOTS),
-        [LoadedPolicy.from_run(run, num_envs=None) for _ in range(SLOTS)],
+        LoadedPolicy.from_run(load_trained_run(run), num_envs=SLOTS),
+        [LoadedPolicy.from_run(load_trained_run(run), num_envs=None) for _ in range(SLOTS)],
     )
     calls, single = recorded(together), [recorded(policy) for policy in alone]
     times = np.zeros(SLOTS, int)
@@ -70,10 +71,10 @@ def test_environments_that_do_not_step_keep_their_memory(run: Path) -> None:
 
 def test_requests_that_arrive_together_are_one_batch_and_find_their_own_memory(run: Path) -> None:
     """The agent has solved the maze: it turns at the junction to where the first observation pointed."""
-    policy = LoadedPolicy.from_run(run, num_envs=SLOTS)
+    policy = LoadedPolicy.from_run(load_trained_run(run), num_envs=SLOTS)
     expected = {}
     for cue in (-1.0, 1.0):
-        alone = LoadedPolicy.from_run(run, num_envs=None)
+        alone = LoadedPolicy.from_run(load_trained_run(run), num_envs=None)
         expected[cue] = [int(alone.act(observation, deterministic=True)) for observation in corridor(cue)]
     assert expected[-1.0][-1] != expected[1.0][-1]
 
@@ -103,7 +104,7 @@ def corridor(cue: float) -> list[np.ndarray]:
 
 
 def test_samples_and_modes_are_batches_of_their_own(run: Path) -> None:
-    policy = LoadedPolicy.from_run(run, num_envs=SLOTS)
+    policy = LoadedPolicy.from_run(load_trained_run(run), num_envs=SLOTS)
     modes: list[Any] = []
     act = policy._policy.act
     policy._policy.act = lambda step, *, deterministic: (
@@ -124,7 +125,7 @@ def test_samples_and_modes_are_batches_of_their_own(run: Path) -> None:
 
 
 def test_a_request_that_waits_for_too_long_changes_nothing(run: Path) -> None:
-    policy = LoadedPolicy.from_run(run, num_envs=SLOTS)
+    policy = LoadedPolicy.from_run(load_trained_run(run), num_envs=SLOTS)
     goes_on, act = threading.Event(), policy._policy.act
 
     def slow(step: Any, **options: Any) -> Any:
@@ -148,7 +149,7 @@ def test_a_request_that_waits_for_too_long_changes_nothing(run: Path) -> None:
 
 
 def test_a_policy_that_fails_fails_its_batch_only(run: Path) -> None:
-    policy = LoadedPolicy.from_run(run, num_envs=SLOTS)
+    policy = LoadedPolicy.from_run(load_trained_run(run), num_envs=SLOTS)
     act = policy._policy.act
 
     async def play() -> None:

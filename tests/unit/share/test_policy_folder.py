@@ -19,8 +19,8 @@ from yamame.runs.shared_policy import check_policy_folder, write_manifest
 from yamame.runs.source import locate_run, zoo_names
 from yamame.tools.share.pack import MAX_ROWS, folder_bytes, pack_policy, thin_metrics
 from yamame.tools.trial_recording import record_trial
-from yamame.training import start as runs
 from yamame.training.run_files import read_config, read_result
+from yamame.training.trained_run import load_trained_run
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def packed(run: Path) -> Path:
     """A policy folder with the acting weights. No test changes it."""
-    pack_policy(run, run.parent / "policy", acting_only=True, trials=8)
+    pack_policy(load_trained_run(run), run.parent / "policy", acting_only=True, trials=8)
     return run.parent / "policy"
 
 
@@ -42,7 +42,8 @@ def policy(packed: Path, tmp_path: Path) -> Path:
 
 
 def test_it_acts_as_the_run_does(run: Path, packed: Path) -> None:
-    ours, theirs = (record_trial(each, seed=5, deterministic=False, frames=False) for each in (run, packed))
+    trained = (load_trained_run(each) for each in (run, packed))
+    ours, theirs = (record_trial(each, seed=5, deterministic=False, frames=False) for each in trained)
     assert (ours.trajectory.action == theirs.trajectory.action).all() and len(ours) == JUNCTION + 1
     assert ours.analysis is not None and theirs.analysis is not None
     mine, its = (each.action_distributions.probability_TA for each in (ours.analysis, theirs.analysis))
@@ -51,7 +52,7 @@ def test_it_acts_as_the_run_does(run: Path, packed: Path) -> None:
 
 
 def test_its_weights_are_those_that_act_bit_for_bit(run: Path, packed: Path) -> None:
-    model, _ = runs.load_model(run)
+    model = load_trained_run(run).model
     acting = read_config(run).algorithm.acting_state(model)
     stored = load_latest_checkpoint(packed / "checkpoints").tensors
     assert len(stored) == len(acting) < len(model.state_dict())
@@ -75,15 +76,15 @@ def test_a_copy_with_all_weights_starts_runs_and_one_without_critics_does_not(
     run: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = tmp_path / "whole"
-    pack_policy(run, whole, trials=2)
-    ours, theirs = (runs.load_model(each)[0].state_dict() for each in (run, whole))
+    pack_policy(load_trained_run(run), whole, trials=2)
+    ours, theirs = (load_trained_run(each).model.state_dict() for each in (run, whole))
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
-    copied = record_trial(whole, frames=False).analysis
+    copied = record_trial(load_trained_run(whole), frames=False).analysis
     assert copied is not None and copied.q_TG is not None
     train = ["train", "passive-tmaze", "--run-dir", str(tmp_path / "run"), "--init-from", str(packed)]
     assert "has the acting weights only, without critics" in refused(capsys, *train)
     again = tmp_path / "again"
-    pack_policy(packed, again, trials=2)  # without critics it stays
+    pack_policy(load_trained_run(packed), again, trials=2)  # without critics it stays
     assert load_latest_checkpoint(again / "checkpoints").has_acting_weights_only
 
 

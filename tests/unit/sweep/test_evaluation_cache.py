@@ -18,11 +18,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The arguments of each evaluation; it returns their number."""
     made: list[dict[str, Any]] = []
 
-    def evaluate(run: Path, **arguments: Any) -> dict[str, Any]:
-        made.append({"run": run.name, **arguments})
-        return {"return_mean": len(made), "success_rate": None, "trials": 8, "env_steps": 5, "seed": 3}
+    class LoadedRun:
+        def __init__(self, run: Path, checkpoint: str) -> None:
+            self.of = {"run": run.name, "checkpoint": checkpoint}
 
-    monkeypatch.setattr(evaluations, "evaluate", evaluate)
+        def evaluate(self, **arguments: Any) -> dict[str, Any]:
+            made.append({**self.of, **arguments})
+            return {"return_mean": len(made), "success_rate": None, "trials": 8, "env_steps": 5, "seed": 3}
+
+    monkeypatch.setattr(evaluations, "load_trained_run", LoadedRun)
     return made
 
 

@@ -6,7 +6,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from yamame.algorithms.amago.agent import ACTING_MODULES, Agent
-from yamame.algorithms.base import ActionDistributions, AgentAnalysis
+from yamame.algorithms.analysis import ActionDistributions, AgentAnalysis
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.trajectory import Trajectory
 from yamame.nets.heads.actor import PolicyDistribution
@@ -27,7 +27,7 @@ def analyze_trajectory(
 
     The agent is left in evaluation mode. Division by `reward_scale`, that of the learner, gives values in units of the
     task's reward; None: the agent has its acting weights only, and there are no values. The action
-    distributions are those of the gamma at `gamma_index`. `keep` is that of `AlgorithmConfig.analyze`.
+    distributions are those of the gamma at `gamma_index`. `keep` is that of `SupportsAnalysis.analyze`.
     """
     agent.eval()
     window = Window(trajectory=trajectory, start=0, length=len(trajectory))

@@ -11,7 +11,9 @@ from yamame.algorithms.amago.analysis import analyze_trajectory
 from yamame.algorithms.amago.functional_policy import FunctionalAMAGOPolicy
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.algorithms.base import AgentAnalysis, AlgorithmConfig
+from yamame.algorithms.analysis import AgentAnalysis, SupportsAnalysis
+from yamame.algorithms.base import AlgorithmConfig
+from yamame.algorithms.functional_policy import SupportsExport
 from yamame.data.actions import policy_action_space, strip_action_mask
 from yamame.data.schema import TaskSpec
 from yamame.data.trajectory import Trajectory
@@ -20,7 +22,7 @@ from yamame.nets.compute import Compute
 
 
 @dataclass(frozen=True, kw_only=True)
-class AMAGOConfig(AlgorithmConfig):
+class AMAGOConfig(AlgorithmConfig, SupportsAnalysis, SupportsExport):
     """AMAGO: actor and critics on a shared trajectory encoder, trained off-policy (arXiv 2310.09971)."""
 
     agent: AgentConfig = field(default_factory=AgentConfig)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.policy import acting_networks
-from yamame.algorithms.base import MEMORY, OBSERVATION, FunctionalPolicy
+from yamame.algorithms.functional_policy import MEMORY, OBSERVATION, FunctionalPolicy
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.errors import UserError
 from yamame.nets.hashed_noise import hashed_gumbel, hashed_normal

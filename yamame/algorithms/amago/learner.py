@@ -1,6 +1,6 @@
 """`Learner`: one update is statistics, targets, losses, one backward pass, one optimizer step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from typing_extensions import override
 
 from yamame.algorithms.amago.agent import Agent
 from yamame.algorithms.amago.losses.base import Loss
@@ -17,7 +18,7 @@ from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
 from yamame.algorithms.amago.optimizer import ClippedAdamW
 from yamame.algorithms.amago.policy import AMAGOPolicy
-from yamame.algorithms.base import Metrics, Replay
+from yamame.algorithms.base import Algorithm, Metrics
 from yamame.data.batch import Batch
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.errors import UserError, check_range
@@ -81,8 +82,8 @@ class LearnerConfig:
         return self.learning_rate * warmup * decay
 
 
-class Learner:
-    """Updates the agent; implements `Algorithm`.
+class Learner(Algorithm):
+    """Updates the agent.
 
     An update makes no host synchronization: counters of non-finite updates are tensors, which `raise_if_diverged`
     reads. With several ranks, losses, gradients and statistics are means over the tokens of all ranks' batches; the
@@ -142,6 +143,7 @@ class Learner:
         """Number of such updates since the last finite one."""
         return int(self._consecutive_nonfinite)
 
+    @override
     def policy(self, *, num_envs: int, generator: torch.Generator) -> AMAGOPolicy:
         """Return a policy with the present weights, or their moving averages."""
         return AMAGOPolicy(
@@ -152,10 +154,7 @@ class Learner:
             cuda_graph=self.compute.cuda_graph,
         )
 
-    def batches(self, replay: Replay, count: int) -> Iterator[Batch]:
-        """Yield batches of uniformly sampled, relabeled windows."""
-        return replay.sampler.iter_batches(count)
-
+    @override
     def update(self, batch: Batch) -> Metrics:
         """Make one gradient step; return metrics as tensors.
 
@@ -177,6 +176,7 @@ class Learner:
         if self._drops_out:
             torch.manual_seed((self.generator.initial_seed() + self.num_updates) % 2**63)
 
+    @override
     def metrics(self) -> dict[str, float]:
         """Return the number of non-finite updates, the value code's metrics of some gammas, and gradient norms.
 
@@ -190,6 +190,7 @@ class Learner:
         norms = {name: float(norm) for name, norm in self._gradient_norms.items()}
         return {"optim/nonfinite_updates": float(self.num_nonfinite), **values, **norms}
 
+    @override
     def raise_if_diverged(self) -> None:
         """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device."""
         if self.consecutive_nonfinite >= self.config.max_nonfinite_updates:
@@ -359,12 +360,12 @@ class Learner:
                 torch._foreach_add_(gradients[name], of_encoders)
         return {f"optim/grad_norm_{name}": nn.utils.get_total_norm(each) for name, each in gradients.items()}
 
+    @override
     def broadcast_parameters(self) -> None:
-        """Copy weights and statistics of the main rank to all ranks."""
         self.distributed.broadcast_(*self.agent.state_dict().values())
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the next update depends on."""
         return {
             "model": self.agent.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -375,8 +376,8 @@ class Learner:
             "gradient_norms": {name: float(norm) for name, norm in self._gradient_norms.items()},
         }
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the result of `state_dict`."""
         self.agent.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         load_generator_state(self.generator, state["generator"])

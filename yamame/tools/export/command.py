@@ -29,14 +29,11 @@ def register(subparsers: Any) -> None:
 def _export(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.tools.export.policy import export_policy
+    from yamame.training.trained_run import load_trained_run
 
-    manifest = export_policy(
-        options.run,
-        options.output,
-        num_envs=_num_envs(options.num_envs),
-        checkpoint=options.checkpoint,
-        license=options.license,
-    )
+    run = load_trained_run(options.run, options.checkpoint)
+    num_envs = _num_envs(options.num_envs)
+    manifest = export_policy(run, options.output, num_envs=num_envs, license=options.license)
     if options.json:
         summary = {
             "output": str(options.output),

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from yamame.algorithms.base import MEMORY, OBSERVATION, FunctionalPolicy
+from yamame.algorithms.functional_policy import MEMORY, OBSERVATION, FunctionalPolicy
 from yamame.data.actions import (
     ACTION_MASK_KEY,
     ActionLeaf,

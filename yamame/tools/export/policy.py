@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from yamame.algorithms.base import MEMORY
+from yamame.algorithms.functional_policy import MEMORY, SupportsExport
 from yamame.data.spaces import space_to_json
 from yamame.errors import UserError, wrap_os_errors
 from yamame.policy.manifest import (
@@ -34,12 +34,9 @@ from yamame.policy.manifest import (
 )
 from yamame.policy.onnx import file_digest
 from yamame.run_config import RunConfig
-from yamame.runs.directory import LATEST
 from yamame.runs.durable_files import replace_atomically, write_json
 from yamame.tools.export.graph import NEXT, StepGraph, Tensors
-from yamame.training.run_files import read_config, read_task_spec
-from yamame.training.start import load_model
-from yamame.training.state import restore_train_state
+from yamame.training.trained_run import TrainedRun
 
 ONNX, PT2 = ".onnx", ".pt2"
 OPSET = 18
@@ -63,28 +60,20 @@ _SAMPLING = (
 
 
 def export_policy(
-    run: Path,
-    output: Path,
-    *,
-    num_envs: NumEnvs = 1,
-    checkpoint: str = LATEST,
-    license: str = UNSPECIFIED,
-    config: RunConfig | None = None,
+    run: TrainedRun, output: Path, *, num_envs: NumEnvs = 1, license: str = UNSPECIFIED
 ) -> PolicyManifest:
     """Write one step of a run's policy as an ONNX or PyTorch graph, and its manifest beside it.
 
     Before the file gets its name, the graph acts for a few steps and is compared with the network.
 
     Args:
-        run: Run directory.
+        run: The run.
         output: Output file, .onnx or .pt2.
         num_envs: Number of environments that a step takes; `dynamic`: any.
-        checkpoint: `latest`, `best` or the path of a checkpoint.
         license: License of the weights, for the manifest.
-        config: Config of the run, with what the directory cannot hold; None: as it says.
 
     Raises:
-        UserError: If there is no such checkpoint, a part of the network cannot be exported, or the file cannot be
+        UserError: If the algorithm has no graph, a part of the network cannot be exported, or the file cannot be
             written.
     """
     if output.suffix not in (ONNX, PT2):
@@ -93,15 +82,10 @@ def export_policy(
         raise UserError(f"num_envs is {num_envs}: pass at least 1, or {DYNAMIC}")
     if output.suffix == ONNX:
         _require_exporter()
-    config = config or read_config(run)
-    model, loaded = load_model(run, checkpoint, config)
-    task = read_task_spec(run, config)
-    train_state = restore_train_state(loaded, run)
-    config = train_state.trained_config(config)
-    policy = config.algorithm.functional_policy(model.eval())
-    if policy is None:
-        raise UserError(f"the algorithm {type(config.algorithm).__name__} has no functional policy to export")
-    graph = StepGraph(policy, task, takes_masks=train_state.has_action_masks)
+    config, task, takes_masks = run.config, run.task, run.train_state.has_action_masks
+    if not isinstance(config.algorithm, SupportsExport):
+        raise UserError(f"{type(config.algorithm).__name__} cannot be exported: the algorithm has no functional policy")
+    graph = StepGraph(config.algorithm.functional_policy(run.model.eval()), task, takes_masks=takes_masks)
     rng = np.random.default_rng(0)
     examples = graph.sample_inputs(_EXAMPLE_ENVS if num_envs == DYNAMIC else num_envs, rng)
     program = _trace(graph, examples, is_dynamic=num_envs == DYNAMIC)
@@ -111,9 +95,9 @@ def export_policy(
         format_version=FORMAT_VERSION,
         yamame_version=version("yamame"),
         task=config.env.task_name,
-        env_steps=loaded.state["env_steps"],
-        updates=loaded.step,
-        weights_digest=weights_digest(config.algorithm.acting_state(model)),
+        env_steps=run.checkpoint.state["env_steps"],
+        updates=run.checkpoint.step,
+        weights_digest=weights_digest(config.algorithm.acting_state(run.model)),
         license=license,
         num_envs=num_envs,
         inputs=graph.describe(examples, num_envs),
@@ -129,7 +113,7 @@ def export_policy(
         horizon=task.horizon,
         attempts=getattr(config.env, "attempts", None),
         action_mask_key=task.action_mask_key,
-        needs_action_masks=train_state.has_action_masks,
+        needs_action_masks=takes_masks,
         observation_space=space_to_json(task.observation_space),
         action_space=space_to_json(task.action_space),
     )

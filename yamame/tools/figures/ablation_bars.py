@@ -23,7 +23,7 @@ from yamame.tools.plots import (
 )
 from yamame.tools.run_groups import Group, group_by_seed
 from yamame.training.run_files import random_baseline_return, read_result
-from yamame.training.start import evaluate
+from yamame.training.trained_run import load_trained_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,10 +88,9 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
     )
     width = BAR / len(groups)
     for number, group in enumerate(groups):
+        runs = [load_trained_run(run) for run in group.runs]
         for place, instruction in enumerate(options.instructions):
-            evaluations = [
-                evaluate(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs
-            ]
+            evaluations = [run.evaluate(trials=options.trials, seed=None, instruction=instruction) for run in runs]
             at = place - BAR / 2 + (number + 0.5) * width
             _bar(axes, at, _of_group(evaluations, "success_rate"), number=number, width=width, label=plain(group.label))
     names = [plain(text).replace(", ", ",\n") for text in options.instructions]

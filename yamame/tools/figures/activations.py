@@ -18,6 +18,7 @@ from yamame.runs.directory import CHECKPOINTS
 from yamame.tools.plots import color, compact, line_style, new_figure
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
+from yamame.training.trained_run import load_trained_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +66,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
 
 def max_activations(run: Path, checkpoint: Path, seed: int | None) -> Float32[np.ndarray, "L P timesteps"]:
     """Return the activations of a trial of the checkpoint. Raises `UserError` without a Transformer."""
-    played = record_trial(run, checkpoint=str(checkpoint), seed=seed, frames=False, keep=1)
+    played = record_trial(load_trained_run(run, str(checkpoint)), seed=seed, frames=False, keep=1)
     max_abs_LPT = played.analysis.max_abs_LPT if played.analysis else None
     if max_abs_LPT is None:
         raise UserError(f"{run} has no Transformer: activations needs a run with a Transformer")

@@ -14,6 +14,7 @@ from yamame.runs.directory import LATEST
 from yamame.tools.plots import COLORS, new_figure, plain
 from yamame.tools.run_groups import single_run
 from yamame.tools.trial_recording import TrialRecording, record_trial
+from yamame.training.trained_run import load_trained_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,9 +49,8 @@ class Options:
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
     """A row per head, a column per step up to the attending one; darker is more."""
     run = single_run(paths)
-    played = record_trial(
-        run, checkpoint=options.checkpoint, seed=options.seed, instruction=options.instruction, keep=KEEP
-    )
+    trained = load_trained_run(run, options.checkpoint)
+    played = record_trial(trained, seed=options.seed, instruction=options.instruction, keep=KEEP)
     if played.analysis is None or played.analysis.attention is None:
         raise UserError(f"{run} has no attention: attention needs a run with a Transformer")
     step = len(played) - 1 if options.step is None else options.step

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Float64
 
+from yamame.algorithms.analysis import SupportsAnalysis
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError, check_range
 from yamame.runs.directory import LATEST
@@ -20,8 +21,7 @@ from yamame.tools.plots import compact, new_figure
 from yamame.tools.run_data import iter_trajectories
 from yamame.tools.run_groups import checkpoint_updates, list_kept_checkpoints, single_run
 from yamame.tools.trial_recording import record_trial
-from yamame.training.run_files import read_config
-from yamame.training.start import load_model
+from yamame.training.trained_run import load_trained_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,11 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     figure, (axes,) = new_figure(width=8.2)
     if options.x_axis == "trial" or len(checkpoints) < 2:
         played = record_trial(
-            run, checkpoint=options.checkpoint, seed=options.seed, instruction=options.instruction, frames=False, keep=1
+            load_trained_run(run, options.checkpoint),
+            seed=options.seed,
+            instruction=options.instruction,
+            frames=False,
+            keep=1,
         )
         if played.analysis is None or played.analysis.q_TG is None:
             raise UserError(NO_ANALYSIS.format(run=run))
@@ -109,11 +113,11 @@ def mean_values(
     run: Path, checkpoint: Path, trajectories: Sequence[Trajectory]
 ) -> tuple[Float64[np.ndarray, "G"], Float64[np.ndarray, "G"]]:
     """Return mean values of the actions at every gamma, and the gammas."""
-    config = read_config(run)
-    model, _ = load_model(run, str(checkpoint), config)
-    found = [config.algorithm.analyze(model, each, keep=1) for each in trajectories]
-    values = [(each.q_TG, each.gammas_G) for each in found if each is not None and each.q_TG is not None]
-    if not values:
+    trained = load_trained_run(run, str(checkpoint))
+    algorithm = trained.config.algorithm
+    if not isinstance(algorithm, SupportsAnalysis):
         raise UserError(NO_ANALYSIS.format(run=run))
+    found = [algorithm.analyze(trained.model, each, keep=1) for each in trajectories]
+    values = [(each.q_TG, each.gammas_G) for each in found if each.q_TG is not None]
     steps = np.concatenate([q_TG[:MAX_TRIAL_LENGTH] for q_TG, _ in values])
     return steps.mean(axis=0).astype(np.float64), values[0][1].astype(np.float64)

@@ -36,7 +36,9 @@ class Service:
         if run.suffix == ".onnx":
             self.policy = LoadedPolicy.from_onnx(run, num_envs=limits.max_sessions)
         else:
-            self.policy = LoadedPolicy.from_run(run, num_envs=limits.max_sessions, checkpoint=checkpoint)
+            from yamame.training.trained_run import load_trained_run
+
+            self.policy = LoadedPolicy.from_run(load_trained_run(run, checkpoint), num_envs=limits.max_sessions)
         self.sessions = Sessions(max_sessions=limits.max_sessions, idle_seconds=limits.session_seconds)
         self.batcher = Batcher(self.policy, num_slots=limits.max_sessions, timeout_seconds=limits.request_seconds)
         self._description = {

@@ -38,24 +38,20 @@ def _push(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
     from yamame.tools.share.hub import check_repo_id, push, write_card
     from yamame.tools.share.pack import folder_bytes, pack_policy
+    from yamame.training.trained_run import load_trained_run
 
     repo, folder = options.repo, options.output
     if repo is None and folder is None:
         raise UserError("expected a repository, user/repo, or --output with a new folder")
     if repo is not None:
         check_repo_id(repo)
-    settings = {
-        "checkpoint": options.checkpoint,
-        "acting_only": options.acting_only,
-        "trials": options.trials,
-        "config": config_with_env(options.run, options.env),
-        "quiet": options.quiet,
-    }
+    run = load_trained_run(options.run, options.checkpoint, config_with_env(options.run, options.env))
+    settings = {"acting_only": options.acting_only, "trials": options.trials, "quiet": options.quiet}
     if folder is None:
-        pushed = push(options.run, repo, private=options.private, **settings)
+        pushed = push(run, repo, private=options.private, **settings)
         print(json.dumps(pushed) if options.json else f"{pushed['url']}: {_size(pushed['num_bytes'])}")
         return 0
-    result = pack_policy(options.run, folder, **settings)
+    result = pack_policy(run, folder, **settings)
     if repo is not None:
         write_card(folder, repo)
     written = {"folder": str(folder), "num_bytes": folder_bytes(folder), **result}

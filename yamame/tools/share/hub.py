@@ -14,6 +14,7 @@ from yamame.tools.plots import plot_learning_curve
 from yamame.tools.share.card import render_card
 from yamame.tools.share.pack import folder_bytes, pack_policy
 from yamame.training.run_files import read_result
+from yamame.training.trained_run import TrainedRun
 
 CARD, CURVE = "README.md", "learning_curve.png"
 
@@ -25,13 +26,13 @@ def check_repo_id(repo: str) -> None:
         raise UserError(f"{repo} is not the name of a repository: expected user/repo")
 
 
-def push(run: Path, repo: str, *, private: bool = False, **settings: Any) -> dict[str, Any]:
+def push(run: TrainedRun, repo: str, *, private: bool = False, **settings: Any) -> dict[str, Any]:
     """Upload the policy of a run as one commit.
 
     Files of an earlier policy in the repository are replaced; other files there stay.
 
     Args:
-        run: Run directory, or a policy folder.
+        run: The run, or another policy.
         repo: `user/repo`, created if it does not exist.
         private: Whether a new repository is private.
         settings: Further arguments of `pack_policy`.

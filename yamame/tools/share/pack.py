@@ -8,18 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from torch import Tensor
-
 from yamame.errors import UserError, wrap_os_errors
 from yamame.metrics.registry import EVAL, EVAL_RETURN, EVAL_TRAIN_TASKS, RETURN, read_metrics
-from yamame.run_config import RunConfig
-from yamame.runs.checkpoint import ACTING, WEIGHTS, Checkpoint, flatten_tensors, save_checkpoint
-from yamame.runs.directory import CHECKPOINTS, CONFIG, LATEST, METADATA, METRICS, RESULT, SPACES
+from yamame.runs.checkpoint import ACTING, WEIGHTS, flatten_tensors, save_checkpoint
+from yamame.runs.directory import CHECKPOINTS, CONFIG, METADATA, METRICS, RESULT, SPACES
 from yamame.runs.durable_files import write_json
 from yamame.runs.shared_policy import write_manifest
-from yamame.training.run_files import RunResult, random_baseline, read_config, read_metadata, read_result
-from yamame.training.start import evaluate, load_model
-from yamame.training.state import restore_train_state
+from yamame.training.run_files import RunResult, random_baseline, read_metadata, read_result
+from yamame.training.trained_run import TrainedRun, load_trained_run
 
 MAX_ROWS = 200
 """Rows of the curve of training, and of the evaluations in it."""
@@ -31,53 +27,50 @@ _OF_TRAINING = ("seed", "wall_seconds", "train_seconds", "env_steps_per_second",
 
 
 def pack_policy(
-    run: Path,
+    run: TrainedRun,
     folder: Path,
     *,
-    checkpoint: str = LATEST,
     acting_only: bool = False,
     trials: int | None = None,
-    config: RunConfig | None = None,
     quiet: bool = True,
 ) -> RunResult:
-    """Write the policy folder of a checkpoint and evaluate the policy from that folder.
+    """Write the policy folder of a run and evaluate the policy from that folder.
 
     The weights are those of the run, bit for bit.
 
     Args:
-        run: Run directory, or another policy folder.
+        run: The run, or another policy.
         folder: New or empty folder.
-        checkpoint: latest, best, or a path.
         acting_only: Leave out critics and target networks. Such a policy has no values to show, and no run can start
             with its weights.
         trials: Number of evaluation trials; None: `eval.final_trials`.
-        config: As in `runs.evaluate`.
         quiet: Hide progress.
 
     Returns:
         The content of `result.json`: the evaluation, and what the run's result says of its training.
 
     Raises:
-        UserError: If there is no such checkpoint, the folder is not empty or the environment cannot be made.
+        UserError: If the folder is not empty or the environment cannot be made.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is not an empty folder: choose another one")
-    stored, _ = read_config(run), read_metadata(run)
-    model, loaded = load_model(run, checkpoint, config or stored)
-    acting_only |= loaded.has_acting_weights_only
-    weights = stored.algorithm.acting_state(model) if acting_only else model.state_dict()
+    read_metadata(run.directory)  # refused before anything is written
+    acting_only |= run.checkpoint.has_acting_weights_only
     with wrap_os_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".packing-", dir=folder.parent) as temporary:
             partial = Path(temporary) / folder.name
-            _save_weights(partial, weights, loaded, run, acting_only=acting_only)
+            _save_weights(run, partial, acting_only=acting_only)
             for name in (CONFIG, SPACES, METADATA):
-                shutil.copyfile(run / name, partial / name)
-            rows = "".join(f"{json.dumps(row)}\n" for row in thin_metrics(read_metrics(run)))
+                shutil.copyfile(run.directory / name, partial / name)
+            rows = "".join(f"{json.dumps(row)}\n" for row in thin_metrics(read_metrics(run.directory)))
             (partial / METRICS).write_text(rows, encoding="utf-8")
-            evaluation = evaluate(partial, trials=trials, seed=None, config=config, quiet=quiet)
-            of_training = {name: value for name, value in (read_result(run) or {}).items() if name in _OF_TRAINING}
-            result = {**evaluation, "seed": stored.seed, **of_training, "random_baseline": random_baseline(run)}
+            packed = load_trained_run(partial, config=run.config)
+            evaluation = packed.evaluate(trials=trials, seed=None, quiet=quiet)
+            trained = read_result(run.directory) or {}
+            of_training = {name: value for name, value in trained.items() if name in _OF_TRAINING}
+            baseline = random_baseline(run.directory)
+            result = {**evaluation, "seed": run.config.seed, **of_training, "random_baseline": baseline}
             write_json(partial / RESULT, result)
             write_manifest(partial, "acting" if acting_only else "all")
             partial.replace(folder)
@@ -104,18 +97,17 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _save_weights(
-    folder: Path, weights: Mapping[str, Tensor], loaded: Checkpoint, run: Path, *, acting_only: bool
-) -> None:
+def _save_weights(run: TrainedRun, folder: Path, *, acting_only: bool) -> None:
     """Save a checkpoint that has the weights, and the counters that evaluations and reports read."""
+    weights = run.config.algorithm.acting_state(run.model) if acting_only else run.model.state_dict()
     tensors, algorithm = flatten_tensors({"model": weights})
     state = {
         "algorithm": algorithm,
-        "env_steps": loaded.state["env_steps"],
-        "train_state": vars(restore_train_state(loaded, run)),
+        "env_steps": run.checkpoint.state["env_steps"],
+        "train_state": vars(run.train_state),
         **({WEIGHTS: ACTING} if acting_only else {}),
     }
-    save_checkpoint(folder / CHECKPOINTS, step=loaded.step, tensors=tensors, state=state)
+    save_checkpoint(folder / CHECKPOINTS, step=run.checkpoint.step, tensors=tensors, state=state)
 
 
 def _spread(numbers: Sequence[int]) -> Sequence[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from yamame.algorithms.base import AgentAnalysis
+from yamame.algorithms.analysis import AgentAnalysis
 from yamame.nets.introspection import AttentionWeights
 from yamame.tools.trial_recording import TrialRecording
 

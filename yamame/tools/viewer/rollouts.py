@@ -25,7 +25,7 @@ from yamame.tools.viewer.run_index import MAX_JSON_BYTES, RunIndex
 from yamame.tools.web.finite_json import FiniteJSONResponse
 from yamame.training.evaluate import EVALUATION_SEED
 from yamame.training.run_files import read_config, read_result
-from yamame.training.start import evaluate
+from yamame.training.trained_run import TrainedRun, load_trained_run
 
 CACHE_BYTES = 128 * 2**20
 """Recordings and adaptation curves in memory; the least recently used are dropped first."""
@@ -225,22 +225,16 @@ def _choices(directory: Path) -> dict[str, Any]:
 
 
 def _record(query: _Query, key: str) -> CachedReply:
-    recording = record_trial(
-        query.directory,
-        checkpoint=query.checkpoint,
-        seed=query.seed,
-        instruction=query.instruction,
-        deterministic=query.deterministic,
-    )
+    run = load_trained_run(query.directory, query.checkpoint)
+    recording = record_trial(run, seed=query.seed, instruction=query.instruction, deterministic=query.deterministic)
     frames = UniqueFrames.from_recording(recording)
     body = FiniteJSONResponse({"key": key, **recording_to_json(recording, frames)}).body
     return CachedReply(bytes(body), frames.content)
 
 
 def _measure(query: _Query) -> CachedReply:
-    curve = measure_adaptation(
-        query.directory, checkpoint=query.checkpoint, seed=query.seed, instruction=query.instruction
-    )
+    run = load_trained_run(query.directory, query.checkpoint)
+    curve = measure_adaptation(run, seed=query.seed, instruction=query.instruction)
     return CachedReply(bytes(FiniteJSONResponse(asdict(curve)).body))
 
 
@@ -270,16 +264,11 @@ def load_final_adaptation(directory: Path) -> AdaptationCurve | None:
 
 
 def measure_adaptation(
-    directory: Path,
-    *,
-    checkpoint: str = LATEST,
-    trials: int = ADAPTATION_TRIALS,
-    seed: int | None = None,
-    instruction: str = "",
+    run: TrainedRun, *, trials: int = ADAPTATION_TRIALS, seed: int | None = None, instruction: str = ""
 ) -> AdaptationCurve:
-    """Evaluate a checkpoint. Arguments and errors as for `evaluate`."""
-    result = evaluate(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
-    return _adaptation_curve(result, f"the checkpoint of update {result['updates']:,}", directory)
+    """Evaluate a run. Arguments and errors as for `TrainedRun.evaluate`."""
+    result = run.evaluate(trials=trials, seed=seed, instruction=instruction)
+    return _adaptation_curve(result, f"the checkpoint of update {result['updates']:,}", run.directory)
 
 
 def _adaptation_curve(result: Mapping[str, Any], source: str, directory: Path) -> AdaptationCurve:

@@ -1,0 +1,63 @@
+"""What recordings and figures show of an algorithm along a trajectory, if it supports that."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32
+from torch import nn
+
+from yamame.data.trajectory import Trajectory
+from yamame.nets.introspection import AttentionWeights
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionDistributions:
+    """The policy of the gamma that acts in evaluations, at every timestep."""
+
+    num_choices: tuple[int, ...] = ()
+    """Number of choices of each component of a discrete action, side by side in A; empty if continuous."""
+    probability_TA: Float32[np.ndarray, "timesteps A"] | None = None
+    """Probability of each choice, clipped as for acting, 0 where masked. None for continuous actions."""
+    mean_TA: Float32[np.ndarray, "timesteps A"] | None = None
+    """Mean of the Gaussian whose tanh is a continuous action. None for discrete actions."""
+    std_TA: Float32[np.ndarray, "timesteps A"] | None = None
+    """Its standard deviation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentAnalysis:
+    """Action distributions, values and attention of one forward pass over a trajectory.
+
+    T transitions, T + 1 timesteps: action t is chosen at timestep t, the last timestep is where the last action led.
+    G gammas (the acting one last), A actions, L layers.
+    """
+
+    gammas_G: Float32[np.ndarray, "G"]
+    q_TG: Float32[np.ndarray, "T G"] | None
+    """Value of the action taken, mean over the critics, in units of the task's reward. None without critics."""
+    value_TG: Float32[np.ndarray, "timesteps G"] | None
+    """Value of the policy of each gamma: the expectation over a discrete action, or the value of the mode. None without
+    critics."""
+    action_distributions: ActionDistributions
+    attention: AttentionWeights | None
+    """Its tokens are timesteps. None if the trajectory encoder has no attention."""
+    max_abs_LPT: Float32[np.ndarray, "L P timesteps"] | None
+    """Largest absolute activation at each of `PROBE_POINTS` of each layer (paper, figure 14); None like `attention`."""
+
+
+class SupportsAnalysis(ABC):
+    """Mix-in of an `AlgorithmConfig` whose models explain their actions."""
+
+    @abstractmethod
+    def analyze(
+        self, model: nn.Module, trajectory: Trajectory, *, keep: int | None = None, acting_only: bool = False
+    ) -> AgentAnalysis:
+        """Return action distributions, values and attention of a model along a trajectory.
+
+        Args:
+            model: The networks. They are left in evaluation mode.
+            trajectory: A trajectory of the task.
+            keep: Number of largest attention weights kept per timestep; None: limited to a few megabytes.
+            acting_only: The model has only the weights of `acting_state`: there are no values.
+        """
