@@ -18,9 +18,9 @@ from tiny import TINY_NETWORK
 from yamame.data.database import Database
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.run_config import RunConfig
-from yamame.runs import checkpoint
 from yamame.training import start as runs
 from yamame.training.run_files import RunMetadata
+from yamame.training.start import checkpoint
 
 KILLED = -signal.SIGKILL
 TOUCHES = ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink", "open", "link")
@@ -48,16 +48,25 @@ def small_config(**changes: Any) -> RunConfig:
 
 def train(config: RunConfig, directory: Path, *, before: Callable[[], None] = lambda: None) -> int:
     """Start or resume a run in a child; its process id. `before` is called there first."""
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
+
+    def work() -> None:
         before()
         if (directory / "config.json").exists():
             runs.resume(directory, env_steps=None, quiet=True)
         else:
             runs.train(config, RunMetadata(recipe="small"), run_dir=directory, quiet=True)
+
+    return start(work)
+
+
+def start(work: Callable[[], Any]) -> int:
+    """Call a function in a child, which exits with 1 if it raises; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        work()
         code = 0
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)

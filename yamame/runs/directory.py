@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout, lock_descriptor
 
 from yamame.errors import UserError, describe_error
 from yamame.metrics.registry import METRICS_FILE
-from yamame.runs.durable_files import sync_folder, write_json
+from yamame.runs.durable_files import PARTIAL_PREFIX, sync_folder, write_json
 
 DEFAULT_RUNS_DIR = Path("runs")
 """Parent of run directories without a given path, relative to the working directory."""
@@ -50,15 +50,13 @@ LOCK = "lock"
 STATUS = "status.json"
 NOTES = "notes.json"
 
-_START_FILE = re.compile(
-    rf"(\.partial-.*|{LOCK}|{STATUS}|{SPACES}|{METADATA}|{METRICS}|{NOTES}|{CHECKPOINTS}|{OFFLINE}|tensorboard|{REPLAY}(-\d+)?)"
+_BEFORE_CONFIG = (
+    rf"{SPACES}|{METADATA}|{METRICS}|{STATUS}|{NOTES}|{TRACKING}|{LOCK}|{CHECKPOINTS}|{OFFLINE}|{REPLAY}(-\d+)?"
 )
-"""Names of the files that a run may write before its config."""
-RUN_ENTRY = re.compile(
-    rf"({CONFIG}|{SPACES}|{METADATA}|{METRICS}|{RESULT}|{STATUS}|{NOTES}|{TRACKING}|{LOCK}|{CHECKPOINTS}|{OFFLINE}"
-    rf"|{REPLAY}(-\d+)?)"
-)
+RUN_ENTRY = re.compile(rf"({_BEFORE_CONFIG}|{CONFIG}|{RESULT})")
 """Names of the files and folders in a run directory that are read."""
+_START_ENTRY = re.compile(rf"({_BEFORE_CONFIG}|tensorboard|{re.escape(PARTIAL_PREFIX)}.*)")
+"""Names of what a run directory may hold without a config, because its process was killed before it wrote one."""
 _LOCK_SECONDS, _POLL_SECONDS = 0.2, 0.02
 _QUERIES, _QUERY_SECONDS = 3, 1e-3
 _READ_ONLY = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
@@ -85,7 +83,7 @@ def replay_dirs(run: Path) -> list[Path]:
 
 
 def create_run_dir(run_dir: Path | None, recipe: str) -> Path:
-    """Create the directory of a new run.
+    """Create the directory of a new run, with its lock as the first file, by which a start that was killed is known.
 
     Args:
         run_dir: Its path; None: `runs/<recipe>-<YYYYmmdd-HHMMSS>`.
@@ -95,10 +93,46 @@ def create_run_dir(run_dir: Path | None, recipe: str) -> Path:
         UserError: If `run_dir` is not empty (files are never overwritten) or cannot be created.
     """
     try:
-        return _create_default(recipe) if run_dir is None else _create_given(run_dir)
+        directory = _create_default(recipe) if run_dir is None else _create_given(run_dir)
+        (directory / LOCK).touch()
+        return directory
     except OSError as problem:
         path = run_dir or DEFAULT_RUNS_DIR
         raise UserError(f"cannot create {path} ({problem.strerror}): choose another --run-dir") from problem
+
+
+def clear_interrupted_start(directory: Path) -> bool:
+    """Remove what a run left that was killed before its config was written, except for its lock.
+
+    Returns:
+        True: The directory is missing or has no more than a lock. False: It has other files, and nothing was removed.
+
+    Raises:
+        RunLockedError: If another process starts a run there.
+    """
+    if not directory.is_dir():
+        return True
+    if not _is_interrupted_start(directory):
+        return not any(directory.iterdir())
+    with lock_run_dir(directory):
+        if not _is_interrupted_start(directory):  # another process started a run meanwhile
+            return False
+        _remove_entries(directory, keep=LOCK)
+    return True
+
+
+def remove_run_dir(directory: Path) -> None:
+    """Remove a run. What is left if the process is killed meanwhile is an interrupted start."""
+    (directory / CONFIG).unlink(missing_ok=True)
+    _remove_entries(directory, keep=LOCK)
+    (directory / LOCK).unlink(missing_ok=True)
+    directory.rmdir()
+
+
+def _remove_entries(directory: Path, *, keep: str) -> None:
+    for entry in directory.iterdir():
+        if entry.name != keep:
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
 def resolve_run_dir(path: Path) -> Path:
@@ -162,12 +196,7 @@ def _create_given(run_dir: Path) -> Path:
     sync_folder(run_dir.parent)
     if (run_dir / CONFIG).exists():
         raise UserError(f"{run_dir} has a run: resume it with yamame resume {run_dir}, or choose another --run-dir")
-    if is_locked(run_dir):
-        raise RunLockedError(run_dir)
-    if _is_interrupted_start(run_dir):
-        for entry in run_dir.iterdir():
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    if any(run_dir.iterdir()):
+    if not clear_interrupted_start(run_dir):
         raise UserError(f"{run_dir} is not empty: choose another --run-dir")
     return run_dir
 
@@ -175,7 +204,7 @@ def _create_given(run_dir: Path) -> Path:
 def _is_interrupted_start(run_dir: Path) -> bool:
     """Return whether a directory only has files of a run that was killed before its config was written."""
     names = {entry.name for entry in run_dir.iterdir()}
-    return LOCK in names and all(_START_FILE.fullmatch(name) for name in names)
+    return LOCK in names and all(_START_ENTRY.fullmatch(name) for name in names)
 
 
 def _create_default(recipe: str) -> Path:

@@ -9,11 +9,14 @@ from typing import Any
 
 from yamame.errors import wrap_os_errors
 
+PARTIAL_PREFIX = ".partial-"
+"""Start of the name of a file that is being written, and that a killed process leaves."""
+
 
 @contextlib.contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
     """Yield a file to write beside `path`, which it replaces at the end of the block. Removed if the block raises."""
-    partial = path.with_name(f".partial-{path.name}")
+    partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
     partial.unlink(missing_ok=True)  # it may be a link to another file
     try:
         yield partial

@@ -1,6 +1,5 @@
 """`train` and `resume`: a run directory, from its creation to its result."""
 
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from yamame.runs.directory import (
     create_run_dir,
     lock_run_dir,
     record_failure,
+    remove_run_dir,
     write_status,
 )
 from yamame.runs.durable_files import write_json
@@ -130,7 +130,7 @@ def _train_new(
             if distributed.is_main:
                 cannot_run = isinstance(error, UserError) and not (trainer and trainer.env_steps)
                 if cannot_run or not (directory / CONFIG).exists():
-                    shutil.rmtree(directory)
+                    remove_run_dir(directory)
             raise
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -112,6 +113,21 @@ def test_a_stopped_search_goes_on_where_it_was(fake: FakeTune, tune: Callable[..
     assert finished["trials"][:2] == before[:2] and finished["trials"][2]["settings"] == before[2]["settings"]
     assert len({json.dumps(trial["settings"]) for trial in finished["trials"]}) == 4
     assert tune("--trials", "4")["trials"] == finished["trials"] and len(fake.titles) == 5
+
+
+def test_a_search_that_was_killed_while_it_proposed_proposes_the_same(
+    fake: FakeTune, tune: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    expected = tune("--trials", "14")["trials"]
+    journal = tmp_path / "search/study.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    proposed = [n for n, line in enumerate(lines) if b'"param_name"' in line and b'"trial_id":13' in line]
+    assert len(proposed) == 2
+    for cut in (proposed[0], proposed[1], proposed[1] + 1):  # no setting, one of two, both; the next line is torn
+        journal.write_bytes(b"".join(lines[:cut]) + lines[cut][: len(lines[cut]) // 2])
+        shutil.rmtree(tmp_path / "search/trial-0013")
+        assert tune("--trials", "14")["trials"] == expected
+    assert "trial-0013 seed 0" in fake.titles[-1]
 
 
 def test_failed_trials_are_named_and_the_others_made(fake: FakeTune, tune: Callable[..., dict[str, Any]]) -> None:

@@ -21,6 +21,8 @@ from yamame.tools.sweep.command import SweepReport, run_sweep
 
 TASK = ["sweep", "passive-tmaze", "--env.horizon", "3", "--env-steps", "128", "--eval.interval-env-steps", "60", *SMALL]
 RUNS = Path("sweeps/passive-tmaze")
+WRITTEN = {"lock", "metadata.json", "config.json", "metrics.jsonl", "result.json"}
+"""Files of a run of `FakeTrain`, and the lock of the start that was killed."""
 
 
 @pytest.fixture(autouse=True)
@@ -97,11 +99,13 @@ def test_remains_of_a_killed_start_are_removed_and_nothing_else(train: FakeTrain
     torn, other = RUNS / "full-seed-0", RUNS / "gru-seed-0"
     (torn / "replay").mkdir(parents=True)
     (torn / "lock").touch()
-    (torn / "spaces.partial").write_text("{")
+    for name in (".partial-spaces.json", "metrics.jsonl", "status.json", "metadata.json"):
+        (torn / name).write_text("{")
+    (torn / "tensorboard").mkdir()
     other.mkdir()
     (other / "thesis.tex").write_text("precious")
     report = sweep(train, "gru")
-    assert rows(report) == [("full", [0])] and not (torn / "replay").exists()
+    assert rows(report) == [("full", [0])] and {path.name for path in torn.iterdir()} == WRITTEN
     assert "something else" in report.results["failed"]["gru seed 0"]
     assert (other / "thesis.tex").read_text() == "precious"
 

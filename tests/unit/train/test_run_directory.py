@@ -5,7 +5,15 @@ import signal
 import pytest
 
 from yamame.errors import UserError
-from yamame.runs.directory import CONFIG, LOCK, create_run_dir, lock_run_dir, resolve_run_dir
+from yamame.runs.directory import (
+    CONFIG,
+    LOCK,
+    clear_interrupted_start,
+    create_run_dir,
+    lock_run_dir,
+    remove_run_dir,
+    resolve_run_dir,
+)
 
 
 def make_run(path):
@@ -46,6 +54,41 @@ def test_nothing_is_written_over(tmp_path):
 def test_a_run_is_recognized(tmp_path):
     run = make_run(tmp_path / "run")
     assert resolve_run_dir(run) == run
+
+
+def test_whatever_a_killed_start_or_removal_leaves_makes_room_for_the_run(tmp_path, monkeypatch):
+    run = create_run_dir(tmp_path / "run", "x")
+    for name in (".partial-spaces.json", "status.json", "metrics.jsonl", "tracking.json"):
+        (run / name).write_text("{")
+    (run / "replay").mkdir()
+    with lock_run_dir(run), pytest.raises(UserError, match="another process is training in"):
+        clear_interrupted_start(run)
+    unlink, rmdir, left = os.unlink, os.rmdir, []
+
+    def watched(function):
+        def call(path, *args, **kwargs):
+            left.append({entry.name for entry in run.iterdir()})
+            return function(path, *args, **kwargs)
+
+        return call
+
+    (run / CONFIG).write_text("{}")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", watched(unlink))
+        patch.setattr(os, "rmdir", watched(rmdir))
+        remove_run_dir(run)
+    assert len(left) == 8 and not run.exists()
+    for names in left:
+        run.mkdir()
+        for name in names - {CONFIG}:  # with a config, all files are there
+            (run / name).touch()
+        assert clear_interrupted_start(run) and {path.name for path in run.iterdir()} <= {LOCK}
+        assert CONFIG not in names or names == left[0]
+        remove_run_dir(run)
+    run.mkdir()
+    (run / LOCK).write_text("mine")
+    (run / "thesis.tex").write_text("precious")
+    assert not clear_interrupted_start(run) and (run / LOCK).read_text() == "mine"
 
 
 def test_the_nearest_run_is_named(tmp_path, monkeypatch):

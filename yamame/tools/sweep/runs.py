@@ -6,7 +6,6 @@ unmodified recipe, or variants joined by +.
 
 import difflib
 import re
-import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -22,17 +21,7 @@ from yamame.errors import UserError, describe_error
 from yamame.experiments.benchmarks import Benchmark, benchmark_names, load_benchmark
 from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig
-from yamame.runs.directory import (
-    CHECKPOINTS,
-    CONFIG,
-    LOCK,
-    METADATA,
-    OFFLINE,
-    REPLAY,
-    SPACES,
-    RunLockedError,
-    lock_run_dir,
-)
+from yamame.runs.directory import CONFIG, RunLockedError, clear_interrupted_start
 from yamame.tools.evaluations import EVALUATIONS
 from yamame.tools.report import write_report_if_finished
 from yamame.training import start as run_api
@@ -46,8 +35,6 @@ RESULT_FILES = (CSV, MARKDOWN, JSON, CURVES, SCORES, EVALUATIONS)
 _RUN_NAME = re.compile(r"(?P<series>.+)-seed-\d+")
 _OWN_FLAGS = {"--seed": "--seeds", "--variant": "--variants", "--run-dir": "--output-dir"}
 """Flag of `yamame train` -> the flag of the sweep that replaces it."""
-_BEFORE_CONFIG = {LOCK, REPLAY, OFFLINE, CHECKPOINTS, SPACES, METADATA}
-"""Entries that a run directory can hold before its config is written."""
 
 
 class RunStatus(Enum):
@@ -320,8 +307,8 @@ def execute(
             status = run.status()
             if status is RunStatus.FINISHED:  # by another process, since the sweep began
                 continue
-            if status is RunStatus.PENDING:
-                _remove_unstarted(run.directory)
+            if status is RunStatus.PENDING and not clear_interrupted_start(run.directory):
+                raise UserError(f"{run.directory} holds something else: remove it or choose another --output-dir")
             outcome.stopped_by = train(run, quiet).get("stopped_by", "")
         except RunLockedError:
             outcome.in_progress.append(run.title)
@@ -335,19 +322,6 @@ def execute(
         if outcome.stopped_by:
             break
     return outcome
-
-
-def _remove_unstarted(directory: Path) -> None:
-    """Remove the remains of a process that was killed before its run had a config."""
-    if directory.is_dir() and any(directory.iterdir()):
-        with lock_run_dir(directory):
-            if not all(_precedes_config(entry) for entry in directory.iterdir()):
-                raise UserError(f"{directory} holds something else: remove it or choose another --output-dir")
-            shutil.rmtree(directory)
-
-
-def _precedes_config(entry: Path) -> bool:
-    return entry.name in _BEFORE_CONFIG or entry.name.startswith(f"{REPLAY}-") or entry.suffix == ".partial"
 
 
 def _log(message: str) -> None:

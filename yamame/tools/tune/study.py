@@ -5,20 +5,22 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import optuna
 from filelock import FileLock, Timeout
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import TrialState
+from typing_extensions import override
 
 from yamame.distributed.signals import StopSignal
 from yamame.errors import UserError
 from yamame.tools.sweep.runs import Outcome
-from yamame.tools.tune.space import Choices, Range
+from yamame.tools.tune.space import Choices
 from yamame.tools.tune.trial import PRUNED, Trial, TrialExecutor, TuneConfig
 from yamame.training.run_files import read_result
 
-JOURNAL, LOCK = "study.journal", "study.lock"
+JOURNAL, JOURNAL_LOCK, LOCK = "study.journal", "journal.lock", "study.lock"
 ERROR = "error"
 """Attribute of a failed trial."""
 _STUDY = "tune"
@@ -49,7 +51,7 @@ def open_study(config: TuneConfig, *, prunes: bool) -> Iterator[optuna.Study]:
 def run_trials(study: optuna.Study, config: TuneConfig, executor: TrialExecutor, *, num_trials: int) -> Outcome:
     """Make trials until the study has `num_trials`, first those that were interrupted. A signal stops them."""
     interrupted = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    waiting = [Trial(number=trial.number, params=trial.params) for trial in interrupted]
+    waiting = [_propose(study, optuna.Trial(study, trial._trial_id), config) for trial in interrupted]
     outcome, num_active = Outcome(), 0
     with StopSignal() as stop:
         while True:
@@ -80,27 +82,65 @@ def report_evaluation(study: optuna.Study, trial_number: int, evaluation_number:
 
 def _load(directory: Path, *, prunes: bool) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(JournalFileBackend(str(directory / JOURNAL)))
+    journal = directory / JOURNAL
+    _remove_torn_line(journal)
+    storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_JournalLock(directory / JOURNAL_LOCK)))
     study = optuna.create_study(study_name=_STUDY, storage=storage, direction="maximize", load_if_exists=True)
-    study.sampler = optuna.samplers.TPESampler(seed=len(study.get_trials(deepcopy=False)))
     study.pruner = optuna.pruners.MedianPruner() if prunes else optuna.pruners.NopPruner()
     return study
+
+
+class _JournalLock(JournalFileOpenLock):
+    """Lock of the journal that the operating system releases if its process is killed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._held: FileLock | None = None
+
+    @override
+    def acquire(self) -> bool:
+        self._held = FileLock(self._path)
+        self._held.acquire()
+        return True
+
+    @override
+    def release(self) -> None:
+        assert self._held is not None
+        self._held.release()
+        self._held = None
+
+
+def _remove_torn_line(journal: Path) -> None:
+    """Remove the last line of a journal if it was not written to its end: Optuna reads nothing after such a line."""
+    content = journal.read_bytes() if journal.exists() else b""
+    if not content.endswith(b"\n"):
+        with journal.open("ab") as file:
+            file.truncate(content.rfind(b"\n") + 1)
 
 
 def _ask(study: optuna.Study, config: TuneConfig, num_trials: int) -> Trial | None:
     """Return a new trial; None if the study has enough of them."""
     if len(study.get_trials(deepcopy=False)) >= num_trials:
         return None
-    asked = study.ask({flag: _distribution(parameter) for flag, parameter in config.space.items()})
-    return Trial(number=asked.number, params=asked.params)
+    return _propose(study, study.ask(), config)
 
 
-def _distribution(parameter: Range | Choices) -> optuna.distributions.BaseDistribution:
-    if isinstance(parameter, Choices):
-        return optuna.distributions.CategoricalDistribution(parameter.values)
-    if parameter.is_int:
-        return optuna.distributions.IntDistribution(int(parameter.low), int(parameter.high), log=parameter.log)
-    return optuna.distributions.FloatDistribution(parameter.low, parameter.high, log=parameter.log)
+def _propose(study: optuna.Study, trial: optuna.Trial, config: TuneConfig) -> Trial:
+    """Return a trial with a value for each setting.
+
+    Values that the journal has are kept. Each other one follows from the trials that have ended and from its place, so
+    that a search that was killed proposes what it would have proposed.
+    """
+    for position, (flag, parameter) in enumerate(config.space.items()):
+        seed = int(np.random.SeedSequence((trial.number, position)).generate_state(1)[0])
+        study.sampler = optuna.samplers.TPESampler(seed=seed)
+        if isinstance(parameter, Choices):
+            trial.suggest_categorical(flag, parameter.values)
+        elif parameter.is_int:
+            trial.suggest_int(flag, int(parameter.low), int(parameter.high), log=parameter.log)
+        else:
+            trial.suggest_float(flag, parameter.low, parameter.high, log=parameter.log)
+    return Trial(number=trial.number, params=trial.params)
 
 
 def _finish(study: optuna.Study, config: TuneConfig, trial: Trial, made: Outcome, outcome: Outcome) -> None:
