@@ -1,6 +1,9 @@
 """`RunConfig`: the config of a run."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.base import AlgorithmConfig
@@ -11,6 +14,13 @@ from yamame.envs.config import EnvConfig
 from yamame.errors import ConfigFieldError, UserError, check_range
 from yamame.nets.compute import ComputeConfig
 
+_NO_PART_IN_RESULTS = re.compile(
+    r"seed|compute\..*|checkpoint\..*|eval\.(?!choose_policy|stop_return).*|env\.num_workers"
+    r"|replay\.(cache_bytes|max_disk_bytes|compression_level|prefetch_batches)"
+)
+"""Fields that a run can change and still expect the same results."""
+_LENGTH = re.compile(r"env_steps|eval\.stop_return")
+"""Fields that say when a run ends: a run can be resumed with others."""
 MAX_TRIALS = 1_000_000
 """Maximum number of trials of an evaluation."""
 
@@ -201,3 +211,15 @@ def resolve_offline_length(config: RunConfig) -> RunConfig:
     while config.updates_due(env_steps=env_steps, updates=0) < updates:
         env_steps += 1
     return replace(config, env_steps=env_steps)
+
+
+def experiment_settings(fields: Mapping[str, Any], *, with_length: bool = False) -> dict[str, Any]:
+    """Return the settings by which runs are of one experiment: those that are equal are seeds of the same arm.
+
+    Args:
+        fields: Path of a config field -> its value, of all fields.
+        with_length: Whether the length of the run is a setting. Without it, runs of different lengths are seeds of the
+            same arm, too.
+    """
+    settings = {path: value for path, value in fields.items() if not _NO_PART_IN_RESULTS.fullmatch(path)}
+    return settings if with_length else {path: value for path, value in settings.items() if not _LENGTH.fullmatch(path)}

@@ -18,9 +18,9 @@ from tiny import TINY_NETWORK
 from yamame.data.database import Database
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.run_config import RunConfig
+from yamame.runs import checkpoint
 from yamame.training import start as runs
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import checkpoint
 
 KILLED = -signal.SIGKILL
 TOUCHES = ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink", "open", "link")

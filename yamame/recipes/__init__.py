@@ -9,7 +9,6 @@ import difflib
 import importlib
 import inspect
 import pkgutil
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +18,12 @@ from textwrap import fill
 from typing import Any
 
 from yamame.config.flags import group_by_flag, parse_flags
-from yamame.config.serialization import apply_overrides, diff_configs
+from yamame.config.serialization import apply_overrides, diff_configs, flatten_config
 from yamame.envs.config import EnvConfig
 from yamame.envs.gymnasium import is_env_id
 from yamame.errors import UserError
 from yamame.recipes.settings.presets import apply_presets
-from yamame.run_config import RunConfig
+from yamame.run_config import RunConfig, experiment_settings
 from yamame.training.run_files import RunMetadata
 
 SMALL, PAPER = "small", "paper"
@@ -90,15 +89,14 @@ class Recipe:
 
     def expected_result(self, config: RunConfig) -> str:
         """Return the result that was measured with the settings of a run, in words; "" if there is none."""
-        for flags, result in self.info.expected.items() if self.preset == SMALL else ():
+        if self.preset != SMALL:
+            return ""
+        settings = experiment_settings(flatten_config(config), with_length=True)
+        for flags, result in self.info.expected.items():
             measured = config_from_flags(self, [], shlex.split(flags))
-            if all(_NO_PART_IN_RESULTS.match(path) for path in diff_configs(measured, config)):
+            if experiment_settings(flatten_config(measured), with_length=True) == settings:
                 return result
         return ""
-
-
-_NO_PART_IN_RESULTS = re.compile(r"seed$|compute\.|checkpoint\.|eval\.(?!stop_return)|env\.num_workers$")
-"""Fields that a run can change and still expect the same result."""
 
 
 def recipe_names() -> tuple[str, ...]:

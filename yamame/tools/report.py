@@ -86,6 +86,12 @@ def write_report_if_finished(result: Mapping[str, Any]) -> None:
         write_report(Path(result["run_dir"]))
 
 
+def write_missing_report(run_dir: Path) -> None:
+    """Write the report of a finished run if it has none: its process was killed after it wrote the result."""
+    if not (run_dir / REPORT_HTML).exists():
+        write_report(run_dir)
+
+
 def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> ReportData:
     """Collect the content of a report from the results of the run and of random actions.
 

@@ -1,8 +1,7 @@
-"""Groups of runs that differ in the seed only, and their labels."""
+"""Groups of runs of one experiment, such as seeds, and their labels."""
 
 import contextlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -12,7 +11,7 @@ from typing import Any
 from yamame.config.serialization import flatten_config
 from yamame.errors import UserError
 from yamame.recipes.settings.presets import VARIANTS
-from yamame.run_config import RunConfig
+from yamame.run_config import RunConfig, experiment_settings
 from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
 from yamame.tools.sweep.runs import strip_seed_suffix
@@ -21,13 +20,8 @@ from yamame.training.run_files import read_config, read_metadata
 MAX_DIFFERENCES = 2
 """Differences named in a label; more are counted."""
 _SEPARATORS = " -_/.="
-IGNORED_FIELDS = re.compile(
-    r"seed|env_steps|async_collection|eval\..*|compute\..*|checkpoint\..*"
-    r"|replay\.(cache_bytes|max_disk_bytes|compression_level|prefetch_batches)"
-)
-"""Fields in which runs of one experiment may differ."""
 Settings = dict[str, Any]
-"""Path of a field -> its value, without ignored fields."""
+"""Path of a field -> its value, of the fields that play a part in results."""
 
 
 def make_labels(experiments: Sequence[tuple[str, RunConfig]]) -> list[str]:
@@ -81,7 +75,7 @@ def _differences_from_base(configs: Sequence[RunConfig]) -> list[str]:
 
 
 def _settings(config: RunConfig) -> Settings:
-    return {path: value for path, value in flatten_config(config).items() if not IGNORED_FIELDS.fullmatch(path)}
+    return experiment_settings(flatten_config(config))
 
 
 def _variants(base: RunConfig) -> dict[str, Settings]:

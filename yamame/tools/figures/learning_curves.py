@@ -41,7 +41,7 @@ class Options:
 
 
 def draw(paths: Sequence[Path], options: Options) -> "Figure":
-    """A line per group of runs that differ in the seed only."""
+    """A line per group of runs of one experiment, such as seeds."""
     groups, x_axis = group_by_seed(paths), options.x_axis.replace("-", "_")
     metric, curves = _curves(groups, options.metric, x_axis)
     random = random_baseline_return(groups[0].runs[0]) if metric in (EVAL_RETURN, RETURN) else None

@@ -23,7 +23,7 @@ from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG, RunLockedError, clear_interrupted_start
 from yamame.tools.evaluations import EVALUATIONS
-from yamame.tools.report import write_report_if_finished
+from yamame.tools.report import write_missing_report, write_report_if_finished
 from yamame.training import start as run_api
 from yamame.training.callbacks import Callback
 from yamame.training.run_files import read_config, read_metadata, read_result
@@ -300,6 +300,9 @@ def execute(
     with another config.
     """
     remaining = [run for run in runs if run.status() is not RunStatus.FINISHED]
+    for run in runs:
+        if run not in remaining:
+            write_missing_report(run.directory)
     outcome = Outcome()
     for number, run in enumerate(remaining, start=len(runs) - len(remaining) + 1):
         _log(f"[{number}/{len(runs)}] {run.title}")

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from yamame.errors import UserError
 from yamame.runs.directory import CONFIG
 from yamame.tools.viewer.run_cache import RunCache, Signatures
-from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnreadableError, printable, read_json
+from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnreadableError, leaves, printable, read_json
 from yamame.tools.viewer.runs import run_ids
 from yamame.tools.web.finite_json import FiniteJSONResponse
 
@@ -31,17 +31,12 @@ Fields = Mapping[str, str]
 def flatten(content: Mapping[str, Any]) -> dict[str, str]:
     """Return the JSON of every leaf by its path. Raises `UnreadableError`."""
     found: dict[str, str] = {}
-    pending: list[tuple[str, Any]] = [("", content)]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, dict) and (value or not path):
-            pending += reversed([(f"{path}.{key}".lstrip("."), part) for key, part in value.items()])
-        else:
-            try:
-                text = json.dumps(value)
-            except RecursionError as problem:
-                raise UnreadableError("a config is nested too deeply to be compared") from problem
-            found[printable(path)] = text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
+    for path, value in leaves(content):
+        try:
+            text = json.dumps(value)
+        except RecursionError as problem:
+            raise UnreadableError("a config is nested too deeply to be compared") from problem
+        found[printable(path)] = text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
     return found
 
 

@@ -62,7 +62,7 @@ class Selection:
         return "-".join(seen) + f"-{len(self.warnings)}"
 
     def series(self, *, grouped: bool) -> list[Series]:
-        """Return the series in the order of the runs; `grouped` joins runs that differ in the seed only."""
+        """Return the series in the order of the runs; `grouped` joins runs of one experiment, such as seeds."""
         if not grouped:
             return [Series(series_id=run.entry.run_id, label=run.entry.name, runs=[run]) for run in self.runs]
         groups: dict[str, list[SelectedRun]] = {}

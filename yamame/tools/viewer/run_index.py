@@ -6,7 +6,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -190,6 +190,17 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise UnreadableError(f"{path.name} is not a JSON object")
     return found
+
+
+def leaves(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the value of all that is no object, and of empty objects, in the order of the file."""
+    pending: list[tuple[str, Any]] = [("", content)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, dict) and (value or not path):
+            pending += reversed([(f"{path}.{key}".lstrip("."), part) for key, part in value.items()])
+        else:
+            yield path, value
 
 
 def printable(text: str) -> str:

@@ -12,18 +12,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from yamame.metrics.registry import ENV_STEPS_PER_SECOND, RETURN, SUCCESS, UPDATES_PER_SECOND
+from yamame.run_config import experiment_settings
 from yamame.runs.directory import CONFIG, LOCK, METADATA, METRICS, NOTES, RESULT, STATUS, is_locked
 from yamame.tools.viewer.metric_table import read_tail, to_float
 from yamame.tools.viewer.notes import Notes, read_notes
 from yamame.tools.viewer.run_cache import RunCache, Signatures
-from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnreadableError, printable, read_json
+from yamame.tools.viewer.run_index import RunEntry, RunIndex, UnreadableError, leaves, printable, read_json
 from yamame.tools.web.finite_json import FiniteJSONResponse
 
 State = Literal["running", "finished", "stopped", "failed", "corrupted"]
 
 KILLED_REASON = "the process ended without a status: killed, or the machine went down"
-IGNORED_FIELDS = ("seed",)
-"""Config fields in which runs of one group may differ."""
 _FILES = (CONFIG, METADATA, RESULT, STATUS, METRICS, LOCK, NOTES)
 _MAX_TEXT = 500
 
@@ -42,7 +41,7 @@ class RunSummary:
     """Class of the environment config, without `Config`."""
     seed: int | None
     group: str
-    """Equal for runs of one recipe whose configs differ in the seed only."""
+    """Equal for runs of one recipe and of one experiment, such as seeds."""
     env_steps: float
     planned_env_steps: float
     updates: float
@@ -121,7 +120,7 @@ def _read_run(entry: RunEntry, signatures: Signatures) -> _Read:
 def _shorten_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Keep only what summaries need."""
     env = config.get("env")
-    settings = {key: value for key, value in config.items() if key not in IGNORED_FIELDS}
+    settings = experiment_settings(dict(leaves(config)))
     try:
         described = json.dumps(settings, sort_keys=True)
     except RecursionError as problem:

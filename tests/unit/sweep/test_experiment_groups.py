@@ -1,0 +1,78 @@
+"""Runs of one experiment are found by one rule, in figures, in the viewer and in what a recipe expects."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from yamame.config.serialization import flatten_config, to_json
+from yamame.recipes import config_from_flags, load_recipe
+from yamame.run_config import RunConfig, experiment_settings
+from yamame.tools.run_groups import group_by_seed
+from yamame.tools.viewer.run_index import RunIndex
+from yamame.tools.viewer.runs import SummaryCache
+
+BASE = load_recipe("popgym").make_config(load_recipe("popgym").env)
+
+
+def changed(**parts: Any) -> RunConfig:
+    """Return the config of the recipe with other values, of nested configs too."""
+    return replace(
+        BASE,
+        **{
+            name: replace(getattr(BASE, name), **value) if isinstance(value, dict) else value
+            for name, value in parts.items()
+        },
+    )
+
+
+SEEDS = {
+    "one": BASE,
+    "two": changed(seed=7),
+    "evaluated": changed(eval={"trials": 3, "final_trials": 4, "interval_env_steps": 5}),
+    "elsewhere": changed(compute={"device": "cuda"}, checkpoint={"interval_seconds": 7.0}, env={"num_workers": 0}),
+    "cached": changed(replay={"cache_bytes": 1 << 20}),
+}
+LENGTHS = {"longer": changed(env_steps=12_345), "past-its-solution": changed(eval={"stop_return": 0.1})}
+OTHERS = {
+    "narrow": changed(replay={"batch_size": 3}),
+    "chosen": changed(eval={"choose_policy": not BASE.eval.choose_policy}),
+    "async": changed(async_collection=not BASE.async_collection),
+}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for name, config in (SEEDS | LENGTHS | OTHERS).items():
+        run = tmp_path / name
+        run.mkdir()
+        (run / "config.json").write_text(json.dumps(to_json(config)))
+        (run / "metadata.json").write_text(json.dumps({"recipe": "popgym"}))
+    return tmp_path
+
+
+def test_figures_and_viewer_have_the_same_groups(runs: Path) -> None:
+    in_figures = [{run.name for run in group.runs} for group in group_by_seed([runs])]
+    index = RunIndex([runs])
+    in_viewer: dict[str, set[str]] = {}
+    for summary in SummaryCache(index).get(list(index.found().entries.values())):
+        in_viewer.setdefault(summary.group, set()).add(Path(summary.name).name)
+    assert sorted(map(sorted, in_figures)) == sorted(map(sorted, in_viewer.values()))
+    assert {*SEEDS, *LENGTHS} in in_figures and all({name} in in_figures for name in OTHERS)
+
+
+def test_the_length_of_a_run_plays_a_part_in_its_result_alone() -> None:
+    def settings(config: RunConfig) -> dict[str, Any]:
+        return experiment_settings(flatten_config(config), with_length=True)
+
+    assert all(settings(config) == settings(BASE) for config in SEEDS.values())
+    assert all(settings(config) != settings(BASE) for config in (LENGTHS | OTHERS).values())
+
+
+def test_a_recipe_expects_its_result_of_every_seed() -> None:
+    recipe = load_recipe("popgym")
+    assert all(recipe.expected_result(config) == recipe.expected_result(BASE) != "" for config in SEEDS.values())
+    for flags in (["--env-steps", "77"], ["--replay.batch-size", "3"]):
+        assert recipe.expected_result(config_from_flags(recipe, [], flags)) == ""
