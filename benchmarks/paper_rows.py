@@ -8,13 +8,13 @@ from typing import Any, Literal
 from yamame.collect.exploration import NoExploration
 from yamame.config.serialization import to_json
 from yamame.envs.config import EnvConfig
-from yamame.envs.popgym import POPGYM_NAMES, PopgymConfig
+from yamame.envs.popgym import PopgymConfig
 from yamame.envs.wind import WindConfig
-from yamame.experiments.benchmarks.popgym import references
-from yamame.experiments.fig5 import DARK_9X9
 from yamame.recipes import config_from_flags, load_recipe, make_metadata
 from yamame.recipes.settings.presets import amago_config, apply_size, default_config, replace_learner_fields
 from yamame.run_config import RunConfig
+from yamame.studies.memory_and_meta_rl import DARK_9X9
+from yamame.studies.popgym import FIG3
 from yamame.training.run_files import RunMetadata
 
 EVALUATIONS = 50
@@ -265,15 +265,15 @@ ROWS = (
     ),
     *(
         Row(
-            name=f"popgym-{name}",
-            env=PopgymConfig(name=name, num_workers=0),
+            name=f"popgym-{panel.title}",
+            env=PopgymConfig(name=panel.title, num_workers=0),
             env_steps=1_500_000,
             hours=2,
-            paper="" if reference.published["paper"] is None else f"{reference.published['paper']:g}",
+            paper="" if panel.arms[0].published is None else f"{panel.arms[0].published:g}",
             source="figure 3, after 15 million steps",
             after="the default agent's next change",
         )
-        for name, reference in ((name, references()[name]) for name in POPGYM_NAMES)
+        for panel in FIG3.panels
     ),
 )
 

@@ -28,9 +28,11 @@ from yamame.recipes.settings.presets import default_config
 from yamame.run_config import RunConfig
 from yamame.runs.directory import CONFIG
 from yamame.runs.durable_files import write_json
+from yamame.tools.study.execute import finished_result
+from yamame.tools.study.report import markdown_table
 from yamame.training import start as runs
 from yamame.training.evaluate import evaluate_random_policy
-from yamame.training.run_files import RunMetadata, read_result
+from yamame.training.run_files import RunMetadata
 
 RANDOM_TRIALS = 1024
 
@@ -77,14 +79,14 @@ def make_config(name: str, seed: int, flags: Sequence[str]) -> RunConfig:
 
 def run_in_subprocess(seed: int, name: str, flags: Sequence[str], directory: Path) -> int:
     run_dir = directory / f"{name}-seed{seed}"
-    if (run_dir / CONFIG).exists() and read_result(run_dir):
+    if finished_result(run_dir):
         return 0
     command = [sys.executable, __file__, "--in-process", "--output-dir", str(directory), "--tasks", name]
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     code = subprocess.run(
         [*command, "--seeds", str(seed), *flags], env={**os.environ, **threads}, check=False
     ).returncode
-    result = read_result(run_dir) if (run_dir / CONFIG).exists() else None
+    result = finished_result(run_dir)
     score = f"{TASKS[name].score(result):.2f} in {result['train_seconds']:.0f} s" if result else f"exit code {code}"
     print(f"{name} seed {seed}: {score}", file=sys.stderr, flush=True)
     return 0 if result else code or 1
@@ -94,7 +96,7 @@ def train(name: str, seed: int, flags: Sequence[str], directory: Path) -> bool:
     """Bring a run to its end, from wherever it is. False if a signal stopped it."""
     config, run_dir = make_config(name, seed, flags), directory / f"{name}-seed{seed}"
     if (run_dir / CONFIG).exists():
-        result = read_result(run_dir) or runs.resume(run_dir, env_steps=None, quiet=True, config=config)
+        result = finished_result(run_dir) or runs.resume(run_dir, env_steps=None, quiet=True, config=config)
     else:
         result = runs.train(config, RunMetadata(recipe=name), run_dir=run_dir, quiet=True)
     return not result.get("stopped_by")
@@ -112,8 +114,7 @@ def write_report(directory: Path, flags: Sequence[str]) -> None:
     rows: dict[str, list[dict[str, Any]]] = {}
     for name, task in TASKS.items():
         for run_dir in sorted(directory.glob(f"{name}-seed*")):
-            result = read_result(run_dir) if (run_dir / CONFIG).exists() else None
-            if result:
+            if result := finished_result(run_dir):
                 kept = {key: result[key] for key in ("seed", task.measure, "env_steps", "updates", "train_seconds")}
                 rows.setdefault(name, []).append({**kept, "score": task.score(result)})
     if not rows:
@@ -122,13 +123,17 @@ def write_report(directory: Path, flags: Sequence[str]) -> None:
     assert whole is not None
     summary = {"score": whole.mean, "ci95": whole.mean_ci95, "flags": list(flags), "tasks": rows}
     write_json(directory / "unaided.json", summary)
-    print("| task | score per seed | mean | result per seed | seconds |\n|---|---|---|---|---|")
-    for name, found in rows.items():
-        mean = np.mean([run["score"] for run in found])
-        scores = " / ".join(f"{run['score']:.2f}" for run in found)
-        results = " / ".join(f"{run[TASKS[name].measure]:.4g}" for run in found)
-        seconds = " / ".join(f"{run['train_seconds']:.0f}" for run in found)
-        print(f"| {name} | {scores} | {mean:.2f} | {results} | {seconds} |")
+    table = [
+        {
+            "task": name,
+            "score per seed": " / ".join(f"{run['score']:.2f}" for run in found),
+            "mean": f"{np.mean([run['score'] for run in found]):.2f}",
+            "result per seed": " / ".join(f"{run[TASKS[name].measure]:.4g}" for run in found),
+            "seconds": " / ".join(f"{run['train_seconds']:.0f}" for run in found),
+        }
+        for name, found in rows.items()
+    ]
+    print(markdown_table(table))
     total = sum(run["train_seconds"] for found in rows.values() for run in found)
     interval = "" if whole.mean_ci95 is None else " [{:.3f}, {:.3f}]".format(*whole.mean_ci95)
     print(f"\nscore {whole.mean:.3f}{interval} over {len(rows)} tasks; {total / 3600:.2f} hours of one core")

@@ -11,9 +11,9 @@ from typing import Any
 
 from yamame.cli import _parser, main
 from yamame.config.serialization import diff_configs
-from yamame.experiments import experiment_names, load_experiment
 from yamame.metrics.registry import get_metric
 from yamame.recipes import PAPER, load_recipe, recipe_names
+from yamame.studies import load_study, study_names
 from yamame.tools.bench.benchmarks import BENCHES
 
 _LESS_INTERESTING = re.compile(
@@ -28,7 +28,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     for mark, generate in {
         "<!-- recipes -->": recipes,
         "<!-- commands -->": commands,
-        "<!-- experiments -->": experiments,
+        "<!-- experiments -->": studies,
         "<!-- zoo -->": zoo,
     }.items():
         if mark in markdown:
@@ -83,13 +83,13 @@ def _shown(value: Any) -> str:
     return "-" if value is None else str(value).rpartition(":")[2].replace("[]", "default")
 
 
-def experiments() -> Iterator[str]:
-    """A table of all experiments."""
+def studies() -> Iterator[str]:
+    """A table of all figures and tables of the paper."""
     yield from ("| name | content | in the paper | runs of one seed |", "|---|---|---|---|")
-    for name in experiment_names():
-        experiment = load_experiment(name)
-        runs = {(arm.recipe, arm.flags, arm.variants) for arm in experiment.arms}
-        yield f"| `{name}` | {experiment.title} | {experiment.source} | {len(runs)} |"
+    for name in study_names():
+        study = load_study(name)
+        runs = {(arm.recipe, arm.flags, arm.variants) for arm in study.arms}
+        yield f"| `{name}` | {study.title} | {study.source} | {len(runs)} |"
 
 
 def zoo() -> Iterator[str]:

@@ -20,10 +20,10 @@ from yamame.tools.data import register as register_data
 from yamame.tools.export.command import register as register_export
 from yamame.tools.figure import register as register_figure
 from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown, whole_number
-from yamame.tools.reproduce.command import register as register_reproduce
 from yamame.tools.serve.command import register as register_serve
 from yamame.tools.share.command import register as register_share
-from yamame.tools.sweep.command import register as register_sweep
+from yamame.tools.study.reproduce import register as register_reproduce
+from yamame.tools.study.sweep import register as register_sweep
 from yamame.tools.tune.command import register as register_tune
 from yamame.tools.viewer.command import register as register_view
 

@@ -14,7 +14,7 @@ from killable import KILLED, counts_touches, dies_at_touch, killed_after, start,
 from left_behind import fingerprint, measured, replay_of
 
 from yamame.cli import main
-from yamame.tools.reproduce import cost
+from yamame.tools.study import cost
 
 KILLS = 20
 TINY = [*SMALL, "--env.horizon", "3", "--checkpoint.interval-seconds", "0"]

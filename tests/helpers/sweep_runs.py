@@ -9,7 +9,7 @@ from yamame.config.serialization import to_json
 from yamame.metrics.registry import EVAL_RETURN
 from yamame.recipes import load_recipe, make_metadata
 from yamame.runs.directory import CONFIG, METADATA, RESULT
-from yamame.tools.sweep.runs import PlannedRun
+from yamame.tools.study.execute import PlannedRun
 
 
 class FakeTrain:

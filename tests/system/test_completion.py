@@ -37,6 +37,10 @@ def test_commands_options_and_names_need_no_pytorch(tmp_path: Path) -> None:
     without_torch = {"PYTHONPATH": str(tmp_path)}
     assert completed("yamame tr", tmp_path, **without_torch) == ["train"]
     assert completed("yamame train pa", tmp_path, **without_torch) == ["package-delivery", "passive-tmaze"]
+    assert completed("yamame reproduce fig2", tmp_path, **without_torch) == [
+        f"fig2{n}" for n in (0, 2, 4, 5, 6, 7, 8, 9)
+    ]
+    assert completed("yamame sweep pop", tmp_path, **without_torch) == ["popgym"]
     assert completed("yamame data ver", tmp_path, **without_torch) == ["verify"]
     assert completed("yamame train passive-tmaze --size b", tmp_path, **without_torch) == ["base"]
 

@@ -10,8 +10,7 @@ _PACKAGE = Path(__file__).parents[1]
 _NAMES: Mapping[tuple[str, str], Sequence[str]] = {
     ("figure", "name"): ("tools/figures",),
     ("recipes", "name"): ("recipes",),
-    ("reproduce", "name"): ("experiments",),
-    ("sweep", "recipe"): ("recipes", "experiments/benchmarks"),
+    ("sweep", "recipe"): ("recipes",),
     ("train", "model"): ("nets/sequence",),
     ("train", "recipe"): ("recipes",),
 }
@@ -31,6 +30,8 @@ def complete(parser: argparse.ArgumentParser) -> None:
         for action in subparser._actions:
             if folders := _NAMES.get((command, action.dest)):
                 action.completer = _completer(_modules(*folders))  # type: ignore[attr-defined]
+            elif (command, action.dest) == ("reproduce", "name"):
+                action.completer = _study_names  # type: ignore[attr-defined]
             elif choices := _CHOICES.get(action.dest):
                 action.completer = _completer(choices)  # type: ignore[attr-defined]
         if words[1:2] == [command] and command in ("train", "sweep") and len(words) > 2 and words[-1][:2] == "--":
@@ -49,6 +50,12 @@ def _subparsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse
 
 def _completer(names: Sequence[str]) -> Callable[..., Sequence[str]]:
     return lambda **_: names
+
+
+def _study_names(**_: object) -> Sequence[str]:
+    from yamame.studies import study_names
+
+    return study_names()
 
 
 def _modules(*folders: str) -> list[str]:

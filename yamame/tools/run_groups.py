@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -14,14 +15,25 @@ from yamame.recipes.settings.presets import VARIANTS
 from yamame.run_config import RunConfig, experiment_settings
 from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, CONFIG, MILESTONES, resolve_run_dir
-from yamame.tools.sweep.runs import strip_seed_suffix
 from yamame.training.run_files import read_config, read_metadata
 
 MAX_DIFFERENCES = 2
 """Differences named in a label; more are counted."""
 _SEPARATORS = " -_/.="
+_RUN_NAME = re.compile(r"(?P<series>.+)-seed-\d+")
 Settings = dict[str, Any]
 """Path of a field -> its value, of the fields that play a part in results."""
+
+
+def seed_suffix(seed: int) -> str:
+    """Return the end of the name of a run directory that says its seed."""
+    return f"-seed-{seed}"
+
+
+def strip_seed_suffix(run: Path) -> str | None:
+    """Return what the name of a run directory says before `-seed-N`; None for another name."""
+    match = _RUN_NAME.fullmatch(run.name)
+    return match["series"] if match else None
 
 
 def make_labels(experiments: Sequence[tuple[str, RunConfig]]) -> list[str]:

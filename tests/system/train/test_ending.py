@@ -11,7 +11,7 @@ from command_runs import SMALL, interrupt_in_iteration
 
 from yamame.cli import main
 from yamame.runs.directory import LOCK, STATUS, RunLockedError, is_locked, lock_run_dir
-from yamame.tools.sweep.runs import PlannedRun, RunStatus, train_or_resume
+from yamame.tools.study.execute import PlannedRun, RunStatus, train_or_resume
 from yamame.training.run_files import read_config
 from yamame.training.trainer import Trainer
 

@@ -19,7 +19,7 @@ from sweep_runs import FakeTrain
 
 from yamame.cli import main
 from yamame.runs.directory import RESULT
-from yamame.tools.sweep.runs import PlannedRun
+from yamame.tools.study.execute import PlannedRun
 from yamame.training.callbacks import Callback, RunProgress
 
 pytest.importorskip("optuna")

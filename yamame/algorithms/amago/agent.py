@@ -9,6 +9,7 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from yamame.algorithms.amago.gammas import PAPER_CONTINUOUS, PAPER_DISCRETE
 from yamame.algorithms.amago.losses.td import TargetValues
 from yamame.algorithms.amago.losses.world_model import WorldModel
 from yamame.data.actions import PolicyActionSpace
@@ -22,17 +23,6 @@ from yamame.nets.heads.critic import CriticConfig
 from yamame.nets.sequence.base import TrajectoryEncoderConfig
 from yamame.nets.sequence.transformer import TransformerConfig
 from yamame.nets.timestep.encoder import TimestepEncoderConfig
-
-PAPER_DISCRETE = (
-    0.7, 0.9, 0.93, 0.95, 0.98, 0.99, 0.992, 0.994, 0.995, 0.997, 0.998, 0.999, 0.9991, 0.9992, 0.9993, 0.9994, 0.9995,
-)  # fmt: skip
-"""The paper's gammas for discrete actions."""
-
-PAPER_CONTINUOUS = (0.9, 0.95, 0.99, 0.993, 0.996)
-"""The paper's gammas for continuous actions."""
-
-SHORT_GAMMAS = (0.1, 0.9, 0.95, 0.97, 0.99, 0.995)
-"""Default of the official code, at a third of the cost of `PAPER_DISCRETE`."""
 
 ACTING_MODULES = ("timestep_encoder", "trajectory_encoder", "actor")
 """Modules of the agent that a policy needs."""

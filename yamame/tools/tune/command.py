@@ -72,7 +72,7 @@ def register(subparsers: Any) -> None:
 
 def _tune(options: argparse.Namespace, rest: list[str]) -> int:
     from yamame.recipes import check_argument_order, config_from_flags, load_recipe
-    from yamame.tools.sweep.command import make_directory
+    from yamame.tools.study.execute import make_directory
     from yamame.tools.tune.space import parse_search
     from yamame.tools.tune.trial import TuneConfig
 

@@ -11,7 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from yamame.config.named_code import caller_module_names, caller_modules
-from yamame.tools.sweep.runs import Outcome
+from yamame.tools.study.execute import Outcome
 from yamame.tools.tune.trial import Report, Trial, TrialExecutor, TuneConfig, run_trial
 from yamame.types import Connection
 

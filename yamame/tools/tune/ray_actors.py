@@ -17,7 +17,7 @@ import torch
 
 from yamame.config.named_code import caller_modules
 from yamame.runs.directory import LOCK
-from yamame.tools.sweep.runs import Outcome
+from yamame.tools.study.execute import Outcome
 from yamame.tools.tune.trial import Trial, TuneConfig, run_trial
 
 CHUNK_BYTES = 16 * 2**20

@@ -20,7 +20,7 @@ from yamame.distributed.ray.connection import RayConnection, connect, first_line
 from yamame.errors import UserError, describe_error
 from yamame.run_config import RunConfig
 from yamame.runs.durable_files import sync_folder
-from yamame.tools.sweep.runs import Outcome
+from yamame.tools.study.execute import Outcome
 from yamame.tools.tune.ray_actors import CHUNK_BYTES, Evaluation, TrialActor, TrialBoard
 from yamame.tools.tune.trial import Report, Trial, TrialExecutor, TuneConfig
 

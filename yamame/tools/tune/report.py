@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from yamame.runs.durable_files import replace_atomically
 from yamame.tools.plots import COLORS, RANDOM_COLOR, new_figure, save
-from yamame.tools.sweep.report import format_number, markdown_table
+from yamame.tools.study.report import format_score, markdown_table
 from yamame.tools.tune.space import Choices
 from yamame.tools.tune.study import ERROR
 from yamame.tools.tune.trial import TuneConfig
@@ -121,15 +121,15 @@ def _to_json(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, Any
 def _to_text(trials: Sequence[FrozenTrial], config: TuneConfig) -> str:
     ranked = sorted(trials, key=lambda trial: (trial.value is None, -(trial.value or 0.0), trial.number))
     rows = [
-        [
-            str(trial.number),
-            format_number(_value(trial)),
-            trial.state.name.lower(),
-            *_settings(trial, config).values(),
-        ]
+        {
+            "trial": str(trial.number),
+            "return": format_score(_value(trial)),
+            "state": trial.state.name.lower(),
+            **{flag[2:]: setting for flag, setting in _settings(trial, config).items()},
+        }
         for trial in ranked
     ]
-    table = markdown_table(["trial", "return", "state", *(flag[2:] for flag in config.space)], rows)
+    table = markdown_table(rows) if rows else "No trials."
     best = _best(trials)
     command = "No trial is complete." if best is None else f"Best: trial {best.number}\n\n    {_command(best, config)}"
     note = (

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from yamame.distributed.signals import StopSignal
 from yamame.errors import UserError
-from yamame.tools.sweep.runs import Outcome
+from yamame.tools.study.execute import Outcome
 from yamame.tools.tune.space import Choices
 from yamame.tools.tune.trial import PRUNED, Trial, TrialExecutor, TuneConfig
 from yamame.training.run_files import read_result

@@ -12,7 +12,7 @@ from typing_extensions import override
 from yamame import recipes
 from yamame.errors import UserError
 from yamame.recipes import Recipe
-from yamame.tools.sweep.runs import Outcome, PlannedRun, execute, train_or_resume
+from yamame.tools.study.execute import Outcome, PlannedRun, execute, train_or_resume
 from yamame.tools.tune.space import SearchSpace, describe
 from yamame.training.callbacks import Callback, RunProgress
 

@@ -1,0 +1,65 @@
+"""Learning curves over seeds, by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from yamame.envs.tmaze import PassiveTMazeConfig
+from yamame.metrics.logger import MetricLogger
+from yamame.metrics.registry import EVAL_RETURN, RETURN
+from yamame.run_config import EvalConfig, RunConfig
+from yamame.tools.study.curves import MAX_POINTS, RunCurve, mean_curve, run_curve
+
+
+def curve(env_steps: Sequence[float], returns: Sequence[float], *, solved: bool = False) -> RunCurve:
+    return RunCurve(x=np.array(env_steps, float), values=np.array(returns, float), solved=solved)
+
+
+def test_a_curve_of_a_run_has_its_evaluations_and_ends_in_the_final_one(tmp_path: Path) -> None:
+    with MetricLogger(tmp_path) as metrics:
+        for env_steps, value in ((10, 0.5), (20, None), (30, float("nan")), (40, 1.5), (50, 9.0)):
+            values = {RETURN: 7.0} | ({} if value is None else {EVAL_RETURN: value})
+            metrics.write(env_steps=env_steps, updates=env_steps, wall_seconds=0.0, values=values)
+    result = {"env_steps": 50, "return_mean": 2.0}
+    config = RunConfig(env=PassiveTMazeConfig(horizon=3), env_steps=50, eval=EvalConfig(interval_env_steps=10))
+    made = run_curve(tmp_path, result, config)
+    assert made.x.tolist() == [10, 40, 50] and made.values.tolist() == [0.5, 1.5, 2.0]
+    assert not made.solved
+    assert run_curve(tmp_path, result, replace(config, env_steps=80)).solved
+    # the final evaluation replaces one made shortly before
+    rarely = replace(config, eval=EvalConfig(interval_env_steps=30))
+    assert run_curve(tmp_path, result, rarely).x.tolist() == [10, 50]
+
+
+def test_the_mean_is_over_common_steps() -> None:
+    made = mean_curve([curve([0, 10, 20], [0, 1, 2]), curve([4, 10, 30], [2, 3, 8])])
+    assert made is not None and made.ci95 is not None
+    assert made.x.tolist() == [4, 10, 20]
+    assert made.mean == pytest.approx([(0.4 + 2) / 2, 2, (2 + 5.5) / 2])
+    half = 12.7062 * np.array([0.8, 1.0, 1.75])  # Student's t with one degree of freedom
+    assert made.ci95 == pytest.approx(np.stack([made.mean - half, made.mean + half]))
+
+
+def test_a_solved_curve_holds_its_value_and_an_unsolved_one_ends() -> None:
+    solved, longer = curve([0, 10], [0, 1], solved=True), curve([0, 10, 30], [0, 0.5, 0.8])
+    made = mean_curve([solved, longer])
+    assert made is not None and made.x.tolist() == [0, 10, 30] and made.mean == pytest.approx([0, 0.75, 0.9])
+    assert not made.solved
+    both = mean_curve([solved, curve([0, 20], [0, 1], solved=True)])
+    assert both is not None and both.x.tolist() == [0, 10, 20] and both.solved
+    assert mean_curve([curve([10], [1]), curve([20], [1])]) is None
+
+
+def test_a_single_seed_has_no_band() -> None:
+    made = mean_curve([curve([0, 10], [0, 1])])
+    assert made is not None and made.ci95 is None and made.mean.tolist() == [0, 1]
+
+
+def test_long_curves_are_thinned() -> None:
+    env_steps = np.arange(5000.0)
+    made = mean_curve([curve(env_steps, env_steps), curve(env_steps, 3 * env_steps)])
+    assert made is not None and len(made.x) == MAX_POINTS
+    assert made.mean == pytest.approx(2 * made.x) and made.x[-1] == 4999

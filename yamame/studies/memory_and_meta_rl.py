@@ -1,0 +1,129 @@
+"""Memory and meta-RL: T-Maze, Dark Key-To-Door, Half-Cheetah-Velocity, Wind (figures 5, 19 and 20)."""
+
+from dataclasses import replace
+
+from yamame.studies.base import AMAGO, Arm, Panel, Study, read_table
+
+
+def figure_5_curve(panel: str, series: str, unit: float) -> tuple[tuple[float, float], ...]:
+    """Return points of a curve of figure 5, its x values multiplied by `unit`."""
+    rows = (row for row in read_table("fig5_curves.csv") if (row["panel"], row["series"]) == (panel, series))
+    return tuple((max(0.0, float(row["x"]) * unit), float(row["y"])) for row in rows)
+
+
+DARK_9X9 = ("--env.size", "9", "--env.horizon", "500", "--env.attempt-length", "50")
+"""The room of the paper."""
+
+
+def dark_key_to_door() -> Panel:
+    """Dark Key-To-Door in the room of 9 x 9 cells."""
+    name, recipe = "dark-key-to-door 9x9", "dark-key-to-door"
+    return Panel(
+        title="Dark Key-To-Door 9x9",
+        arms=(
+            Arm(
+                label=AMAGO,
+                recipe=recipe,
+                flags=DARK_9X9,
+                published=39.5,
+                published_curve=figure_5_curve(name, "AMAGO", 1e6),
+            ),
+            Arm(
+                label="AMAGO-GRU",
+                recipe=recipe,
+                flags=DARK_9X9,
+                variants=("gru",),
+                published=3.45,
+                published_curve=figure_5_curve(name, "AMAGO-GRU", 1e6),
+            ),
+            Arm(label="w/o memory", recipe=recipe, flags=DARK_9X9, variants=("no-memory",)),
+        ),
+    )
+
+
+def _tmaze() -> Panel:
+    recipe = "passive-tmaze"
+    return Panel(
+        title="Passive T-Maze",
+        arms=(
+            Arm(label=AMAGO, recipe=recipe, published=1.0),
+            Arm(label="AMAGO-GRU", recipe=recipe, variants=("gru",)),
+            Arm(label="w/o memory", recipe=recipe, variants=("no-memory",)),
+        ),
+    )
+
+
+def _half_cheetah() -> Panel:
+    recipe, name = "half-cheetah-velocity", "half-cheetah-vel"
+    return Panel(
+        title="Half-Cheetah-Velocity",
+        arms=(
+            Arm(label=AMAGO, recipe=recipe, published=-57.6, published_curve=figure_5_curve(name, "AMAGO", 1e3)),
+            Arm(label="AMAGO-GRU", recipe=recipe, variants=("gru",)),
+            Arm(
+                label="w/o memory",
+                recipe=recipe,
+                variants=("no-memory",),
+                published=-281.0,
+                published_curve=figure_5_curve(name, "AMAGO w/o memory", 1e3),
+            ),
+        ),
+        x_axis="updates",
+        references=(("variBAD", -82.5), ("BOReL, online", -75.0), ("TD3-LSTM", -126.0), ("RL2", -154.0)),
+    )
+
+
+def _wind() -> Panel:
+    recipe = "wind"
+    return Panel(
+        title="Wind",
+        arms=(
+            Arm(label=AMAGO, recipe=recipe, published=61.1, published_curve=figure_5_curve("wind", "AMAGO", 1e6)),
+            Arm(
+                label="AMAGO-GRU",
+                recipe=recipe,
+                variants=("gru",),
+                published=61.1,
+                published_curve=figure_5_curve("wind", "AMAGO-GRU", 1e6),
+            ),
+            Arm(label="w/o memory", recipe=recipe, variants=("no-memory",)),
+        ),
+        references=(("oracle", 62.0), ("RNN, off-policy", 61.0)),
+    )
+
+
+FIG5 = Study(
+    name="fig5",
+    title="Memory and meta-RL",
+    source="section 4, figure 5; curves read from the figure",
+    panels=(_tmaze(), dark_key_to_door(), _half_cheetah(), _wind()),
+    notes=(
+        "The paper's corridors have 1,500 to 10,000 steps; here it is that of the preset: 30 steps in small, 1,500 in "
+        "paper (`--env.horizon` with `yamame train` for others). The paper has no GRU in T-Maze and Half-Cheetah, and "
+        "runs without memory in Half-Cheetah only.",
+    ),
+)
+
+
+_DARK_KEY_TO_DOOR = dark_key_to_door()
+
+FIG19 = Study(
+    name="fig19",
+    title="Trajectory encoders in Dark Key-To-Door",
+    source="appendix C.2, figure 19; curves read from figure 5",
+    panels=(replace(_DARK_KEY_TO_DOOR, arms=_DARK_KEY_TO_DOOR.arms[:2]),),
+)
+
+
+_DARK_8X8 = ("--env.size", "8", "--env.fixed-start", "--env.horizon", "500", "--env.attempt-length", "50")
+
+FIG20 = Study(
+    name="fig20",
+    title="Adaptation in Dark Key-To-Door 8x8",
+    source="appendix C.2, figure 20",
+    panels=(Panel(title="Dark Key-To-Door 8x8", arms=(Arm(label=AMAGO, recipe="dark-key-to-door", flags=_DARK_8X8),)),),
+    notes=(
+        "Algorithm Distillation is not implemented, and the paper's numbers are not known. The return of each attempt "
+        "is in the report of the run.",
+    ),
+)

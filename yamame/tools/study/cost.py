@@ -1,0 +1,113 @@
+"""What a study will cost on this machine, from a few seconds of measuring each kind of run."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from yamame.run_config import RunConfig
+from yamame.tools.bench.measure import seconds_per_call
+from yamame.tools.study.execute import RunStatus
+from yamame.tools.study.plan import PlannedArm
+from yamame.training.components import build_components
+
+MEASURE_SECONDS = 1.5
+"""Seconds of collection for each kind of run."""
+MAX_TOKENS = 4096
+"""Transitions of the timed update; the time of a whole batch is proportional."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Speed of one kind of run, with an untrained agent."""
+
+    env_steps_per_second: float
+    updates_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Estimated cost of all runs that are not finished."""
+
+    num_runs: int
+    env_steps: int
+    updates: int
+    seconds: float
+
+    def to_text(self) -> str:
+        """Return the cost in one line."""
+        if not self.num_runs:
+            return "all runs are finished"
+        hours, minutes = self.seconds / 3600, self.seconds / 60
+        time_text = f"{hours:,.1f} hours" if hours >= 1 else f"{minutes:,.1f} minutes"
+        return (
+            f"{self.num_runs} runs, {self.env_steps:,} environment steps, {self.updates:,} updates: about {time_text} "
+            "on this machine"
+        )
+
+
+def estimate_cost(arms: Sequence[PlannedArm], measure: Callable[[RunConfig], Speed] | None = None) -> Cost:
+    """Return the cost of the runs that are not finished. Runs that differ in `--env.name` only share a measurement."""
+    measure = measure or measure_speed
+    speeds: dict[tuple[str, ...], Speed] = {}
+    num_runs = env_steps = updates = 0
+    seconds = 0.0
+    for each in arms:
+        configs = [run.config for run in each.runs if run.status() is not RunStatus.FINISHED]
+        if not configs:
+            continue
+        key = (each.arm.recipe, *each.arm.variants, *_without_name(each.arm.flags))
+        if key not in speeds:
+            speeds[key] = measure(configs[0])
+        for config in configs:
+            num_runs += 1
+            env_steps += config.env_steps
+            updates += config.total_updates
+            seconds += _seconds(config, speeds[key])
+    return Cost(num_runs=num_runs, env_steps=env_steps, updates=updates, seconds=seconds)
+
+
+def measure_speed(config: RunConfig) -> Speed:
+    """Measure collection with all environments, and updates on the first trial of a single one."""
+    env_steps = _collection_speed(config)
+    context = config.resolved_context_length
+    fraction = min(1.0, MAX_TOKENS / (config.replay.batch_size * context))
+    batch_size = max(1, round(config.replay.batch_size * fraction))
+    alone = replace(config, num_envs=1, replay=replace(config.replay, batch_size=batch_size, unrewarded_keep_prob=1.0))
+    with tempfile.TemporaryDirectory() as folder, closing(build_components(alone, Path(folder), restarts=0)) as parts:
+        while not len(parts.replay.store):
+            parts.replay.store.extend(parts.experience.collect(1, _never)[0])
+        batch, learner = parts.replay.sampler.sample(), parts.algorithm
+        learner.update(batch)
+        (seconds,) = seconds_per_call(lambda: learner.update(batch), repeats=1, device=learner.compute.device)
+    whole = config.replay.batch_size / batch_size
+    return Speed(env_steps_per_second=env_steps, updates_per_second=1.0 / (seconds * whole))
+
+
+def _collection_speed(config: RunConfig) -> float:
+    with tempfile.TemporaryDirectory() as folder, closing(build_components(config, Path(folder), restarts=0)) as parts:
+        parts.experience.collect(1, _never)
+        start, before = time.perf_counter(), parts.experience.env_steps
+        while time.perf_counter() - start < MEASURE_SECONDS:
+            parts.experience.collect(1, _never)
+        return (parts.experience.env_steps - before) / (time.perf_counter() - start)
+
+
+def _never() -> bool:
+    return False
+
+
+def _seconds(config: RunConfig, speed: Speed) -> float:
+    """Return the time of a run: collection, updates and evaluations, whose trials last to the horizon."""
+    interval = config.eval.interval_env_steps
+    trials = config.eval.final_trials + (config.eval.trials * (config.env_steps // interval) if interval else 0)
+    steps = config.env_steps + trials * config.env.max_trial_steps
+    return steps / speed.env_steps_per_second + config.total_updates / speed.updates_per_second
+
+
+def _without_name(flags: Sequence[str]) -> list[str]:
+    """Return flags without `--env.name VALUE`."""
+    at = flags.index("--env.name") if "--env.name" in flags else len(flags)
+    return [*flags[:at], *flags[at + 2 :]]

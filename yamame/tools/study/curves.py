@@ -1,0 +1,93 @@
+"""Learning curves of runs: one metric of a run, and its mean over seeds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from yamame.metrics.confidence import student_ci95
+from yamame.metrics.registry import EVAL_RETURN, EVAL_SUCCESS, read_metrics
+from yamame.run_config import RunConfig
+
+MAX_POINTS = 200
+"""Points of a mean curve; a figure shows no more."""
+_RESULT_KEYS = {EVAL_RETURN: "return_mean", EVAL_SUCCESS: "success_rate"}
+"""Metric -> its key in `result.json`, the final evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCurve:
+    """One metric of a run; evaluation metrics include the final evaluation."""
+
+    x: Float64[np.ndarray, "points"]
+    """Environment steps, updates or wall seconds."""
+    values: Float64[np.ndarray, "points"]
+    solved: bool
+    """Whether the run stopped early because its task was solved: its last value then holds from there on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanCurve:
+    """Mean over seeds at common points."""
+
+    x: Float64[np.ndarray, "points"]
+    mean: Float64[np.ndarray, "points"]
+    ci95: Float64[np.ndarray, "2 points"] | None
+    """Both ends of 95 % intervals; None for a single seed."""
+    solved: bool
+    """Whether the curve ends because all seeds had solved the task."""
+
+
+def run_curve(
+    run: Path,
+    result: Mapping[str, Any] | None,
+    config: RunConfig,
+    *,
+    metric: str = EVAL_RETURN,
+    x_axis: str = "env_steps",
+) -> RunCurve:
+    """Return a metric of a run from `metrics.jsonl` and, if the run is finished, `result.json`.
+
+    Args:
+        run: Run directory.
+        result: Content of `result.json`; None for an unfinished run.
+        config: Config of the run.
+        metric: Key of `metrics.jsonl`. A run that never logged it has a curve without points.
+        x_axis: `env_steps`, `updates` or `wall_seconds`.
+
+    The final evaluation has more trials: it replaces one made less than half an interval before.
+    """
+    lines = [line for line in read_metrics(run) if line.get(metric) is not None]
+    final = None if result is None else result.get(_RESULT_KEYS.get(metric, ""))
+    if result is not None and final is not None:
+        last_kept = result["env_steps"] - config.eval.interval_env_steps / 2
+        lines = [line for line in lines if line["env_steps"] < last_kept]
+    points = [(line[x_axis], line[metric]) for line in lines]
+    if result is not None and final is not None:
+        points.append((result[x_axis], final))
+    x, values = np.array(points, np.float64).reshape(-1, 2).T
+    return RunCurve(x=x, values=values, solved=result is not None and result["env_steps"] < config.env_steps)
+
+
+def mean_curve(runs: Sequence[RunCurve]) -> MeanCurve | None:
+    """Return the mean over runs, interpolated, where all of them have values; None where no such point exists.
+
+    The curve ends where the first run ends unsolved.
+    """
+    if not all(len(run.x) for run in runs):
+        return None
+    unsolved_ends = [run.x[-1] for run in runs if not run.solved]
+    start = max(run.x[0] for run in runs)
+    end = float(min(unsolved_ends, default=max(run.x[-1] for run in runs)))
+    known = np.unique(np.concatenate([run.x for run in runs]))
+    x = known[(known >= start) & (known <= end)]
+    if not len(x):
+        return None
+    if len(x) > MAX_POINTS:
+        x = np.linspace(start, end, MAX_POINTS)
+    values = np.stack([np.interp(x, run.x, run.values) for run in runs])
+    ci95 = np.stack(student_ci95(values)) if len(runs) > 1 else None
+    return MeanCurve(x=x, mean=values.mean(axis=0), ci95=ci95, solved=all(run.solved for run in runs))

@@ -1,0 +1,203 @@
+"""Tables and plots of a study, with published numbers beside ours."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from yamame.metrics.confidence import Mean
+from yamame.runs.durable_files import replace_atomically
+from yamame.studies.base import AMAGO, Score, Study
+from yamame.tools.plots import (
+    RANDOM_COLOR,
+    color,
+    compact,
+    legend_height,
+    new_figure,
+    plain,
+    plot_band,
+    plot_random_baseline,
+)
+from yamame.tools.study.results import ArmResults, PanelResults
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SCORE_NAMES: Mapping[Score, str] = {
+    "return": "return",
+    "best_return": "MMER",
+    "success_rate": "success rate",
+    "progress": "return per sub-goal",
+}
+X_NAMES = {"env_steps": "environment steps", "updates": "gradient updates"}
+REEVALUATED = "best, re-evaluated"
+"""Heading of the return of the best checkpoint on fresh seeds, beside the maximum that chose it."""
+OVER_SEEDS = "Means over seeds with 95 % intervals (Student's t)."
+MAX_COLUMNS = 3
+_EDGE: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.6}
+"""Keeps markers apart from bars."""
+_STYLES = ("--", ":", "-.")
+_MARKERS = "sv^<>"
+
+
+def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
+    """Write files by name, each whole or not at all."""
+    for name, text in texts.items():
+        with replace_atomically(directory / name) as partial:
+            partial.write_text(text, encoding="utf-8")
+
+
+def image_links(plots: Iterable[Path]) -> str:
+    """Return the Markdown that shows plots beside the file."""
+    return "\n".join(f"![{path.name}]({path.name})" for path in plots)
+
+
+def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return rows by heading as a table, padded to the width of its columns: text to the left, numbers to the right."""
+    header = list(rows[0])
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in header}
+
+    def line(row: Mapping[str, str]) -> str:
+        sides = {name: "<" if name in ("environment", "arm") else ">" for name in header}
+        return f"| {' | '.join(f'{row[name]:{sides[name]}{widths[name]}}' for name in header)} |"
+
+    rule = "|".join("-" * (width + 2) for width in widths.values())
+    return "\n".join([line({name: name for name in header}), f"|{rule}|", *map(line, rows)])
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as CSV: lists with spaces between their values, None as an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["arm"])
+    writer.writeheader()
+    for row in rows:
+        lists = {key: " ".join(map(str, value)) for key, value in row.items() if isinstance(value, list)}
+        writer.writerow({**row, **lists})
+    return text.getvalue()
+
+
+def format_mean(value: Mean | None) -> str:
+    """Format a mean with its interval; `-` for None."""
+    if value is None:
+        return "-"
+    return format_score(value.mean) + ("" if value.ci95 is None else f" [{value.ci95[0]:.3f}, {value.ci95[1]:.3f}]")
+
+
+def format_score(value: float | None) -> str:
+    """Format a number with three digits; `-` for None."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def format_count(value: float | None) -> str:
+    """Format a whole number; `-` for None."""
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def ci95_to_json(value: Mean | None) -> list[float] | None:
+    """Return the ends of an interval; None without one."""
+    return None if value is None or value.ci95 is None else list(value.ci95)
+
+
+def plot_curves(panels: Sequence[PanelResults]) -> "Figure":
+    """Plot learning curves, mean over seeds with 95 % band, in axes for each panel; equal legends are drawn once."""
+    columns = 2 if len(panels) == 4 else min(MAX_COLUMNS, max(1, len(panels)))
+    rows = max(1, -(-len(panels) // columns))
+    longest = max((len(panel.arms) + len(panel.panel.references) for panel in panels), default=0)
+    legend = legend_height(["a label of usual length"] * (2 * longest))
+    width = 7.2 if len(panels) < 2 else 5.4 * columns
+    figure, axes = new_figure(rows=rows, columns=columns, width=width, height=rows * (3.6 + legend))
+    legends: list[list[str]] = []
+    for each, panel in zip(axes, panels, strict=False):
+        _plot_panel(each, panel)
+        labels = each.get_legend_handles_labels()[1]
+        if labels and labels not in legends:
+            each.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+            legends.append(labels)
+    for each in axes[len(panels) :]:
+        each.set_visible(False)
+    return figure
+
+
+def plot_bars(study: Study, panels: Sequence[PanelResults]) -> "Figure":
+    """Plot a group of bars of scores for each panel, a dot for each seed, and markers of published scores."""
+    labels = list(dict.fromkeys(arm.arm.label for panel in panels for arm in panel.arms))
+    methods = list(dict.fromkeys(name for panel in panels for name, _ in panel.panel.references))
+    width = 0.8 / max(1, len(labels))
+    tilted = len(panels) > 4 or any(len(panel.panel.title) > 24 for panel in panels)
+    inches = max(7.2, 0.32 * len(labels) * len(panels), 0.42 * len(panels))
+    figure, (axes,) = new_figure(width=inches, height=6.2 if tilted else 4.8)
+    for place, panel in enumerate(panels):
+        for arm in panel.arms:
+            number = labels.index(arm.arm.label)
+            at = place - 0.4 + (number + 0.5) * width
+            _plot_bar(axes, at, width, arm, color(number))
+            if arm.arm.published is not None:
+                axes.plot([at], [arm.arm.published], "D", color="black", markersize=5, zorder=4, **_EDGE)
+        for name, score in panel.panel.references:
+            if score is not None:
+                marker = _MARKERS[methods.index(name) % len(_MARKERS)]
+                axes.plot([place], [score], marker, color=RANDOM_COLOR, markersize=5, zorder=4, **_EDGE)
+    _add_legend_of_bars(axes, labels, methods, panels)
+    axes.set_xticks(range(len(panels)), [plain(panel.panel.title).replace(", ", ",\n") for panel in panels], fontsize=8)
+    if tilted:
+        axes.tick_params(axis="x", rotation=40)
+        for label in axes.get_xticklabels():
+            label.set(horizontalalignment="right", rotation_mode="anchor")
+    scores = dict.fromkeys(SCORE_NAMES[panel.panel.score] for panel in panels)
+    axes.set(ylabel=", ".join(scores), title=plain(study.title))
+    axes.set_xlim(-0.6, max(1, len(panels)) - 0.4)
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.grid(axis="x", visible=False)
+    return figure
+
+
+def _plot_panel(axes: "Axes", results: PanelResults) -> None:
+    panel = results.panel
+    for number, arm in enumerate(results.arms):
+        label = plain(arm.arm.label)
+        if curve := arm.curve:
+            plot_band(axes, curve.x, curve.mean, curve.ci95, label=label, number=number, ended=curve.solved)
+        published: dict[str, Any] = {"color": color(number), "linestyle": "--", "linewidth": 1.2}
+        if arm.arm.published_curve:
+            x, y = zip(*arm.arm.published_curve, strict=True)
+            axes.plot(x, y, label=f"{label}, paper", **published)
+        elif arm.arm.published is not None:
+            axes.axhline(arm.arm.published, label=f"{label}, paper", **published)
+    known = [(name, score) for name, score in panel.references if score is not None]
+    for number, (name, score) in enumerate(known):
+        style: dict[str, Any] = {"color": RANDOM_COLOR, "linestyle": _STYLES[number % len(_STYLES)], "linewidth": 1}
+        axes.axhline(score, label=plain(name), **style)
+    plot_random_baseline(axes, next((arm.random_return for arm in results.arms if arm.random_return is not None), None))
+    of_curve: Score = "return" if panel.score == "best_return" else panel.score
+    axes.set(xlabel=X_NAMES[panel.x_axis], ylabel=SCORE_NAMES[of_curve], title=plain(panel.title))
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(compact)
+
+
+def _plot_bar(axes: "Axes", at: float, width: float, arm: ArmResults, bar_color: str) -> None:
+    mean = arm.mean
+    if mean is None:
+        return
+    axes.bar(at, mean.mean, 0.92 * width, color=bar_color)
+    if mean.ci95 is not None:
+        low, high = mean.ci95
+        whiskers = [[max(0.0, mean.mean - low)], [max(0.0, high - mean.mean)]]
+        axes.errorbar([at], [mean.mean], whiskers, color="black", capsize=2, linewidth=1, linestyle="none")
+        axes.plot([at] * len(arm.scores), arm.scores, "o", color="black", markersize=2.5)
+
+
+def _add_legend_of_bars(
+    axes: "Axes", labels: Sequence[str], methods: Sequence[str], panels: Sequence[PanelResults]
+) -> None:
+    for number, label in enumerate(labels):
+        axes.bar([0], [0], color=color(number), label=plain(label))
+    if any(arm.arm.published is not None for panel in panels for arm in panel.arms):
+        name = "paper" if len(labels) > 1 or labels != [AMAGO] else f"{AMAGO}, paper"
+        axes.plot([], [], "D", color="black", markersize=4, linestyle="none", label=name)
+    for number, name in enumerate(methods):
+        marker = _MARKERS[number % len(_MARKERS)]
+        axes.plot([], [], marker, color=RANDOM_COLOR, markersize=4, linestyle="none", label=plain(name))
+    if labels:
+        axes.legend(frameon=False, fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.06))

@@ -1,0 +1,208 @@
+"""The runs of a sweep: which ones it consists of, and which of them its directory holds.
+
+A run is named `ARM-seed-N`, or `ENV-ARM-seed-N` where a benchmark has several environments. An arm is `full`, the
+unmodified recipe, or variants joined by +.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+from yamame import recipes
+from yamame.config.serialization import first_difference
+from yamame.errors import UserError
+from yamame.recipes.settings.presets import VARIANTS
+from yamame.run_config import RunConfig
+from yamame.runs.directory import CONFIG
+from yamame.studies import find_benchmark
+from yamame.studies.base import Arm, Panel, Study
+from yamame.tools.run_groups import strip_seed_suffix
+from yamame.tools.study.evaluations import EVALUATIONS
+from yamame.tools.study.execute import PlannedRun, require_same_config
+from yamame.tools.study.plan import PlannedArm, arm_config, refuse_flags, runs_in_order, seed_runs
+from yamame.training.run_files import read_config, read_metadata
+
+FULL = "full"
+CSV, MARKDOWN, JSON, CURVES, SCORES = "results.csv", "results.md", "results.json", "curves.png", "scores.png"
+RESULT_FILES = (CSV, MARKDOWN, JSON, CURVES, SCORES, EVALUATIONS)
+"""Files of the report, beside the runs."""
+_OWN_FLAGS = {"--seed": "--seeds", "--variant": "--variants", "--run-dir": "--output-dir"}
+"""Flag of `yamame train` -> the flag of the sweep that replaces it."""
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run in the directory of a sweep, finished or not."""
+
+    panel: Panel
+    arm: str
+    directory: Path
+
+
+def sweep_study(name: str) -> Study:
+    """Return the benchmark of a name, or the one task of the recipe of that name; `UserError` if there is neither."""
+    if benchmark := find_benchmark(name):
+        return benchmark
+    recipe = recipes.load_recipe(name).name
+    return Study(name=name, title=name, panels=(Panel(title=name, arms=(Arm(label=FULL, recipe=recipe),)),))
+
+
+def recipe_of(study: Study) -> str:
+    """Return the recipe of all panels."""
+    return study.panels[0].arms[0].recipe
+
+
+def choose_panels(study: Study, envs: str | None, difficulty: str | None, all_envs: bool) -> list[Panel]:
+    """Return the environments that the flags choose, or the one task of a recipe; `UserError` for bad flags."""
+    num_given = sum((envs is not None, difficulty is not None, all_envs))
+    if not study.benchmark:
+        if num_given:
+            raise UserError(f"{study.name} is a single task: leave out --envs, --difficulty and --all")
+        return list(study.panels)
+    if num_given != 1:
+        raise UserError("choose the environments by one of --envs A,B, --difficulty easy|medium|hard and --all")
+    if all_envs:
+        return list(study.panels)
+    if difficulty is not None:
+        known = dict.fromkeys(panel.difficulty for panel in study.panels)
+        if difficulty not in known:
+            raise UserError(f"unknown difficulty {difficulty!r}: choose among {', '.join(known)}")
+        return [panel for panel in study.panels if panel.difficulty == difficulty]
+    by_name = {panel.title: panel for panel in study.panels}
+    chosen = list(dict.fromkeys(_split(envs)))
+    if not chosen:
+        raise UserError(f"--envs is empty: give names such as {','.join(list(by_name)[:2])}")
+    for name in chosen:
+        if name not in by_name:
+            nearest = difflib.get_close_matches(name, by_name, n=1, cutoff=0.0)[0]
+            raise UserError(f"{study.benchmark} has no environment {name!r}: did you mean {nearest!r}?")
+    return [by_name[name] for name in chosen]
+
+
+def choose_arms(variants: str | None, defaults: Sequence[str] = (), *, no_full: bool = False) -> list[str]:
+    """Return the arms of `--variants A,B+C`, `full` first. Raises `UserError` for no arm or an arm named twice."""
+    names = list(defaults) if variants is None else _split(variants)
+    if (variants is not None or no_full) and not names:
+        raise UserError(f"--variants: name what to compare, such as {','.join(list(VARIANTS)[:2])}")
+    if FULL in names and no_full:
+        raise UserError(f"{FULL} is named by --variants and excluded by --no-full: leave one out")
+    arms = [name for name in names if name != FULL]
+    seen: dict[frozenset[str], str] = {}
+    for arm in arms:
+        parts = frozenset(arm_variants(arm))
+        if len(parts) < len(arm_variants(arm)):
+            raise UserError(f"--variants: {arm} names a variant twice")
+        if parts in seen:
+            raise UserError(f"--variants: {seen[parts]} is named twice (as {arm}): leave one out")
+        seen[parts] = arm
+    return arms if no_full else [FULL, *arms]
+
+
+def plan_sweep(
+    study: Study,
+    directory: Path,
+    *,
+    panels: Sequence[Panel],
+    arms: Sequence[str],
+    seeds: Sequence[int],
+    flags: Sequence[str] = (),
+    preset: str = recipes.SMALL,
+    size: str | None = None,
+) -> list[PlannedRun]:
+    """Return every environment and arm with every seed, all of them before the second seed.
+
+    Preset, size and flags make the full recipe, to which the variants are applied: a flag may concern what a variant
+    removes, and cannot undo the variant. Raises `UserError` for bad flags, for arms that do not differ, and if the
+    directory holds something else, such as other runs of these environments with another config.
+    """
+    refuse_flags(flags, {**_OWN_FLAGS, **({"--env.name": "--envs"} if study.benchmark else {})}, "sweep")
+    planned = []
+    for panel in panels:
+        configs = {arm: arm_config(panel_arm(panel, arm), preset, flags, size) for arm in arms}
+        full = arm_config(panel_arm(panel, FULL), preset, flags, size)
+        _require_different({FULL: full, **configs})
+        for arm, config in configs.items():
+            of_panel, name = panel_arm(panel, arm), _series(study, panel, arm)
+            runs = seed_runs(of_panel, config, seeds, name=name, preset=preset, directory=directory)
+            planned.append(PlannedArm(arm=of_panel, config=config, runs=runs))
+    for found in find_runs(directory, study):
+        if found.panel in panels:
+            config = read_config(found.directory)
+            wanted = arm_config(panel_arm(found.panel, found.arm), preset, flags, size)
+            require_same_config(found.directory, config, replace(wanted, seed=config.seed))
+    return runs_in_order(planned)
+
+
+def find_runs(directory: Path, study: Study) -> list[FoundRun]:
+    """Return all runs in the directory of a sweep, in the order of environments and arms; none without a directory.
+
+    Raises `UserError` for a directory that is a run itself, that holds a run of something else, or that holds
+    anything but parts of a sweep.
+    """
+    if not directory.is_dir():
+        return []
+    if (directory / CONFIG).exists():
+        raise UserError(f"{directory} is a run itself: choose another --output-dir")
+    entries = sorted(entry for entry in directory.iterdir() if not entry.name.startswith("."))
+    known = {entry: _parse(entry, study) for entry in entries}
+    strangers = [entry for entry in entries if known[entry] is None and entry.name not in RESULT_FILES]
+    if strangers and len(strangers) == len(entries):
+        raise _holds_other(directory, strangers[0].name)
+    runs = []
+    for entry in entries:
+        if (entry / CONFIG).exists():
+            found = known[entry]
+            if found is None:
+                raise _holds_other(directory, entry.name)
+            recipe = read_metadata(entry).recipe
+            if recipe != recipe_of(study):
+                raise _holds_other(directory, f"{entry.name} of {recipe}")
+            runs.append(found)
+    return sorted(runs, key=lambda run: (study.panels.index(run.panel), _arm_order(run.arm)))
+
+
+def panel_arm(panel: Panel, arm: str) -> Arm:
+    """Return an arm of an environment. The paper's score is that of the full one."""
+    full = panel.arms[0]
+    published = full.published if arm == FULL else None
+    return replace(full, label=arm, variants=tuple(arm_variants(arm)), published=published)
+
+
+def arm_variants(arm: str) -> Sequence[str]:
+    """Return the variants of an arm, in the order in which they are applied."""
+    return () if arm == FULL else arm.split("+")
+
+
+def _require_different(configs: Mapping[str, RunConfig]) -> None:
+    for (one, config), (other, other_config) in combinations(configs.items(), 2):
+        if not first_difference(config, other_config):
+            raise UserError(f"--variants: {other} is the same as {one} here: leave it out")
+
+
+def _series(study: Study, panel: Panel, arm: str) -> str:
+    return f"{panel.title}-{arm}" if study.benchmark else arm
+
+
+def _parse(run: Path, study: Study) -> FoundRun | None:
+    series = strip_seed_suffix(run) or ""
+    for panel in study.panels:
+        arm = series.removeprefix(f"{panel.title}-") if study.benchmark else series
+        if series == _series(study, panel, arm) and all(variant in VARIANTS for variant in arm_variants(arm)):
+            return FoundRun(panel, arm, run)
+    return None
+
+
+def _arm_order(arm: str) -> tuple[int, ...]:
+    """Sort key: full, single variants, combinations."""
+    variants = arm_variants(arm)
+    return len(variants), *map(list(VARIANTS).index, variants)
+
+
+def _holds_other(directory: Path, what: str) -> UserError:
+    return UserError(f"{directory} holds something else ({what}): choose another --output-dir")
+
+
+def _split(names: str | None) -> list[str]:
+    return [name.strip() for name in (names or "").split(",") if name.strip()]

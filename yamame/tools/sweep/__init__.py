@@ -1,1 +1,0 @@
-"""Sweeps: many runs of one recipe in one table."""
