@@ -194,6 +194,8 @@ def _build(described: Mapping[str, Any], annotation: Any, path: str) -> Any:
         raise TypeMismatchError
     annotations, fields = field_types(config_class), {}
     for name in [name for name in described if name != "type"]:
+        if name in getattr(config_class, "REMOVED_FIELDS", ()):
+            continue
         if name not in annotations:
             problem = f"{config_class.__name__} has no field {_shorten(name)}: was it written by another version?"
             raise FieldPathError(path, f": {problem}")
