@@ -100,6 +100,8 @@ class Database:
         with wrap_os_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             is_new = not is_store(directory)
+            if not (is_new or _is_writable(directory)):
+                raise UserError(f"cannot open {directory} to train: make the folder and its files writable")
             with translated_errors(directory):
                 self._writer = _connect(directory, "mode=rwc")
                 try:
@@ -222,9 +224,8 @@ def open_read_only(directory: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         UserError: If the file cannot be opened, or its tables are not those of a store.
     """
-    path = directory / REPLAY_FILE
-    log = path.with_name(f"{REPLAY_FILE}-wal")
-    if os.access(path, os.W_OK) and os.access(directory, os.W_OK):
+    log = directory / f"{REPLAY_FILE}-wal"
+    if _is_writable(directory):
         options = "mode=rw"  # leaves no empty log behind, as mode=ro does
     else:
         options = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
@@ -257,6 +258,10 @@ def translated_errors(directory: Path) -> Iterator[None]:
         raise
 
 
+def _is_writable(directory: Path) -> bool:
+    return os.access(directory / REPLAY_FILE, os.W_OK) and os.access(directory, os.W_OK)
+
+
 def _connect(directory: Path, options: str) -> sqlite3.Connection:
     path = directory / REPLAY_FILE
     if path.with_name(f"{REPLAY_FILE}-journal").exists():  # it can name other files, which SQLite deletes
@@ -285,12 +290,11 @@ def _set_up(connection: sqlite3.Connection, directory: Path) -> None:
     if mode != "wal":
         raise UserError(f"the file system of {directory} cannot hold a replay store: use a local disk")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+    connection.execute("BEGIN IMMEDIATE")
     if not _schema_of(connection):
-        connection.execute("BEGIN IMMEDIATE")
-        if not _schema_of(connection):  # another process may have created them
-            for statement in _SCHEMA.values():
-                connection.execute(statement)
-        connection.execute("COMMIT")
+        for statement in _SCHEMA.values():
+            connection.execute(statement)
+    connection.execute("COMMIT")
     _require_schema(connection, directory)
 
 
