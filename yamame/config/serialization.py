@@ -1,5 +1,7 @@
 """Config dataclasses to and from JSON, type checks that name the field, overrides by path, and differences.
 
+Names in `REMOVED_FIELDS` of a config class are ignored in files, which earlier versions may have written.
+
 A field with the metadata `{"flatten": True}` has no part in the paths of flags, overrides and messages: those of
 `RunConfig.algorithm` start with `agent` or `learner`.
 
