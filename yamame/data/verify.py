@@ -178,16 +178,20 @@ class StoreReader:
             if (reason := self._reasons.pop(record_id, None)) is not None:
                 self.quarantined.append(CorruptedRecord(record_id=str(record_id), reason=reason))
                 continue
-            try:
-                yield self._read_record(connection, record_id, RecordTag.from_value(tag))
-            except (CorruptedRecordError, CorruptedDatabaseError) as error:
-                yield CorruptedRecord(record_id=str(record_id), reason=getattr(error, "problem", str(error)))
+            yield from self._read_record(connection, record_id, RecordTag.from_value(tag))
 
-    def _read_record(self, connection: sqlite3.Connection, record_id: int, tag: RecordTag | None) -> ValidRecord:
-        with translated_errors(self.directory):
-            row = connection.execute("SELECT record FROM records WHERE id = ?", (record_id,)).fetchone()
-        content = row and row[0]
-        return ValidRecord(record_id=record_id, tag=tag, content=content, trajectory=decode_valid(content, self.schema))
+    def _read_record(
+        self, connection: sqlite3.Connection, record_id: int, tag: RecordTag | None
+    ) -> Iterator[ValidRecord | CorruptedRecord]:
+        """Yield a record, unless another process has deleted it meanwhile."""
+        try:
+            with translated_errors(self.directory):
+                rows = connection.execute("SELECT record FROM records WHERE id = ?", (record_id,)).fetchall()
+            for (content,) in rows:
+                trajectory = decode_valid(content, self.schema)
+                yield ValidRecord(record_id=record_id, tag=tag, content=content, trajectory=trajectory)
+        except (CorruptedRecordError, CorruptedDatabaseError) as error:
+            yield CorruptedRecord(record_id=str(record_id), reason=getattr(error, "problem", str(error)))
 
 
 _MAX_ID = 1 << 62
