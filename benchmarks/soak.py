@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -26,18 +27,17 @@ from statistics import median
 from typing import Any, TextIO
 
 import gymnasium
-import lmdb
 import numpy as np
 from gymnasium import spaces
 
 from yamame.algorithms.amago.learner import Learner
 from yamame.config.named_code import caller_modules
 from yamame.data.batch import Batch
-from yamame.data.database import Database
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.run_config import RunConfig
+from yamame.runs.directory import REPLAY_FILE
 from yamame.training import start as runs
 from yamame.training.run_files import RunMetadata
 
@@ -226,17 +226,14 @@ class Soak:
     def _change_record(self) -> bool:
         """Flip a bit of a record, as another process."""
 
-        def change(transaction: lmdb.Transaction) -> None:
-            keys = [bytes(key) for key in transaction.cursor(tables.records).iternext(values=False)]
-            if keys:
-                key = keys[int(self.rng.integers(len(keys)))]
-                record = bytearray(transaction.get(key, db=tables.records))
+        with closing(sqlite3.connect(self.directory / "replay" / REPLAY_FILE, timeout=60.0)) as connection, connection:
+            ids = [record_id for (record_id,) in connection.execute("SELECT id FROM records")]
+            if ids:
+                record_id = ids[int(self.rng.integers(len(ids)))]
+                (stored,) = connection.execute("SELECT record FROM records WHERE id = ?", (record_id,)).fetchone()
+                record = bytearray(stored)
                 record[int(self.rng.integers(len(record)))] ^= 1 << int(self.rng.integers(8))
-                transaction.put(key, bytes(record), db=tables.records)
-
-        with closing(Database(self.directory / "replay", max_bytes=1 << 40)) as database:
-            tables = database.tables
-            database.write(change)
+                connection.execute("UPDATE records SET record = ? WHERE id = ?", (bytes(record), record_id))
         return True
 
     def _used(self) -> dict[str, float]:

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from yamame.data.codec import named_arrays
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 
 SIZES = {"6 KB": (100, 12), "150 KB": (500, 72), "1.7 MB": (1000, 422)}
@@ -44,7 +44,7 @@ class Store:
     """Ours."""
 
     def __init__(self, directory: Path) -> None:
-        self.store = LMDBReplayStore(directory, capacity_trajectories=10**9, cache_bytes=0)
+        self.store = ReplayStore(directory, capacity_trajectories=10**9, cache_bytes=0)
 
     def write(self, trajectories: list[Trajectory]) -> None:
         self.store.extend(trajectories)
@@ -140,7 +140,7 @@ def windows(seconds: float) -> Iterator[str]:
     yield "| 1,000 frames of 64 x 64 | window | windows a second |"
     yield "|---|---|---|"
     with tempfile.TemporaryDirectory() as folder:
-        store = LMDBReplayStore(Path(folder), capacity_trajectories=100, cache_bytes=0)
+        store = ReplayStore(Path(folder), capacity_trajectories=100, cache_bytes=0)
         store.append(trajectory)
         for on_demand in (False, True):
             for length in (64, 256, 1000):

@@ -27,7 +27,7 @@ from yamame.data.spaces import (
     stored_shape,
 )
 from yamame.data.step import PolicyInput
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ every_kind = pytest.mark.parametrize("kind", ALL)
 
 
 def stored(trajectories: list[Trajectory], directory: Path) -> list[Trajectory]:
-    with LMDBReplayStore(directory, capacity_trajectories=100, cache_bytes=0) as store:
+    with ReplayStore(directory, capacity_trajectories=100, cache_bytes=0) as store:
         return [store.get(each) for each in store.extend(trajectories)]
 
 

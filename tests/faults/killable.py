@@ -5,17 +5,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import pytest
 from tiny import TINY_NETWORK
 
-from yamame.data.database import Database
+from yamame.data.database import Database, Transaction
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.run_config import RunConfig
 from yamame.runs import checkpoint
@@ -125,9 +124,8 @@ def _write_half(path: Path, content: bytes) -> None:
     path.write_bytes(content[: len(content) // 2])
 
 
-def _write_without_commit(
-    database: Database, work: Callable[[lmdb.Transaction], Any], *, allow_reserve: bool = False
-) -> None:
-    with database._environment.begin(write=True) as transaction:
-        work(transaction)
-        os.kill(os.getpid(), signal.SIGKILL)
+@contextmanager
+def _write_without_commit(database: Database) -> Iterator[Transaction]:
+    database._writer.execute("BEGIN IMMEDIATE")
+    yield Transaction(database._writer)
+    os.kill(os.getpid(), signal.SIGKILL)

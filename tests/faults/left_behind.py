@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.metrics.registry import read_metrics
 from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.training.run_files import read_config
@@ -21,7 +21,7 @@ def fingerprint(directory: Path) -> str:
 def replay_of(directory: Path) -> list[bytes]:
     """The rewards and actions of all that is stored, in order; every record is read."""
     capacity = read_config(directory).replay.capacity_trajectories
-    with LMDBReplayStore(directory / "replay", capacity_trajectories=capacity, cache_bytes=0) as store:
+    with ReplayStore(directory / "replay", capacity_trajectories=capacity, cache_bytes=0) as store:
         stored = [store.get(number) for number in store.ids()]
         assert store.num_corrupted == 0
     return [trajectory.reward.tobytes() + trajectory.action.tobytes() for trajectory in stored]

@@ -17,7 +17,7 @@ from cluster_child import config_of
 from processes import descendants, named
 
 from yamame.cli import main
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.metrics.registry import read_metrics
 from yamame.runs.checkpoint import load_latest_checkpoint
 
@@ -103,7 +103,7 @@ def assert_sound(directory: Path, *, learners: int) -> None:
     for store in sorted(directory.glob("replay*")):
         assert main(["data", "verify", str(store)]) == 0
         capacity = config_of("", learners=learners).replay.capacity_trajectories
-        with LMDBReplayStore(store, capacity_trajectories=capacity, cache_bytes=0) as opened:
+        with ReplayStore(store, capacity_trajectories=capacity, cache_bytes=0) as opened:
             stored += [opened.get(number) for number in opened.ids()]
             assert opened.num_corrupted == 0
     once = {(t.noise_scale, t.reward.tobytes(), t.action.tobytes()) for t in stored}

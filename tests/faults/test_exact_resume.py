@@ -13,14 +13,13 @@ from tiny import TINY_NETWORK
 from yamame.algorithms.amago.learner import Learner
 from yamame.collect.collector import Collector
 from yamame.data.codec import encode
-from yamame.data.database import ids_from_ranges
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.metrics.logger import MetricLogger
 from yamame.metrics.progress import ProgressBar
 from yamame.metrics.registry import read_metrics
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.run_config import RunConfig
-from yamame.training.state import collect_state
+from yamame.training.state import collect_state, ids_from_ranges
 from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -53,8 +52,8 @@ QUICK = ("passive-tmaze", "package-delivery")
 MOMENTS = {
     "acting": (Collector, "step"),
     "updating": (Learner, "update"),
-    "storing": (LMDBReplayStore, "extend"),
-    "marking": (LMDBReplayStore, "mark_checkpoint"),
+    "storing": (ReplayStore, "extend"),
+    "marking": (ReplayStore, "mark_checkpoint"),
     "logging": (MetricLogger, "write"),
     "saving": (MetricLogger, "flush"),
 }

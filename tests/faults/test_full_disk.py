@@ -1,8 +1,10 @@
 """A disk that fills up under each writer of a run: one clear line, nothing saved is harmed, and space is enough."""
 
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from killable import small_config
 from left_behind import fingerprint, measured, replay_of
 
 import yamame
+from yamame.cli import main
+from yamame.data.store import ReplayStore
 from yamame.distributed.signals import StopSignal
 from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
@@ -105,3 +109,33 @@ def test_a_report_that_does_not_fit_can_be_written_later(disk: Path, monkeypatch
     filled[0].unlink()
     assert yamame.resume(disk / "run").result["env_steps"] == HALF
     assert (disk / "run" / "report.md").exists()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_disk_that_can_only_be_read(is_killed: bool, disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = disk / "run"
+    start(run, HALF)
+    if is_killed:  # its log is left, and the shared memory that belongs to it
+        with closing(sqlite3.connect(run / "replay" / "replay.sqlite")) as connection:
+            connection.execute("INSERT INTO counters VALUES ('unused', 0)")
+            connection.commit()
+            shutil.copytree(run / "replay", disk / "copy")
+        shutil.rmtree(run / "replay")
+        (disk / "copy").rename(run / "replay")
+        assert (run / "replay" / "replay.sqlite-wal").stat().st_size
+    before = {path.name: path.read_bytes() for path in (run / "replay").iterdir()}
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+
+    for command in ("info", "verify"):
+        assert main(["data", command, str(run)]) == 0, capsys.readouterr().err
+    for command in (["resume", str(run), "--env-steps", str(WHOLE)], ["data", "repair", str(run)]):
+        capsys.readouterr()
+        assert main(command) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("yamame: cannot") and err.count("\n") == 1
+    with pytest.raises(UserError, match=r"cannot open .*writable"):
+        ReplayStore(run / "replay", capacity_trajectories=5, cache_bytes=0)
+    assert {path.name: path.read_bytes() for path in (run / "replay").iterdir()} == before
+    subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+    resume(run, env_steps=WHOLE, quiet=True)

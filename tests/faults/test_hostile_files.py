@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import numpy as np
 import pytest
 import torch
 import zstandard
 from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
+from store_examples import record_of, replace_record
 from tiny import TINY_RUN, as_flags
 
 import yamame
@@ -198,7 +198,7 @@ def test_archives_in_the_place_of_tensors(
 
 
 def test_a_database(run: Path, payload: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    (run / "replay" / "data.mdb").write_bytes(payload)
+    (run / "replay" / "replay.sqlite").write_bytes(payload)
     results = outcomes(capsys)
     assert refusing(results) == {"resume"} and "replay" in results["resume"][1]
     assert results["verify"] == (1, "") and results["eval"] == results["play"] == (0, "")
@@ -213,11 +213,8 @@ def record(payload: bytes) -> bytes:
 
 def change_records(run: Path, change: Callable[[bytes], bytes]) -> None:
     """Every other one of 16."""
-    with lmdb.open(str(run / "replay"), max_dbs=5) as environment:
-        table = environment.open_db(b"records")
-        with environment.begin(table, write=True) as transaction:
-            for key in (number.to_bytes(8, "big") for number in range(0, 16, 2)):
-                transaction.put(key, change(transaction.get(key)))
+    for number in range(0, 16, 2):
+        replace_record(run / "replay", number, change(record_of(run / "replay", number)))
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -373,7 +370,7 @@ def test_a_module_that_the_caller_names_is_imported(run: Path, evil: Path, capsy
 def test_python_m_finds_no_module_in_a_run_folder(run: Path, evil: Path) -> None:
     """`python -m` puts the working directory on the path: `torch.py` in it would be imported instead of PyTorch."""
     change_config(run, NAMING_EVIL["env"])
-    for name in ("evil", "torch", "safetensors", "lmdb", "gymnasium", "numpy", "typing", "argparse"):
+    for name in ("evil", "torch", "safetensors", "sqlite3", "gymnasium", "numpy", "typing", "argparse"):
         (run / f"{name}.py").write_text(EVIL)
     package = Path(yamame.__file__).parents[1]
     result = subprocess.run(

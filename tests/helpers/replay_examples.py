@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from yamame.data.goals import Goals
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 
 
-class ListStore(LMDBReplayStore):
+class ListStore(ReplayStore):
     """Trajectories in a list; `get` takes a random time, or raises one of `failures`."""
 
     def __init__(self, trajectories: list[Trajectory], *, slow: bool = False) -> None:

@@ -1,43 +1,51 @@
 """Stores for tests, and what can befall them."""
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import numpy as np
 from replay_examples import numbered
 
-from yamame.data.database import TABLES, key_of
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 
 
-def opened(directory: Path, capacity: int = 5, **settings: Any) -> LMDBReplayStore:
-    return LMDBReplayStore(directory, capacity_trajectories=capacity, **{"cache_bytes": 1 << 20, **settings})
+def opened(directory: Path, capacity: int = 5, **settings: Any) -> ReplayStore:
+    return ReplayStore(directory, capacity_trajectories=capacity, **{"cache_bytes": 1 << 20, **settings})
 
 
 @contextmanager
-def editing(directory: Path) -> Iterator[tuple[lmdb.Transaction, dict[str, Any]]]:
-    """A transaction in a closed store, and its tables."""
-    with lmdb.open(str(directory), max_dbs=len(TABLES), map_size=1 << 26) as environment:
-        tables = {name: environment.open_db(name.encode()) for name in TABLES}
-        with environment.begin(write=True) as transaction:
-            yield transaction, tables
+def editing(directory: Path) -> Iterator[sqlite3.Connection]:
+    """A transaction in a closed store, in which no constraint is checked."""
+    with closing(sqlite3.connect(directory / "replay.sqlite")) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        yield connection
 
 
 def on_disk(directory: Path) -> list[int]:
-    with editing(directory) as (transaction, tables):
-        return [int.from_bytes(key, "big") for key in transaction.cursor(tables["records"]).iternext(values=False)]
+    with editing(directory) as connection:
+        return [record_id for (record_id,) in connection.execute("SELECT id FROM records ORDER BY id")]
+
+
+def record_of(directory: Path, trajectory_id: int) -> bytes:
+    with editing(directory) as connection:
+        record: bytes = connection.execute("SELECT record FROM records WHERE id = ?", (trajectory_id,)).fetchone()[0]
+    return record
+
+
+def replace_record(directory: Path, trajectory_id: int, record: object) -> None:
+    with editing(directory) as connection:
+        connection.execute("UPDATE records SET record = ? WHERE id = ?", (record, trajectory_id))
 
 
 def corrupt(directory: Path, trajectory_id: int, byte: int = -1) -> None:
     """Flip the bits of a byte of a record."""
-    with editing(directory) as (transaction, tables):
-        record = bytearray(transaction.get(key_of(trajectory_id), db=tables["records"]))
-        record[byte] ^= 0xFF
-        transaction.put(key_of(trajectory_id), bytes(record), db=tables["records"])
+    record = bytearray(record_of(directory, trajectory_id))
+    record[byte] ^= 0xFF
+    replace_record(directory, trajectory_id, bytes(record))
 
 
 def large(tag: int) -> Trajectory:

@@ -98,7 +98,7 @@ def test_import_is_quick_and_silent() -> None:
     code = """
 import sys
 import yamame
-heavy = {"torch", "tyro", "rich", "matplotlib", "lmdb", "tensorboardX"} & set(sys.modules)
+heavy = {"torch", "tyro", "rich", "matplotlib", "sqlite3", "tensorboardX"} & set(sys.modules)
 assert not heavy, heavy
 import gymnasium
 environment = gymnasium.make("yamame/PassiveTMaze-v0")

@@ -334,7 +334,7 @@ def test_mistakes_are_one_line_and_leave_nothing(args: str, message: str, capsys
     --replay.batch-size 0
     --replay.capacity-trajectories 0
     --replay.cache-bytes -1
-    --replay.max-disk-bytes 100
+    --replay.capacity-bytes -1
     --replay.compression-level 99
     --replay.pad-tokens-to-multiple-of -1
     --replay.pad-seqlen-to-multiple-of -1

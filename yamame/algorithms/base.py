@@ -16,7 +16,7 @@ from yamame.collect.experience import TrainedPolicy
 from yamame.data.batch import Batch
 from yamame.data.sampler import Sampler
 from yamame.data.schema import TaskSpec
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 from yamame.nets.compute import Compute
 
@@ -27,7 +27,7 @@ Metrics = dict[str, Float[Tensor, ""]]
 class Replay:
     """Replay data of a learner."""
 
-    store: LMDBReplayStore
+    store: ReplayStore
     """Trajectories that the run collected, newest last."""
     sampler: Sampler
     """Samples relabeled windows of these and of offline trajectories uniformly."""

@@ -1,5 +1,7 @@
 """Config dataclasses to and from JSON, type checks that name the field, overrides by path, and differences.
 
+Names in `REMOVED_FIELDS` of a config class are ignored in files, which earlier versions may have written.
+
 A field with the metadata `{"flatten": True}` has no part in the paths of flags, overrides and messages: those of
 `RunConfig.algorithm` start with `agent` or `learner`.
 
@@ -194,6 +196,8 @@ def _build(described: Mapping[str, Any], annotation: Any, path: str) -> Any:
         raise TypeMismatchError
     annotations, fields = field_types(config_class), {}
     for name in [name for name in described if name != "type"]:
+        if name in getattr(config_class, "REMOVED_FIELDS", ()):
+            continue
         if name not in annotations:
             problem = f"{config_class.__name__} has no field {_shorten(name)}: was it written by another version?"
             raise FieldPathError(path, f": {problem}")

@@ -1,31 +1,64 @@
-"""An LMDB environment whose file grows up to a limit, and the tables of a replay store in it."""
+"""`Database`: the SQLite file of a replay store, for the threads of a process and for several processes.
 
-import errno
-import json
-import struct
+    records       the trajectories
+    quarantined   ids that must not be sampled, with the reason: of records that are corrupted, or were lost in a repair
+    counters      `next_id`; `deleted_before`: older ids were deleted in turn, the protected ones excepted
+
+A commit is on the disk when `write` returns. SQLite finds what is wrong with its pages; the contents of records have
+checksums of their own (`codec`), and each id is stored twice, since a flipped bit would make it another valid id.
+"""
+
+import os
+import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
 
-import lmdb
-
-from yamame.data.page_check import CorruptedPageError, check_pages
-from yamame.errors import UserError
+from yamame.errors import UserError, wrap_os_errors
+from yamame.runs.directory import REPLAY_FILE
 from yamame.runs.durable_files import sync_folder
 
-DATABASE_FILE = "data.mdb"
-_INITIAL_MAP_BYTES = 1 << 24
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a partial write appears as EIO
-_CORRUPTION_ERRORS = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.PanicError, lmdb.BadTxnError)
-_Result = TypeVar("_Result")
+Row = tuple[int, bytes, "RecordTag | None"]
+"""Id, record and tag."""
+
+_SCHEMA = {
+    "records": (
+        "CREATE TABLE records (id INTEGER PRIMARY KEY, id_copy INTEGER NOT NULL CHECK (id_copy = id), "
+        "tag INTEGER CHECK (tag IN (1, 2)), record BLOB NOT NULL)"
+    ),
+    "quarantined": "CREATE TABLE quarantined (id INTEGER PRIMARY KEY, reason TEXT NOT NULL)",
+    "counters": "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+}
+_PAGE_BYTES = 8192
+_LOG_PAGES = 4096
+"""Pages of the write-ahead log at which SQLite copies them to the file."""
+_BUSY_SECONDS = 60.0
+_MAX_ID = 1 << 62
+_CORRUPTION = (
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_FORMAT,
+)
+_READ_ERRORS = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
+_OLD_FILE = "data.mdb"
 
 
-class DatabaseFullError(UserError):
-    """The database has reached its maximum size; nothing was written."""
+class RecordTag(Enum):
+    """Marks records that are not the run's own experience: `rollback` never drops them."""
+
+    PROTECTED = 1
+    """Never evicted."""
+    IMPORTED = 2
+    """Evicted in turn."""
+
+    @staticmethod
+    def from_value(value: object) -> "RecordTag | None":
+        """Return the tag stored as `value`; None if there is none."""
+        return next((tag for tag in RecordTag if tag.value == value), None)
 
 
 class CorruptedDatabaseError(UserError):
@@ -35,274 +68,241 @@ class CorruptedDatabaseError(UserError):
         super().__init__(
             f"{directory} is corrupted ({problem}): yamame data repair {directory} recovers readable records"
         )
+        self.problem = str(problem)
+
+
+def is_store(directory: Path) -> bool:
+    """Whether a directory has a replay store. Raises `UserError` if it is one of an earlier version."""
+    if (directory / REPLAY_FILE).is_file():
+        return True
+    if (directory / _OLD_FILE).is_file():
+        raise UserError(
+            f"{directory} has a replay store in LMDB ({_OLD_FILE}), which versions of Yamame before 28 November 2026 "
+            "read: use one of them, or start a new run"
+        )
+    return False
 
 
 class Database:
-    """A store's tables in one directory. Commits survive a killed process and a power failure.
+    """The tables of a store in one file, which is created if it does not exist.
 
-    The LMDB map doubles when it is full, up to `max_bytes`; the file takes the disk space of what was written. 1/64 of
-    `max_bytes` is reserved, since freeing space takes space. Several processes may have a directory open, each once.
+    A thread that reads has a connection of its own meanwhile, so that it does not wait for one that writes.
 
     Raises:
-        UserError: If the directory cannot be opened, is already open in this process (which LMDB forbids), is
-            corrupted, or if the disk is full.
+        UserError: If the directory cannot be opened or is corrupted, or if the disk is full.
     """
 
-    def __init__(self, directory: Path, *, max_bytes: int) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.max_bytes = max_bytes
-        self.usable_bytes = max_bytes - max(1 << 16, max_bytes >> 6) & ~0xFFF
-        """Limit of ordinary writes."""
-        self._environment, self.tables = _open(directory, map_size=min(_INITIAL_MAP_BYTES, self.usable_bytes))
+        self._lock = threading.RLock()
+        self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
-        self._lock = threading.RLock()  # LMDB forbids open transactions while the map is resized
-        self._last_seen = -1
-
-    @property
-    def changed_externally(self) -> bool:
-        """Whether another process has written since this one last wrote or called `read` with `refresh`."""
-        with self._lock:
-            return not self._closed and self._environment.info()["last_txnid"] != self._last_seen
-
-    def read(self, fn: Callable[[lmdb.Transaction], _Result], *, refresh: bool = False) -> _Result:
-        """Return `fn` of a transaction, a snapshot of the database from which it gets buffers.
-
-        With `refresh`, `changed_externally` is relative to this snapshot.
-        """
-        with self._lock, self._wrap_errors(), self._begin(write=False) as transaction:
-            if refresh:
-                self._last_seen = transaction.id()
-            return fn(transaction)
-
-    def write(self, fn: Callable[[lmdb.Transaction], _Result], *, allow_reserve: bool = False) -> _Result:
-        """Return `fn` of a transaction, which commits all of its changes or, if it raises, none.
-
-        `fn` must change something, and may be called several times. Raises `DatabaseFullError` at the size limit;
-        writes that free space may use the reserve.
-        """
-        with self._lock, self._wrap_errors():
-            while True:
+        with wrap_os_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            is_new = not is_store(directory)
+            if not (is_new or _is_writable(directory)):
+                raise UserError(f"cannot open {directory} to train: make the folder and its files writable")
+            with translated_errors(directory):
+                self._writer = _connect(directory, "mode=rwc")
                 try:
-                    with self._begin(write=True) as transaction:
-                        result, transaction_id = fn(transaction), transaction.id()
-                    break
-                except lmdb.MapFullError:
-                    self._grow(self.max_bytes if allow_reserve else self.usable_bytes)
-            if allow_reserve:
-                self._environment.set_mapsize(min(self._environment.info()["map_size"], self.usable_bytes))
-            self._last_seen = transaction_id if transaction_id == self._last_seen + 1 else self._last_seen
-            return result
+                    _set_up(self._writer, directory)
+                    self._last_seen = self._version()
+                except BaseException:
+                    self._writer.close()
+                    raise
+            if is_new:
+                sync_folder(directory)
+                sync_folder(directory.parent)
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection to read with, to one thread at a time."""
+        with translated_errors(self.directory):
+            try:
+                reader = self._idle_readers.pop()
+            except IndexError:
+                reader = _connect(self.directory, "mode=rw")
+            try:
+                yield reader
+            finally:
+                if self._closed:
+                    reader.close()
+                else:
+                    self._idle_readers.append(reader)
+
+    @contextmanager
+    def write(self) -> Iterator["Transaction"]:
+        """Yield a transaction, which commits all of its changes at the end of the block or, if it raises, none."""
+        with self._lock, translated_errors(self.directory):
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield Transaction(self._writer)
+                self._writer.execute("COMMIT")
+            finally:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+
+    def changed_externally(self) -> bool:
+        """Whether another process has written since the last call."""
+        with self._lock, translated_errors(self.directory):
+            before, self._last_seen = self._last_seen, self._version()
+            return before != self._last_seen
+
+    def empty_log(self) -> None:
+        """Copy the write-ahead log to the file and truncate it, unless another process is reading from it."""
+        with self._lock, translated_errors(self.directory):
+            self._writer.execute("PRAGMA busy_timeout = 0")
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._writer.execute(f"PRAGMA busy_timeout = {int(1000 * _BUSY_SECONDS)}")
 
     def close(self) -> None:
         """Close. Idempotent."""
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._environment.close()
+            self._closed = True
+            while self._idle_readers:
+                self._idle_readers.pop().close()
+            self._writer.close()
 
-    def _begin(self, *, write: bool) -> lmdb.Transaction:
-        try:
-            return self._environment.begin(write=write, buffers=True)
-        except lmdb.MapResizedError:  # another process has grown the file
-            self._environment.set_mapsize(0)
-            return self._environment.begin(write=write, buffers=True)
-
-    @contextmanager
-    def _wrap_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except _CORRUPTION_ERRORS as error:
-            raise CorruptedDatabaseError(self.directory, error) from error
-        except lmdb.Error as error:
-            if error.code not in _DISK_ERRORS:
-                raise
-            raise UserError(f"cannot write to {self.directory} ({error}): free disk space and resume") from error
-
-    def _grow(self, limit: int) -> None:
-        map_bytes = self._environment.info()["map_size"]
-        if map_bytes >= limit:
-            self._environment.reader_check()  # pages that a killed reader holds cannot be reused
-            raise DatabaseFullError(f"{self.directory} has reached its limit of {self.max_bytes} bytes")
-        self._environment.set_mapsize(min(2 * map_bytes, limit))
+    def _version(self) -> int:
+        return int(self._writer.execute("PRAGMA data_version").fetchone()[0])
 
 
-def _open(directory: Path, *, map_size: int) -> "tuple[lmdb.Environment, Tables]":
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if is_new := not (directory / DATABASE_FILE).exists():
-            sync_folder(directory.parent)
-        else:
-            check_pages(directory)  # LMDB would abort this process
-        environment = lmdb.open(str(directory), map_size=map_size, max_dbs=len(TABLES))
-        if is_new:
-            sync_folder(directory)
-        environment.reader_check()
-        return environment, Tables(environment)
-    except CorruptedPageError as error:
-        raise CorruptedDatabaseError(directory, error) from error
-    except (lmdb.Error, OSError) as error:
-        if "already open" in str(error):
-            raise UserError(f"{directory} is already open in this process: close the other store first") from error
-        if isinstance(error, _CORRUPTION_ERRORS):
-            raise CorruptedDatabaseError(directory, error) from error
-        remedy = ": free disk space" if getattr(error, "code", None) in _DISK_ERRORS else ""
-        raise UserError(f"cannot open the database in {directory} ({error}){remedy}") from error
+class Transaction:
+    """Changes of the tables."""
 
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
-TABLES = ("records", "quarantined", "reasons", "tags", "counters")
-_ID = struct.Struct(">Q")
-NEXT_ID, DELETED_BEFORE, LOST = b"next_id", b"deleted_before", b"lost"
-"""Keys of the table of counters."""
-_MAX_ID = (1 << 63) - 1
-_MAX_IDS = 1 << 28
-
-
-class RecordTag(Enum):
-    """Marks records that are not the run's own experience: `rollback` never drops them."""
-
-    PROTECTED = b"protected"
-    """Never evicted."""
-    IMPORTED = b"imported"
-    """Evicted in turn."""
-
-    @staticmethod
-    def from_value(value: bytes) -> "RecordTag | None":
-        """Return the tag stored as `value`; None if there is none."""
-        return next((tag for tag in RecordTag if tag.value == value), None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableContents:
-    """Ids, sizes and tags of all records."""
-
-    sizes: Mapping[int, int]
-    """Id -> bytes of its record, oldest first."""
-    tags: Mapping[int, RecordTag]
-    bad_keys: Sequence[bytes]
-    """Keys of records that are no ids."""
-
-
-def key_of(record_id: int) -> bytes:
-    """Return the key of an id."""
-    return _ID.pack(record_id)
-
-
-def id_of(key: bytes) -> int | None:
-    """Return the id of a key; None if it is no id."""
-    if len(key) != _ID.size:
-        return None
-    record_id = _ID.unpack(key)[0]
-    return record_id if record_id <= _MAX_ID else None
-
-
-def ids_to_ranges(ids: Iterable[int]) -> list[list[int]]:
-    """Return ids as JSON: [first, last] of each run of successive ones."""
-    ranges: list[list[int]] = []
-    for record_id in sorted(ids):
-        if ranges and ranges[-1][1] == record_id - 1:
-            ranges[-1][1] = record_id
-        else:
-            ranges.append([record_id, record_id])
-    return ranges
-
-
-def ids_from_ranges(ranges: Collection[Sequence[int]]) -> list[int]:
-    """Return the ids of `ids_to_ranges`. Raises `ValueError` for more than a store can hold."""
-    if sum(last + 1 - first for first, last in ranges) > _MAX_IDS:
-        raise ValueError(f"more than {_MAX_IDS} ids")
-    return [record_id for first, last in ranges for record_id in range(first, last + 1)]
-
-
-def parse_lost(content: bytes) -> set[int]:
-    """Return the ids in the counter `LOST`; none if it is corrupted."""
-    try:
-        return set(ids_from_ranges(json.loads(content)))
-    except (ValueError, TypeError):
-        return set()
-
-
-class Tables:
-    """The tables `TABLES` of an open database, created if missing. Methods work in the given transaction."""
-
-    def __init__(self, environment: lmdb.Environment) -> None:
-        handles = [environment.open_db(name.encode()) for name in TABLES]
-        self.records, self.quarantined, self.reasons, self.tags, self.counters = handles
-
-    def contents(self, transaction: lmdb.Transaction) -> TableContents:
-        """Return ids, sizes and tags without reading any record."""
-        sizes: dict[int, int] = {}
-        bad_keys: list[bytes] = []
-        for key, record in transaction.cursor(self.records):
-            record_id = id_of(bytes(key))
-            if record_id is None:
-                bad_keys.append(bytes(key))
-            else:
-                sizes[record_id] = len(record)
-        stored = ((id_of(bytes(key)), RecordTag.from_value(bytes(tag))) for key, tag in transaction.cursor(self.tags))
-        tags = {record_id: tag for record_id, tag in stored if record_id in sizes and tag is not None}
-        return TableContents(sizes=sizes, tags=tags, bad_keys=bad_keys)
-
-    def next_id(self, transaction: lmdb.Transaction) -> int:
-        """Return the counter or, if it is missing or too small, the successor of the newest record's id."""
-        counted = id_of(bytes(transaction.get(NEXT_ID, default=b"", db=self.counters)))
-        cursor = transaction.cursor(self.records)
-        newest = id_of(bytes(cursor.key())) if cursor.last() else None
-        return max(0 if counted is None else counted, 0 if newest is None else newest + 1)
-
-    def set_next_id(self, transaction: lmdb.Transaction, next_id: int) -> None:
-        """Set the counter."""
-        transaction.put(NEXT_ID, key_of(next_id), db=self.counters)
-
-    def put(self, transaction: lmdb.Transaction, records: Iterable[bytes], tag: RecordTag | None) -> list[int]:
+    def append(self, records: Sequence[bytes], tag: RecordTag | None) -> list[int]:
         """Store new records; return their ids."""
-        first = record_id = self.next_id(transaction)
-        for record in records:
-            self.put_with_id(transaction, record_id, record, tag)
-            record_id += 1
-        self.set_next_id(transaction, record_id)
-        return list(range(first, record_id))
+        first = next_id(self._connection)
+        ids = list(range(first, first + len(records)))
+        self.insert((record_id, record, tag) for record_id, record in zip(ids, records, strict=True))
+        self.set_counter("next_id", first + len(records))
+        return ids
 
-    def put_with_id(self, transaction: lmdb.Transaction, record_id: int, record: bytes, tag: RecordTag | None) -> None:
-        """Store a record under a given id."""
-        transaction.put(key_of(record_id), record, db=self.records)
-        if tag is not None:
-            transaction.put(key_of(record_id), tag.value, db=self.tags)
+    def insert(self, rows: Iterable[Row]) -> None:
+        """Store records under given ids."""
+        self._connection.executemany(
+            "INSERT INTO records VALUES (?1, ?1, ?2, ?3)",
+            ((record_id, tag and tag.value, record) for record_id, record, tag in rows),
+        )
 
-    def delete(self, transaction: lmdb.Transaction, ids: Iterable[int]) -> None:
-        """Delete records and their tags, if they exist."""
-        for record_id in ids:
-            transaction.delete(key_of(record_id), db=self.records)
-            transaction.delete(key_of(record_id), db=self.tags)
+    def delete(self, ids: Iterable[int]) -> None:
+        """Delete records, if they exist."""
+        self.set_counter("next_id", next_id(self._connection))
+        self._connection.executemany("DELETE FROM records WHERE id = ?", ((record_id,) for record_id in ids))
 
-    def set_deleted_before(self, transaction: lmdb.Transaction, record_id: int) -> None:
-        """Record that older ids, the protected ones excepted, were deleted in turn. The record never moves back."""
-        known = id_of(bytes(transaction.get(DELETED_BEFORE, default=b"", db=self.counters))) or 0
-        transaction.put(DELETED_BEFORE, key_of(max(known, record_id)), db=self.counters)
+    def quarantine(self, reasons: Iterable[tuple[int, str]]) -> None:
+        """Record ids that must not be sampled. Their records stay: deleting a corrupted one could free other pages."""
+        self._connection.executemany("INSERT OR REPLACE INTO quarantined VALUES (?, ?)", reasons)
 
-    def add_lost(self, transaction: lmdb.Transaction, ids: Iterable[int]) -> None:
-        """Record ids whose loss is known."""
-        known = parse_lost(bytes(transaction.get(LOST, default=b"", db=self.counters)))
-        transaction.put(LOST, json.dumps(ids_to_ranges({*known, *ids})).encode(), db=self.counters)
+    def set_counter(self, name: str, value: int) -> None:
+        """Set a counter, which never decreases."""
+        value = max(value, counter(self._connection, name))
+        self._connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", (name, value))
 
-    def unaccounted(self, transaction: lmdb.Transaction, ids: Iterable[int]) -> list[int]:
-        """Return the ids that are neither stored nor quarantined, were not deleted in turn and not known as lost."""
-        deleted_before = id_of(bytes(transaction.get(DELETED_BEFORE, default=b"", db=self.counters))) or 0
-        lost = parse_lost(bytes(transaction.get(LOST, default=b"", db=self.counters)))
-        records, quarantined = transaction.cursor(self.records), transaction.cursor(self.reasons)
-        return [
-            record_id
-            for record_id in ids
-            if record_id >= deleted_before
-            and record_id not in lost
-            and not records.set_key(key_of(record_id))
-            and not quarantined.set_key(key_of(record_id))
-        ]
 
-    def quarantine(self, transaction: lmdb.Transaction, key: bytes, reason: str, *, keep_bytes: bool) -> None:
-        """Move a record to the quarantined ones, with its bytes or only its key and the reason."""
-        record = transaction.get(key, db=self.records)
-        if record is not None:
-            transaction.put(key, bytes(record) if keep_bytes else b"", db=self.quarantined)
-            transaction.put(key, reason.encode(), db=self.reasons)
-        transaction.delete(key, db=self.records)
-        transaction.delete(key, db=self.tags)
+def counter(connection: sqlite3.Connection, name: str) -> int:
+    """Return a counter; 0 if it was never set or is no valid id."""
+    row = connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
+    return row[0] if row and isinstance(row[0], int) and 0 <= row[0] <= _MAX_ID else 0
+
+
+def next_id(connection: sqlite3.Connection) -> int:
+    """Return the counter or, if it is missing or too small, the successor of the newest record's id."""
+    newest = connection.execute("SELECT max(id) FROM records WHERE id_copy = id").fetchone()[0]
+    return max(counter(connection, "next_id"), 0 if newest is None else newest + 1)
+
+
+@contextmanager
+def open_read_only(directory: Path) -> Iterator[sqlite3.Connection]:
+    """Open a store to read it, whatever state its pages are in, also in a folder in which nothing can be written.
+
+    Other processes may write meanwhile: a query sees the last commit before it.
+
+    Raises:
+        UserError: If the file cannot be opened, or its tables are not those of a store.
+    """
+    log = directory / f"{REPLAY_FILE}-wal"
+    if _is_writable(directory):
+        options = "mode=rw"  # leaves no empty log behind, as mode=ro does
+    else:
+        options = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
+    with translated_errors(directory):
+        connection = _connect(directory, options)
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            _require_schema(connection, directory)
+            yield connection
+        finally:
+            connection.close()
+
+
+@contextmanager
+def translated_errors(directory: Path) -> Iterator[None]:
+    """Raise `UserError` for an error of SQLite that a user can act on."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+        kind = code & 0xFF
+        if kind in _CORRUPTION or code in _READ_ERRORS:
+            raise CorruptedDatabaseError(directory, error) from error
+        if kind in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            raise UserError(f"cannot write to {directory} ({error}): free disk space and resume") from error
+        if kind in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            raise UserError(f"cannot open {directory} ({error}): make the folder and its files writable") from error
+        if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise UserError(f"another process keeps {directory} locked: stop it, or wait for it") from error
+        raise
+
+
+def _is_writable(directory: Path) -> bool:
+    return os.access(directory / REPLAY_FILE, os.W_OK) and os.access(directory, os.W_OK)
+
+
+def _connect(directory: Path, options: str) -> sqlite3.Connection:
+    path = directory / REPLAY_FILE
+    if path.with_name(f"{REPLAY_FILE}-journal").exists():  # it can name other files, which SQLite deletes
+        raise CorruptedDatabaseError(directory, "it has a rollback journal, which belongs to no replay store")
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{options}",
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.text_factory = _decode_text
+    for setting in ("synchronous = FULL", "secure_delete = OFF", "cell_size_check = ON", "trusted_schema = OFF"):
+        connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+def _decode_text(text: bytes) -> str:
+    return text.decode(errors="replace")
+
+
+def _set_up(connection: sqlite3.Connection, directory: Path) -> None:
+    """Set what the file and the writing connection keep; create the tables of a new store."""
+    connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise UserError(f"the file system of {directory} cannot hold a replay store: use a local disk")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+    connection.execute("BEGIN IMMEDIATE")
+    if not _schema_of(connection):
+        for statement in _SCHEMA.values():
+            connection.execute(statement)
+    connection.execute("COMMIT")
+    _require_schema(connection, directory)
+
+
+def _schema_of(connection: sqlite3.Connection) -> dict[str, str]:
+    return dict(connection.execute("SELECT name, sql FROM sqlite_master"))
+
+
+def _require_schema(connection: sqlite3.Connection, directory: Path) -> None:
+    """Raise `CorruptedDatabaseError` unless there are these tables and no triggers, views or others."""
+    if _schema_of(connection) != _SCHEMA:
+        raise CorruptedDatabaseError(directory, "its tables are not those of a replay store")

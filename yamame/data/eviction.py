@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from itertools import chain
 
 
 class EvictionPolicy:
@@ -62,16 +61,6 @@ class EvictionPolicy:
                 break
             found.append(record_id)
             count -= 1
-            num_bytes -= size
-        return found
-
-    def oldest(self, num_bytes: int) -> list[int]:
-        """Return the oldest unprotected ids, evicted ones first, with at least `num_bytes` in total if possible."""
-        found: list[int] = []
-        for record_id, size in chain(self.evicted.items(), self.active.items()):
-            if num_bytes <= 0:
-                break
-            found.append(record_id)
             num_bytes -= size
         return found
 

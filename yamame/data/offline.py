@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
+from yamame.data.database import is_store
 from yamame.data.minari import is_dataset, read_trajectories
 from yamame.data.sampler import ReplayConfig
 from yamame.data.schema import TaskSpec
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.data.verify import iter_valid_trajectories
 from yamame.errors import UserError
@@ -23,7 +24,7 @@ def open_offline_store(
     task: TaskSpec,
     replay: ReplayConfig,
     find_stores: Callable[[Path], Sequence[Path]],
-) -> LMDBReplayStore:
+) -> ReplayStore:
     """Open the store of a run's offline data; the first time, copy the data into it.
 
     The run does not depend on its sources afterwards and never modifies them. Corrupted records are skipped.
@@ -32,17 +33,16 @@ def open_offline_store(
         directory: Of the store.
         sources: Run directories, replay stores, and names or directories of Minari datasets.
         task: All trajectories must match it.
-        replay: Cache, disk limit and compression of the store.
+        replay: Cache and compression of the store.
         find_stores: Returns the replay stores of a run directory; none if it is not one.
 
     Raises:
         UserError: If a source does not exist, does not match the task, or is empty.
     """
-    store = LMDBReplayStore(
+    store = ReplayStore(
         directory,
         capacity_trajectories=_NO_LIMIT,
         cache_bytes=replay.cache_bytes,
-        max_bytes=replay.max_disk_bytes,
         compression_level=replay.compression_level,
         schema=task.schema,
     )
@@ -65,7 +65,7 @@ def open_offline_store(
 
 def _read_source(source: str, task: TaskSpec, find_stores: Callable[[Path], Sequence[Path]]) -> Iterator[Trajectory]:
     path = Path(source)
-    stores = [path] if (path / "data.mdb").is_file() else find_stores(path)
+    stores = [path] if is_store(path) else find_stores(path)
     if stores:
         return chain.from_iterable(_read_store(store, task) for store in stores)
     if is_dataset(source):

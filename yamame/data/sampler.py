@@ -7,14 +7,14 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from yamame.data.batch import Batch, Window, pack
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.relabeling import GoalStatistics, RelabelConfig
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError, check_range
 
@@ -49,6 +49,9 @@ _MAX_RESAMPLES = 1000
 class ReplayConfig:
     """Capacity of the replay store, and how batches are sampled from it."""
 
+    REMOVED_FIELDS: ClassVar = ("max_disk_bytes",)
+    """Of earlier versions, ignored in files of runs."""
+
     capacity_trajectories: int = 20_000
     """Maximum number of stored trajectories; the oldest are evicted."""
     capacity_bytes: int = 0
@@ -69,8 +72,6 @@ class ReplayConfig:
     """Hindsight relabeling of trajectories that did not complete their instruction."""
     cache_bytes: int = 1 << 30
     """Memory for decoded trajectories; others are read from disk when sampled."""
-    max_disk_bytes: int = 1 << 40
-    """Maximum size of the database file (LMDB map size); at the limit the oldest trajectories are deleted."""
     compression_level: int = 1
     """zstd level of stored trajectories (1: fastest)."""
     pad_tokens_to_multiple_of: int = 0
@@ -90,7 +91,6 @@ class ReplayConfig:
         check_range(self, "pad_tokens_to_multiple_of", "pad_seqlen_to_multiple_of", "pad_windows_to_multiple_of", ge=0)
         check_range(self, "unrewarded_keep_prob", gt=0, le=1)
         check_range(self, "min_batch_transitions", "capacity_bytes", "cache_bytes", "prefetch_batches", ge=0)
-        check_range(self, "max_disk_bytes", ge=1 << 20)
         check_range(self, "compression_level", ge=1, le=22)
 
     def resolve_padding(self, context_length: int, *, cuda_graphs: bool) -> "ReplayConfig":
@@ -113,7 +113,7 @@ class ReplayConfig:
 class _Source:
     """A store, its ids when the batches were requested, and how many windows of each batch come from it."""
 
-    store: LMDBReplayStore
+    store: ReplayStore
     ids: Sequence[int]
     num_windows: int
 
@@ -134,14 +134,14 @@ class Sampler:
 
     def __init__(
         self,
-        store: LMDBReplayStore,
+        store: ReplayStore,
         *,
         config: ReplayConfig,
         context_length: int,
         rng: np.random.Generator,
         relabel: RelabelFn | None = None,
         prepare: BatchTransform | None = None,
-        offline: LMDBReplayStore | None = None,
+        offline: ReplayStore | None = None,
         offline_windows: int = 0,
         cuda_graphs: bool = False,
     ) -> None:

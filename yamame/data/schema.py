@@ -18,7 +18,7 @@ from yamame.data.actions import (
     policy_action_space,
     strip_action_mask,
 )
-from yamame.data.codec import MAX_DECODED_BYTES
+from yamame.data.codec import MAX_DECODED_BYTES, CorruptedRecordError, decode
 from yamame.data.goals import Goals
 from yamame.data.spaces import Leaf, flatten_space, stored_dtype, stored_shape, vocabulary_size
 from yamame.data.trajectory import CompressedFrames, Trajectory
@@ -90,6 +90,21 @@ class TrajectorySchema:
                 yield f"its actions go up to {np.abs(action).max():.4g}, beyond [-1, 1]"
         elif (action < 0).any() or (action >= (space.n if isinstance(space, spaces.Discrete) else space.nvec)).any():
             yield f"its actions range from {action.min()} to {action.max()}, this task takes {space}"
+
+
+def decode_valid(record: object, schema: TrajectorySchema | None, *, lazy: bool = False) -> Trajectory:
+    """Decode a stored record with `codec.decode`.
+
+    Raises:
+        CorruptedRecordError: If it is corrupted, or does not match the schema; None: if it is not consistent.
+    """
+    if not isinstance(record, bytes):
+        raise CorruptedRecordError("record is not stored as bytes")
+    trajectory = decode(record, lazy=lazy, max_bytes=MAX_DECODED_BYTES if schema is None else schema.max_bytes)
+    problem = consistency_error(trajectory) if schema is None else schema.validation_error(trajectory)
+    if problem:
+        raise CorruptedRecordError(problem)
+    return trajectory
 
 
 def _consistency_errors(trajectory: Trajectory) -> Iterator[str]:

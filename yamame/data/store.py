@@ -1,4 +1,4 @@
-"""`LMDBReplayStore`: durable first-in-first-out storage of trajectories in one crash-safe embedded database.
+"""`ReplayStore`: durable first-in-first-out storage of trajectories in one SQLite file.
 
 A killed process loses at most what it was appending, and so does a power failure.
 
@@ -13,20 +13,17 @@ Records that cannot be learned from are quarantined when they are read, with the
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-import lmdb
 import numpy as np
 
-from yamame.data.codec import MAX_DECODED_BYTES, CorruptedRecordError, decode, encode, frozen_copy, named_arrays
-from yamame.data.database import CorruptedDatabaseError, Database, DatabaseFullError, RecordTag, key_of
+from yamame.data.codec import CorruptedRecordError, encode, frozen_copy, named_arrays
+from yamame.data.database import CorruptedDatabaseError, Database, RecordTag, counter, next_id
 from yamame.data.eviction import EvictionPolicy
-from yamame.data.schema import TrajectorySchema, consistency_error
+from yamame.data.schema import TrajectorySchema, consistency_error, decode_valid
 from yamame.data.trajectory import CompressedFrames, Trajectory
-from yamame.errors import UserError
 
 _ARRAY_OVERHEAD_BYTES = 256
 """Measured cost of an array of a decoded trajectory in addition to its data, significant for tiny trajectories."""
@@ -74,25 +71,24 @@ class TrajectoryCache:
             self.num_bytes -= entry[1]
 
 
-class LMDBReplayStore:
+class ReplayStore:
     """Trajectories by id: the newest within the capacities, and all protected ones.
 
-    Ids count up from 0 and are never reused. Thread-safe. A directory may be open once per process and in several
-    processes, which see each other's changes.
+    Ids count up from 0 and are never reused. Thread-safe. Several stores may have a directory open, in one process or
+    in several, and see each other's changes.
 
     Args:
         directory: Of the database; created if it does not exist.
         capacity_trajectories: Maximum number of trajectories that are not protected.
-        capacity_bytes: Maximum size of their records in total, compressed; 0: no limit.
+        capacity_bytes: Maximum size of their records in total, compressed; 0: no limit. The file grows to about twice
+            the capacities, because of `retained_checkpoints`, and never shrinks.
         cache_bytes: Maximum memory for decoded trajectories.
-        max_bytes: Maximum size of the database file, which grows as needed (to twice the capacity, because of
-            `retained_checkpoints`) and never shrinks. At the limit the oldest records are deleted, needed or not.
         compression_level: zstd level of new records.
         retained_checkpoints: Number of checkpoints to which `rollback` can return.
         schema: That trajectories must match to be read; None: they must only be consistent.
 
     Raises:
-        UserError: If the directory cannot be opened, is already open in this process, or its disk is full.
+        UserError: If the directory cannot be opened or is corrupted, or its disk is full.
     """
 
     def __init__(
@@ -102,7 +98,6 @@ class LMDBReplayStore:
         capacity_trajectories: int,
         capacity_bytes: int = 0,
         cache_bytes: int,
-        max_bytes: int = 1 << 40,
         compression_level: int = 1,
         retained_checkpoints: int = 1,
         schema: TrajectorySchema | None = None,
@@ -111,23 +106,25 @@ class LMDBReplayStore:
         self.capacity_trajectories = capacity_trajectories
         self.cache = TrajectoryCache(cache_bytes)
         self._eviction = EvictionPolicy(capacity_trajectories=capacity_trajectories, capacity_bytes=capacity_bytes)
-        self._max_decoded_bytes = MAX_DECODED_BYTES if schema is None else schema.max_bytes
-        self._validation_error = consistency_error if schema is None else schema.validation_error
+        self._schema = schema
         self._compression_level = compression_level
-        self._database = Database(directory, max_bytes=max_bytes)
-        self._tables = self._database.tables
+        self._database = Database(directory)
         self._lock = threading.RLock()
         self._oldest_at_checkpoints: deque[int] = deque(maxlen=retained_checkpoints)
         self._evicted_since_checkpoint = 0
         self._num_unreadable = 0
-        self._load()
+        try:
+            self._load()
+        except BaseException:
+            self._database.close()
+            raise
 
     def __len__(self) -> int:
         with self._lock:
             self._refresh()
             return len(self._eviction)
 
-    def __enter__(self) -> "LMDBReplayStore":
+    def __enter__(self) -> "ReplayStore":
         return self
 
     def __exit__(
@@ -138,12 +135,14 @@ class LMDBReplayStore:
     @property
     def total_appended(self) -> int:
         """Number of trajectories ever appended: the next id."""
-        return self._database.read(self._tables.next_id)
+        with self._database.read() as reader:
+            return next_id(reader)
 
     @property
     def num_corrupted(self) -> int:
         """Number of corrupted records found so far."""
-        quarantined = self._database.read(lambda transaction: transaction.stat(self._tables.quarantined)["entries"])
+        with self._database.read() as reader:
+            (quarantined,) = reader.execute("SELECT count(*) FROM quarantined JOIN records USING (id)").fetchone()
         return quarantined + self._num_unreadable
 
     def append(self, trajectory: Trajectory) -> int:
@@ -151,25 +150,14 @@ class LMDBReplayStore:
         return self.extend([trajectory])[0]
 
     def extend(self, trajectories: Sequence[Trajectory], *, tag: RecordTag | None = None) -> list[int]:
-        """Store trajectories in one transaction and return their ids.
-
-        If together they exceed the file's size limit, each half is a transaction. `UserError` if a single one does.
-        """
+        """Store trajectories in one transaction and return their ids."""
         if not trajectories:
             return []
         records = [encode(trajectory, compression_level=self._compression_level) for trajectory in trajectories]
         with self._lock:
             self._refresh()
-            try:
-                ids = self._put(records, tag)
-            except DatabaseFullError as error:
-                if len(records) == 1:
-                    raise UserError(
-                        f"{error}, and a trajectory of {len(records[0])} bytes does not fit beside the "
-                        "protected ones: raise --replay.max-disk-bytes"
-                    ) from error
-                half = len(records) // 2
-                return self.extend(trajectories[:half], tag=tag) + self.extend(trajectories[half:], tag=tag)
+            with self._database.write() as transaction:
+                ids = transaction.append(records, tag)
             if self.cache.capacity_bytes:
                 for record_id, trajectory in zip(ids, trajectories, strict=True):
                     if not self._validation_error(trajectory):
@@ -194,18 +182,17 @@ class LMDBReplayStore:
 
         Raises:
             CorruptedRecordError: If it cannot be decoded or does not match the schema; it is then quarantined.
-            KeyError: If there is no such id.
+            KeyError: If there is no such id, or it is quarantined.
         """
         with self._lock:
             trajectory = self.cache.get(trajectory_id)
         if trajectory is not None and (lazy or not trajectory.lazy_observation):
             return trajectory
         try:
-            trajectory = self._read_from_disk(trajectory_id, lazy=lazy)
+            trajectory = decode_valid(self._read(trajectory_id), self._schema, lazy=lazy)
         except CorruptedRecordError as error:
             with self._lock:
-                self._quarantine_keys([key_of(trajectory_id)], str(error))
-                self._eviction.remove([trajectory_id])
+                self._quarantine({trajectory_id: str(error)})
             raise CorruptedRecordError(f"trajectory {trajectory_id} in {self.directory}: {error}") from error
         except CorruptedDatabaseError as error:
             with self._lock:
@@ -224,8 +211,11 @@ class LMDBReplayStore:
         with self._lock:
             self._refresh()
             gone = set(ids).difference(self._eviction.ids(), self._eviction.evicted)
-            unaccounted = self._database.read(lambda transaction: self._tables.unaccounted(transaction, gone))
-            return sorted(unaccounted), sorted(gone.difference(unaccounted))
+        with self._database.read() as reader:
+            deleted_before = counter(reader, "deleted_before")
+            quarantined = {record_id for (record_id,) in reader.execute("SELECT id FROM quarantined")}
+        known = {record_id for record_id in gone if record_id < deleted_before or record_id in quarantined}
+        return sorted(gone - known), sorted(known)
 
     def rollback(self, last_id: int) -> int:
         """Delete trajectories newer than `last_id`, restore those that they evicted; return the number of deleted ones.
@@ -234,10 +224,9 @@ class LMDBReplayStore:
         checkpoints or appends of more than the capacity came in between. Tagged trajectories stay.
         """
         with self._lock:
-            contents = self._database.read(self._tables.contents)
-            newer = [
-                record_id for record_id in contents.sizes if record_id > last_id and record_id not in contents.tags
-            ]
+            with self._database.read() as reader:
+                query = "SELECT id FROM records WHERE id > ? AND tag IS NULL AND id NOT IN (SELECT id FROM quarantined)"
+                newer = [record_id for (record_id,) in reader.execute(query, (last_id,))]
             self._delete(newer)
             self._load()
             return len(newer)
@@ -258,79 +247,59 @@ class LMDBReplayStore:
                 self._delete(needless, in_turn=True)
             oldest.append(next(iter(active)) if active else self.total_appended)
             self._evicted_since_checkpoint = 0
+            self._database.empty_log()
 
     def close(self) -> None:
         """Close the directory. Idempotent."""
         self._database.close()
 
     def _load(self, *, evicted: Collection[int] = ()) -> None:
-        contents = self._database.read(self._tables.contents, refresh=True)
-        if contents.bad_keys:
-            self._quarantine_keys(contents.bad_keys, "its key is no id")
-        protected = {record_id for record_id, tag in contents.tags.items() if tag is RecordTag.PROTECTED}
-        self._eviction.reset(contents.sizes, protected=protected, evicted=evicted)
+        query = (
+            "SELECT records.id, id_copy, tag, length(record) FROM records LEFT JOIN quarantined USING (id) "
+            "WHERE reason IS NULL ORDER BY records.id"
+        )
+        with self._database.read() as reader:
+            rows = reader.execute(query).fetchall()
+        if damaged := [record_id for record_id, id_copy, _, _ in rows if id_copy != record_id]:
+            self._quarantine(dict.fromkeys(damaged, "its id is corrupted"))
+        sizes = {record_id: size or 0 for record_id, id_copy, _, size in rows if id_copy == record_id}
+        protected = {record_id for record_id, _, tag, _ in rows if tag == RecordTag.PROTECTED.value}
+        self._eviction.reset(sizes, protected=protected & sizes.keys(), evicted=evicted)
 
     def _refresh(self) -> None:
-        """Load the changes of other processes."""
-        if self._database.changed_externally:
+        """Load the changes of others."""
+        if self._database.changed_externally():
             before = {*self._eviction.ids(), *self._eviction.evicted}
             self._load(evicted=self._eviction.evicted)
             self._discard_cached(before - {*self._eviction.ids(), *self._eviction.evicted})
             self._discard_cached(self._eviction.evicted)
 
-    def _read_from_disk(self, record_id: int, *, lazy: bool) -> Trajectory:
-        def copy(transaction: lmdb.Transaction) -> bytes | None:
-            record = transaction.get(key_of(record_id), db=self._tables.records)
-            return None if record is None else bytes(record)
-
-        record = self._database.read(copy)
-        if record is None:
+    def _read(self, record_id: int) -> object:
+        query = "SELECT record FROM records WHERE id = ?1 AND id_copy = ?1 AND ?1 NOT IN (SELECT id FROM quarantined)"
+        with self._database.read() as reader:
+            row = reader.execute(query, (record_id,)).fetchone()
+        if row is None:
             raise KeyError(record_id)
-        trajectory = decode(record, lazy=lazy, max_bytes=self._max_decoded_bytes)
-        problem = self._validation_error(trajectory)
-        if problem:
-            raise CorruptedRecordError(problem)
-        return trajectory
+        return row[0]
 
-    def _put(self, records: Sequence[bytes], tag: RecordTag | None) -> list[int]:
-        """Store records, deleting the oldest until they fit; `DatabaseFullError` if they never do."""
-        num_bytes = sum(map(len, records))
-        if num_bytes > self._database.usable_bytes:
-            raise DatabaseFullError(f"{self.directory} has a limit of {self._database.max_bytes} bytes")
-        while True:
-            try:
-                return self._database.write(lambda transaction: self._tables.put(transaction, records, tag))
-            except DatabaseFullError:
-                oldest = self._eviction.oldest(num_bytes)
-                if not oldest:
-                    raise
-                self._delete(oldest, in_turn=True)
-                # a second commit, of no change: LMDB reuses pages that were freed by the last transaction but one
-                self._database.write(lambda transaction: self._tables.put(transaction, [], None), allow_reserve=True)
+    def _validation_error(self, trajectory: Trajectory) -> str:
+        return consistency_error(trajectory) if self._schema is None else self._schema.validation_error(trajectory)
 
     def _delete(self, ids: Sequence[int], *, in_turn: bool = False) -> None:
-        def delete(transaction: lmdb.Transaction) -> None:
-            self._tables.delete(transaction, ids)
-            self._tables.put(transaction, [], None)
+        if not ids:
+            return
+        with self._database.write() as transaction:
+            transaction.delete(ids)
             if in_turn:
-                self._tables.set_deleted_before(transaction, max(ids) + 1)
-
-        if ids:
-            self._database.write(delete, allow_reserve=True)
-            self._eviction.remove(ids)
-            self._discard_cached(ids)
+                transaction.set_counter("deleted_before", max(ids) + 1)
+        self._eviction.remove(ids)
+        self._discard_cached(ids)
 
     def _discard_cached(self, ids: Iterable[int]) -> None:
         for record_id in ids:
             self.cache.discard(record_id)
 
-    def _quarantine_keys(self, keys: Sequence[bytes], reason: str) -> None:
-        def move(transaction: lmdb.Transaction, *, keep_bytes: bool) -> None:
-            for key in keys:
-                self._tables.quarantine(transaction, key, reason, keep_bytes=keep_bytes)
-            self._tables.put(transaction, [], None)
-
-        try:
-            self._database.write(partial(move, keep_bytes=True), allow_reserve=True)
-        except DatabaseFullError:
-            self._database.write(partial(move, keep_bytes=False), allow_reserve=True)
+    def _quarantine(self, reasons: Mapping[int, str]) -> None:
+        with self._database.write() as transaction:
+            transaction.quarantine(reasons.items())
+        self._eviction.remove(reasons.keys())

@@ -41,6 +41,8 @@ LATEST, BEST_CHECKPOINT = "latest", "best"
 """Names of checkpoints, as alternatives to paths."""
 REPLAY = "replay"
 """Replay store of the main rank; those of other ranks have the rank as suffix."""
+REPLAY_FILE = "replay.sqlite"
+"""Database in the directory of a replay store."""
 OFFLINE = "offline"
 REPORT, REPORT_HTML = "report.md", "report.html"
 RESULT = "result.json"
@@ -79,7 +81,7 @@ def replay_dir(rank: int) -> str:
 def replay_dirs(run: Path) -> list[Path]:
     """Return the existing replay stores of a run, ordered by rank."""
     stores = (run / replay_dir(rank) for rank in count())
-    return list(takewhile(lambda store: (store / "data.mdb").is_file(), stores))
+    return list(takewhile(Path.is_dir, stores))
 
 
 def create_run_dir(run_dir: Path | None, recipe: str) -> Path:

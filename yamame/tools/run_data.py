@@ -7,17 +7,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from yamame.data.codec import decode, encode
-from yamame.data.database import RecordTag
+from yamame.data.codec import encode
+from yamame.data.database import RecordTag, is_store
 from yamame.data.minari import ExportResult, export_trajectories, read_trajectories
-from yamame.data.record_reader import EntryKind, read_records_in_subprocess
 from yamame.data.schema import TrajectorySchema
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
-from yamame.data.verify import check_record, iter_valid_trajectories, require_store
+from yamame.data.verify import StoreReader, ValidRecord, iter_valid_trajectories, require_store
 from yamame.errors import UserError, describe_error
 from yamame.runs.checkpoint import load_latest_checkpoint
-from yamame.runs.directory import CHECKPOINTS, CONFIG, REPLAY, replay_dirs, resolve_run_dir
+from yamame.runs.directory import CHECKPOINTS, CONFIG, REPLAY, REPLAY_FILE, replay_dirs, resolve_run_dir
 from yamame.training.run_files import read_config, read_task_spec
 from yamame.training.state import needed_ids
 
@@ -38,7 +37,7 @@ class DataSource:
 
         Raises `UserError` if it is neither, and for a run with several stores.
         """
-        if (path / "data.mdb").is_file():
+        if is_store(path):
             return DataSource(store=path, run=path.parent if (path.parent / CONFIG).is_file() else None)
         run = resolve_run_dir(path)
         if len(stores := replay_dirs(run)) > 1:
@@ -105,32 +104,30 @@ class StoreInfo:
 
 def collect_info(source: DataSource) -> StoreInfo:
     """Read all records without changing any. A run may train meanwhile."""
-    schema = source.schema
+    reader = StoreReader(source.store, source.schema)
     tasks: Counter[str] = Counter()
     versions: list[int] = []
     steps = record_bytes = corrupted = 0
     marks: Counter[RecordTag | None] = Counter()
-    for found in read_records_in_subprocess(source.store):
-        if found.kind is EntryKind.REASON or check_record(found, schema):
+    for record in reader.records():
+        if isinstance(record, ValidRecord):
+            marks[record.tag] += 1
+            tasks[record.trajectory.task] += 1
+            versions.append(record.trajectory.policy_version)
+            steps += len(record.trajectory)
+            record_bytes += len(record.content)
+        else:
             corrupted += 1
-        elif found.kind is EntryKind.TAG:
-            marks[RecordTag.from_value(found.value)] += 1
-        elif found.kind is EntryKind.RECORD:
-            trajectory = decode(found.value)
-            tasks[trajectory.task] += 1
-            versions.append(trajectory.policy_version)
-            steps += len(trajectory)
-            record_bytes += len(found.value)
     return StoreInfo(
         trajectories=len(versions),
         steps=steps,
         tasks=dict(tasks),
         record_bytes=record_bytes,
-        file_bytes=(source.store / "data.mdb").stat().st_size,
+        file_bytes=(source.store / REPLAY_FILE).stat().st_size,
         policy_versions=(min(versions), max(versions)) if versions else None,
         protected=marks[RecordTag.PROTECTED],
         imported=marks[RecordTag.IMPORTED],
-        corrupted=corrupted,
+        corrupted=corrupted + len(reader.quarantined),
     )
 
 
@@ -154,12 +151,11 @@ def import_into(path: Path, dataset: str, *, protected: bool) -> int:
         except Exception as error:  # the dataset's own fields can be anything
             raise UserError(f"episode {number} of {dataset} cannot be stored ({describe_error(error)})") from error
     count = 0
-    with LMDBReplayStore(
+    with ReplayStore(
         source.store,
         capacity_trajectories=replay.capacity_trajectories,
         capacity_bytes=replay.capacity_bytes,
         cache_bytes=0,
-        max_bytes=replay.max_disk_bytes,
         compression_level=replay.compression_level,
         schema=task.schema,
     ) as store:

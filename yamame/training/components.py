@@ -18,7 +18,7 @@ from yamame.data.codec import CorruptedRecordError
 from yamame.data.offline import open_offline_store
 from yamame.data.relabeling import Relabeler
 from yamame.data.sampler import Sampler
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.verify import finish_interrupted_repair
 from yamame.distributed.ray.connection import RayConnection
 from yamame.distributed.ray.experience import RayExperience
@@ -41,7 +41,7 @@ class TrainingComponents:
     algorithm: Algorithm
     experience: Experience
     replay: Replay
-    offline_store: LMDBReplayStore | None
+    offline_store: ReplayStore | None
     """Trajectories of `offline.data`; None without offline data."""
     statistics: TrialStats
 
@@ -117,17 +117,16 @@ def build_components(
         model, compute=compute, generator=_torch_generator(learning, compute.device), distributed=distributed
     )
     finish_interrupted_repair(replay_directory)
-    store = LMDBReplayStore(
+    store = ReplayStore(
         replay_directory,
         capacity_trajectories=config.replay.capacity_trajectories,
         capacity_bytes=config.replay.capacity_bytes,
         cache_bytes=config.replay.cache_bytes,
-        max_bytes=config.replay.max_disk_bytes,
         compression_level=config.replay.compression_level,
         retained_checkpoints=config.checkpoint.keep_latest_k,
         schema=task.schema,
     )
-    offline: LMDBReplayStore | None = None
+    offline: ReplayStore | None = None
     if config.offline.data:
         offline = open_offline_store(
             replay_directory.with_name(OFFLINE),

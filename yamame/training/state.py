@@ -1,7 +1,7 @@
 """State of a run in its checkpoints: counters, progress of the iteration, and all components."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -9,9 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from yamame.data.database import ids_from_ranges, ids_to_ranges
 from yamame.data.relabeling import GoalStatistics
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.distributed_context import DistributedContext
 from yamame.errors import UserError
 from yamame.metrics.registry import ENV_STEPS_PER_SECOND, UPDATES_PER_SECOND
@@ -186,7 +185,7 @@ def needed_ids(checkpoint: Checkpoint, rank: int) -> list[int]:
         raise UserError(f"{checkpoint.path} does not name the trajectories of learner {rank}") from error
 
 
-def _check_store(store: LMDBReplayStore, state: Mapping[str, Any]) -> list[str]:
+def _check_store(store: ReplayStore, state: Mapping[str, Any]) -> list[str]:
     """Return warnings of known losses since a checkpoint. Raises `UserError` if other trajectories are missing."""
     needed = ids_from_ranges(state["stored_ids"])
     missing, gone = store.missing(needed)
@@ -195,8 +194,29 @@ def _check_store(store: LMDBReplayStore, state: Mapping[str, Any]) -> list[str]:
             f"{store.directory} lacks {len(missing)} of the {len(needed)} trajectories of the checkpoint: "
             f"yamame data repair {store.directory} accepts the loss"
         )
-    causes = "corrupted, deleted at a size limit or lost in a repair"
+    causes = "corrupted, evicted or lost in a repair"
     return [f"{len(gone)} of the {len(needed)} trajectories of the checkpoint are gone ({causes})"] if gone else []
+
+
+_MAX_IDS = 1 << 28
+
+
+def ids_to_ranges(ids: Iterable[int]) -> list[list[int]]:
+    """Return ids as JSON: [first, last] of each run of successive ones."""
+    ranges: list[list[int]] = []
+    for record_id in sorted(ids):
+        if ranges and ranges[-1][1] == record_id - 1:
+            ranges[-1][1] = record_id
+        else:
+            ranges.append([record_id, record_id])
+    return ranges
+
+
+def ids_from_ranges(ranges: Collection[Sequence[int]]) -> list[int]:
+    """Return the ids of `ids_to_ranges`. Raises `ValueError` for more than a store can hold."""
+    if sum(last + 1 - first for first, last in ranges) > _MAX_IDS:
+        raise ValueError(f"more than {_MAX_IDS} ids")
+    return [record_id for first, last in ranges for record_id in range(first, last + 1)]
 
 
 def load_goal_statistics(checkpoint: Checkpoint) -> GoalStatistics:

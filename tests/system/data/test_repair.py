@@ -40,7 +40,7 @@ def assert_repaired(directory: Path, *, at_least: int) -> None:
         assert len(store) == result.num_recovered
         for number in store.ids():
             assert_same(store.get(number), example(number))
-        assert store.append(example(202)) == max((*store.ids()[:-1], 201)) + 1 or not result.num_recovered
+        assert store.append(example(202)) > max(store.ids()[:-1], default=-1)
 
 
 def test_bad_records_are_left_out_and_everything_else_is_kept(directory: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_repair_that_was_killed_is_completed(directory: Path) -> None:
 
 @pytest.mark.parametrize("fraction", [0.95, 0.6, 0.2])
 def test_a_file_that_was_cut_off(directory: Path, fraction: float) -> None:
-    data = directory / "data.mdb"
+    data = directory / "replay.sqlite"
     with data.open("rb+") as file:
         file.truncate(int(data.stat().st_size * fraction))
     with pytest.raises(UserError, match=r"corrupted .*yamame data repair"):
@@ -79,7 +79,7 @@ def test_a_file_that_was_cut_off(directory: Path, fraction: float) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_file_with_flipped_bytes_all_over(directory: Path, seed: int) -> None:
-    data, rng = directory / "data.mdb", random.Random(seed)
+    data, rng = directory / "replay.sqlite", random.Random(seed)
     content = bytearray(data.read_bytes())
     for _ in range(40):
         content[rng.randrange(3 * 4096, len(content))] ^= 1 << rng.randrange(8)
@@ -89,7 +89,7 @@ def test_a_file_with_flipped_bytes_all_over(directory: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_file_with_pages_of_rubbish(directory: Path, seed: int) -> None:
-    data, rng = directory / "data.mdb", random.Random(seed)
+    data, rng = directory / "replay.sqlite", random.Random(seed)
     content = bytearray(data.read_bytes())
     for _ in range(5):
         page = rng.randrange(3, len(content) // 4096) * 4096
@@ -102,7 +102,7 @@ def test_a_file_that_was_never_a_database(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no replay store"):
         repair_store(tmp_path / "replay", None)
     (tmp_path / "replay").mkdir()
-    (tmp_path / "replay" / "data.mdb").write_bytes(b"nothing like a database" * 1000)
+    (tmp_path / "replay" / "replay.sqlite").write_bytes(b"nothing like a database" * 1000)
     result = repair_store(tmp_path / "replay", None)
     assert (result.num_recovered, len(result.lost)) == (0, 1)
     opened(tmp_path / "replay").close()

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import numpy as np
 import pytest
+from store_examples import editing, replace_record
 from tiny import TINY_RUN, as_flags
 
 from yamame.cli import main
@@ -50,10 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str | Path) -> str:
 
 
 def spoil(run: Path, number: int) -> None:
-    with lmdb.open(str(run / "replay"), max_dbs=5) as environment:
-        table = environment.open_db(b"records")
-        with environment.begin(table, write=True) as transaction:
-            transaction.put(number.to_bytes(8, "big"), b"foreign")
+    replace_record(run / "replay", number, b"foreign")
 
 
 def test_info(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,10 +65,8 @@ def test_info(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def remove(run: Path, number: int) -> None:
-    with lmdb.open(str(run / "replay"), max_dbs=5) as environment:
-        table = environment.open_db(b"records")
-        with environment.begin(table, write=True) as transaction:
-            assert transaction.delete(number.to_bytes(8, "big"))
+    with editing(run / "replay") as connection:
+        assert connection.execute("DELETE FROM records WHERE id = ?", (number,)).rowcount == 1
 
 
 def test_a_run_without_some_trajectories_resumes_after_a_repair(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,8 +131,8 @@ def test_a_run_continues_without_corrupted_records(run: Path, capsys: pytest.Cap
 def test_a_run_whose_store_was_cut_off_is_refused_until_it_is_repaired(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with (run / "replay" / "data.mdb").open("rb+") as file:
-        file.truncate(3 * 4096)
+    with (run / "replay" / "replay.sqlite").open("rb+") as file:
+        file.truncate(2 * 8192)
     assert "yamame data repair" in refused(capsys, "resume", run, "--env-steps", "128", "--quiet")
     report = reported(capsys, "repair", run)
     assert report["recovered"] < 16 and report["backup_path"] == "run/replay.backup-1"
@@ -156,7 +151,7 @@ def test_mistakes(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command_line_stays_quick() -> None:
-    script = "import sys, yamame.cli; assert 'torch' not in sys.modules and 'lmdb' not in sys.modules"
+    script = "import sys, yamame.cli; assert 'torch' not in sys.modules and 'sqlite3' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 

@@ -18,7 +18,7 @@ from tiny import tiny_config
 
 import yamame
 from yamame.cli import main
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
 from yamame.runs.checkpoint import load_latest_checkpoint
@@ -93,7 +93,7 @@ def learners_of(process: subprocess.Popen[str]) -> list[int]:
 
 
 def stored(directory: Path) -> int:
-    with LMDBReplayStore(directory, capacity_trajectories=10_000, cache_bytes=0) as store:
+    with ReplayStore(directory, capacity_trajectories=10_000, cache_bytes=0) as store:
         return len(store)
 
 

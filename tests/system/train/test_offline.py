@@ -52,7 +52,7 @@ def weights_of(run: Trainer) -> torch.Tensor:
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(directory.glob("data.mdb"))}
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("replay.sqlite"))}
 
 
 def test_no_environment_is_stepped_and_the_length_is_in_updates(

@@ -15,7 +15,7 @@ from yamame.data.batch import Batch
 from yamame.data.codec import CorruptedRecordError
 from yamame.data.relabeling import GoalStatistics
 from yamame.data.sampler import ReplayConfig, Sampler
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 
@@ -191,7 +191,7 @@ def test_batches_come_from_what_was_stored_at_the_call() -> None:
 
 def test_extras_reach_batches_through_the_store(tmp_path: Path) -> None:
     trajectory = replace(numbered(6), extras={"log_prob": np.arange(6, dtype=np.float32) - 0.5})
-    with LMDBReplayStore(tmp_path, capacity_trajectories=8, cache_bytes=0) as store:
+    with ReplayStore(tmp_path, capacity_trajectories=8, cache_bytes=0) as store:
         store.append(trajectory)
         batch = sampler_of(store).sample()
     expected = torch.where(batch.loss_mask, batch.time - 0.5, 0.0)
@@ -201,7 +201,7 @@ def test_extras_reach_batches_through_the_store(tmp_path: Path) -> None:
 def test_what_is_evicted_meanwhile_changes_nothing(tmp_path: Path) -> None:
     expected: list[Batch] = []
     for appending in (False, True):
-        with LMDBReplayStore(tmp_path / str(appending), capacity_trajectories=8, cache_bytes=1 << 20) as store:
+        with ReplayStore(tmp_path / str(appending), capacity_trajectories=8, cache_bytes=1 << 20) as store:
             store.extend([numbered(9, tag=tag) for tag in range(8)])
             for number, batch in enumerate(sampler_of(store).iter_batches(12)):
                 if appending:

@@ -8,26 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from replay_examples import assert_same, numbered
-from store_examples import corrupt, large, on_disk, opened
+from store_examples import corrupt, editing, large, on_disk, opened
 
 from yamame.data.codec import CorruptedRecordError
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
+from yamame.data.verify import repair_store, verify_store
 from yamame.errors import UserError
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[LMDBReplayStore]:
+def store(tmp_path: Path) -> Iterator[ReplayStore]:
     with opened(tmp_path / "replay") as store:
         yield store
 
 
-def reopened(store: LMDBReplayStore, **settings: int) -> LMDBReplayStore:
+def reopened(store: ReplayStore, **settings: int) -> ReplayStore:
     store.close()
     return opened(store.directory, **{"capacity": store.capacity_trajectories, **settings})
 
 
-def test_first_in_first_out(store: LMDBReplayStore) -> None:
+def test_first_in_first_out(store: ReplayStore) -> None:
     assert [store.append(numbered(3, tag=tag)) for tag in range(8)] == list(range(8))
     assert list(store.ids()) == [3, 4, 5, 6, 7]
     assert len(store) == 5
@@ -36,7 +37,7 @@ def test_first_in_first_out(store: LMDBReplayStore) -> None:
         assert_same(store.get(number), numbered(3, tag=number))
 
 
-def test_append_all_is_append_of_each(store: LMDBReplayStore) -> None:
+def test_append_all_is_append_of_each(store: ReplayStore) -> None:
     store.append(numbered(2))
     assert store.extend([numbered(3, tag=tag) for tag in range(1, 8)]) == list(range(1, 8))
     assert store.extend([]) == []
@@ -44,14 +45,14 @@ def test_append_all_is_append_of_each(store: LMDBReplayStore) -> None:
     assert_same(store.get(7), numbered(3, tag=7))
 
 
-def test_append_all_is_all_or_nothing(store: LMDBReplayStore) -> None:
+def test_append_all_is_all_or_nothing(store: ReplayStore) -> None:
     broken = Trajectory(**{**vars(numbered(2)), "observation": {"o": np.array([None, None, None])}})
     with pytest.raises(Exception, match=r"(?i)object|dtype"):
         store.extend([numbered(2), broken])
     assert len(store) == store.total_appended == 0
 
 
-def test_ids_are_never_given_twice(store: LMDBReplayStore) -> None:
+def test_ids_are_never_given_twice(store: ReplayStore) -> None:
     store.extend([numbered(2)] * 4)
     assert store.rollback(-1) == 4
     assert list(store.ids()) == []
@@ -64,7 +65,7 @@ def test_ids_are_never_given_twice(store: LMDBReplayStore) -> None:
     store.close()
 
 
-def test_reopening_gives_everything_back(store: LMDBReplayStore) -> None:
+def test_reopening_gives_everything_back(store: ReplayStore) -> None:
     store.extend([numbered(3, tag=tag) for tag in range(8)])
     store = reopened(store)
     assert list(store.ids()) == [3, 4, 5, 6, 7]
@@ -75,7 +76,7 @@ def test_reopening_gives_everything_back(store: LMDBReplayStore) -> None:
     store.close()
 
 
-def test_rollback_goes_back_to_a_checkpoint(store: LMDBReplayStore) -> None:
+def test_rollback_goes_back_to_a_checkpoint(store: ReplayStore) -> None:
     store.extend([numbered(3, tag=tag) for tag in range(7)])
     store.mark_checkpoint()
     at_checkpoint, last_id = list(store.ids()), store.total_appended - 1
@@ -93,7 +94,7 @@ def test_rollback_goes_back_to_a_checkpoint(store: LMDBReplayStore) -> None:
     store.close()
 
 
-def test_a_kill_between_sync_and_checkpoint_file_still_finds_the_older_checkpoint(store: LMDBReplayStore) -> None:
+def test_a_kill_between_sync_and_checkpoint_file_still_finds_the_older_checkpoint(store: ReplayStore) -> None:
     store.extend([numbered(3)] * 5)
     store.mark_checkpoint()
     store.extend([numbered(3)] * 2)
@@ -102,7 +103,7 @@ def test_a_kill_between_sync_and_checkpoint_file_still_finds_the_older_checkpoin
     assert list(store.ids()) == [0, 1, 2, 3, 4]
 
 
-def test_the_second_sync_frees_what_was_evicted(store: LMDBReplayStore) -> None:
+def test_the_second_sync_frees_what_was_evicted(store: ReplayStore) -> None:
     store.extend([numbered(3)] * 7)
     store.mark_checkpoint()
     store.append(numbered(3))
@@ -126,7 +127,7 @@ def test_any_of_several_checkpoints_can_be_gone_back_to(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_sync_is_due_before_records_of_a_checkpoint_are_deleted(store: LMDBReplayStore) -> None:
+def test_a_sync_is_due_before_records_of_a_checkpoint_are_deleted(store: ReplayStore) -> None:
     store.extend([numbered(3)] * 5)
     store.mark_checkpoint()
     at_checkpoint = list(store.ids())
@@ -139,7 +140,7 @@ def test_a_sync_is_due_before_records_of_a_checkpoint_are_deleted(store: LMDBRep
     store.close()
 
 
-def test_disk_holds_at_most_twice_the_capacity_without_any_sync(store: LMDBReplayStore) -> None:
+def test_disk_holds_at_most_twice_the_capacity_without_any_sync(store: ReplayStore) -> None:
     for _ in range(23):
         store.append(numbered(2))
     store.close()
@@ -162,14 +163,14 @@ def test_sampling_reads_memory_and_memory_is_bounded(tmp_path: Path) -> None:
         assert store.get(0) is not store.get(0)
 
 
-def test_the_callers_buffers_may_be_used_again(store: LMDBReplayStore) -> None:
+def test_the_callers_buffers_may_be_used_again(store: ReplayStore) -> None:
     trajectory = numbered(4, tag=1)
     store.append(trajectory)
     trajectory.reward[:] = -1
     assert_same(store.get(0), numbered(4, tag=1))
 
 
-def test_ids_are_a_snapshot(store: LMDBReplayStore) -> None:
+def test_ids_are_a_snapshot(store: ReplayStore) -> None:
     store.extend([numbered(2)] * 4)
     assert len(store.ids()) == 4
     store.append(numbered(2))
@@ -180,7 +181,7 @@ def test_ids_are_a_snapshot(store: LMDBReplayStore) -> None:
     assert list(store.ids()) == [1, 2, 3, 4, 5]
 
 
-def test_a_corrupted_record_is_quarantined_and_counted(store: LMDBReplayStore) -> None:
+def test_a_corrupted_record_is_quarantined_and_counted(store: ReplayStore) -> None:
     store.extend([numbered(2)] * 3)
     store.close()
     corrupt(store.directory, 1)
@@ -231,7 +232,7 @@ def test_space_of_evicted_trajectories_is_used_again(tmp_path: Path) -> None:
         for tag in range(40):
             store.append(large(tag))
             store.mark_checkpoint()
-    assert (tmp_path / "data.mdb").stat().st_size < 12 << 20
+    assert (tmp_path / "replay.sqlite").stat().st_size < 12 << 20
 
 
 def test_a_full_disk_says_so(tmp_path: Path) -> None:
@@ -255,25 +256,62 @@ except UserError as error:
     assert result.stdout == "refused\n"
 
 
-def test_opening_twice_in_a_process_is_refused_until_the_first_is_gone(store: LMDBReplayStore) -> None:
-    with pytest.raises(UserError, match="already open in this process"):
-        opened(store.directory)
-    store.append(numbered(2))
-    store.close()
-    store.close()
-    abandoned = opened(store.directory)
-    del abandoned
-    assert len(reopened(store)) == 1
+def test_a_store_that_is_open_twice_in_a_process(store: ReplayStore) -> None:
+    with opened(store.directory) as other:
+        store.append(numbered(2))
+        assert (other.ids(), other.append(numbered(2, tag=1)), store.ids()) == ((0,), 1, (0, 1))
+    assert_same(store.get(1), numbered(2, tag=1))
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot open"):
+    with pytest.raises(UserError, match=r"cannot write to .*file"):
         opened(tmp_path / "file")
     (tmp_path / "replay").mkdir()
-    (tmp_path / "replay" / "data.mdb").write_bytes(b"nothing like a database" * 1000)
-    with pytest.raises(UserError, match=r"corrupted .*yamame data repair"):
+    (tmp_path / "replay" / "replay.sqlite").write_bytes(b"nothing like a database" * 1000)
+    with pytest.raises(UserError, match=r"corrupted .*not a database.*yamame data repair"):
         opened(tmp_path / "replay")
+
+
+def test_a_store_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(bytes(8192))
+    attempts = (
+        opened,
+        lambda directory: verify_store(directory, None),
+        lambda directory: repair_store(directory, None),
+    )
+    for attempt in attempts:
+        with pytest.raises(UserError, match=r"LMDB .*before 28 November 2026.*start a new run") as caught:
+            attempt(tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER later AFTER INSERT ON records BEGIN DELETE FROM records; END",
+        "CREATE VIEW more AS SELECT * FROM records",
+        "ALTER TABLE records ADD COLUMN more",
+        "DROP TABLE counters",
+    ],
+)
+def test_a_file_whose_tables_are_not_those_of_a_store_is_refused(tmp_path: Path, statement: str) -> None:
+    opened(tmp_path).close()
+    with editing(tmp_path) as connection:
+        connection.execute(statement)
+    with pytest.raises(UserError, match=r"its tables are not those of a replay store"):
+        opened(tmp_path)
+    (problem,) = verify_store(tmp_path, None).corrupted
+    assert "its tables are not" in problem.reason
+
+
+def test_a_rollback_journal_is_never_read(tmp_path: Path) -> None:
+    """SQLite would delete the file that such a journal names."""
+    opened(tmp_path).close()
+    (tmp_path / "replay.sqlite-journal").write_bytes(b"journal")
+    with pytest.raises(UserError, match="rollback journal"):
+        opened(tmp_path)
+    assert (tmp_path / "replay.sqlite-journal").read_bytes() == b"journal"
 
 
 WRITER = f"""
@@ -281,8 +319,8 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parents[2] / "helpers")!r})
 from pathlib import Path
 from replay_examples import numbered
-from yamame.data.store import LMDBReplayStore
-store = LMDBReplayStore(Path(sys.argv[1]), capacity_trajectories=100_000, cache_bytes=0)
+from yamame.data.store import ReplayStore
+store = ReplayStore(Path(sys.argv[1]), capacity_trajectories=100_000, cache_bytes=0)
 while True:
     tag = store.total_appended
     print(store.append(numbered(1 + tag % 60, tag=tag)), flush=True)

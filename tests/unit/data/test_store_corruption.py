@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from replay_examples import numbered
-from store_examples import editing, opened
+from store_examples import editing, opened, record_of, replace_record
 
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.codec import SCHEMA_VERSION, CorruptedRecordError, encode
-from yamame.data.database import key_of
 from yamame.data.goals import Goals
 from yamame.data.sampler import ReplayConfig, Sampler
 from yamame.data.schema import TrajectorySchema
 from yamame.data.trajectory import Trajectory
-from yamame.data.verify import verify_store
+from yamame.data.verify import repair_store, verify_store
 
 FORM = TrajectorySchema.from_spaces(spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(10_000))
 
@@ -60,13 +59,13 @@ def assert_quarantined(directory: Path, number: int, reason: str, form: Trajecto
         (lambda record: record[:9], "truncated"),
         (lambda record: record + b"more", "overlong"),
         (lambda record: b"", "wrong magic"),
+        (lambda record: 7, "not stored as bytes"),
+        (lambda record: "text", "not stored as bytes"),
         *((lambda record, at=at: _flipped(record, at), "") for at in (0, 4, 7, 10, 18, 30, -1)),
     ],
 )
-def test_bytes_that_are_no_record(tmp_path: Path, spoil: Callable[[bytes], bytes], reason: str) -> None:
-    with editing(filled(tmp_path)) as (transaction, tables):
-        record = transaction.get(key_of(2), db=tables["records"])
-        transaction.put(key_of(2), spoil(record), db=tables["records"])
+def test_bytes_that_are_no_record(tmp_path: Path, spoil: Callable[[bytes], object], reason: str) -> None:
+    replace_record(filled(tmp_path), 2, spoil(record_of(tmp_path, 2)))
     assert_quarantined(tmp_path, 2, reason)
 
 
@@ -134,10 +133,8 @@ def test_trajectories_of_another_task(tmp_path: Path, changes: dict[str, Any], r
 
 
 def _replace_record(directory: Path, **changes: Any) -> None:
-    with editing(directory) as (transaction, tables):
-        made = {name: value() if callable(value) else value for name, value in changes.items()}
-        record = encode(Trajectory(**{**vars(good(1)), **made}))
-        transaction.put(key_of(1), record, db=tables["records"])
+    made = {name: value() if callable(value) else value for name, value in changes.items()}
+    replace_record(directory, 1, encode(Trajectory(**{**vars(good(1)), **made})))
 
 
 def test_categories_texts_masks_and_bounds_of_another_task() -> None:
@@ -171,35 +168,42 @@ def test_what_is_appended_and_does_not_fit_is_no_better(tmp_path: Path) -> None:
         assert (store.ids(), store.num_corrupted) == ((0, 2), 1)
 
 
-@pytest.mark.parametrize("key", [b"7", b"a key of eleven", b"\xff" * 8])
-def test_a_key_that_is_no_id(tmp_path: Path, key: bytes) -> None:
-    with editing(filled(tmp_path)) as (transaction, tables):
-        transaction.put(key, encode(good(9)), db=tables["records"])
-    assert [bad.reason for bad in verify_store(tmp_path, FORM).corrupted] == ["its key is no id"]
+@pytest.mark.parametrize("new_id", [-1, 9, 1 << 61])
+def test_an_id_with_a_flipped_bit(tmp_path: Path, new_id: int) -> None:
+    """Another valid id: only its copy differs."""
+    with editing(filled(tmp_path)) as connection:
+        connection.execute("UPDATE records SET id = ? WHERE id = 3", (new_id,))
+    found = verify_store(tmp_path, FORM, needed_ids=[3])
+    assert found.corrupted[0].reason == "CHECK constraint failed in records" and found.missing == [3]
     with opened(tmp_path) as store:
-        assert (store.ids(), store.num_corrupted) == ((0, 1, 2, 3), 1)
+        assert (store.ids(), store.num_corrupted, store.missing([3])) == ((0, 1, 2), 1, ([3], []))
         assert store.append(good()) == 4
-    assert [bad.record_id for bad in verify_store(tmp_path, FORM).quarantined] == [key.hex()]
+        with pytest.raises(KeyError):
+            store.get(new_id)
 
 
-@pytest.mark.parametrize("counter", [key_of(2), b"?", b"\xff" * 8, None])
-def test_a_counter_that_is_wrong_overwrites_nothing(tmp_path: Path, counter: bytes | None) -> None:
-    with editing(filled(tmp_path)) as (transaction, tables):
-        if counter is None:
-            transaction.delete(b"next_id", db=tables["counters"])
-        else:
-            transaction.put(b"next_id", counter, db=tables["counters"])
+@pytest.mark.parametrize("counter", [2, "?", 1 << 63, -5, None])
+def test_a_counter_that_is_wrong_overwrites_nothing(tmp_path: Path, counter: object) -> None:
+    with editing(filled(tmp_path)) as connection:
+        connection.execute("DELETE FROM counters")
+        if counter is not None:
+            values = "('next_id', 9223372036854775807)" if counter == 1 << 63 else "('next_id', ?)"
+            connection.execute(f"INSERT INTO counters VALUES {values}", () if counter == 1 << 63 else (counter,))
     with opened(tmp_path) as store:
         assert store.total_appended == 4
         assert store.append(good(4)) == 4
         assert [store.get(number).reward[0] for number in store.ids()] == [1000.0 * tag + 1 for tag in range(5)]
 
 
-def test_a_full_file_does_not_keep_corrupted_records_from_quarantine(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (5, 300_000), dtype=np.uint8)
-    huge = Trajectory(**{**vars(good()), "observation": {"noise": noise}})
-    with opened(tmp_path, max_bytes=3 << 20, schema=FORM) as store:
-        store.append(huge)
+def test_a_quarantined_record_is_set_aside_once_and_stays_for_a_repair(tmp_path: Path) -> None:
+    replace_record(filled(tmp_path), 0, b"foreign")
+    with opened(tmp_path, capacity=3) as store:
         with pytest.raises(CorruptedRecordError):
             store.get(0)
-        assert store.num_corrupted == 1 and store.append(good()) == 1
+        for tag in range(4, 12):
+            store.append(good(tag))
+            store.mark_checkpoint()
+        assert store.num_corrupted == 1
+    assert record_of(tmp_path, 0) == b"foreign"
+    lost = repair_store(tmp_path, None).lost
+    assert [(bad.record_id, bad.reason[:9]) for bad in lost] == [("0", "record is")]

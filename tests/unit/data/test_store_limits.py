@@ -1,38 +1,16 @@
-"""What a store holds: FIFO by bytes, the limit of its file, protected trajectories."""
+"""What a store holds: FIFO by bytes, protected trajectories."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import pytest
 from replay_examples import assert_same, numbered
 from store_examples import large, on_disk, opened
 
 from yamame.data.codec import encode
 from yamame.data.database import RecordTag
 from yamame.data.eviction import EvictionPolicy
-from yamame.data.store import LMDBReplayStore
-from yamame.data.trajectory import Trajectory
-from yamame.errors import UserError
 
 MEGABYTE = 1 << 20
 LARGE_BYTES = len(encode(large(0)))
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[LMDBReplayStore]:
-    with opened(tmp_path, capacity=1000, cache_bytes=0, max_bytes=5 * MEGABYTE) as store:
-        yield store
-
-
-def file_bytes(store: LMDBReplayStore) -> int:
-    return (store.directory / "data.mdb").stat().st_size
-
-
-def any_size(tag: int) -> Trajectory:
-    width = int(np.random.default_rng(tag).choice([1, 60, 700, 4000]))
-    noise = np.random.default_rng(tag).integers(0, 256, (101, width), dtype=np.uint8)
-    return Trajectory(**{**vars(numbered(100, tag=tag)), "observation": {"noise": noise}})
 
 
 def test_first_in_first_out_by_bytes(tmp_path: Path) -> None:
@@ -57,32 +35,7 @@ def test_disk_holds_at_most_twice_the_bytes_without_any_sync(tmp_path: Path) -> 
         for tag in range(12):
             store.append(large(tag))
     assert on_disk(tmp_path) == [8, 9, 10, 11]
-    assert (tmp_path / "data.mdb").stat().st_size < 8 * LARGE_BYTES
-
-
-def test_the_limit_of_the_file_is_kept_by_deleting_the_oldest(small: LMDBReplayStore) -> None:
-    for tag in range(60):
-        assert small.append(any_size(tag)) == tag
-        assert file_bytes(small) <= 5 * MEGABYTE
-    ids = small.ids()
-    assert ids[-1] == 59 and list(ids) == list(range(ids[0], 60))
-    assert sum(len(encode(any_size(number))) for number in ids) > 3 * MEGABYTE
-    for number in ids:
-        assert_same(small.get(number), any_size(number))
-
-
-def test_more_at_once_than_the_file_can_hold_leaves_the_newest(small: LMDBReplayStore) -> None:
-    assert small.extend([large(tag) for tag in range(12)]) == list(range(12))
-    assert small.ids()[-1] == 11 and len(small) >= 3
-    assert file_bytes(small) <= 5 * MEGABYTE
-
-
-def test_what_cannot_fit_at_all_is_refused_and_costs_nothing(small: LMDBReplayStore) -> None:
-    small.append(large(0))
-    noise = np.random.default_rng(0).integers(0, 256, (101, 60_000), dtype=np.uint8)
-    with pytest.raises(UserError, match=r"limit of 5242880 bytes.* 6\d{6} bytes does not fit.*raise --replay"):
-        small.append(Trajectory(**{**vars(numbered(100)), "observation": {"noise": noise}}))
-    assert small.ids() == (0,)
+    assert (tmp_path / "replay.sqlite").stat().st_size < 8 * LARGE_BYTES
 
 
 def test_protected_trajectories_are_never_evicted(tmp_path: Path) -> None:
@@ -98,16 +51,6 @@ def test_protected_trajectories_are_never_evicted(tmp_path: Path) -> None:
         assert store.rollback(0) == 2
         assert store.ids() == (1, 2)
         assert_same(store.get(2), numbered(3, tag=2))
-
-
-def test_protected_trajectories_survive_a_full_file_and_are_named_when_they_fill_it(small: LMDBReplayStore) -> None:
-    small.extend([large(0), large(1), large(2)], tag=RecordTag.PROTECTED)
-    for tag in range(3, 9):
-        small.append(large(tag))
-    assert small.ids()[:3] == (0, 1, 2)
-    with pytest.raises(UserError, match="beside the protected ones"):
-        small.extend([large(tag) for tag in range(20, 24)], tag=RecordTag.PROTECTED)
-    assert len(small) >= 4 and file_bytes(small) <= 5 * MEGABYTE
 
 
 def test_imported_trajectories_are_evicted_in_turn_but_no_checkpoint_discards_them(tmp_path: Path) -> None:
@@ -130,4 +73,3 @@ def test_fifo_takes_out_what_is_not_the_oldest() -> None:
     assert fifo.add(dict.fromkeys(range(5), 10), protected=False) == [0, 1]
     fifo.remove([1, 3, 99])
     assert (fifo.ids(), list(fifo.evicted), sum(fifo.active.values())) == ((2, 4), [0], 20)
-    assert fifo.oldest(25) == [0, 2, 4] and fifo.oldest(0) == []

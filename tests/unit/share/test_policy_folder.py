@@ -107,7 +107,7 @@ def test_reading_writes_nothing(policy: Path, tmp_path: Path, capsys: pytest.Cap
         ("spaces.json", None, "spaces.json of .* cannot be read"),
         ("checkpoints/update-000001501/state.json", b"{}", "state.json of .* does not match its digest"),
         ("checkpoints/update-000009999/state.json", b"{}", "update-000009999/state.json of .* is not in manifest.json"),
-        ("replay/data.mdb", b"", "replay/data.mdb of .* is not in manifest.json"),
+        ("replay/replay.sqlite", b"", "replay/replay.sqlite of .* is not in manifest.json"),
         ("notes.json", b"{}", "notes.json of .* is not in manifest.json"),
         ("manifest.json", b"[" * 100_000, "manifest.json of .* cannot be read"),
         ("manifest.json", b'{"schema": 2}', "its schema is 2, this version of yamame reads 1"),

@@ -4,14 +4,15 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yamame.config.named_code import caller_modules
-from yamame.config.serialization import from_json, parse_json, to_json
+from yamame.config.serialization import apply_overrides, from_json, parse_json, to_json
+from yamame.data.sampler import ReplayConfig
 from yamame.errors import UserError
 
 HERE = __name__
@@ -152,6 +153,24 @@ def test_what_a_file_cannot_hold_is_refused():
         to_json(Everything(env=Local()))
     with pytest.raises(TypeError, match=r"kwargs\.a"):
         to_json(Everything(kwargs={"a": object()}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shrunk:
+    REMOVED_FIELDS: ClassVar = ("height",)
+    width: int = 3
+
+
+def test_removed_fields_are_ignored_in_files_alone():
+    assert from_json(Shrunk, {"type": f"{HERE}:Shrunk", "width": 4, "height": 5}) == Shrunk(width=4)
+    assert to_json(Shrunk()) == {"type": f"{HERE}:Shrunk", "width": 3}
+    with pytest.raises(UserError, match="no field 'height'"):
+        apply_overrides(Shrunk(), {"height": 5})
+
+
+def test_configs_of_a_replay_with_a_disk_limit_are_read():
+    described = {**to_json(ReplayConfig()), "max_disk_bytes": 1 << 40}
+    assert from_json(ReplayConfig, described) == ReplayConfig()
 
 
 def test_missing_fields_take_their_defaults():

@@ -19,7 +19,7 @@ from yamame.collect.experience import LocalExperience
 from yamame.config.flags import list_flags, parse_flags
 from yamame.data.batch import Batch
 from yamame.data.sampler import ReplayConfig
-from yamame.data.store import LMDBReplayStore
+from yamame.data.store import ReplayStore
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
 from yamame.envs.dark_key_to_door import DarkKeyToDoorConfig
@@ -292,8 +292,8 @@ class ReplayBench(BatchOptions):
         return [1e3 * seconds for seconds in batches], waits, memory
 
 
-def _open(folder: Path, replay: ReplayConfig) -> LMDBReplayStore:
-    return LMDBReplayStore(folder, capacity_trajectories=replay.capacity_trajectories, cache_bytes=replay.cache_bytes)
+def _open(folder: Path, replay: ReplayConfig) -> ReplayStore:
+    return ReplayStore(folder, capacity_trajectories=replay.capacity_trajectories, cache_bytes=replay.cache_bytes)
 
 
 def _drop_page_cache(folder: Path) -> None:
@@ -304,7 +304,7 @@ def _drop_page_cache(folder: Path) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _reads_per_second(store: LMDBReplayStore, ids: Sequence[int]) -> float:
+def _reads_per_second(store: ReplayStore, ids: Sequence[int]) -> float:
     start = time.perf_counter()
     for trajectory_id in ids:
         store.get(trajectory_id)
