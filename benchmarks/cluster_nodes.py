@@ -39,7 +39,7 @@ from yamame.run_config import EvalConfig, RayConfig, RunConfig
 from yamame.tools.bench.measure import describe_machine, format_machine
 from yamame.training.components import build_components
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import train
+from yamame.training.start import train_run
 
 NODES, ENVIRONMENTS, STEPS = (1, 2, 3), 4, 50
 WAIT_SECONDS = 5e-3
@@ -125,7 +125,7 @@ def speeds_of_run(run: RunConfig) -> dict[str, float]:
     """Of the second half of a real run."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
-        train(run, RunMetadata(recipe="patient"), run_dir=directory, quiet=True)
+        train_run(run, RunMetadata(recipe="patient"), run_dir=directory, quiet=True)
         lines = read_metrics(directory)
     first, last = lines[len(lines) // 2], lines[-1]
     seconds = last["wall_seconds"] - first["wall_seconds"]

@@ -19,7 +19,7 @@ from yamame.errors import UserError
 from yamame.metrics.confidence import wilson_ci95
 from yamame.tools.plots import figure_axes
 from yamame.training.run_files import read_config
-from yamame.training.start import evaluate as evaluate_run
+from yamame.training.start import evaluate_run as evaluate_run
 
 FIGURE_9 = (
     "place table",

@@ -81,7 +81,7 @@ class Run:
         Returns:
             The keys of `yamame eval --json`.
         """
-        return runs.evaluate(
+        return runs.evaluate_run(
             self.directory,
             trials=trials,
             seed=seed,
@@ -167,7 +167,7 @@ class Run:
         quiet: bool = True,
     ) -> "Run":
         """Resume training from the latest checkpoint. Arguments are those of `yamame.resume`."""
-        result = runs.resume(
+        result = runs.resume_run(
             self.directory, env_steps=env_steps, quiet=quiet, config=self.config, callbacks=callbacks, track=track
         )
         _finish(result)
@@ -248,7 +248,7 @@ def train(
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)
     directory = Path(run_dir) if run_dir else None
-    result = runs.train(config, metadata, run_dir=directory, quiet=quiet, callbacks=callbacks, track=track)
+    result = runs.train_run(config, metadata, run_dir=directory, quiet=quiet, callbacks=callbacks, track=track)
     _finish(result)
     return Run(Path(result["run_dir"]), config, result)
 

@@ -35,14 +35,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         eval=EvalConfig(trials=32, final_trials=32, num_envs=8),
     )
     directory = tmp_path_factory.mktemp("bandit") / "run"
-    result = runs.train(config, RunMetadata(recipe="bandit"), run_dir=directory, quiet=True)
+    result = runs.train_run(config, RunMetadata(recipe="bandit"), run_dir=directory, quiet=True)
     assert result["updates"] == 100
     with caller_modules(MODULES):
         yield directory
 
 
 def test_it_learns(run: Path) -> None:
-    result = runs.evaluate(run, trials=64, seed=3)
+    result = runs.evaluate_run(run, trials=64, seed=3)
     baseline = random_baseline_return(run)
     assert baseline is not None and baseline < 2.0
     assert result["return_mean"] > 2.8
@@ -63,7 +63,7 @@ def test_extras_reach_the_stored_trajectories(run: Path) -> None:
 
 def test_it_resumes(run: Path) -> None:
     before, _ = runs.load_model(run)
-    result = runs.resume(run, env_steps=2_400, quiet=True)
+    result = runs.resume_run(run, env_steps=2_400, quiet=True)
     assert result["updates"] == 120
     after, _ = runs.load_model(run)
     assert not torch.equal(before.get_parameter("weight"), after.get_parameter("weight"))

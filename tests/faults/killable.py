@@ -55,9 +55,9 @@ def train(config: RunConfig, directory: Path, *, before: Callable[[], None] = la
     try:
         before()
         if (directory / "config.json").exists():
-            runs.resume(directory, env_steps=None, quiet=True)
+            runs.resume_run(directory, env_steps=None, quiet=True)
         else:
-            runs.train(config, RunMetadata(recipe="small"), run_dir=directory, quiet=True)
+            runs.train_run(config, RunMetadata(recipe="small"), run_dir=directory, quiet=True)
         code = 0
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -147,7 +147,7 @@ def render_fps(env: gymnasium.Env[Any, Any] | VectorEnv) -> float:
     return float(env.metadata.get("render_fps") or 10.0)
 
 
-class Window:
+class PygameWindow:
     """Window that opens with its first frame. Closing it raises `KeyboardInterrupt`."""
 
     def __init__(self, title: str, render_fps: float) -> None:

@@ -30,7 +30,7 @@ class RunCurve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class MeanCurve:
     """Mean over seeds at common points."""
 
     x: Float64[np.ndarray, "points"]
@@ -72,7 +72,7 @@ def run_curve(
     return RunCurve(x=x, values=values, solved=result is not None and result["env_steps"] < config.env_steps)
 
 
-def mean_curve(runs: Sequence[RunCurve]) -> Curve | None:
+def mean_curve(runs: Sequence[RunCurve]) -> MeanCurve | None:
     """Return the mean over runs, interpolated, where all of them have values; None where no such point exists.
 
     The curve ends where the first run ends unsolved.
@@ -90,4 +90,4 @@ def mean_curve(runs: Sequence[RunCurve]) -> Curve | None:
         x = np.linspace(start, end, MAX_POINTS)
     values = np.stack([np.interp(x, run.x, run.values) for run in runs])
     ci95 = np.stack(student_ci95(values)) if len(runs) > 1 else None
-    return Curve(x=x, mean=values.mean(axis=0), ci95=ci95, solved=all(run.solved for run in runs))
+    return MeanCurve(x=x, mean=values.mean(axis=0), ci95=ci95, solved=all(run.solved for run in runs))

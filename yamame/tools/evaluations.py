@@ -8,7 +8,7 @@ from typing import Any
 from yamame.errors import UserError
 from yamame.runs.directory import BEST, BEST_CHECKPOINT, LATEST
 from yamame.runs.durable_files import write_json
-from yamame.training.start import evaluate
+from yamame.training.start import evaluate_run
 
 EVALUATIONS = "evaluations.json"
 """Name of the file, beside the runs."""
@@ -40,7 +40,7 @@ class EvaluationCache:
         """
         key = f"{run.name} at {env_steps}, {checkpoint}: {instruction}"
         if key not in self._known:
-            evaluation = evaluate(run, trials=None, seed=None, instruction=instruction, checkpoint=checkpoint)
+            evaluation = evaluate_run(run, trials=None, seed=None, instruction=instruction, checkpoint=checkpoint)
             self._known[key] = {name: evaluation[name] for name in _KEPT}
             write_json(self._path, self._known)
         known: Mapping[str, Any] = self._known[key]

@@ -24,7 +24,7 @@ from yamame.errors import UserError
 from yamame.run_config import RunConfig
 from yamame.runs.directory import LATEST
 from yamame.runs.durable_files import replace_atomically
-from yamame.training.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate
+from yamame.training.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate_policy
 from yamame.training.run_files import read_config
 from yamame.training.start import load_model
 from yamame.training.state import restore_train_state
@@ -166,7 +166,7 @@ def record_video(
             recorded = TrialWrapper(recorder, horizon=plain.horizon, attempts=plain.attempts)
             generator = torch.Generator(model_device(model)).manual_seed(seed)
             policy = config.algorithm.build_policy(model, num_envs=recorder.num_envs, generator=generator)
-            return evaluate(policy, recorded, trials=trials * recorder.num_envs, deterministic=True)
+            return evaluate_policy(policy, recorded, trials=trials * recorder.num_envs, deterministic=True)
 
 
 def _caption(env: GoalEnvConfig, observation: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:

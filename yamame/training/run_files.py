@@ -71,7 +71,7 @@ def read_tracking(directory: Path) -> TrackingRecord | None:
 
 
 def read_task_spec(directory: Path, config: RunConfig | None = None) -> TaskSpec:
-    """Read the spaces and the horizon of a run's task. `config` is as in `evaluate`."""
+    """Read the spaces and the horizon of a run's task. `config` is as in `evaluate_run`."""
     mask_key = (config or read_config(directory)).env.action_mask_key
     with _readable_json(resolve_run_dir(directory) / SPACES) as content:
         horizon = content["horizon"]

@@ -49,7 +49,7 @@ from yamame.training.tracking import Tracking
 from yamame.training.trainer import Trainer
 
 
-def train(
+def train_run(
     config: RunConfig,
     metadata: RunMetadata,
     *,
@@ -76,7 +76,7 @@ def train(
         return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet, callbacks, track)
 
 
-def resume(
+def resume_run(
     directory: Path,
     *,
     env_steps: int | None,
@@ -93,7 +93,7 @@ def resume(
             that of the config.
         quiet: Hide progress.
         config: Config of the run; None: read from the directory, which cannot hold every function.
-        callbacks: As in `train`.
+        callbacks: As in `train_run`.
         track: Trackers in addition to those that the run has; None: this process does not track.
 
     Raises:
@@ -119,7 +119,7 @@ def resume(
         return _resume(distributed, config, directory, env_steps, quiet, callbacks, track)
 
 
-def evaluate(
+def evaluate_run(
     directory: Path,
     *,
     trials: int | None,
@@ -137,7 +137,7 @@ def evaluate(
         seed: Seed of tasks and actions; None: that of all evaluations of the run.
         instruction: Instruction of every trial; empty: sampled by the task.
         checkpoint: `latest`, `best` or a path.
-        config: As in `resume`.
+        config: As in `resume_run`.
         quiet: Hide progress.
 
     Returns:
@@ -203,7 +203,7 @@ def load_model(directory: Path, which: str = LATEST, config: RunConfig | None = 
         directory: Run directory or policy folder. Of a policy that has the acting weights only, the other networks are
             as initialized.
         which: `latest`, `best` or the path of a checkpoint.
-        config: As in `evaluate`.
+        config: As in `evaluate_run`.
 
     Raises:
         UserError: If there is no such checkpoint or it does not match the config.

@@ -39,7 +39,7 @@ def train(recipe: str, directory: Path, variants: list[str], settings: dict[str,
     config = apply_variants(config_from_overrides(chosen, [], settings), variants)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("yamame.tools.report.write_report", lambda *_, **__: None)
-        runs.train(config, make_metadata(chosen, config), run_dir=directory, quiet=True)
+        runs.train_run(config, make_metadata(chosen, config), run_dir=directory, quiet=True)
     return directory
 
 

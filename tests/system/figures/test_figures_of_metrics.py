@@ -132,7 +132,7 @@ def test_bars_of_instructions(tmaze: Path, monkeypatch: pytest.MonkeyPatch) -> N
         requested.append((run.name, trials, instruction))
         return {"success_rate": success[instruction] - (0.25 if "no-memory" in run.name else 0.0), "trials": trials}
 
-    monkeypatch.setattr(ablation_bars, "evaluate", evaluated)
+    monkeypatch.setattr(ablation_bars, "evaluate_run", evaluated)
     options = ablation_bars.Options(instructions=tuple(success), trials=8)
     (axes,) = ablation_bars.draw([tmaze], options).axes
     assert bars(axes) == [0.75, 0.25, 0.5, 0.0]

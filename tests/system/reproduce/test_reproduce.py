@@ -15,7 +15,7 @@ from yamame.experiments import Arm, Experiment, Panel, experiment_names, load_ex
 from yamame.runs.directory import RESULT
 from yamame.tools.reproduce import cost
 from yamame.tools.reproduce.command import reproduce
-from yamame.tools.reproduce.plan import plan
+from yamame.tools.reproduce.plan import plan_arms
 from yamame.tools.reproduce.report import plot, to_markdown
 from yamame.tools.reproduce.results import collect_scores
 from yamame.tools.sweep.runs import PlannedRun
@@ -171,7 +171,7 @@ def test_the_list_has_every_experiment(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_pictures_have_the_paper_beside_and_no_runs_are_no_bars(tmp_path: Path) -> None:
-    arms = plan(EXAMPLE, tmp_path, preset="small", seeds=[0])
+    arms = plan_arms(EXAMPLE, tmp_path, preset="small", seeds=[0])
     scores = collect_scores(EXAMPLE, arms, tmp_path)
     (axes,) = plot(EXAMPLE, scores).axes
     labels = axes.get_legend_handles_labels()[1]

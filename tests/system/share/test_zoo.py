@@ -16,7 +16,7 @@ from yamame.runs.shared_policy import check_policy_folder
 from yamame.runs.source import ZOO_FOLDER, zoo_names
 from yamame.tools.share.pack import folder_bytes
 from yamame.training.run_files import read_config, read_metadata, read_result
-from yamame.training.start import evaluate
+from yamame.training.start import evaluate_run
 
 NAMES = zoo_names()
 
@@ -54,7 +54,7 @@ def test_it_does_what_it_says_and_is_only_read(name: str, tmp_path: Path) -> Non
     folder = ZOO_FOLDER / name
     before, said = snapshot(folder), read_result(folder)
     assert said is not None
-    found = evaluate(folder, trials=64, seed=None)
+    found = evaluate_run(folder, trials=64, seed=None)
     low, high = found["return_ci95"]
     margin = high - low + 1e-6
     assert low - margin <= said["return_mean"] <= high + margin

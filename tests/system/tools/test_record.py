@@ -18,7 +18,7 @@ from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.tools.trial_recording import FrameRecorder, describe_observation, encode_png, record_trial
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import evaluate, train
+from yamame.training.start import evaluate_run, train_run
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
 
 def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
     config = config_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
-    train(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
+    train_run(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
     return run
 
 
@@ -65,7 +65,7 @@ def test_a_recording_is_the_trial_that_an_evaluation_sees(tmp_path: Path) -> Non
     run = made("passive-tmaze", tmp_path / "run", {"horizon": 3})
     recording = record_trial(run)
     assert recording.deterministic
-    assert recording.trajectory.reward.sum() == pytest.approx(evaluate(run, trials=1, seed=None)["return_mean"])
+    assert recording.trajectory.reward.sum() == pytest.approx(evaluate_run(run, trials=1, seed=None)["return_mean"])
     assert recording.analysis.q_TG.shape[0] == 4 and recording.task == "passive-tmaze-3"
     assert not record_trial(run, deterministic=False).deterministic
 

@@ -12,7 +12,7 @@ from yamame.cli import main
 from yamame.errors import RunFailedError, UserError
 from yamame.runs.directory import LOCK, create_run_dir, lock_run_dir
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import evaluate, train
+from yamame.training.start import evaluate_run, train_run
 from yamame.training.trainer import Trainer
 
 METADATA = RunMetadata(recipe="x")
@@ -33,11 +33,11 @@ def test_a_start_that_was_killed_can_be_repeated(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr("yamame.training.start._write_run_files", killed)
         with pytest.raises(KilledError):
-            train(tiny_config(), METADATA, run_dir=run, quiet=True)
+            train_run(tiny_config(), METADATA, run_dir=run, quiet=True)
     shutil.copytree(tmp_path / "left", run)  # as `kill -9` leaves it
     with pytest.raises(UserError, match=r"killed while it started: train it again with --run-dir"):
-        evaluate(run, trials=None, seed=None)
-    train(tiny_config(), METADATA, run_dir=run, quiet=True)
+        evaluate_run(run, trials=None, seed=None)
+    train_run(tiny_config(), METADATA, run_dir=run, quiet=True)
     assert (run / "result.json").exists()
 
 
@@ -70,7 +70,7 @@ def test_a_run_whose_directory_is_deleted_ends(replaced: bool, tmp_path: Path, m
 
     monkeypatch.setattr(Trainer, "_evaluate_random_policy", delete)
     with pytest.raises(RunFailedError, match="was deleted or replaced while the run trained in it"):
-        train(tiny_config(), METADATA, run_dir=run, quiet=True)
+        train_run(tiny_config(), METADATA, run_dir=run, quiet=True)
     assert not (run / "checkpoints").exists() and not (run / "result.json").exists()
 
 

@@ -10,7 +10,7 @@ from yamame.experiments import Experiment, experiment_names, figure_5_curve, loa
 from yamame.recipes import PAPER, SMALL, config_from_flags, load_recipe
 from yamame.recipes.settings.presets import VARIANTS
 from yamame.tools.figure import figure_names
-from yamame.tools.reproduce.plan import plan
+from yamame.tools.reproduce.plan import plan_arms
 
 ALL = (3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 18, 19, 20, 22, 24, 25, 26, 27, 28, 29)
 
@@ -37,7 +37,7 @@ def test_every_experiment_has_arms_that_its_recipes_can_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", experiment_names())
 def test_with_the_paper_preset_no_arm_is_skipped_or_equal_to_another(name: str, tmp_path: Path) -> None:
-    arms = plan(load_experiment(name), tmp_path, preset=PAPER, seeds=[0])
+    arms = plan_arms(load_experiment(name), tmp_path, preset=PAPER, seeds=[0])
     assert not [each.arm.label for each in arms if each.skipped]
     configs = [each.config for each in arms]
     same = [(i, j) for i, one in enumerate(configs) for j in range(i) if one == configs[j]]
@@ -78,5 +78,5 @@ def test_a_new_file_is_a_new_experiment(tmp_path: Path, monkeypatch: pytest.Monk
     assert experiment_names()[-3:] == ("fig99", "table1", "table2")
     mine = load_experiment("fig99")
     assert isinstance(mine, Experiment)
-    (arm,) = plan(mine, tmp_path, preset=SMALL, seeds=[0, 1])
+    (arm,) = plan_arms(mine, tmp_path, preset=SMALL, seeds=[0, 1])
     assert [run.directory.name for run in arm.runs] == ["wind-seed-0", "wind-seed-1"]

@@ -12,7 +12,7 @@ from yamame.experiments import Arm, Experiment, Panel, load_experiment
 from yamame.recipes import load_recipe
 from yamame.run_config import RunConfig
 from yamame.tools.reproduce.cost import Cost, Speed, estimate
-from yamame.tools.reproduce.plan import plan, run_name, scale_budget
+from yamame.tools.reproduce.plan import plan_arms, run_name, scale_budget
 
 WIND = Arm(label="AMAGO", recipe="wind")
 GRU = Arm(label="GRU", recipe="wind", variants=("gru",))
@@ -28,7 +28,7 @@ def wind() -> RunConfig:
 
 
 def test_panels_share_the_runs_of_the_same_agent_and_task(tmp_path: Path) -> None:
-    arms = plan(experiment_of(WIND, GRU), tmp_path, preset="small", seeds=[0, 2])
+    arms = plan_arms(experiment_of(WIND, GRU), tmp_path, preset="small", seeds=[0, 2])
     assert [run.directory.name for each in arms for run in each.runs] == [
         "wind-seed-0",
         "wind-seed-2",
@@ -39,7 +39,9 @@ def test_panels_share_the_runs_of_the_same_agent_and_task(tmp_path: Path) -> Non
 
 
 def test_experiments_share_runs(tmp_path: Path) -> None:
-    crafter = {name: plan(load_experiment(name), tmp_path, preset="paper", seeds=[0]) for name in ("fig9", "table1")}
+    crafter = {
+        name: plan_arms(load_experiment(name), tmp_path, preset="paper", seeds=[0]) for name in ("fig9", "table1")
+    }
     runs = {name: {run.directory: run.config for each in arms for run in each.runs} for name, arms in crafter.items()}
     common = set(runs["fig9"]) & set(runs["table1"])
     assert len(common) == 5
@@ -48,18 +50,18 @@ def test_experiments_share_runs(tmp_path: Path) -> None:
 
 def test_an_arm_that_changes_nothing_is_skipped(tmp_path: Path) -> None:
     arm = Arm(label="w/o filtered BC", recipe="package-delivery", variants=("no-filtered-bc",))
-    (small,) = plan(experiment_of(arm), tmp_path, preset="small", seeds=[0])
+    (small,) = plan_arms(experiment_of(arm), tmp_path, preset="small", seeds=[0])
     assert (small.runs, small.skipped) == ((), "no-filtered-bc changes nothing in the preset small")
-    (paper,) = plan(experiment_of(arm), tmp_path, preset="paper", seeds=[0])
+    (paper,) = plan_arms(experiment_of(arm), tmp_path, preset="paper", seeds=[0])
     assert len(paper.runs) == 1
 
 
 def test_flags_apply_to_all_arms_and_own_flags_are_refused(tmp_path: Path) -> None:
-    arms = plan(experiment_of(WIND, GRU), tmp_path, preset="small", seeds=[0], flags=["--num-envs", "3"])
+    arms = plan_arms(experiment_of(WIND, GRU), tmp_path, preset="small", seeds=[0], flags=["--num-envs", "3"])
     assert [each.config.num_envs for each in arms] == [3, 3]
     for flag in ("--seed", "--env-steps=3", "--variant", "--run-dir"):
         with pytest.raises(UserError, match="is set by the experiment"):
-            plan(experiment_of(WIND), tmp_path, preset="small", seeds=[0], flags=[flag, "3"])
+            plan_arms(experiment_of(WIND), tmp_path, preset="small", seeds=[0], flags=[flag, "3"])
 
 
 def test_a_budget_shortens_the_run_and_its_schedules() -> None:
@@ -107,7 +109,7 @@ def test_the_cost_measures_each_kind_of_run_once(tmp_path: Path) -> None:
         Arm(label=name, recipe="popgym", flags=("--env.name", name)) for name in ("CountRecallEasy", "RepeatFirstEasy")
     ]
     flags = ["--env-steps-per-iteration", "100"]
-    arms = plan(experiment_of(WIND, GRU, *popgym), tmp_path, preset="small", seeds=[0, 1], flags=flags)
+    arms = plan_arms(experiment_of(WIND, GRU, *popgym), tmp_path, preset="small", seeds=[0, 1], flags=flags)
     cost = estimate(arms, measure)
     assert len(measured) == 3
     configs = [run.config for each in arms for run in each.runs]

@@ -22,7 +22,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         made.append({"run": run.name, **arguments})
         return {"return_mean": len(made), "success_rate": None, "trials": 8, "env_steps": 5, "seed": 3}
 
-    monkeypatch.setattr(evaluations, "evaluate", evaluate)
+    monkeypatch.setattr(evaluations, "evaluate_run", evaluate)
     return made
 
 

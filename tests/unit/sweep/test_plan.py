@@ -16,7 +16,7 @@ from yamame.tools.sweep.runs import (
     PlannedRun,
     choose_arms,
     choose_env_names,
-    plan,
+    plan_runs,
     require_same_config,
     strip_seed_suffix,
 )
@@ -36,7 +36,7 @@ def config() -> RunConfig:
 
 
 def planned(arms: list[str], *flags: str, size: str | None = None) -> dict[str, RunConfig]:
-    runs = plan(TMAZE, Path("here"), env_names=[""], arms=arms, seeds=[3], flags=flags, size=size)
+    runs = plan_runs(TMAZE, Path("here"), env_names=[""], arms=arms, seeds=[3], flags=flags, size=size)
     return {run.series: run.config for run in runs}
 
 
@@ -61,7 +61,7 @@ def test_a_shorter_run_can_be_resumed_and_a_longer_one_cannot_be_shortened(confi
 
 
 def test_every_arm_has_every_seed_and_a_directory_named_after_it() -> None:
-    runs = plan(TMAZE, Path("here"), env_names=[""], arms=["full", BOTH], seeds=[2, 0])
+    runs = plan_runs(TMAZE, Path("here"), env_names=[""], arms=["full", BOTH], seeds=[2, 0])
     assert [run.title for run in runs] == ["full seed 2", f"{BOTH} seed 2", "full seed 0", f"{BOTH} seed 0"]
     assert [run.config.seed for run in runs] == [2, 2, 0, 0]
     assert [strip_seed_suffix(run.directory) for run in runs] == [run.series for run in runs]
@@ -85,7 +85,7 @@ def test_arms_differ_from_the_full_one_by_their_variants_alone() -> None:
 def test_a_benchmark_has_every_environment_with_every_arm() -> None:
     popgym = load_benchmark("popgym")
     names = choose_env_names(popgym, "MineSweeperEasy, HigherLowerEasy,", None, False)
-    runs = plan(popgym, Path("here"), env_names=names, arms=choose_arms("gru"), seeds=[0])
+    runs = plan_runs(popgym, Path("here"), env_names=names, arms=choose_arms("gru"), seeds=[0])
     assert [run.series for run in runs] == [f"{name}-{arm}" for name in names for arm in ("full", "gru")]
     assert [run.config.env.name for run in runs] == [names[0]] * 2 + [names[1]] * 2
     assert choose_env_names(popgym, None, "hard", False) == list(popgym.difficulties["hard"])

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float64, Shaped, UInt8
 from typing_extensions import override
 
-from yamame.envs.rendering import Window
+from yamame.envs.rendering import PygameWindow
 from yamame.errors import UserError
 from yamame.types import State, set_attributes
 
@@ -51,7 +51,7 @@ class NumpyVectorEnv(VectorEnv, ABC):
             "render_fps": RENDER_FPS,
         }
         self.render_mode = render_mode
-        self._window = Window(type(self).__name__, RENDER_FPS) if render_mode == "human" else None
+        self._window = PygameWindow(type(self).__name__, RENDER_FPS) if render_mode == "human" else None
 
     @abstractmethod
     def render_single(self, index: int) -> UInt8[np.ndarray, "height width 3"]:

@@ -23,7 +23,7 @@ from yamame.tools.plots import (
 )
 from yamame.tools.run_groups import Group, group_by_seed
 from yamame.training.run_files import random_baseline_return, read_result
-from yamame.training.start import evaluate
+from yamame.training.start import evaluate_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +90,7 @@ def _of_instructions(groups: Sequence[Group], options: Options) -> "Figure":
     for number, group in enumerate(groups):
         for place, instruction in enumerate(options.instructions):
             evaluations = [
-                evaluate(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs
+                evaluate_run(run, trials=options.trials, seed=None, instruction=instruction) for run in group.runs
             ]
             at = place - BAR / 2 + (number + 0.5) * width
             _bar(axes, at, _of_group(evaluations, "success_rate"), number=number, width=width, label=plain(group.label))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from yamame.errors import UserError
 from yamame.metrics.registry import EVAL_RETURN, RETURN, get_metric
-from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
+from yamame.tools.curves import MeanCurve, RunCurve, mean_curve, run_curve
 from yamame.tools.plots import (
     HEIGHT,
     RANDOM,
@@ -58,7 +58,7 @@ def draw(paths: Sequence[Path], options: Options) -> "Figure":
     return figure
 
 
-def _curves(groups: Sequence[Group], metric: str, x_axis: str) -> tuple[str, list[Curve]]:
+def _curves(groups: Sequence[Group], metric: str, x_axis: str) -> tuple[str, list[MeanCurve]]:
     """Return the first metric that all runs have, and its curve for each group."""
     wanted = [metric] if metric else [EVAL_RETURN, RETURN]
     for key in wanted:
@@ -79,7 +79,7 @@ def _of_run(run: Path, metric: str, x_axis: str) -> RunCurve:
     return run_curve(run, read_result(run), read_config(run), metric=metric, x_axis=x_axis)
 
 
-def _mean(group: Group, curves: Sequence[RunCurve]) -> Curve:
+def _mean(group: Group, curves: Sequence[RunCurve]) -> MeanCurve:
     curve = mean_curve(curves)
     if curve is None:
         raise UserError(f"the runs of {group.label} do not overlap: remove those that have only started")

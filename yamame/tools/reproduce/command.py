@@ -82,7 +82,7 @@ def reproduce(
     from yamame.runs.durable_files import replace_atomically, write_json
     from yamame.tools.reproduce import report
     from yamame.tools.reproduce.cost import estimate
-    from yamame.tools.reproduce.plan import plan
+    from yamame.tools.reproduce.plan import plan_arms
     from yamame.tools.reproduce.results import collect_scores
     from yamame.tools.sweep import runs
     from yamame.tools.sweep.command import make_directory
@@ -91,7 +91,7 @@ def reproduce(
         raise UserError(f"--budget {budget:g}: give a fraction above 0 and at most 1")
     experiment = _choose_panels(load_experiment(name), panels)
     directory = output_dir or DEFAULT_DIR / (preset if budget == 1 else f"{preset}-{budget:g}")
-    arms = plan(
+    arms = plan_arms(
         experiment,
         directory,
         preset=preset,

@@ -37,7 +37,7 @@ class PlannedArm:
         return self.runs[0].config
 
 
-def plan(
+def plan_arms(
     experiment: Experiment,
     directory: Path,
     *,

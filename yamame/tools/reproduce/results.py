@@ -13,7 +13,7 @@ from yamame.experiments import Arm, Experiment, Panel, Score
 from yamame.metrics.confidence import Mean, mean_of
 from yamame.metrics.registry import EVAL_RETURN, EVAL_SUCCESS, read_metrics
 from yamame.run_config import RunConfig
-from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
+from yamame.tools.curves import MeanCurve, RunCurve, mean_curve, run_curve
 from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.reproduce.plan import PlannedArm, finished_result
 from yamame.tools.sweep.runs import PlannedRun
@@ -36,7 +36,7 @@ class ArmScores:
     scores: Sequence[float]
     """One of each seed; empty without finished runs, and where the arm does not have the instruction."""
     results: Sequence[RunResult]
-    curve: Curve | None
+    curve: MeanCurve | None
     best_returns: Sequence[float] = ()
     """Returns of the best checkpoints, re-evaluated, if the score is the best return."""
     note: str = ""

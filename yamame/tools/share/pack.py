@@ -18,7 +18,7 @@ from yamame.runs.directory import CHECKPOINTS, CONFIG, LATEST, METADATA, METRICS
 from yamame.runs.durable_files import write_json
 from yamame.runs.shared_policy import write_manifest
 from yamame.training.run_files import RunResult, read_config, read_metadata, read_result
-from yamame.training.start import evaluate, load_model
+from yamame.training.start import evaluate_run, load_model
 from yamame.training.state import restore_train_state
 
 MAX_ROWS = 200
@@ -75,7 +75,7 @@ def pack_policy(
                 shutil.copyfile(run / name, partial / name)
             rows = "".join(f"{json.dumps(row)}\n" for row in thin_metrics(read_metrics(run)))
             (partial / METRICS).write_text(rows, encoding="utf-8")
-            evaluation = evaluate(partial, trials=trials, seed=None, config=config, quiet=quiet)
+            evaluation = evaluate_run(partial, trials=trials, seed=None, config=config, quiet=quiet)
             of_training = {name: value for name, value in (read_result(run) or {}).items() if name in _OF_TRAINING}
             result = {**evaluation, "seed": stored.seed, **of_training}
             write_json(partial / RESULT, result)

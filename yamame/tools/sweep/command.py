@@ -77,7 +77,7 @@ def run_sweep(
     directory that holds something else.
     """
     from yamame.tools.sweep import runs
-    from yamame.tools.sweep.report import markdown, write_report
+    from yamame.tools.sweep.report import markdown, write_sweep_report
     from yamame.tools.sweep.results import collect_results
 
     benchmark = runs.find_benchmark(recipe)
@@ -89,7 +89,7 @@ def run_sweep(
             raise UserError(f"{directory} does not exist: yamame sweep {recipe} makes it, or name another --output-dir")
         outcome = runs.Outcome()
     else:
-        planned = runs.plan(
+        planned = runs.plan_runs(
             benchmark,
             directory,
             env_names=runs.choose_env_names(benchmark, envs, difficulty, all_envs),
@@ -102,7 +102,7 @@ def run_sweep(
         make_directory(directory)
         outcome = runs.execute(planned, quiet=quiet, train=train or runs.train_or_resume)
     results = collect_results(directory, benchmark)
-    figures = write_report(directory, results)
+    figures = write_sweep_report(directory, results)
     lines = [markdown(results), *(f"Figure: {path}" for path in figures)]
     if outcome.stopped_by:
         lines.append(f"Stopped by {outcome.stopped_by}; run the same command again to resume.")

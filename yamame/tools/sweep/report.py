@@ -34,7 +34,7 @@ MAX_COLUMNS = 3
 _MARKERS = ("D", "s", "^", "|", "v", "P")
 
 
-def write_report(directory: Path, results: SweepResults) -> list[Path]:
+def write_sweep_report(directory: Path, results: SweepResults) -> list[Path]:
     """Write all files of the report, each whole or not at all; return the paths of the figures."""
     rows = [arm.to_json() for arm in results.arms]
     figures = {CURVES: plot_curves(results)}

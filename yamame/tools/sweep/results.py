@@ -11,7 +11,7 @@ from typing import Any
 from yamame.experiments.benchmarks import Benchmark, Reference
 from yamame.metrics.confidence import Aggregate, Mean, aggregate, mean_of
 from yamame.metrics.registry import EVAL_RETURN, read_metrics
-from yamame.tools.curves import Curve, RunCurve, mean_curve, run_curve
+from yamame.tools.curves import MeanCurve, RunCurve, mean_curve, run_curve
 from yamame.tools.evaluations import EVALUATIONS, EvaluationCache
 from yamame.tools.sweep.runs import FoundRun, find_runs
 from yamame.training.run_files import RunResult, random_baseline_return, read_config, read_result
@@ -44,7 +44,7 @@ class ArmResult:
     reference: Reference | None = None
 
     @cached_property
-    def curve(self) -> Curve | None:
+    def curve(self) -> MeanCurve | None:
         """Learning curve over seeds; None if the seeds have no environment steps in common."""
         return mean_curve([run.curve for run in self.runs])
 

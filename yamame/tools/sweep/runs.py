@@ -152,7 +152,7 @@ def choose_seeds(seeds: str) -> list[int]:
     return list(dict.fromkeys(map(int, parts)))
 
 
-def plan(
+def plan_runs(
     benchmark: Benchmark,
     directory: Path,
     *,
@@ -296,10 +296,10 @@ class Outcome:
 def train_or_resume(run: PlannedRun, quiet: bool, callbacks: Sequence[Callback] = ()) -> Mapping[str, Any]:
     """Train a run, or resume it from its latest checkpoint."""
     if run.status() is RunStatus.STARTED:
-        result = run_api.resume(run.directory, env_steps=None, quiet=quiet, config=run.config, callbacks=callbacks)
+        result = run_api.resume_run(run.directory, env_steps=None, quiet=quiet, config=run.config, callbacks=callbacks)
     else:
         metadata = recipes.make_metadata(recipes.load_recipe(run.recipe, run.preset), run.config)
-        result = run_api.train(run.config, metadata, run_dir=run.directory, quiet=quiet, callbacks=callbacks)
+        result = run_api.train_run(run.config, metadata, run_dir=run.directory, quiet=quiet, callbacks=callbacks)
     write_report_if_finished(result)
     return result
 

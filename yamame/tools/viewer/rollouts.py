@@ -25,7 +25,7 @@ from yamame.tools.viewer.run_index import MAX_JSON_BYTES, RunIndex
 from yamame.tools.web.finite_json import FiniteJSONResponse
 from yamame.training.evaluate import EVALUATION_SEED
 from yamame.training.run_files import read_config, read_result
-from yamame.training.start import evaluate
+from yamame.training.start import evaluate_run
 
 CACHE_BYTES = 128 * 2**20
 """Recordings and adaptation curves in memory; the least recently used are dropped first."""
@@ -277,8 +277,8 @@ def measure_adaptation(
     seed: int | None = None,
     instruction: str = "",
 ) -> AdaptationCurve:
-    """Evaluate a checkpoint. Arguments and errors as for `evaluate`."""
-    result = evaluate(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
+    """Evaluate a checkpoint. Arguments and errors as for `evaluate_run`."""
+    result = evaluate_run(directory, trials=trials, seed=seed, instruction=instruction, checkpoint=checkpoint)
     return _adaptation_curve(result, f"the checkpoint of update {result['updates']:,}", directory)
 
 
