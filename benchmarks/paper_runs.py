@@ -184,12 +184,12 @@ def train(run: Run, directory: Path, commit: str) -> RunResult:
     config = run.config()
     callbacks = (EndEarly(hours=run.row.hours, annealed=anneal_env_steps(config)), NoteCommit(commit))
     if not (directory / CONFIG).exists():
-        return runs.train(config, run.metadata(), run_dir=directory, quiet=True, callbacks=callbacks)
+        return runs.train_run(config, run.metadata(), run_dir=directory, quiet=True, callbacks=callbacks)
     result = read_result(directory)
     if result is not None:
         return result
     require_same_config(directory, config)
-    return runs.resume(directory, env_steps=None, quiet=True, config=config, callbacks=callbacks)
+    return runs.resume_run(directory, env_steps=None, quiet=True, config=config, callbacks=callbacks)
 
 
 def require_same_config(directory: Path, config: RunConfig) -> None:

@@ -120,9 +120,9 @@ def train(directory: Path, ended: Path) -> None:
     with caller_modules([__name__]):
         while not ended.exists():
             if (directory / "config.json").exists():
-                summary = runs.resume(directory, env_steps=None, quiet=True)
+                summary = runs.resume_run(directory, env_steps=None, quiet=True)
             else:
-                summary = runs.train(config(), RunMetadata(recipe="soak"), run_dir=directory, quiet=True)
+                summary = runs.train_run(config(), RunMetadata(recipe="soak"), run_dir=directory, quiet=True)
             if "stopped_by" not in summary:
                 raise RuntimeError("the run came to an end that it does not have")
 

@@ -96,9 +96,9 @@ def train(name: str, seed: int, flags: Sequence[str], directory: Path) -> bool:
     """Bring a run to its end, from wherever it is. False if a signal stopped it."""
     config, run_dir = make_config(name, seed, flags), directory / f"{name}-seed{seed}"
     if (run_dir / CONFIG).exists():
-        result = finished_result(run_dir) or runs.resume(run_dir, env_steps=None, quiet=True, config=config)
+        result = finished_result(run_dir) or runs.resume_run(run_dir, env_steps=None, quiet=True, config=config)
     else:
-        result = runs.train(config, RunMetadata(recipe=name), run_dir=run_dir, quiet=True)
+        result = runs.train_run(config, RunMetadata(recipe=name), run_dir=run_dir, quiet=True)
     return not result.get("stopped_by")
 
 

@@ -149,7 +149,7 @@ class Run:
     ) -> "Run":
         """Resume training from the latest checkpoint. Arguments are those of `yamame.resume`."""
         config = self.config if env_steps is None else apply_overrides(self.config, {"env_steps": env_steps})
-        result = runs.resume(
+        result = runs.resume_run(
             self.directory,
             env_steps=None if env_steps is None else config.env_steps,
             quiet=quiet,
@@ -236,7 +236,7 @@ def train(
         config = apply_overrides(config, {**num_envs, **settings})
         metadata = RunMetadata(recipe=env.task_name)
     directory = Path(run_dir) if run_dir else None
-    result = runs.train(config, metadata, run_dir=directory, quiet=quiet, callbacks=callbacks, track=track)
+    result = runs.train_run(config, metadata, run_dir=directory, quiet=quiet, callbacks=callbacks, track=track)
     _finish(result)
     return Run(Path(result["run_dir"]), config, result)
 

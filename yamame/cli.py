@@ -247,7 +247,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
             return 0
         raise UserError("expected a recipe: yamame recipes lists them")
     from yamame.recipes import SMALL, check_argument_order, config_from_flags, load_recipe, make_metadata
-    from yamame.training.start import train
+    from yamame.training.start import train_run
 
     check_argument_order(options.recipe, rest, "train")
     recipe = load_recipe(options.recipe, options.preset)
@@ -261,7 +261,7 @@ def _train(options: argparse.Namespace, rest: list[str]) -> int:
     variants = [argument for variant in options.variant for argument in ("--variant", variant)]
     metadata = make_metadata(recipe, config, ["yamame", "train", recipe.name, *preset, *size, *model, *variants, *rest])
     with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
-        result = train(config, metadata, run_dir=options.run_dir, quiet=options.quiet, track=options.track)
+        result = train_run(config, metadata, run_dir=options.run_dir, quiet=options.quiet, track=options.track)
     _finish_run(result, options.json)
     return 0
 
@@ -288,11 +288,11 @@ def _print_recipe_help(options: argparse.Namespace, recipe: "Recipe", config: "R
 
 def _resume(options: argparse.Namespace, rest: list[str]) -> int:
     reject_unknown(rest)
-    from yamame.training.start import resume
+    from yamame.training.start import resume_run
 
     config = config_with_env(options.run, options.env, keeps_test_tasks=True)
     with redirect_stdout(sys.stderr):  # Ray reports processes that die on stdout
-        result = resume(
+        result = resume_run(
             options.run, env_steps=options.env_steps, quiet=options.quiet, config=config, track=options.track
         )
     _finish_run(result, options.json)

@@ -42,7 +42,7 @@ CONFIG = RunConfig(
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run of the algorithm, with its config readable."""
     directory = tmp_path_factory.mktemp("bandit") / "run"
-    result = runs.train(CONFIG, RunMetadata(recipe="bandit"), run_dir=directory, quiet=True)
+    result = runs.train_run(CONFIG, RunMetadata(recipe="bandit"), run_dir=directory, quiet=True)
     assert result["updates"] == 100
     with caller_modules(MODULES):
         yield directory
@@ -70,7 +70,7 @@ def test_extras_reach_the_stored_trajectories(run: Path) -> None:
 
 def test_it_resumes(run: Path) -> None:
     before = load_trained_run(run).model
-    result = runs.resume(run, env_steps=2_400, quiet=True)
+    result = runs.resume_run(run, env_steps=2_400, quiet=True)
     assert result["updates"] == 120
     after = load_trained_run(run).model
     assert not torch.equal(before.get_parameter("weight"), after.get_parameter("weight"))
@@ -100,7 +100,7 @@ def test_an_algorithm_on_policy(tmp_path: Path) -> None:
     config = replace(
         CONFIG, algorithm=OnPolicyConfig(), exploration=NoExploration(), env_steps=320, updates_per_env_step=0.25
     )
-    runs.train(config, RunMetadata(recipe="bandit"), run_dir=tmp_path / "run", quiet=True)
+    runs.train_run(config, RunMetadata(recipe="bandit"), run_dir=tmp_path / "run", quiet=True)
     metrics = read_metrics(tmp_path / "run")
     assert [row["updates"] for row in metrics] == list(range(8, 81, 8))  # 32 steps of 8 trials an iteration
     assert all(row["log_ratio/first_batch"] < 1e-5 < row["log_ratio/later_batches"] for row in metrics)

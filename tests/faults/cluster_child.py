@@ -7,7 +7,7 @@ from killable import small_config
 
 from yamame.run_config import RunConfig
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import resume, train
+from yamame.training.start import resume_run, train_run
 
 
 def config_of(cluster: str, *, learners: int) -> RunConfig:
@@ -29,6 +29,6 @@ def config_of(cluster: str, *, learners: int) -> RunConfig:
 if __name__ == "__main__":
     directory, cluster, learners = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     if (directory / "config.json").exists():
-        resume(directory, env_steps=int(sys.argv[4]) if sys.argv[4:] else None, quiet=True)
+        resume_run(directory, env_steps=int(sys.argv[4]) if sys.argv[4:] else None, quiet=True)
     else:
-        train(config_of(cluster, learners=learners), RunMetadata(recipe="small"), run_dir=directory, quiet=True)
+        train_run(config_of(cluster, learners=learners), RunMetadata(recipe="small"), run_dir=directory, quiet=True)

@@ -51,9 +51,9 @@ def train(config: RunConfig, directory: Path, *, before: Callable[[], None] = la
     def work() -> None:
         before()
         if (directory / "config.json").exists():
-            runs.resume(directory, env_steps=None, quiet=True)
+            runs.resume_run(directory, env_steps=None, quiet=True)
         else:
-            runs.train(config, RunMetadata(recipe="small"), run_dir=directory, quiet=True)
+            runs.train_run(config, RunMetadata(recipe="small"), run_dir=directory, quiet=True)
 
     return start(work)
 

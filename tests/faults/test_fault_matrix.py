@@ -22,7 +22,7 @@ from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
 from yamame.envs.wrappers.restarting import RestartingVectorEnv
 from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.errors import UserError
-from yamame.training.evaluate import evaluate
+from yamame.training.evaluate import evaluate_policy
 
 ROWS, SEED, EPISODE, UNLUCKY = 3, 7, 4, 1
 ROW_SEEDS: list[int] = np.random.SeedSequence(SEED).generate_state(ROWS).tolist()
@@ -290,7 +290,9 @@ def test_faults_are_reported_but_not_for_ever(capsys: pytest.CaptureFixture[str]
 def test_an_evaluation_counts_whole_trials_only(on_fault: OnFault, tmp_path: Path) -> None:
     trials = singles(tmp_path, "raise", 3, 0)
     policy = RandomPolicy(trials.action_space, np.random.default_rng(3))
-    evaluation = evaluate(policy, trials, trials=6, deterministic=True, faults=FaultToleranceConfig(on_fault=on_fault))
+    evaluation = evaluate_policy(
+        policy, trials, trials=6, deterministic=True, faults=FaultToleranceConfig(on_fault=on_fault)
+    )
     assert evaluation.returns.tolist() == [10.0] * 6
 
 

@@ -20,7 +20,7 @@ from yamame.metrics.registry import read_metrics
 from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.training.evaluate import EvalReport
 from yamame.training.run_files import RunMetadata, RunResult
-from yamame.training.start import resume, train
+from yamame.training.start import resume_run, train_run
 from yamame.training.trainer import Trainer
 
 DISK_BYTES = 4 << 20
@@ -47,14 +47,14 @@ def fill(disk: Path, *, leave: int = 0) -> Path:
 
 
 def start(directory: Path, env_steps: int) -> RunResult:
-    return train(small_config(env_steps=env_steps), RunMetadata(recipe="small"), run_dir=directory, quiet=True)
+    return train_run(small_config(env_steps=env_steps), RunMetadata(recipe="small"), run_dir=directory, quiet=True)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("undisturbed") / "run"
     start(directory, HALF)
-    resume(directory, env_steps=WHOLE, quiet=True)
+    resume_run(directory, env_steps=WHOLE, quiet=True)
     return directory
 
 
@@ -70,7 +70,7 @@ def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undi
     lines = read_metrics(directory)
 
     with pytest.raises(UserError, match=r"cannot write to .*: free disk space and resume") as caught:
-        resume(directory, env_steps=WHOLE, quiet=True)
+        resume_run(directory, env_steps=WHOLE, quiet=True)
     assert "\n" not in str(caught.value)
     assert part in str(caught.value)
 
@@ -78,7 +78,7 @@ def test_a_writer_whose_disk_is_full(part: str, tmp_path: Path, disk: Path, undi
     assert after.step >= before.step and after.skipped_corrupted == ()
     assert read_metrics(directory)[: len(lines)] == lines
     filler.unlink()
-    resume(directory, env_steps=WHOLE, quiet=True)
+    resume_run(directory, env_steps=WHOLE, quiet=True)
     assert fingerprint(directory) == fingerprint(undisturbed)
     assert replay_of(directory) == replay_of(undisturbed)
     assert measured(directory) == measured(undisturbed)

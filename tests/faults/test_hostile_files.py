@@ -337,11 +337,11 @@ def test_no_module_is_imported_on_the_word_of_a_config(
 def test_the_viewer_imports_nothing_either(place: str, run: Path, evil: Path) -> None:
     testclient = pytest.importorskip("starlette.testclient")
 
-    from yamame.tools.viewer.app import Access, build_app
+    from yamame.tools.viewer.app import Access, build_viewer_app
     from yamame.tools.viewer.run_index import RunIndex
 
     change_config(run, NAMING_EVIL[place])
-    app = build_app(RunIndex([run.parent]), Access(token="", cookie="cookie"))
+    app = build_viewer_app(RunIndex([run.parent]), Access(token="", cookie="cookie"))
     with testclient.TestClient(app, base_url="http://127.0.0.1") as client:
         (listed,) = client.get("/api/runs").json()["runs"]
         answers = [client.get(f"/api/rollouts/{listed['id']}{rest}") for rest in ("", "/recording?seed=1")]

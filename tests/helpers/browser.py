@@ -13,7 +13,7 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from yamame.tools.viewer.app import Access, build_app
+from yamame.tools.viewer.app import Access, build_viewer_app
 from yamame.tools.viewer.run_index import RunIndex
 
 DRIVER = Path("/usr/bin/chromedriver")
@@ -55,7 +55,7 @@ def chromium(profile: Path, downloads: Path | None = None) -> Iterator[webdriver
 @contextmanager
 def viewer(*roots: Path) -> Iterator[str]:
     """A viewer over these folders, served from a thread of this process; its address, without a slash at the end."""
-    config = uvicorn.Config(build_app(RunIndex(roots), Access()), port=0, log_level="error", lifespan="off")
+    config = uvicorn.Config(build_viewer_app(RunIndex(roots), Access()), port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

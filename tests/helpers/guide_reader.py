@@ -70,8 +70,8 @@ def small_runs() -> Iterator[None]:
     """Inside, whatever trains or measures does so for a second, on networks of a few units."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(yamame, "train", _train_briefly)
-        patch.setattr(session, "train", _start_briefly(session.train))
-        patch.setattr(session, "resume", _go_on_briefly(session.resume))
+        patch.setattr(session, "train_run", _start_briefly(session.train_run))
+        patch.setattr(session, "resume_run", _go_on_briefly(session.resume_run))
         patch.setattr(recipes, "config_from_flags", _shrink_settings(recipes.config_from_flags))
         patch.setattr(benchmarks, "parse_benchmark", _measure_briefly(benchmarks.parse_benchmark))
         patch.setattr("yamame.tools.bench.measure.PEAK_SECONDS", 0.01)

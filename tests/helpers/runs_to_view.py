@@ -11,7 +11,7 @@ from typing import Any
 from command_runs import SMALL
 
 from yamame.cli import main
-from yamame.tools.viewer.app import Access, build_app
+from yamame.tools.viewer.app import Access, build_viewer_app
 from yamame.tools.viewer.run_index import RunIndex
 
 with warnings.catch_warnings():
@@ -47,7 +47,7 @@ def line(step: int, **values: float) -> dict[str, Any]:
 def client(*roots: Path, access: Access | None = None, host: str = "127.0.0.1") -> Iterator[TestClient]:
     """A client of a viewer over these folders, without a network; every request reads the folders again."""
     ticks = iter(range(1_000_000))
-    app = build_app(RunIndex(roots, clock=lambda: 10.0 * next(ticks)), access or Access())
+    app = build_viewer_app(RunIndex(roots, clock=lambda: 10.0 * next(ticks)), access or Access())
     with TestClient(app, base_url=f"http://{host}:8000", follow_redirects=False) as asking:
         yield asking
 

@@ -58,7 +58,7 @@ def learner_main(
         train: Called with the context, `config`, `directory` and `arguments`.
         config: Config of the run.
         directory: Run directory.
-        arguments: Further arguments of `train`.
+        arguments: Further arguments of `train_run`.
     """
     if sys.platform != "win32":  # where `should_launch` refuses
         os.setpgrp()  # only the parent receives the signals of the terminal

@@ -1,6 +1,5 @@
 """`OnnxPolicy`: the policy of an ONNX file of `yamame export`, run by onnxruntime without PyTorch."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from yamame.policy.manifest import (
     TensorSpec,
     manifest_path,
 )
+from yamame.runs.shared_policy import file_digest
 from yamame.types import State
 
 MAX_SEED = 2**31 - 1
@@ -184,7 +184,7 @@ def _check_manifest_beside(path: Path, manifest: PolicyManifest) -> None:
     other = PolicyManifest.from_json(text, str(beside))
     for what, stale, found in (
         ("weights", other.weights_digest, manifest.weights_digest),
-        ("file", other.file_digest, file_digest(path)),
+        ("file", other.file_digest, tagged_file_digest(path)),
     ):
         if stale != found:
             raise UserError(
@@ -193,7 +193,6 @@ def _check_manifest_beside(path: Path, manifest: PolicyManifest) -> None:
             )
 
 
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+def tagged_file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file as manifests of exported policies have it: `sha256:1f0c…`."""
+    return f"sha256:{file_digest(path)}"

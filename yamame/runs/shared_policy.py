@@ -33,7 +33,7 @@ Weights = Literal["all", "acting"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyManifest:
+class SharedPolicyManifest:
     """Content of `manifest.json`."""
 
     schema: int
@@ -47,7 +47,7 @@ def is_policy_folder(path: Path) -> bool:
     return (path / MANIFEST).is_file() and (path / CHECKPOINTS).is_dir()
 
 
-def read_manifest(folder: Path, source: str = "") -> PolicyManifest:
+def read_manifest(folder: Path, source: str = "") -> SharedPolicyManifest:
     """Read the manifest of a policy folder.
 
     Args:
@@ -62,7 +62,7 @@ def read_manifest(folder: Path, source: str = "") -> PolicyManifest:
         content = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
         if isinstance(content, dict) and content.get("schema") != SCHEMA_VERSION:
             raise ValueError(f"its schema is {content.get('schema')!r}, this version of yamame reads {SCHEMA_VERSION}")
-        manifest = from_json(PolicyManifest, {**content, "type": PolicyManifest}, "manifest")
+        manifest = from_json(SharedPolicyManifest, {**content, "type": SharedPolicyManifest}, "manifest")
         _check_names(manifest.sha256)
     except FileNotFoundError as problem:
         raise UserError(f"{name} is not a policy that yamame push has written: it has no {MANIFEST}") from problem
@@ -71,7 +71,7 @@ def read_manifest(folder: Path, source: str = "") -> PolicyManifest:
     return manifest
 
 
-def check_policy_folder(folder: Path, source: str = "") -> PolicyManifest:
+def check_policy_folder(folder: Path, source: str = "") -> SharedPolicyManifest:
     """Return the manifest of a policy folder whose files all match their digests.
 
     Args:
@@ -95,7 +95,7 @@ def check_policy_folder(folder: Path, source: str = "") -> PolicyManifest:
     return manifest
 
 
-def foreign_files(folder: Path, manifest: PolicyManifest) -> list[str]:
+def foreign_files(folder: Path, manifest: SharedPolicyManifest) -> list[str]:
     """Return the files that yamame reads in a run directory but that are not in the manifest."""
     entries = [entry for entry in folder.iterdir() if entry.name != MANIFEST and RUN_ENTRY.fullmatch(entry.name)]
     files = [file for entry in entries for file in (entry.rglob("*") if entry.is_dir() else [entry])]

@@ -125,19 +125,19 @@ def collect_report(run_dir: Path, result: Mapping[str, Any], baseline: Mapping[s
 
 
 def _result_rows(result: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Iterator[Row]:
-    yield Row("mean return", format_number(result["return_mean"]), _interval(result["return_ci95"]), strong=True)
+    yield Row("mean return", _format_number(result["return_mean"]), _interval(result["return_ci95"]), strong=True)
     if baseline is not None:
-        yield Row("mean return of random actions", format_number(baseline["return_mean"]))
+        yield Row("mean return of random actions", _format_number(baseline["return_mean"]))
     attempts = result["return_per_attempt"]
     if len(attempts) > 1:
-        yield Row("first and last attempt", f"{format_number(attempts[0])} and {format_number(attempts[-1])}")
+        yield Row("first and last attempt", f"{_format_number(attempts[0])} and {_format_number(attempts[-1])}")
     if result.get("success_rate") is not None:
         yield Row("success rate", _percent(result["success_rate"]))
     successes = result.get("success_per_attempt") or []
     if len(successes) > 1:
         yield Row("success of the first and last attempt", f"{_percent(successes[0])} and {_percent(successes[-1])}")
     if train_tasks := result.get("train_tasks"):
-        mean, interval = format_number(train_tasks["return_mean"]), _interval(train_tasks["return_ci95"])
+        mean, interval = _format_number(train_tasks["return_mean"]), _interval(train_tasks["return_ci95"])
         yield Row("mean return on the training tasks", mean, interval)
     for key, name, unit in (
         ("trials", "evaluation trials", ""),
@@ -150,7 +150,7 @@ def _result_rows(result: Mapping[str, Any], baseline: Mapping[str, Any] | None) 
     ):
         value = result.get(key)
         if value is not None:
-            yield Row(name, f"{value:,}" if isinstance(value, int) else f"{format_number(value)}{unit}")
+            yield Row(name, f"{value:,}" if isinstance(value, int) else f"{_format_number(value)}{unit}")
     if reason := result.get("end_reason"):
         yield Row("training ended", str(reason))
 
@@ -192,7 +192,7 @@ def _counter_rows(run_dir: Path) -> Iterator[Row]:
         value = last.get(key)
         if isinstance(value, int | float) and (value or key == "faults/restarts" or key.startswith("relabel/")):
             metric = get_metric(key)
-            yield Row(metric.label, format_number(value), metric.description)
+            yield Row(metric.label, _format_number(value), metric.description)
 
 
 def _config_rows(config: Mapping[str, Any]) -> Iterator[Row]:
@@ -214,14 +214,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _interval(ci95: Sequence[float]) -> str:
     low, high = ci95
-    return f"95 % CI: {format_number(low)} to {format_number(high)}"
+    return f"95 % CI: {_format_number(low)} to {_format_number(high)}"
 
 
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
-def format_number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     """Three digits for small numbers, thousands separators for large ones, "unknown" for None, NaN and infinity."""
     if value is None or not math.isfinite(value):
         return "unknown"

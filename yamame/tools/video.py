@@ -20,7 +20,7 @@ from yamame.envs.wrappers.trials import TrialWrapper
 from yamame.envs.wrappers.video_recorder import VideoRecorder
 from yamame.errors import UserError
 from yamame.runs.durable_files import replace_atomically
-from yamame.training.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate
+from yamame.training.evaluate import EVALUATION_SEED, EvalResult, check_seed, check_trials, evaluate_policy
 from yamame.training.trained_run import TrainedRun
 
 Frame = UInt8[np.ndarray, "height width 3"]
@@ -147,7 +147,7 @@ def record_video(
             recorder = VideoRecorder(plain.env, video.add, trials=trials, describe=caption)
             recorded = TrialWrapper(recorder, horizon=plain.horizon, attempts=plain.attempts)
             policy = run.policy(num_envs=recorder.num_envs, seed=seed)
-            return evaluate(policy, recorded, trials=trials * recorder.num_envs, deterministic=True)
+            return evaluate_policy(policy, recorded, trials=trials * recorder.num_envs, deterministic=True)
 
 
 def _caption(env: GoalEnvConfig, observation: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:

@@ -61,7 +61,7 @@ EVAL_KEYS = tuple(field.name for field in fields(EvalResult) if field.name != "r
 """Keys of `EvalResult.to_json`."""
 
 
-def evaluate(
+def evaluate_policy(
     policy: Policy,
     envs: TrialVectorEnv,
     *,

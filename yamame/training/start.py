@@ -41,7 +41,7 @@ from yamame.training.trained_run import actual_env_steps, warn_corrupted
 from yamame.training.trainer import Trainer
 
 
-def train(
+def train_run(
     config: RunConfig,
     metadata: RunMetadata,
     *,
@@ -68,7 +68,7 @@ def train(
         return _train_new(distributed, config, distributed.broadcast_object(created), metadata, quiet, callbacks, track)
 
 
-def resume(
+def resume_run(
     directory: Path,
     *,
     env_steps: int | None,

@@ -70,7 +70,7 @@ def test_a_line_of_a_table_works(
 
     monkeypatch.chdir(tmp_path)
     with small_runs(), pytest.MonkeyPatch.context() as patch:  # undone before the functions of `small_runs` are
-        patch.setattr("yamame.training.start.train", only_check)
+        patch.setattr("yamame.training.start.train_run", only_check)
         patch.setattr(yamame, "train", api.train)
         if code.startswith("yamame "):
             assert cli.main([str(run.directory) if word == "RUN" else word for word in code.split()[1:]]) == 0

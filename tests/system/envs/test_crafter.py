@@ -82,7 +82,7 @@ def test_observations_besides_the_map() -> None:
     assert seen["info"][20] == pytest.approx(1 - np.cos(0.3 * np.pi) ** 3)
     seen, *_ = one.step(RIGHT)
     assert seen["info"][:2].tolist() == [1, 0] and seen["info"][18] == pytest.approx(3 / 60)
-    inventory = one._game._player.inventory
+    inventory = one._game._env._player.inventory
     inventory["wood_pickaxe"] = 4
     seen, *_ = one.step(NOOP)
     assert seen["info"][2 + ITEMS.index("wood_pickaxe")] == pytest.approx(0.4)
@@ -100,7 +100,7 @@ def test_achieved_goals_are_the_counts_that_rose_and_the_place_of_the_player() -
         _, info = one.reset(seed=seed)
         before = info["achievements"]
         for _ in range(250):
-            one._game._player.inventory.update(health=9, wood=5, stone=2, sapling=2, energy=9)
+            one._game._env._player.inventory.update(health=9, wood=5, stone=2, sapling=2, energy=9)
             seen, _, _, _, info = one.step(int(rng.integers(17)))
             achieved = goals_in(seen[ACHIEVED_KEY])
             after = info["achievements"]
@@ -150,7 +150,7 @@ def test_death_terminates_and_the_horizon_truncates() -> None:
     trials.close()
     one = environment()
     one.reset(seed=0)
-    one._game._player.health = 0
+    one._game._env._player.health = 0
     _, reward, terminated, truncated, _ = one.step(NOOP)
     assert (reward, terminated, truncated) == (0.0, True, False)
 
@@ -165,7 +165,7 @@ def test_without_instructions_the_reward_is_that_of_the_game() -> None:
         _, reward, _, _, info = one.step(DO)
         rewards.append(reward)
     assert info["achievements"]["collect_sapling"] > 1 and rewards.count(1.0) == 1
-    one._game._player.health -= 4
+    one._game._env._player.health -= 4
     assert one.step(NOOP)[1] == pytest.approx(-0.4)
     trials = CrafterConfig(undirected=True, num_workers=0, horizon=3).build(1, seed=0)
     assert set(trials.reset()) == {"textures", "info"}
@@ -191,7 +191,7 @@ def test_rendering_changes_nothing() -> None:
     watched.reset(seed=2)
     alone.reset(seed=2)
     for step in range(30):
-        watched._game._step = alone._game._step = 180 + step  # at night frames are noisy
+        watched._game._env._step = alone._game._env._step = 180 + step  # at night frames are noisy
         frame = watched.render()
         seen, other = watched.step(step % 5)[0], alone.step(step % 5)[0]
         assert all(np.array_equal(seen[leaf], other[leaf]) for leaf in seen)
@@ -221,7 +221,7 @@ def test_workers_give_the_same_trajectories() -> None:
 def test_instructions_of_a_tech_tree_grow_as_it_is_climbed() -> None:
     one = environment(instruction_source="tech-tree")
     one.reset(seed=0)
-    one._game._player.inventory["wood"] = 9
+    one._game._env._player.inventory["wood"] = 9
     table = ACTIONS.index("place_table")
     seen, *_ = one.step(table)
     assert goals_in(seen[ACHIEVED_KEY])[:1] == [achievement_goal("place_table")]

@@ -83,7 +83,7 @@ def test_a_game_is_that_of_the_package_by_day_and_by_night() -> None:
     ours.reset(seed)
     rng, daylight = np.random.default_rng(0), []
     for _ in range(330):
-        keep_alive(ours._player, theirs._player)
+        keep_alive(ours._env._player, theirs._player)
         action = int(rng.integers(len(ACTIONS)))
         _, reward, _, info = theirs.step(action)
         assert ours.step(action) == reward
@@ -93,7 +93,7 @@ def test_a_game_is_that_of_the_package_by_day_and_by_night() -> None:
         daylight.append(ours.daylight)
     assert min(daylight) < 0.3 and max(daylight) > 0.9
     assert sum(ours.achievements.values()) > 3
-    assert_same(ours._world, theirs._world)
+    assert_same(ours._env._world, theirs._world)
 
 
 def test_pictures_are_those_of_the_package_anywhere_at_any_time() -> None:
@@ -103,7 +103,7 @@ def test_pictures_are_those_of_the_package_anywhere_at_any_time() -> None:
     places = [(0, 0), (63, 63), (3, 61), (62, 2), (32, 40), (10, 12), (45, 20), (20, 50)]
     rng = np.random.default_rng(0)
     for turn, place in enumerate(places):
-        for game in (ours, theirs):
+        for game in (ours._env, theirs):
             game._step = 40 * turn + 1
             game._player.inventory.update(health=9, wood=turn, stone=9 - turn, energy=5)
             if game._world[place][1] is None:
@@ -112,7 +112,7 @@ def test_pictures_are_those_of_the_package_anywhere_at_any_time() -> None:
             image, *_ = theirs.step(action)
             ours.step(action)
             assert ours.image is not None and np.array_equal(ours.image, image)
-    for game in (ours, theirs):
+    for game in (ours._env, theirs):
         game._world.daylight = 1.0
     assert np.array_equal(ours.render_frame(432), theirs.render((432, 432)))
 
@@ -125,27 +125,27 @@ def test_a_seed_determines_the_game() -> None:
     for step in range(400):
         action = int(rng.integers(1, 6))
         for game in games:
-            keep_alive(game._player)
+            keep_alive(game._env._player)
             game.step(action)
         if step % 20 == 0:
             assert games[0].render_frame(432).shape == (432, 432, 3)
-    assert_same(games[0]._world, games[1]._world)
-    assert_same(games[0]._world, games[2]._world)
+    assert_same(games[0]._env._world, games[1]._env._world)
+    assert_same(games[0]._env._world, games[2]._env._world)
 
 
 @pytest.mark.parametrize("place", [(0, 0), (63, 63), (0, 63), (63, 0), (4, 3), (3, 2), (59, 60), (60, 61), (32, 32)])
 def test_textures_are_what_the_package_says_and_0_outside_the_world(place: tuple[int, int]) -> None:
     game = CrafterGame(draws_images=False)
     game.reset(7)
-    game._world.remove(game._player)
-    game._player.removed = False
-    here = game._world[place][1]
+    game._env._world.remove(game._env._player)
+    game._env._player.removed = False
+    here = game._env._world[place][1]
     if here:
-        game._world.remove(here)
-    game._player.pos = np.array(place)
-    game._world.add(game._player)
+        game._env._world.remove(here)
+    game._env._player.pos = np.array(place)
+    game._env._world.add(game._env._player)
     margin = 10
-    whole = np.pad(game._sem_view(), margin)
+    whole = np.pad(game._env._sem_view(), margin)
     x, y = place[0] + margin, place[1] + margin
     seen = whole[x - MAP_COLUMNS // 2 :, y - MAP_ROWS // 2 :][:MAP_COLUMNS, :MAP_ROWS].T
     textures = game.textures()
@@ -157,7 +157,7 @@ def test_textures_are_what_the_package_says_and_0_outside_the_world(place: tuple
     assert textures[3, 4] == 13
     names = {
         constants.materials[cell - 1]
-        for cell in game._world._mat_map[
+        for cell in game._env._world._mat_map[
             max(place[0] - 1, 0) : place[0] + 2, max(place[1] - 1, 0) : place[1] + 2
         ].flatten()
     }

@@ -37,7 +37,7 @@ def train(recipe: str, directory: Path, variants: list[str], settings: dict[str,
     """A whole run, without its report."""
     chosen = load_recipe(recipe)
     config = apply_variants(config_from_overrides(chosen, [], settings), variants)
-    runs.train(config, make_metadata(chosen, config), run_dir=directory, quiet=True)
+    runs.train_run(config, make_metadata(chosen, config), run_dir=directory, quiet=True)
     return directory
 
 

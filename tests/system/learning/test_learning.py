@@ -41,7 +41,7 @@ def test_the_default_agent_learns_where_rewards_are_mostly_luck(tmp_path: Path) 
     pytest.importorskip("popgym")
     task = TASKS["multiarmed-bandit"]
     config = replace(default_config(task.env, env_steps=task.env_steps), seed=0)
-    result = runs.train(config, RunMetadata(recipe="popgym"), run_dir=tmp_path / "run", quiet=True)
+    result = runs.train_run(config, RunMetadata(recipe="popgym"), run_dir=tmp_path / "run", quiet=True)
     assert result["return_mean"] >= 0.3  # random actions 0, targets of whole returns (lambda 1) 0.12
 
 

@@ -20,7 +20,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 import httpx
 
-from yamame.tools.serve.app import Service, build_app
+from yamame.tools.serve.app import Service, build_service_app
 from yamame.tools.serve.limits import Limits
 
 with warnings.catch_warnings():
@@ -44,7 +44,7 @@ def panel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def client(run: Path) -> Iterator[TestClient]:
     limits = Limits(max_sessions=3, max_body_bytes=10_000)
-    with TestClient(build_app(Service(run, "latest", limits)), base_url=HERE) as asking:
+    with TestClient(build_service_app(Service(run, "latest", limits)), base_url=HERE) as asking:
         yield asking
 
 
@@ -55,7 +55,7 @@ def test_an_exported_file_is_served_as_its_run(run: Path, tmp_path: Path) -> Non
     yamame.open(run).export(tmp_path / "policy.onnx", num_envs="dynamic")
     actions = []
     for source in (run, tmp_path / "policy.onnx"):
-        with TestClient(build_app(Service(source, "latest", Limits(max_sessions=2))), base_url=HERE) as client:
+        with TestClient(build_service_app(Service(source, "latest", Limits(max_sessions=2))), base_url=HERE) as client:
             sessions = [open_session(client), open_session(client)]
             cues = list(zip(sessions, (-1.0, 1.0), strict=True))
             seen = [(at, [float(time == 9), 0.0 if time else cue]) for time in range(10) for at, cue in cues]
@@ -153,7 +153,7 @@ def test_many_sessions_act_as_policies_of_their_own(panel: Path) -> None:
         return actions
 
     async def play() -> list[list[int]]:
-        transport = httpx.ASGITransport(build_app(service))
+        transport = httpx.ASGITransport(build_service_app(service))
         async with httpx.AsyncClient(transport=transport, base_url=HERE) as asking:
             return await asyncio.gather(*(walk(asking, number) for number in range(6)))
 
@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_named(panel: Path) -> None:
         ({"action_mask": [0] * 5}, "allows no action"),
         ({"observatoin": 1}, "unknown field observatoin"),
     ]  # fmt: skip
-    with TestClient(build_app(Service(panel, "latest", Limits(max_sessions=1))), base_url=HERE) as asking:
+    with TestClient(build_service_app(Service(panel, "latest", Limits(max_sessions=1))), base_url=HERE) as asking:
         unbounded = asking.get("/policy").json()["observation_space"]["spaces"]["state"]["spaces"][0]
         assert unbounded["low"] is None and unbounded["high"] is None
         session = open_session(asking)
@@ -295,7 +295,7 @@ def test_other_pages_and_other_names_are_refused(client: TestClient) -> None:
 
 
 def test_the_token(run: Path) -> None:
-    app = build_app(Service(run, "latest", Limits(max_sessions=1)), token="s3cret-s3cret-s3cret")
+    app = build_service_app(Service(run, "latest", Limits(max_sessions=1)), token="s3cret-s3cret-s3cret")
     with TestClient(app, base_url="http://box.example") as asking:
         assert asking.get("/health").status_code == 200
         for given in ("", "Bearer", "Bearer s3cret", "Basic s3cret-s3cret-s3cret", "Bearer é"):

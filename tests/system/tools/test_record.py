@@ -18,7 +18,7 @@ from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.tools.trial_recording import FrameRecorder, describe_observation, encode_png, record_trial
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import train
+from yamame.training.start import train_run
 from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ TINY: dict[str, Any] = {
 
 def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
     config = config_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
-    train(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
+    train_run(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
     return run
 
 

@@ -31,7 +31,7 @@ from yamame.tools.video import record_video
 from yamame.training import run_evaluations
 from yamame.training.evaluate import EVALUATION_SEED, SELECTION_SEED, EvalReport
 from yamame.training.run_files import RunMetadata, read_result
-from yamame.training.start import resume, train
+from yamame.training.start import resume_run, train_run
 from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def test_evaluations_have_fixed_tasks_and_selection_its_own(tmp_path: Path, monk
     monkeypatch.setattr(TMazeVectorEnv, "reset", reset)
     evaluation = {"trials": 16, "final_trials": 32, "num_envs": 16, "interval_env_steps": 100, "stop_return": None}
     config = tiny_config(eval=evaluation, num_envs=8)
-    train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    train_run(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     load_trained_run(tmp_path / "run").evaluate(trials=None, seed=None)
     goals = [trials for trials in met.values() if len(trials[0]) == 16]
     assert len(goals) >= 5  # random actions, three during training, the final one, and `yamame eval`
@@ -98,7 +98,7 @@ def test_training_tasks_choose_the_best_checkpoint_and_when_to_stop(
 
     monkeypatch.setattr(run_evaluations, "evaluate_model", evaluate_model)
     config = tiny_config(env=SplitMazeConfig(horizon=3))
-    train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    train_run(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert next(evaluations) > 3
     last = [line for line in read_metrics(tmp_path / "run") if "eval/return_mean" in line][-1]
     (checkpoint,) = (tmp_path / "run" / BEST).iterdir()
@@ -106,7 +106,7 @@ def test_training_tasks_choose_the_best_checkpoint_and_when_to_stop(
 
     stopped = tiny_config(env=SplitMazeConfig(horizon=3), eval=replace(config.eval, stop_return=5.0))
     evaluations = itertools.count(4)
-    assert train(stopped, RunMetadata(recipe="x"), run_dir=tmp_path / "stopped", quiet=True)["env_steps"] < 400
+    assert train_run(stopped, RunMetadata(recipe="x"), run_dir=tmp_path / "stopped", quiet=True)["env_steps"] < 400
 
 
 @pytest.mark.parametrize(("policy_index", "mode_is_better"), [(0, True), (-1, True), (0, False), (-1, False)])
@@ -133,7 +133,7 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
         replace(config, eval=replace(config.eval, choose_policy=True)), evaluation_gamma_index=0
     )
     run = tmp_path / "run"
-    result = train(config, RunMetadata(recipe="x"), run_dir=run, quiet=True)
+    result = train_run(config, RunMetadata(recipe="x"), run_dir=run, quiet=True)
     others = range(len(amago_config(config).agent.all_gammas(spaces.Discrete(2))) - 1)
     choice = [-1, *others, policy_index]
     *before, final = calls
@@ -172,7 +172,7 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
     assert acted and set(acted) == {(policy_index, True)}, "videos show the mode"
 
     calls.clear()
-    resume(run, env_steps=800, quiet=True, config=config)
+    resume_run(run, env_steps=800, quiet=True, config=config)
     assert calls[0] == (SELECTION_SEED, -1, False), "the longer run chooses again"
     assert [index for _, index, _ in calls[-len(choice) - 1 :]] == [*choice, policy_index]
 
@@ -180,7 +180,7 @@ def test_training_tasks_choose_how_the_trained_policy_acts(
 def test_a_run_that_trains_with_the_mode_keeps_it(tmp_path: Path) -> None:
     config = tiny_config(deterministic_actions=True)
     config = replace(config, eval=replace(config.eval, choose_policy=True))
-    assert train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)["deterministic_actions"]
+    assert train_run(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)["deterministic_actions"]
 
 
 def test_a_signal_while_the_way_of_acting_is_chosen_leaves_it_to_the_resumed_run(
@@ -197,14 +197,14 @@ def test_a_signal_while_the_way_of_acting_is_chosen_leaves_it_to_the_resumed_run
     monkeypatch.setattr(run_evaluations, "evaluate_model", evaluate_model)
     config = tiny_config(deterministic_actions=False)
     config = replace(config, eval=replace(config.eval, choose_policy=True))
-    assert train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)["stopped_by"] == "SIGINT"
+    assert train_run(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)["stopped_by"] == "SIGINT"
     monkeypatch.setattr(os, "kill", lambda *_: None)
-    assert resume(tmp_path / "run", env_steps=None, quiet=True)["deterministic_actions"]
+    assert resume_run(tmp_path / "run", env_steps=None, quiet=True)["deterministic_actions"]
 
 
 def test_test_tasks_and_training_tasks_are_evaluated_separately(tmp_path: Path) -> None:
     config = tiny_config(env=SplitMazeConfig(horizon=3))
-    summary = train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    summary = train_run(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     training_tasks = summary["train_tasks"]
     assert set(training_tasks) < set(summary)
     assert training_tasks["trials"] == summary["trials"] == 16
@@ -220,16 +220,16 @@ def test_test_tasks_and_training_tasks_are_evaluated_separately(tmp_path: Path) 
 
 
 def test_a_task_without_test_tasks_has_one_evaluation(tmp_path: Path) -> None:
-    summary = train(tiny_config(), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+    summary = train_run(tiny_config(), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert summary["train_tasks"] is None
     assert not any(key.startswith("evaluate_training_tasks") for line in read_metrics(tmp_path / "run") for key in line)
 
 
 def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
-    summary = train(tiny_config(), RunMetadata(recipe="x"), run_dir=run, quiet=True)
+    summary = train_run(tiny_config(), RunMetadata(recipe="x"), run_dir=run, quiet=True)
     assert read_result(run) == summary
-    again = resume(run, env_steps=None, quiet=True)
+    again = resume_run(run, env_steps=None, quiet=True)
     assert read_result(run) == again
 
     def die(*_: object, **__: object) -> None:
@@ -238,9 +238,9 @@ def test_the_result_is_there_once_a_run_is_over_and_only_then(tmp_path: Path, mo
     with monkeypatch.context() as patch:
         patch.setattr("yamame.training.run_evaluations.evaluate_model", die)
         with pytest.raises(RuntimeError):
-            resume(run, env_steps=800, quiet=True)
+            resume_run(run, env_steps=800, quiet=True)
     assert read_result(run) is None
-    assert resume(run, env_steps=None, quiet=True)["env_steps"] == 800
+    assert resume_run(run, env_steps=None, quiet=True)["env_steps"] == 800
     assert read_result(run) is not None
 
 
@@ -264,14 +264,15 @@ def test_an_evaluation_whose_environments_fail_at_the_start_is_repeated(
     evaluation = {"trials": 8, "final_trials": 8, "num_envs": 8, "interval_env_steps": 100}
     config = tiny_config(eval=evaluation, num_envs=8)
     run = RunMetadata(recipe="x")
-    undisturbed = train(config, run, run_dir=tmp_path / "undisturbed", quiet=True)
+    undisturbed = train_run(config, run, run_dir=tmp_path / "undisturbed", quiet=True)
     failing = replace(config, env=FailingMazeConfig(**vars(config.env)))
     failures[:] = [ValueError("no license"), ConnectionError("no port")]
-    result = train(failing, run, run_dir=tmp_path / "failing", quiet=True)
+    result = train_run(failing, run, run_dir=tmp_path / "failing", quiet=True)
     assert not failures and result["return_mean"] == undisturbed["return_mean"]
     failures[:] = [ValueError("no license")] * 3
     with pytest.raises(UserError, match="the environments of an evaluation failed and could not be restarted after 3"):
-        train(failing, run, run_dir=tmp_path / "never", quiet=True)
+        train_run(failing, run, run_dir=tmp_path / "never", quiet=True)
     assert (
-        resume(tmp_path / "never", env_steps=None, quiet=True, config=failing)["return_mean"] == result["return_mean"]
+        resume_run(tmp_path / "never", env_steps=None, quiet=True, config=failing)["return_mean"]
+        == result["return_mean"]
     )

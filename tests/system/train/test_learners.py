@@ -24,7 +24,7 @@ from yamame.metrics.registry import read_metrics
 from yamame.runs.checkpoint import load_latest_checkpoint
 from yamame.runs.directory import CHECKPOINTS
 from yamame.training.run_files import RunMetadata, read_config
-from yamame.training.start import resume, train
+from yamame.training.start import resume_run, train_run
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +100,7 @@ def stored(directory: Path) -> int:
 def test_two_learners_have_the_counters_of_one_and_half_the_replay(tmp_path: Path) -> None:
     def run(learners: int) -> dict[str, Any]:
         config = tiny_config(num_learners=learners, env_steps=200)
-        return train(config, RunMetadata(recipe="tiny"), run_dir=tmp_path / str(learners), quiet=True)
+        return train_run(config, RunMetadata(recipe="tiny"), run_dir=tmp_path / str(learners), quiet=True)
 
     one, two = run(1), run(2)
     assert {key: one[key] for key in ("env_steps", "updates", "trials")} == {
@@ -115,7 +115,7 @@ def test_two_learners_have_the_counters_of_one_and_half_the_replay(tmp_path: Pat
     assert main(["data", "verify", str(tmp_path / "2")]) == 2  # whose?
     assert main(["data", "verify", str(tmp_path / "2/replay-1")]) == 0
     of_both = tiny_config(offline={"data": (str(tmp_path / "2"),), "total_updates": 1}, eval={"trials": 8})
-    train(of_both, RunMetadata(recipe="tiny"), run_dir=tmp_path / "data", quiet=True)
+    train_run(of_both, RunMetadata(recipe="tiny"), run_dir=tmp_path / "data", quiet=True)
     assert stored(tmp_path / "data/offline") == stored(tmp_path / "1/replay")
 
 
@@ -123,9 +123,9 @@ def test_two_learners_have_the_counters_of_one_and_half_the_replay(tmp_path: Pat
 def test_a_resumed_run_restores_the_state_of_each_learner(tmp_path: Path) -> None:
     """To the bit what it would have become."""
     configs = [tiny_config(num_learners=2, env_steps=env_steps, eval={"trials": 8}) for env_steps in (96, 192)]
-    train(configs[1], RunMetadata(recipe="tiny"), run_dir=tmp_path / "whole", quiet=True)
-    train(configs[0], RunMetadata(recipe="tiny"), run_dir=tmp_path / "parts", quiet=True)
-    resume(tmp_path / "parts", env_steps=192, quiet=True)
+    train_run(configs[1], RunMetadata(recipe="tiny"), run_dir=tmp_path / "whole", quiet=True)
+    train_run(configs[0], RunMetadata(recipe="tiny"), run_dir=tmp_path / "parts", quiet=True)
+    resume_run(tmp_path / "parts", env_steps=192, quiet=True)
     whole, parts = (load_latest_checkpoint(tmp_path / name / CHECKPOINTS) for name in ("whole", "parts"))
     assert whole.step == parts.step > 5 and whole.tensors.keys() == parts.tensors.keys()
     different = {name for name, value in whole.tensors.items() if not bool((value == parts.tensors[name]).all())}
@@ -134,11 +134,11 @@ def test_a_resumed_run_restores_the_state_of_each_learner(tmp_path: Path) -> Non
 
 
 def test_another_number_of_learners_is_refused(tmp_path: Path) -> None:
-    train(tiny_config(env_steps=48), RunMetadata(recipe="tiny"), run_dir=tmp_path / "run", quiet=True)
+    train_run(tiny_config(env_steps=48), RunMetadata(recipe="tiny"), run_dir=tmp_path / "run", quiet=True)
     described = json.loads((tmp_path / "run/config.json").read_text())
     (tmp_path / "run/config.json").write_text(json.dumps(described | {"num_learners": 2}))
     with pytest.raises(UserError, match="saved by 1 learners, not 2"):
-        resume(tmp_path / "run", env_steps=None, quiet=True)
+        resume_run(tmp_path / "run", env_steps=None, quiet=True)
 
 
 @pytest.mark.thorough  # minutes, beside the signals to one learner
@@ -157,7 +157,7 @@ def test_a_signal_to_all_stops_once_with_a_checkpoint_and_resume_finishes(
     summary = json.loads(line)
     assert summary["stopped_by"] == number.name and summary["updates"] == load_latest_checkpoint(run / CHECKPOINTS).step
     env_steps = (summary["env_steps"] // 8 + 6) * 8  # whole steps of all environments
-    assert resume(run, env_steps=env_steps, quiet=True)["env_steps"] == env_steps
+    assert resume_run(run, env_steps=env_steps, quiet=True)["env_steps"] == env_steps
 
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 1])
@@ -175,7 +175,7 @@ def test_a_learner_that_is_killed_ends_the_run_and_resume_finishes(rank: int, tm
     assert [line.partition(" ")[2].partition(" ")[2] for line in err.splitlines()][-1].endswith(said), err
     assert said in json.loads((run / "status.json").read_text())["reason"]
     env_steps = load_latest_checkpoint(run / CHECKPOINTS).state["env_steps"] + 48
-    assert resume(run, env_steps=env_steps, quiet=True)["env_steps"] == env_steps
+    assert resume_run(run, env_steps=env_steps, quiet=True)["env_steps"] == env_steps
 
 
 @pytest.mark.thorough

@@ -23,7 +23,7 @@ from yamame.metrics.progress import ProgressBar
 from yamame.metrics.registry import read_metrics
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import resume, train
+from yamame.training.start import resume_run, train_run
 from yamame.training.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -158,9 +158,9 @@ def test_an_error_while_collecting_ends_the_run_and_leaves_it_resumable(
         at_collecting_step(14, fail, patch)
         config = tiny_config(async_collection=overlap, env_steps=128, **{"updates_per_env_step": 0.1})
         with pytest.raises(UserError, match=r"the simulator has gone .*resume"):
-            train(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+            train_run(config, RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert torch.get_num_threads() == threads
-    assert resume(tmp_path / "run", env_steps=None, quiet=True)["env_steps"] == 128
+    assert resume_run(tmp_path / "run", env_steps=None, quiet=True)["env_steps"] == 128
 
 
 @pytest.mark.parametrize("round_env_steps", [240, 32])
@@ -182,11 +182,11 @@ def test_a_signal_stops_async_collection_at_once_and_resume_continues(
     with monkeypatch.context() as patch:
         patch.setattr(StopSignal, "_handle", hear)
         at_collecting_step(20, interrupt, patch)
-        stopped = train(config, RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
+        stopped = train_run(config, RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
     assert stopped["stopped_by"] == "SIGINT"
     assert stopped["env_steps"] == 160
     assert read_metrics(tmp_path / "run")[-1]["env_steps"] < stopped["env_steps"] if round_env_steps < 240 else True
-    finished = resume(tmp_path / "run", env_steps=None, quiet=True)
+    finished = resume_run(tmp_path / "run", env_steps=None, quiet=True)
     assert (finished["env_steps"], finished["updates"]) == (240, 24)
 
 
@@ -202,12 +202,12 @@ def test_a_signal_stops_cleanly_and_resume_continues(tmp_path: Path, monkeypatch
     config = tiny_config()
     handler = signal.getsignal(signal.SIGTERM)
     at_collecting_step(14, lambda: signal.raise_signal(signal.SIGTERM), monkeypatch)
-    stopped = train(config, RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
+    stopped = train_run(config, RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
     assert stopped["stopped_by"] == "SIGTERM"
     assert signal.getsignal(signal.SIGTERM) is handler
     before = read_metrics(tmp_path / "run")
     assert len(before) == 3  # iterations of four steps
-    finished = resume(tmp_path / "run", env_steps=None, quiet=True)
+    finished = resume_run(tmp_path / "run", env_steps=None, quiet=True)
     assert finished["env_steps"] == 400
     assert "stopped_by" not in finished
     after = read_metrics(tmp_path / "run")
@@ -218,10 +218,10 @@ def test_a_signal_stops_cleanly_and_resume_continues(tmp_path: Path, monkeypatch
 
 
 def test_resume_of_a_finished_run_can_make_it_longer(tmp_path: Path) -> None:
-    train(tiny_config(), RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
-    again = resume(tmp_path / "run", env_steps=None, quiet=True)
+    train_run(tiny_config(), RunMetadata(recipe="passive-tmaze"), run_dir=tmp_path / "run", quiet=True)
+    again = resume_run(tmp_path / "run", env_steps=None, quiet=True)
     assert again["env_steps"] == 400
-    longer = resume(tmp_path / "run", env_steps=600, quiet=True)
+    longer = resume_run(tmp_path / "run", env_steps=600, quiet=True)
     assert longer["env_steps"] == 600
     assert json.loads((tmp_path / "run" / "config.json").read_text())["env_steps"] == 600
 
@@ -253,14 +253,14 @@ def test_a_solved_task_ends_the_run_early(tmp_path: Path) -> None:
 
 def test_an_existing_run_is_never_written_over(tmp_path: Path) -> None:
     config, about = tiny_config(), RunMetadata(recipe="passive-tmaze")
-    train(config, about, run_dir=tmp_path / "run", quiet=True)
+    train_run(config, about, run_dir=tmp_path / "run", quiet=True)
     before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     with pytest.raises(UserError, match="has a run: resume it"):
-        train(config, about, run_dir=tmp_path / "run", quiet=True)
+        train_run(config, about, run_dir=tmp_path / "run", quiet=True)
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_config_that_cannot_run_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="longer than a trial"):
-        train(tiny_config(context_length=99), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
+        train_run(tiny_config(context_length=99), RunMetadata(recipe="x"), run_dir=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

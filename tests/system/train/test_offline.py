@@ -17,7 +17,7 @@ from yamame.metrics.registry import read_metrics
 from yamame.run_config import resolve_offline_length
 from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import resume, train
+from yamame.training.start import resume_run, train_run
 from yamame.training.trained_run import load_trained_run
 from yamame.training.trainer import Trainer
 
@@ -30,7 +30,7 @@ ABOUT = RunMetadata(recipe="passive-tmaze")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that another one learns from. Nothing may change it."""
     directory = tmp_path_factory.mktemp("source") / "run"
-    train(tiny_config(), ABOUT, run_dir=directory, quiet=True)
+    train_run(tiny_config(), ABOUT, run_dir=directory, quiet=True)
     return directory
 
 
@@ -77,14 +77,14 @@ def test_same_seed_same_run_to_the_bit(tmp_path: Path, source: Path) -> None:
 
 def test_it_resumes_without_its_source_and_counts_no_env_steps(tmp_path: Path, source: Path) -> None:
     moved = tmp_path / "moved"
-    train(tiny_config(), ABOUT, run_dir=moved, quiet=True)
+    train_run(tiny_config(), ABOUT, run_dir=moved, quiet=True)
     config = tiny_config(**offline(moved / "replay"))
-    summary = train(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
+    summary = train_run(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
     assert (summary["env_steps"], summary["updates"], summary["env_steps_per_second"]) == (0, 40, 0.0)
     assert summary["trials"] == 16
     moved.rename(tmp_path / "elsewhere")
     length = resolve_offline_length(config).env_steps
-    summary = resume(tmp_path / "run", env_steps=2 * length, quiet=True)
+    summary = resume_run(tmp_path / "run", env_steps=2 * length, quiet=True)
     assert (summary["env_steps"], summary["updates"]) == (0, 80)
     assert load_trained_run(tmp_path / "run").evaluate(trials=4, seed=0)["env_steps"] == 0
 
@@ -134,7 +134,7 @@ def invalid_settings(source: Path) -> Iterator[tuple[dict[str, Any], str]]:
 def test_mistakes_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
     for changes, problem in invalid_settings(source):
         with pytest.raises(UserError, match=problem):
-            train(tiny_config(**changes), ABOUT, run_dir=tmp_path / "run", quiet=True)
+            train_run(tiny_config(**changes), ABOUT, run_dir=tmp_path / "run", quiet=True)
         assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="is for purely offline runs"):
         tiny_config(**offline(source, **{"offline.batch_fraction": 0.5}))
@@ -147,5 +147,5 @@ def test_data_of_another_task_is_refused(tmp_path: Path, source: Path) -> None:
 
     config = config_from_overrides(load_recipe("dark-key-to-door"), [], {"offline.data": (str(source),)})
     with pytest.raises(UserError, match=r"do not match this task: its observation"):
-        train(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
+        train_run(config, ABOUT, run_dir=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

@@ -14,7 +14,7 @@ from yamame.errors import RunFailedError, UserError
 from yamame.runs.directory import LOCK, create_run_dir, lock_run_dir
 from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import train
+from yamame.training.start import train_run
 from yamame.training.state import TrainState
 from yamame.training.trained_run import load_trained_run
 from yamame.training.trainer import Trainer
@@ -37,11 +37,11 @@ def test_a_start_that_was_killed_can_be_repeated(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr("yamame.training.start._write_run_files", killed)
         with pytest.raises(KilledError):
-            train(tiny_config(), METADATA, run_dir=run, quiet=True)
+            train_run(tiny_config(), METADATA, run_dir=run, quiet=True)
     shutil.copytree(tmp_path / "left", run)  # as `kill -9` leaves it
     with pytest.raises(UserError, match=r"killed while it started: train it again with --run-dir"):
         load_trained_run(run).evaluate(trials=None, seed=None)
-    train(tiny_config(), METADATA, run_dir=run, quiet=True)
+    train_run(tiny_config(), METADATA, run_dir=run, quiet=True)
     assert (run / "result.json").exists()
 
 
@@ -75,7 +75,7 @@ def test_a_run_whose_directory_is_deleted_ends(replaced: bool, tmp_path: Path, m
 
     monkeypatch.setattr(RunEvaluations, "random_policy", delete)
     with pytest.raises(RunFailedError, match="was deleted or replaced while the run trained in it"):
-        train(tiny_config(), METADATA, run_dir=run, quiet=True)
+        train_run(tiny_config(), METADATA, run_dir=run, quiet=True)
     assert not (run / "checkpoints").exists() and not (run / "result.json").exists()
 
 

@@ -14,7 +14,7 @@ from tiny import tiny_config
 
 from yamame.tools.report import write_report, write_report_if_finished
 from yamame.training.run_files import RunMetadata, read_metadata
-from yamame.training.start import resume, train
+from yamame.training.start import resume_run, train_run
 
 HOSTILE = "<script>alert('x')</script>\"&|`"
 VOID = {"meta", "img", "br"}
@@ -157,13 +157,13 @@ def test_a_report_that_cannot_be_written_fails_no_run(
     about = RunMetadata(recipe="x", command="yamame train x", overrides={"seed": (0, 1)})
     with monkeypatch.context() as patch:
         patch.setattr("yamame.tools.report.render_html", full)
-        summary = train(config, about, run_dir=tmp_path / "run", quiet=True)
+        summary = train_run(config, about, run_dir=tmp_path / "run", quiet=True)
         write_report_if_finished(summary)
     printed = capsys.readouterr().err
     assert "cannot write the report (OSError: [Errno 28] No space left" in printed and "writes it again" in printed
     assert summary["return_mean"] is not None and (tmp_path / "run/result.json").exists()
     assert not (tmp_path / "run/report.html").exists()
-    again = resume(tmp_path / "run", env_steps=None, quiet=True)
+    again = resume_run(tmp_path / "run", env_steps=None, quiet=True)
     write_report_if_finished(again)
     assert again["return_mean"] == summary["return_mean"]
     page = Page((tmp_path / "run/report.html").read_text())

@@ -23,9 +23,9 @@ from yamame.envs.wrappers.video_recorder import VideoRecorder, add_caption
 from yamame.errors import UserError
 from yamame.recipes import config_from_overrides, load_recipe
 from yamame.tools.video import open_video, record_video, validate_video_path
-from yamame.training.evaluate import evaluate
+from yamame.training.evaluate import evaluate_policy
 from yamame.training.run_files import RunMetadata
-from yamame.training.start import train
+from yamame.training.start import train_run
 from yamame.training.trained_run import load_trained_run
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ class Traffic(gymnasium.Env[np.ndarray, int]):
 
 def made(recipe: str, run: Path, env: dict[str, Any]) -> Path:
     config = config_from_overrides(load_recipe(recipe), [], {**TINY, "env": env})
-    train(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
+    train_run(config, RunMetadata(recipe=recipe), run_dir=run, quiet=True)
     return run
 
 
@@ -78,7 +78,9 @@ def test_every_attempt_is_seen_to_its_end(trials: int) -> None:
     serial = SerialVectorEnv([Traffic()], 0)
     camera = VideoRecorder(serial, shown.append, trials=trials)
     env = TrialWrapper(camera, horizon=100, attempts=2)
-    result = evaluate(RandomPolicy(serial.action_space, np.random.default_rng(0)), env, trials=3, deterministic=True)
+    result = evaluate_policy(
+        RandomPolicy(serial.action_space, np.random.default_rng(0)), env, trials=3, deterministic=True
+    )
     assert result.return_mean == 6.0
     assert [int(frame[0, 0, 0]) for frame in shown] == [0, 50, 100, 150] * 2 * trials
     assert all(frame.shape == shown[0].shape for frame in shown)

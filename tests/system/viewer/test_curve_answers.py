@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from yamame.metrics.registry import read_metrics
 from yamame.runs.directory import lock_run_dir
 from yamame.training.callbacks import Callback, RunProgress
-from yamame.training.start import resume
+from yamame.training.start import resume_run
 
 
 def curves(asking: TestClient, runs: str, *keys: str, **parameters: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_metrics_of_callbacks_are_curves(tmp_path: Path) -> None:
             run.log({"mine/distance": 3.5 + run.env_steps, "mine/other_2": 1.0})
 
     run = train(tmp_path / "one")
-    resume(run, env_steps=512, quiet=True, callbacks=[Distance()])
+    resume_run(run, env_steps=512, quiet=True, callbacks=[Distance()])
     logged = [entry for entry in read_metrics(run) if "mine/distance" in entry]
     with client(tmp_path) as asking:
         (one,) = ids(asking).values()

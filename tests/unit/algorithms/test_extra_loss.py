@@ -60,7 +60,7 @@ def test_it_is_summed_logged_and_stored(entropy_loss: type, tmp_path: Path) -> N
     ]
     config = config_from_flags(recipe, [], [*flags, "--eval.final-trials", "4", "--eval.num-envs", "4"], size="tiny")
     config = replace_learner_fields(replace(config, seed=1), extra_losses=(entropy_loss(),))
-    result = runs.train(config, RunMetadata(recipe="test"), run_dir=tmp_path / "run", quiet=True)
+    result = runs.train_run(config, RunMetadata(recipe="test"), run_dir=tmp_path / "run", quiet=True)
     assert result["updates"] > 0
     assert "loss/negative_entropy" in (tmp_path / "run" / "metrics.jsonl").read_text()
     with caller_modules(["entropy_loss"]):

@@ -6,7 +6,7 @@ from fake_rollout import ScriptedEnvironments, WatchingPolicy, announces
 
 from yamame.collect.statistics import TrialSummary
 from yamame.errors import UserError
-from yamame.training.evaluate import EvalResult, _aggregate, evaluate
+from yamame.training.evaluate import EvalResult, _aggregate, evaluate_policy
 
 
 def short_then_long(env: int, trial: int) -> list[int]:
@@ -24,7 +24,7 @@ def evaluation_of(returns: list[float], seed: int = 0) -> EvalResult:
 
 def test_short_trials_are_not_favoured():
     environments = ScriptedEnvironments(4, short_then_long, reward=one_for_long_trials)
-    result = evaluate(WatchingPolicy(), environments, trials=8, deterministic=True)
+    result = evaluate_policy(WatchingPolicy(), environments, trials=8, deterministic=True)
     assert result.trials == 8
     assert result.return_mean == 0.5
     np.testing.assert_array_equal(result.returns, [0, 1, 1, 0, 0, 1, 1, 0])  # environment by environment
@@ -34,7 +34,7 @@ def test_short_trials_are_not_favoured():
 @pytest.mark.parametrize("trials", [1, 3, 4, 6, 9])
 def test_exactly_so_many_trials_spread_evenly(trials):
     environments = ScriptedEnvironments(4, lambda env, trial: [1 + env], reward=lambda place, action: place[0])
-    result = evaluate(WatchingPolicy(), environments, trials=trials, deterministic=True)
+    result = evaluate_policy(WatchingPolicy(), environments, trials=trials, deterministic=True)
     assert result.trials == len(result.returns) == trials
     quotas = [trials // 4 + (env < trials % 4) for env in range(4)]
     expected = [env * (1 + env) for env in range(4) for _ in range(quotas[env])]
@@ -50,14 +50,14 @@ def test_no_noise_is_added_and_the_mode_is_passed_on():
             modes.append(deterministic)
             return np.full(2, 3)
 
-    evaluate(Constant(), environments, trials=4, deterministic=False)
+    evaluate_policy(Constant(), environments, trials=4, deterministic=False)
     assert modes == [False] * 6
     assert all((action == 3).all() for action in environments.executed)
 
 
 def test_success_and_attempts():
     environments = ScriptedEnvironments(1, lambda env, trial: [1] * (1 + trial), reward=lambda place, action: place[2])
-    result = evaluate(WatchingPolicy(), environments, trials=4, deterministic=True)
+    result = evaluate_policy(WatchingPolicy(), environments, trials=4, deterministic=True)
     expected = [any(announces(trial, attempt) for attempt in range(1 + trial)) for trial in range(4)]
     assert result.success_rate == np.mean(expected)
     assert result.return_per_attempt == [0.0, 1.0, 2.0]  # a fourth attempt was started by one trial of four
@@ -69,7 +69,7 @@ def test_success_and_attempts():
         low, high = result.success_per_attempt_ci95[attempt]
         assert 0.0 <= low <= result.success_per_attempt[attempt] <= high <= 1.0 and low < high
     quiet = ScriptedEnvironments(1, lambda env, trial: [1], announces_success=False)
-    silent = evaluate(WatchingPolicy(), quiet, trials=1, deterministic=True)
+    silent = evaluate_policy(WatchingPolicy(), quiet, trials=1, deterministic=True)
     assert (silent.success_rate, silent.success_per_attempt, silent.success_per_attempt_ci95) == (None, None, None)
 
 
@@ -97,7 +97,9 @@ def test_lopsided_returns_have_a_finite_interval(returns):
 
 def test_json_has_the_keys_of_the_command():
     environments = ScriptedEnvironments(2, lambda env, trial: [2, 1])
-    report = json.loads(json.dumps(evaluate(WatchingPolicy(), environments, trials=2, deterministic=True).to_json()))
+    report = json.loads(
+        json.dumps(evaluate_policy(WatchingPolicy(), environments, trials=2, deterministic=True).to_json())
+    )
     assert set(report) == {
         *("return_mean", "return_ci95", "return_per_attempt", "return_per_attempt_ci95", "trials"),
         *("success_rate", "success_per_attempt", "success_per_attempt_ci95"),
@@ -109,12 +111,14 @@ def test_json_has_the_keys_of_the_command():
 def test_no_trials_is_a_mistake():
     environments = ScriptedEnvironments(1, lambda env, trial: [1])
     with pytest.raises(UserError, match="at least 1"):
-        evaluate(WatchingPolicy(), environments, trials=0, deterministic=True)
+        evaluate_policy(WatchingPolicy(), environments, trials=0, deterministic=True)
 
 
 def test_same_seed_same_evaluation():
     def run() -> dict[str, object]:
         environments = ScriptedEnvironments(3, short_then_long)
-        return evaluate(WatchingPolicy(), environments, trials=7, deterministic=True, confidence_seed=5).to_json()
+        return evaluate_policy(
+            WatchingPolicy(), environments, trials=7, deterministic=True, confidence_seed=5
+        ).to_json()
 
     assert run() == run()

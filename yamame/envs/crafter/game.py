@@ -31,7 +31,7 @@ _OUTSIDE_GRAY = 127
 _TEXTURE_OF = {kind: len(MATERIALS) + 1 + index for index, kind in enumerate(CREATURES)}
 
 
-class CrafterGame(crafter.Env):
+class CrafterGame:
     """One world at a time.
 
     The same as in the package, random numbers included, with one exception: which of several creatures in an area
@@ -42,32 +42,33 @@ class CrafterGame(crafter.Env):
     """
 
     def __init__(self, *, draws_images: bool) -> None:
-        super().__init__(length=None, seed=0)
-        self._local_view = FastLocalView(self._world, self._textures, (MAP_COLUMNS, MAP_ROWS))
-        self._item_view = FastItemView(self._textures, (MAP_COLUMNS, VIEW_ROWS - MAP_ROWS))
+        env: Any = crafter.Env(length=None, seed=0)
+        env._local_view = FastLocalView(env._world, env._textures, (MAP_COLUMNS, MAP_ROWS))
+        env._item_view = FastItemView(env._textures, (MAP_COLUMNS, VIEW_ROWS - MAP_ROWS))
+        self._env = env
         self.image: UInt8[np.ndarray, "64 64 3"] | None = None
         """Image of the package; None without `draws_images`."""
         self._draws_images = draws_images
 
     def reset(self, seed: int) -> None:
         """Generate the world of a seed below 2^31 - 1, with a new player in the middle."""
-        world = self._world
+        world = self._env._world
         world.reset(seed=seed)
         world._chunks = collections.defaultdict(_OrderedSet)
-        self._step = 0
-        self._update_time()
-        self._player = objects.Player(world, (world.area[0] // 2, world.area[1] // 2))
-        world.add(self._player)
-        generate_world(world, self._player)
-        self._last_health = self._player.health
+        self._env._step = 0
+        self._env._update_time()
+        self._env._player = objects.Player(world, (world.area[0] // 2, world.area[1] // 2))
+        world.add(self._env._player)
+        generate_world(world, self._env._player)
+        self._last_health = self._env._player.health
         self._unlocked: set[str] = set()
         self._update_image()
 
     def step(self, action: int) -> float:
         """Take an action; return Crafter's own reward: a tenth of the change in health, and 1 for new achievements."""
-        player, world = self._player, self._world
-        self._step += 1
-        self._update_time()
+        player, world = self._env._player, self._env._world
+        self._env._step += 1
+        self._env._update_time()
         player.action = ACTIONS[action]
         creatures = world.objects[1:]
         player.update()
@@ -76,9 +77,9 @@ class CrafterGame(crafter.Env):
             creature_x, creature_y = creature.pos.tolist()
             if abs(creature_x - x) + abs(creature_y - y) < 2 * MAP_COLUMNS:
                 creature.update()
-        if self._step % 10 == 0:
+        if self._env._step % 10 == 0:
             for area, chunk in world.chunks.items():
-                self._balance_chunk(area, chunk)
+                self._env._balance_chunk(area, chunk)
         self._update_image()
         new = {name for name, count in player.achievements.items() if count} - self._unlocked
         reward = (player.health - self._last_health) / 10 + float(bool(new))
@@ -89,34 +90,34 @@ class CrafterGame(crafter.Env):
     @property
     def dead(self) -> bool:
         """Whether the player has no health left."""
-        return bool(self._player.health <= 0)
+        return bool(self._env._player.health <= 0)
 
     @property
     def achievements(self) -> dict[str, int]:
         """Count of each achievement; a new dict at each call."""
-        return dict(self._player.achievements)
+        return dict(self._env._player.achievements)
 
     @property
     def position(self) -> tuple[int, int]:
         """Column and row of the player."""
-        x, y = self._player.pos.tolist()
+        x, y = self._env._player.pos.tolist()
         return x, y
 
     @property
     def facing(self) -> tuple[int, int]:
         """Offset of the cell that the player acts on."""
-        x, y = self._player.facing
+        x, y = self._env._player.facing
         return x, y
 
     @property
     def inventory(self) -> list[int]:
         """Count of each of `ITEMS`, 0 to 9."""
-        return list(self._player.inventory.values())
+        return list(self._env._player.inventory.values())
 
     @property
     def daylight(self) -> float:
         """From 0, at night, to 1."""
-        return float(self._world.daylight)
+        return float(self._env._world.daylight)
 
     def textures(self) -> UInt8[np.ndarray, "7 9"]:
         """Return the textures of the cells around the player, by row: an object's, or else the material's.
@@ -125,7 +126,7 @@ class CrafterGame(crafter.Env):
         """
         x, y = self.position
         left, top = x - MAP_COLUMNS // 2, y - MAP_ROWS // 2
-        cells, visible = visible_region(self._world, left, top, MAP_COLUMNS, MAP_ROWS)
+        cells, visible = visible_region(self._env._world, left, top, MAP_COLUMNS, MAP_ROWS)
         for column, row, visible_object in visible:
             cells[column, row] = _TEXTURE_OF[type(visible_object)]
         return cells.T
@@ -133,22 +134,24 @@ class CrafterGame(crafter.Env):
     def adjacent_materials(self) -> set[str]:
         """Return the materials of the player's cell and the eight around it."""
         x, y = self.position
-        cells, _ = visible_region(self._world, x - 1, y - 1, 3, 3)
+        cells, _ = visible_region(self._env._world, x - 1, y - 1, 3, 3)
         return {MATERIALS[texture - 1] for texture in np.unique(cells).tolist() if texture}
 
     def render_frame(self, pixels: int) -> UInt8[np.ndarray, "{pixels} {pixels} 3"]:
         """Return the image in another size, without changing the random state of the game."""
-        random = self._world.random
+        random = self._env._world.random
         state = random.get_state()
-        frame: Any = self.render((pixels, pixels))
+        frame: Any = self._env.render((pixels, pixels))
         random.set_state(state)
         return np.asarray(frame, np.uint8)
 
     def _update_image(self) -> None:
         if self._draws_images:
-            self.image = self.render()
-        elif self._world.daylight < _DARK:
-            self._world.random.random_sample(_NOISY_PIXELS)  # the numbers that the package uses for noise in the dark
+            self.image = self._env.render()
+        elif self._env._world.daylight < _DARK:
+            self._env._world.random.random_sample(
+                _NOISY_PIXELS
+            )  # the numbers that the package uses for noise in the dark
 
 
 class _OrderedSet(dict[Any, None]):

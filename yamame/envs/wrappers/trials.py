@@ -8,12 +8,14 @@ from jaxtyping import Shaped
 from typing_extensions import override
 
 from yamame.data.step import VectorStep
-from yamame.envs.base import EpisodeVectorEnv
-from yamame.envs.wrappers.base import VectorEnvWrapper
+from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.errors import UserError
+from yamame.types import State, load_nested_state_dict, nested_state_dict
+
+_STATE = ("_time", "_attempts_done")
 
 
-class TrialWrapper(VectorEnvWrapper):
+class TrialWrapper(TrialVectorEnv):
     """`TrialVectorEnv` over an `EpisodeVectorEnv`.
 
     A trial has `attempts` episodes of one task (None: as many as fit into `horizon`) and at most `horizon` transitions.
@@ -26,21 +28,23 @@ class TrialWrapper(VectorEnvWrapper):
     `VectorStep`) do not count towards the horizon. A failed environment starts a new trial.
     """
 
-    _STATE = ("_time", "_attempts_done")
-
     def __init__(self, env: EpisodeVectorEnv, *, horizon: int, attempts: int | None) -> None:
         if horizon < 1:
             raise UserError(f"horizon is {horizon}: give at least 1")
         if attempts is not None and attempts < 1:
             raise UserError(f"attempts is {attempts}: give at least 1, or None for as many as fit into the horizon")
-        super().__init__(env)
+        self.env = env
+        self.num_envs = env.num_envs
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
+        self.env_action_space = env.env_action_space
         self.horizon = horizon
         self.attempts = attempts
         self._time = np.zeros(self.num_envs, np.int64)
         self._attempts_done = np.zeros(self.num_envs, np.int64)
 
     @override
-    def reset(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:  # type: ignore[override]  # of trials, not episodes
+    def reset(self) -> Mapping[str, Shaped[np.ndarray, "E ..."]]:
         """Start a new trial in every environment and return the observations."""
         everywhere = np.ones(self.num_envs, np.bool_)
         self._time[:] = 0
@@ -70,3 +74,15 @@ class TrialWrapper(VectorEnvWrapper):
             observation=observation,
             episode_start=resets | step.episode_start,
         )
+
+    @override
+    def close(self) -> None:
+        self.env.close()
+
+    def state_dict(self) -> State | None:
+        """Return the state of the environments and the trials; None if the environments cannot save theirs."""
+        return nested_state_dict(self.env, self, _STATE)
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore the result of `state_dict`."""
+        load_nested_state_dict(self.env, self, state)

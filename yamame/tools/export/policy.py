@@ -32,7 +32,7 @@ from yamame.policy.manifest import (
     PolicyManifest,
     manifest_path,
 )
-from yamame.policy.onnx import file_digest
+from yamame.policy.onnx import tagged_file_digest
 from yamame.run_config import RunConfig
 from yamame.runs.durable_files import replace_atomically, write_json
 from yamame.tools.export.graph import NEXT, StepGraph, Tensors
@@ -121,7 +121,7 @@ def export_policy(
         save, step = (_save_onnx, _onnx_step) if output.suffix == ONNX else (_save_pt2, _pt2_step)
         save(program, manifest, partial)
         _check(graph, step(partial), _CHECKED_ENVS if num_envs == DYNAMIC else num_envs, rng)
-        digest = file_digest(partial)
+        digest = tagged_file_digest(partial)
     write_json(manifest_path(output), json.loads(replace(manifest, file_digest=digest).to_json()))
     return manifest
 

@@ -81,7 +81,7 @@ class Service:
         return {"action": action, "time": time}
 
 
-class AccessMiddleware:
+class ServiceAccessMiddleware:
     """ASGI middleware that refuses requests without access and adds `RESPONSE_HEADERS` to every response.
 
     Pages of other sites are refused. Without a token, the Host header must be a loopback name. `/health` is for
@@ -122,7 +122,7 @@ class AccessMiddleware:
         return _error(401, "a token is required: Authorization: Bearer TOKEN")
 
 
-def build_app(service: Service, token: str = "") -> Starlette:
+def build_service_app(service: Service, token: str = "") -> Starlette:
     """Return the ASGI application. With a token, every request but `/health` needs it."""
 
     async def health(request: Request) -> Response:
@@ -173,12 +173,12 @@ def build_app(service: Service, token: str = "") -> Starlette:
             Route("/sessions/{session}/act", act, methods=["POST"]),
             WebSocketRoute("/websocket", websocket),
         ],
-        middleware=[Middleware(AccessMiddleware, token=token)],
+        middleware=[Middleware(ServiceAccessMiddleware, token=token)],
         exception_handlers={RequestError: _on_request_error, HTTPException: _on_http_error},
     )
 
 
-def serve(service: Service, *, host: str, port: int, token: str, shown_token: str) -> None:
+def serve_policy(service: Service, *, host: str, port: int, token: str, shown_token: str) -> None:
     """Print address and `shown_token` on stdout and serve until SIGINT or SIGTERM.
 
     Raises `UserError` if the address cannot be bound.
@@ -189,7 +189,7 @@ def serve(service: Service, *, host: str, port: int, token: str, shown_token: st
         print(f"token: {shown_token}", flush=True)
     limits = service.limits
     run_until_signal(
-        build_app(service, token),
+        build_service_app(service, token),
         listener,
         drain_seconds=int(limits.request_seconds) + 1,
         ws="websockets-sansio",

@@ -50,12 +50,12 @@ def _serve(options: argparse.Namespace, rest: list[str]) -> int:
     with libraries_of("serve", "serve", "starlette", "uvicorn", "websockets"):
         import websockets  # noqa: F401  # by uvicorn, once a client connects
 
-        from yamame.tools.serve.app import Service, serve
+        from yamame.tools.serve.app import Service, serve_policy
     token = _token(options)
     limits = Limits(**{field.name: getattr(options, field.name) for field in fields(Limits)})
     shown = token if options.token_file is None else str(options.token_file)
     service = Service(options.run, options.checkpoint, limits)
-    serve(service, host=options.host, port=options.port, token=token, shown_token=shown)
+    serve_policy(service, host=options.host, port=options.port, token=token, shown_token=shown)
     return 0
 
 

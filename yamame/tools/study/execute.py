@@ -74,10 +74,10 @@ class Outcome:
 def train_or_resume(run: PlannedRun, quiet: bool, callbacks: Sequence[Callback] = ()) -> Mapping[str, Any]:
     """Train a run, or resume it from its latest checkpoint."""
     if run.status() is RunStatus.STARTED:
-        result = start.resume(run.directory, env_steps=None, quiet=quiet, config=run.config, callbacks=callbacks)
+        result = start.resume_run(run.directory, env_steps=None, quiet=quiet, config=run.config, callbacks=callbacks)
     else:
         metadata = recipes.make_metadata(recipes.load_recipe(run.recipe, run.preset), run.config)
-        result = start.train(run.config, metadata, run_dir=run.directory, quiet=quiet, callbacks=callbacks)
+        result = start.train_run(run.config, metadata, run_dir=run.directory, quiet=quiet, callbacks=callbacks)
     write_report_if_finished(result)
     return result
 

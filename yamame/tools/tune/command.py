@@ -117,7 +117,7 @@ def _tune(options: argparse.Namespace, rest: list[str]) -> int:
         make_directory(directory)
         with study.open_study(tune_config, prunes=not options.no_pruning) as opened:
             outcome = study.run_trials(opened, tune_config, executor, num_trials=options.trials)
-            results, text = report.write_report(opened, tune_config)
+            results, text = report.write_search_report(opened.study, tune_config)
     results |= {"failed": outcome.failed, **({"stopped_by": outcome.stopped_by} if outcome.stopped_by else {})}
     lines = [text, *(f"Failed: {title}: {error}" for title, error in outcome.failed.items())]
     if outcome.stopped_by:

@@ -23,7 +23,7 @@ MARKDOWN, JSON, FIGURE = "results.md", "results.json", "search.png"
 MAX_COLUMNS = 3
 
 
-def write_report(study: optuna.Study, config: TuneConfig) -> tuple[dict[str, Any], str]:
+def write_search_report(study: optuna.Study, config: TuneConfig) -> tuple[dict[str, Any], str]:
     """Write `results.json`, `results.md` and `search.png`; return the results and the text."""
     trials = study.get_trials(deepcopy=False)
     results, text = _to_json(trials, config), _to_text(trials, config)

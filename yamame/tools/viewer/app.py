@@ -64,7 +64,7 @@ class Access:
     """Refuse every request that writes."""
 
 
-class AccessMiddleware:
+class ViewerAccessMiddleware:
     """ASGI middleware that refuses requests without access and adds `HEADERS` to every response.
 
     Without a token the Host header must be a loopback name, which prevents DNS rebinding. Cross-site requests are
@@ -120,7 +120,7 @@ def _refusal(reason: str) -> ASGIApp:
     return PlainTextResponse(f"403: {reason}\n", status_code=403)
 
 
-def build_app(index: RunIndex, access: Access) -> Starlette:
+def build_viewer_app(index: RunIndex, access: Access) -> Starlette:
     """Return the ASGI application."""
     summaries = SummaryCache(index)
     api = [
@@ -133,7 +133,7 @@ def build_app(index: RunIndex, access: Access) -> Starlette:
     ]
     return Starlette(
         routes=[Route("/", _page), *api, Mount("/static", StaticFiles(directory=STATIC))],
-        middleware=[Middleware(AccessMiddleware, access=access)],
+        middleware=[Middleware(ViewerAccessMiddleware, access=access)],
         exception_handlers=dict.fromkeys((UserError, UnreadableError, UnknownRunError), _error),
     )
 
@@ -147,7 +147,7 @@ async def _error(request: Request, problem: Exception) -> Response:
     return JSONResponse({"error": " ".join(str(problem).split())}, status_code=status_code)
 
 
-def serve(
+def serve_viewer(
     roots: Sequence[Path],
     *,
     host: str,
@@ -164,7 +164,7 @@ def serve(
     port = listener.getsockname()[1]
     token = new_token() if require_token or host not in LOOPBACK else ""
     access = Access(token=token, cookie=f"yamame-view-{port}", read_only=read_only)
-    app = build_app(RunIndex(roots), access)
+    app = build_viewer_app(RunIndex(roots), access)
     url = url_of(host, port) + (f"?token={access.token}" if access.token else "")
     print(f"yamame view: {url}  (Ctrl-C to stop)", flush=True)
     if open_browser:

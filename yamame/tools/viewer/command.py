@@ -42,8 +42,8 @@ def _view(options: argparse.Namespace, rest: list[str]) -> int:
     roots = _roots(options.runs)
     check_port(options.port)
     with libraries_of("view", "view", "starlette", "uvicorn"):
-        from yamame.tools.viewer.app import serve
-    serve(
+        from yamame.tools.viewer.app import serve_viewer
+    serve_viewer(
         roots,
         host=options.host,
         port=options.port,
