@@ -39,7 +39,7 @@ class NumpyVectorEnv(VectorEnv, ABC):
         self.observation_space, self.action_space = (
             batch_space(space, num_envs) for space in (observation_space, action_space)
         )
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, **RENDERING}
+        self.metadata = {**RENDERING, "autoreset_mode": AutoresetMode.DISABLED}
         self.render_mode = render_mode
 
     @abstractmethod
@@ -85,7 +85,7 @@ class SingleEnvAdapter(gymnasium.Env[np.ndarray, Any]):
     `gymnasium.make(…, render_mode="human")` shows its frames in a window, for which Gymnasium needs pygame.
     """
 
-    metadata = RENDERING
+    metadata = dict(RENDERING)  # noqa: RUF012 -- Gymnasium writes into it
 
     def __init__(self, vector_env: VectorEnv) -> None:
         self.vector_env = vector_env
