@@ -394,7 +394,7 @@ def deep(levels: int) -> Any:
 
 WRONG: dict[str, Any] = {
     "num_envs": "many",
-    "env_steps": 1e6,
+    "env_steps": 1e6 + 0.5,
     "seed": 2**200,
     "deterministic_actions": 1,
     "agent": None,
