@@ -26,7 +26,7 @@ from yamame.recipes.settings.presets import apply_presets, default_config
 from yamame.run_config import RunConfig
 from yamame.runs.checkpoint import list_checkpoints
 from yamame.runs.directory import BEST, CHECKPOINTS, LATEST, MILESTONES
-from yamame.runs.source import locate_run
+from yamame.runs.locate import locate_run
 from yamame.tools.export.policy import export_policy
 from yamame.tools.report import write_report_if_finished
 from yamame.tools.video import record_video

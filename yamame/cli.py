@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from yamame.config.named_code import caller_modules
 from yamame.errors import RunFailedError, UserError
-from yamame.runs.source import locate_run
+from yamame.runs.locate import locate_run
 from yamame.tools.data import register as register_data
 from yamame.tools.export.command import register as register_export
 from yamame.tools.figure import register as register_figure

@@ -15,7 +15,7 @@ from yamame.data.spaces import flatten_observation, flatten_space, space_from_js
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
-from yamame.runs.source import locate_run
+from yamame.runs.locate import locate_run
 
 if TYPE_CHECKING:
     from yamame.collect.experience import TrainedPolicy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yamame.tools.figures
 from yamame.errors import UserError
-from yamame.runs.source import locate_run
+from yamame.runs.locate import locate_run
 from yamame.tools.options import add_command, add_flags
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from yamame.runs.checkpoint import (
     unflatten_tensors,
 )
 from yamame.runs.directory import CHECKPOINTS, CONFIG
-from yamame.runs.source import locate_run
+from yamame.runs.locate import locate_run
 from yamame.training.components import TrainingComponents
 from yamame.types import State
 

@@ -27,10 +27,10 @@ from yamame.metrics.progress import ProgressBar
 from yamame.run_config import RunConfig
 from yamame.runs.directory import replay_dir
 from yamame.training.callbacks import Callback, RunProgress, call_back
+from yamame.training.checkpointing import RunCheckpoints, load_run_checkpoint
 from yamame.training.components import build_components
 from yamame.training.decision import Decision, decide
 from yamame.training.evaluate import SELECTION_SEED
-from yamame.training.run_checkpoints import RunCheckpoints, load_run_checkpoint
 from yamame.training.run_evaluations import RunEvaluations
 from yamame.training.state import (
     IterationState,

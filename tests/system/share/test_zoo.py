@@ -12,8 +12,8 @@ from documents import ROOT
 from yamame import cli
 from yamame.config.serialization import to_json
 from yamame.recipes import config_from_flags, load_recipe
+from yamame.runs.locate import ZOO_FOLDER, zoo_names
 from yamame.runs.shared_policy import check_policy_folder
-from yamame.runs.source import ZOO_FOLDER, zoo_names
 from yamame.tools.share.pack import folder_bytes
 from yamame.training.run_files import read_config, read_metadata, read_result
 from yamame.training.trained_run import load_trained_run

@@ -15,8 +15,8 @@ from yamame.cli import main
 from yamame.errors import UserError
 from yamame.metrics.registry import EVAL_RETURN
 from yamame.runs.checkpoint import load_latest_checkpoint
+from yamame.runs.locate import locate_run, zoo_names
 from yamame.runs.shared_policy import check_policy_folder, write_manifest
-from yamame.runs.source import locate_run, zoo_names
 from yamame.tools.share.pack import MAX_ROWS, folder_bytes, pack_policy, thin_metrics
 from yamame.tools.trial_recording import record_trial
 from yamame.training.run_files import read_config, read_result

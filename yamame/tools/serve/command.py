@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.runs.source import locate_run
+from yamame.runs.locate import locate_run
 from yamame.tools.options import RUN_HELP, add_command, add_flags, reject_unknown
 from yamame.tools.serve.limits import Limits
 from yamame.tools.web.access import new_token

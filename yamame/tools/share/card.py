@@ -7,7 +7,7 @@ from typing import Any
 
 from yamame.envs.config import EnvConfig
 from yamame.envs.env_fn import EnvFnConfig
-from yamame.runs.source import HUB, import_hub
+from yamame.runs.locate import HUB, import_hub
 from yamame.training.run_files import RunMetadata, read_config, read_metadata, read_result
 
 TAGS = ("reinforcement-learning", "in-context-reinforcement-learning", "meta-reinforcement-learning", "yamame")

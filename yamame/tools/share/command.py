@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.runs.source import ZOO, ZOO_FOLDER, locate_run, zoo_names
+from yamame.runs.locate import ZOO, ZOO_FOLDER, locate_run, zoo_names
 from yamame.tools.options import RUN_HELP, add_command, add_flags, config_with_env, reject_unknown, whole_number
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from yamame.errors import UserError
 from yamame.metrics.registry import read_metrics
 from yamame.runs.directory import CHECKPOINTS
-from yamame.runs.source import REPO_ID, hub_problem, import_hub
+from yamame.runs.locate import REPO_ID, hub_problem, import_hub
 from yamame.tools.plots import plot_learning_curve
 from yamame.tools.share.card import render_card
 from yamame.tools.share.pack import folder_bytes, pack_policy

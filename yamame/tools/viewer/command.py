@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from yamame.errors import UserError
-from yamame.runs.source import locate_run
+from yamame.runs.locate import locate_run
 from yamame.tools.options import add_command, add_flags, reject_unknown
 from yamame.tools.web.options import add_address_flags, check_port, libraries_of
 
