@@ -21,7 +21,7 @@ from yamame.tools.tune.space import Choices
 from yamame.tools.tune.trial import PRUNED, Trial, TrialExecutor, TuneConfig
 from yamame.training.run_files import read_result
 
-JOURNAL, LOCK = "study.journal", "study.lock"
+JOURNAL, JOURNAL_LOCK, LOCK = "study.journal", "journal.lock", "study.lock"
 ERROR = "error"
 """Attribute of a failed trial."""
 _STUDY = "tune"
@@ -99,7 +99,7 @@ def _load(directory: Path, *, prunes: bool) -> OpenStudy:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     journal = directory / JOURNAL
     _remove_torn_line(journal)
-    storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_JournalLock(str(journal))))
+    storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_JournalLock(directory)))
     study = optuna.create_study(study_name=_STUDY, storage=storage, direction="maximize", load_if_exists=True)
     study.pruner = optuna.pruners.MedianPruner() if prunes else optuna.pruners.NopPruner()
     study_id = storage.get_study_id_from_name(_STUDY)
@@ -113,9 +113,8 @@ def _load(directory: Path, *, prunes: bool) -> OpenStudy:
 class _JournalLock(JournalFileOpenLock):
     """Lock of the journal that the operating system releases if its process is killed."""
 
-    def __init__(self, journal: str) -> None:
-        super().__init__(journal)
-        self._path = f"{journal}.lock"
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / JOURNAL_LOCK  # Optuna makes links with a name of its own, which may be left
         self._held: FileLock | None = None
 
     @override
