@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.algorithms.base import AlgorithmConfig
@@ -85,6 +85,9 @@ class OfflineConfig:
 @dataclass(frozen=True, kw_only=True)
 class RayConfig:
     """Collectors in other processes, as Ray actors."""
+
+    REMOVED_FIELDS: ClassVar = ("orphan_timeout_seconds",)
+    """Of earlier versions, ignored in files of runs."""
 
     address: str = ""
     """Ray cluster: `local` starts one on this machine for the run; `auto`, `HOST:PORT` or `ray://HOST:PORT` connects to

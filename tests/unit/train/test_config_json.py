@@ -14,6 +14,7 @@ from yamame.config.named_code import caller_modules
 from yamame.config.serialization import apply_overrides, from_json, parse_json, to_json
 from yamame.data.sampler import ReplayConfig
 from yamame.errors import UserError
+from yamame.run_config import RayConfig
 
 HERE = __name__
 
@@ -168,9 +169,17 @@ def test_removed_fields_are_ignored_in_files_alone():
         apply_overrides(Shrunk(), {"height": 5})
 
 
-def test_configs_of_a_replay_with_a_disk_limit_are_read():
-    described = {**to_json(ReplayConfig()), "max_disk_bytes": 1 << 40}
-    assert from_json(ReplayConfig, described) == ReplayConfig()
+@pytest.mark.parametrize(
+    ("config", "removed"), [(ReplayConfig(), {"max_disk_bytes": 1 << 40}), (RayConfig(), {"orphan_timeout_seconds": 9})]
+)
+def test_configs_of_earlier_versions_are_read(config, removed):
+    assert from_json(type(config), {**to_json(config), **removed}) == config
+
+
+def test_names_of_moved_classes_are_read():
+    described = to_json(RayConfig())
+    assert described["type"] == "yamame.run_config:RayConfig"
+    assert from_json(RayConfig, {**described, "type": "yamame.config:RayConfig"}) == RayConfig()
 
 
 def test_missing_fields_take_their_defaults():
