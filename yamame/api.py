@@ -141,7 +141,7 @@ class Run:
 
     def resume(
         self,
-        env_steps: float | None = None,
+        env_steps: int | float | None = None,
         *,
         callbacks: Sequence[Callback] = (),
         track: Sequence[str] | None = (),
@@ -277,7 +277,7 @@ def _own_env_config(
 def resume(
     run: str | Path,
     *,
-    env_steps: float | None = None,
+    env_steps: int | float | None = None,
     env_fn: EnvFn | str | None = None,
     eval_env_fn: EnvFn | None = None,
     callbacks: Sequence[Callback] = (),

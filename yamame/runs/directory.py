@@ -96,8 +96,8 @@ def create_run_dir(run_dir: Path | None, recipe: str) -> Path:
     """
     try:
         directory = _create_default(recipe) if run_dir is None else _create_given(run_dir)
-        (directory / LOCK).touch()
-        return directory
+        with lock_run_dir(directory):  # creates the file, which lies there from now on
+            return directory
     except OSError as problem:
         path = run_dir or DEFAULT_RUNS_DIR
         raise UserError(f"cannot create {path} ({problem.strerror}): choose another --run-dir") from problem

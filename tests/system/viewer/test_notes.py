@@ -130,4 +130,4 @@ def test_a_note_does_not_keep_a_run_from_starting_again(tmp_path: Path) -> None:
     run.mkdir()
     for name in ("lock", "metrics.jsonl", "notes.json"):
         (run / name).touch()
-    assert create_run_dir(run, "passive-tmaze") == run and not list(run.iterdir())
+    assert create_run_dir(run, "passive-tmaze") == run and [entry.name for entry in run.iterdir()] == ["lock"]

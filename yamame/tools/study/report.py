@@ -90,7 +90,7 @@ def format_score(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def format_count(value: float | None) -> str:
+def format_count(value: int | float | None) -> str:
     """Format a whole number; `-` for None."""
     return "-" if value is None else f"{value:,.0f}"
 

@@ -92,7 +92,7 @@ def report_evaluation(asked: optuna.Trial, number: int, return_mean: float) -> b
     """
     if number not in asked.study.get_trials(deepcopy=False)[asked.number].intermediate_values:
         asked.report(return_mean, number)
-    return asked.should_prune()
+    return bool(asked.should_prune())
 
 
 def _load(directory: Path, *, prunes: bool) -> OpenStudy:
