@@ -8,10 +8,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from yamame import recipes
 from yamame.algorithms.amago.config import AMAGOConfig
 from yamame.config.serialization import flatten_config
 from yamame.errors import UserError
-from yamame.recipes import config_from_flags, load_recipe
 from yamame.recipes.settings.presets import VARIANTS, apply_variants
 from yamame.run_config import RunConfig, experiment_settings
 from yamame.studies.base import Arm, Study
@@ -142,8 +142,8 @@ def take_over(arms: Sequence[PlannedArm], directory: Path) -> list[PlannedArm]:
 
 def arm_config(arm: Arm, preset: str, flags: Sequence[str], size: str | None) -> RunConfig:
     """Return the config of an arm. Raises `UserError` for bad flags, and for a variant that changes nothing."""
-    recipe = load_recipe(arm.recipe, preset)
-    return apply_variants(config_from_flags(recipe, (), [*arm.flags, *flags], size=size), arm.variants)
+    recipe = recipes.load_recipe(arm.recipe, preset)
+    return apply_variants(recipes.config_from_flags(recipe, (), [*arm.flags, *flags], size=size), arm.variants)
 
 
 def scale_budget(config: RunConfig, fraction: float) -> RunConfig:
