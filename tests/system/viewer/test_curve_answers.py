@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from yamame.metrics.registry import read_metrics
 from yamame.runs.directory import lock_run_dir
+from yamame.tools.viewer import metric_table as columns
 from yamame.training.callbacks import Callback, RunProgress
 from yamame.training.start import resume_run
 
@@ -158,8 +159,6 @@ def test_a_part_of_the_axis_is_returned_with_all_its_points(tmp_path: Path) -> N
 
 
 def test_only_what_is_new_is_read_and_half_a_line_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from yamame.tools.viewer import metric_table as columns
-
     taken: list[bytes] = []
     original = columns._Content.add
 
