@@ -184,7 +184,6 @@ def test_a_run_on_all_kinds_resumes_and_acts(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.usefixtures("_no_pictures")
 def test_a_misspelt_leaf_is_an_error_before_anything_is_made(tmp_path: Path) -> None:
     for changes in (
         {"agent.timestep_encoder.encoder_overrides": ["sight/mapp=tokens"]},

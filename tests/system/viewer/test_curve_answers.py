@@ -247,7 +247,6 @@ def test_lines_that_are_none_are_passed_over_and_counted(tmp_path: Path) -> None
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from yamame.tools.viewer import metric_table as columns
 
     monkeypatch.setattr(columns, "MAX_VALUES", 800)
     monkeypatch.setattr(columns, "MAX_KEYS", 3)
