@@ -14,6 +14,11 @@ ShouldStop = Callable[[], bool]
 _Result = TypeVar("_Result")
 
 
+def never() -> bool:
+    """Return False: a `ShouldStop` for work that is not interrupted."""
+    return False
+
+
 class BackgroundThread:
     """A reused thread with one PyTorch thread; while it runs, the main thread has the other cores.
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from yamame.algorithms.amago.learner import Learner
+from yamame.collect.background import never
 from yamame.collect.experience import LocalExperience
 from yamame.config.flags import list_flags, parse_flags
 from yamame.data.batch import Batch
@@ -177,14 +178,10 @@ class CollectorBench(SizedOptions):
         """Return seconds and environment steps of one repeat."""
         start, before = time.perf_counter(), parts.experience.env_steps
         for _ in range(self.steps):
-            trajectories, _ = parts.experience.collect(1, _never)
+            trajectories, _ = parts.experience.collect(1, never)
             for trajectory in trajectories:
                 parts.replay.store.append(trajectory)
         return time.perf_counter() - start, parts.experience.env_steps - before
-
-
-def _never() -> bool:
-    return False
 
 
 class _Stopwatch:

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from yamame.collect.background import never
 from yamame.run_config import RunConfig
 from yamame.tools.bench.measure import seconds_per_call
 from yamame.tools.study.execute import RunStatus
@@ -78,7 +79,7 @@ def measure_speed(config: RunConfig) -> Speed:
     alone = replace(config, num_envs=1, replay=replace(config.replay, batch_size=batch_size, unrewarded_keep_prob=1.0))
     with tempfile.TemporaryDirectory() as folder, closing(build_components(alone, Path(folder), restarts=0)) as parts:
         while not len(parts.replay.store):
-            parts.replay.store.extend(parts.experience.collect(1, _never)[0])
+            parts.replay.store.extend(parts.experience.collect(1, never)[0])
         batch, learner = parts.replay.sampler.sample(), parts.algorithm
         learner.update(batch)
         (seconds,) = seconds_per_call(lambda: learner.update(batch), repeats=1, device=learner.compute.device)
@@ -88,15 +89,11 @@ def measure_speed(config: RunConfig) -> Speed:
 
 def _collection_speed(config: RunConfig) -> float:
     with tempfile.TemporaryDirectory() as folder, closing(build_components(config, Path(folder), restarts=0)) as parts:
-        parts.experience.collect(1, _never)
+        parts.experience.collect(1, never)
         start, before = time.perf_counter(), parts.experience.env_steps
         while time.perf_counter() - start < MEASURE_SECONDS:
-            parts.experience.collect(1, _never)
+            parts.experience.collect(1, never)
         return (parts.experience.env_steps - before) / (time.perf_counter() - start)
-
-
-def _never() -> bool:
-    return False
 
 
 def _seconds(config: RunConfig, speed: Speed) -> float:
