@@ -3,7 +3,9 @@ import * as ort from "./node_modules/onnxruntime-web/dist/ort.wasm.min.mjs";
 
 ort.env.wasm.numThreads = 1;
 
-const ARRAYS = { float32: Float32Array, int32: Int32Array, int64: BigInt64Array, uint8: Uint8Array, bool: Uint8Array };
+const ARRAYS = {
+  float32: Float32Array, float64: Float64Array, int32: Int32Array, int64: BigInt64Array, uint8: Uint8Array, bool: Uint8Array,
+};
 
 export class Policy {
   /** Load `url` and the manifest beside it, which `yamame export` wrote for one environment. */

@@ -58,6 +58,8 @@ DEFAULT_KEY = "observation"
 MAX_BOX_SIZE = 2**26
 """Numbers in a Box that a file may describe."""
 
+_MAX_FLOAT32_INTEGER = 2**24
+
 Leaf = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Text
 
 
@@ -108,7 +110,10 @@ def stored_shape(leaf: Leaf) -> tuple[int, ...]:
 
 
 def stored_dtype(leaf: Leaf) -> DTypeLike:
-    """Data type of a leaf: Text uint8 or int32, categories int64, Boxes of uint8 or bool unchanged, else float32."""
+    """Data type of a leaf: Text uint8 or int32, categories int64, Boxes of uint8 or bool unchanged, else float.
+
+    Float64, if float32 cannot represent all numbers of the Box; else float32.
+    """
     match leaf:
         case spaces.Text():
             return np.uint8 if vocabulary_size(leaf) <= 256 else np.int32
@@ -116,7 +121,16 @@ def stored_dtype(leaf: Leaf) -> DTypeLike:
             return np.int64
         case spaces.Box() if leaf.dtype in (np.uint8, np.bool_):
             return leaf.dtype
+        case spaces.Box() if not _fits_float32(leaf):
+            return np.float64
     return np.float32
+
+
+def _fits_float32(leaf: spaces.Box) -> bool:
+    """Return whether float32 represents all numbers of the type within the bounds."""
+    if np.issubdtype(leaf.dtype, np.floating):
+        return leaf.dtype != np.float64
+    return bool((leaf.low >= -_MAX_FLOAT32_INTEGER).all() and (leaf.high <= _MAX_FLOAT32_INTEGER).all())
 
 
 def leaf_names(space: spaces.Space[Any]) -> list[str]:
@@ -143,7 +157,7 @@ def select_leaves(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequ
 def flatten_observation(space: spaces.Space[Any], observation: Any) -> dict[str, np.ndarray]:
     """Return the leaves of one observation, or of a batch of them (arrays `[E, ...]`, nested as `space` is).
 
-    Categories become zero-based int64, texts become tokens, Boxes of uint8 or bool stay, all else becomes float32.
+    Categories become zero-based int64, texts become tokens, Boxes have their `stored_dtype`, MultiBinary float32.
     """
     return {leaf_name(keys): _canonical(leaf, reduce(getitem, keys, observation)) for keys, leaf in walk_space(space)}
 

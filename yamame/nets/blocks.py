@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
+from typing_extensions import override
 
 from yamame.distributed_context import SINGLE_PROCESS, DistributedContext
 
@@ -144,22 +145,31 @@ def at_least_float32(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+_LINEAR_RANGE = 10.0
+"""Size of a normalized input up to which it is not compressed."""
+_MAX_NORMALIZED = 1e30
+"""Largest normalized input, within float32."""
+
+
 class InputNormalizer(nn.Module):
     """(x - mean) / std per feature, with debiased running moments of the raw inputs of training batches.
 
-    beta_t = beta / (1 - (1 - beta)^t), beta = 1e-4. A feature with a std of at most 0.01 is only centered. A forward
-    pass does not change the moments: the learner calls `update` first. Differs from the code behind the paper's
-    results, which updated the moments with inputs that were already normalized.
+    beta_t = beta / (1 - (1 - beta)^t), beta = 1e-4. The result depends neither on the unit of a feature nor on its
+    offset: moments and differences are in float64, there is no smallest std, and a feature that never varied is 0.
+    Beyond +-10 it grows with the logarithm, x -> 10 (1 + ln(x / 10)). Before the first batch, mean is 0 and std 1.
+    A forward pass does not change the moments: the learner calls `update` first. Differs from the code behind the
+    paper's results, which updated the moments with inputs that were already normalized, only centered features with a
+    std of at most 0.01, and clamped at 1e4.
     """
 
     def __init__(self, num_features: int, *, beta: float = 1e-4) -> None:
         super().__init__()
         self.beta = beta
         self.mean: Tensor
-        self.square: Tensor
+        self.variance: Tensor
         self.count: Tensor
-        self.register_buffer("mean", torch.zeros(num_features))
-        self.register_buffer("square", torch.ones(num_features))
+        self.register_buffer("mean", torch.zeros(num_features, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(num_features, dtype=torch.float64))
         self.register_buffer("count", torch.zeros(()))
 
     @torch.no_grad()
@@ -167,21 +177,41 @@ class InputNormalizer(nn.Module):
         self, x_NF: Float[Tensor, "N F"], token_mask_N: Bool[Tensor, "N"], ranks: DistributedContext = SINGLE_PROCESS
     ) -> None:
         """Update the moments from the rows of `x` on all ranks where the mask is True; no change if it never is."""
-        weight = token_mask_N.to(x_NF.dtype)
-        total, mean, square = weight.sum(), weight @ x_NF, weight @ x_NF.square()
-        ranks.all_reduce_sum_(total, mean, square)
-        mean, square = mean / total.clamp(min=1.0), square / total.clamp(min=1.0)
+        x_NF = x_NF.to(self.mean.dtype)
+        # differences from one of the rows: exactly 0 for a feature that does not vary
+        origin_F = x_NF.index_select(0, token_mask_N.to(torch.uint8).argmax().reshape(1))[0]
+        ranks.broadcast_(origin_F)
+        difference_NF = torch.where(token_mask_N[:, None], x_NF - origin_F, 0.0)
+        total, mean_F = token_mask_N.sum().to(x_NF.dtype), difference_NF.sum(0)
+        square_F = difference_NF.square().sum(0)
+        ranks.all_reduce_sum_(total, mean_F, square_F)
+        mean_F, square_F = mean_F / total.clamp(min=1.0), square_F / total.clamp(min=1.0)
         self.count += (total > 0).to(self.count.dtype)
-        beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count.clamp(min=1.0))
+        count = self.count.to(x_NF.dtype)
+        beta = torch.where(count > 1, self.beta / (1.0 - (1.0 - self.beta) ** count.clamp(min=1.0)), 1.0)
         beta = torch.where(total > 0, beta, 0.0)
-        self.mean.lerp_(mean, beta)
-        self.square.lerp_(square, beta)
+        step_F = origin_F + mean_F - self.mean
+        self.variance.add_(beta * step_F.square()).mul_(1.0 - beta).add_(
+            beta * (square_F - mean_F.square()).clamp(min=0)
+        )
+        self.mean.add_(beta * step_F)
 
-    def forward(self, x_NF: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:
-        """Return the normalized input, clamped to +-1e4."""
-        std = (self.square - self.mean.square() + 1e-5).clamp(min=1e-6).sqrt().clamp(max=1e6)
-        scale = torch.where(std > 0.01, std, 1.0)
-        return ((x_NF - self.mean) / scale).clamp(-1e4, 1e4)
+    @override
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Load also moments saved as mean and mean square, from which the std was computed as in the paper's code."""
+        square_F = state_dict.pop(f"{prefix}square", None)
+        if square_F is not None:
+            mean_F, square_F = state_dict[f"{prefix}mean"].double(), square_F.double()
+            variance_F = (square_F - mean_F.square() + 1e-5).clamp(min=1e-6, max=1e12)
+            state_dict[f"{prefix}variance"] = torch.where(variance_F > 1e-4, variance_F, 1.0)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def forward(self, x_NF: Float[Tensor, "N F"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "N F"]:
+        """Return the normalized input as `dtype`."""
+        scale_F = torch.where(self.variance > 0, self.variance.rsqrt(), 0.0)
+        normalized_NF = ((x_NF - self.mean) * scale_F).clamp(-_MAX_NORMALIZED, _MAX_NORMALIZED).to(dtype)
+        ratio_NF = (normalized_NF.abs() / _LINEAR_RANGE).clamp(min=1.0)
+        return normalized_NF * (1.0 + ratio_NF.log()) / ratio_NF
 
 
 @torch.no_grad()

@@ -458,6 +458,7 @@ def test_one_all_reduce_carries_all_gradients_and_metrics(monkeypatch: pytest.Mo
     """Before it come three of a few numbers, on which gradients depend: of the inputs, of the values, the count."""
     sizes: list[int] = []
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda flat, group: sizes.append(flat.numel()))
+    monkeypatch.setattr(DistributedContext, "broadcast_", lambda *_: None)
     learner = Learner(tiny_agent(), LearnerConfig(), generator=torch.Generator(), distributed=DistributedContext(0, 2))
     metrics = learner.update(batch_of())
     *statistics, gradients_and_metrics = sizes

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import Tensor
 
@@ -117,10 +118,21 @@ def test_statistics_from_data_are_those_of_the_first_batch_with_a_reward() -> No
     torch.testing.assert_close(popart.denormalize(x_NKG), before)
 
 
-def test_from_data_the_scale_of_rewards_does_not_matter() -> None:
-    popart, scaled = PopArt(2, initial_square=0.0).double(), PopArt(2, initial_square=0.0).double()
-    for target_NG in targets(20):
-        for each, scale in ((popart, 1.0), (scaled, 800.0)):
-            each.update(scale * target_NG, torch.ones(30, dtype=torch.bool))
-        torch.testing.assert_close(popart.normalize(target_NG), scaled.normalize(800.0 * target_NG))
-        torch.testing.assert_close(popart.scale_G, scaled.scale_G)
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 800.0, 1e6])
+def test_from_data_the_unit_of_rewards_does_not_matter(scale: float) -> None:
+    popart, scaled = PopArt(2, initial_square=0.0), PopArt(2, initial_square=0.0)
+    for target_NG in targets(20).float():
+        for each, unit in ((popart, 1.0), (scaled, scale)):
+            each.update(unit * target_NG, torch.ones(30, dtype=torch.bool))
+        torch.testing.assert_close(
+            popart.normalize(target_NG), scaled.normalize(scale * target_NG), rtol=1e-3, atol=1e-3
+        )
+        torch.testing.assert_close(popart.scale_G, scaled.scale_G, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_from_data_constant_targets_keep_sigma_a_fraction_of_their_size(scale: float) -> None:
+    popart = PopArt(1, initial_square=0.0)
+    for _ in range(30):
+        popart.update(torch.full((4, 1), 7.0 * scale), torch.ones(4, dtype=torch.bool))
+        assert popart.std_G.item() == pytest.approx(7e-3 * scale, rel=1e-3)

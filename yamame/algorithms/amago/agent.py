@@ -173,7 +173,8 @@ class Agent(nn.Module):
         """
         if self.world_model is None:
             return None
-        target_delta_NO = self.world_model.normalizer(self._deltas(features_NF, self.world_model.output_size))
+        deltas_NO = self._deltas(features_NF, self.world_model.output_size)
+        target_delta_NO = self.world_model.normalizer(deltas_NO, self.gammas_G.dtype)
         return target_delta_NO.clamp(-_MAX_ABS_DELTA, _MAX_ABS_DELTA)
 
     @torch.no_grad()
@@ -257,7 +258,7 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def _deltas(self, features_NF: Float[Tensor, "N F"], output_size: int) -> Float[Tensor, "N O"]:
-        observation_NO = self.timestep_encoder.normalizer(features_NF)[:, :output_size]
+        observation_NO = self.timestep_encoder.normalizer(features_NF, features_NF.dtype)[:, :output_size]
         return observation_NO.roll(-1, dims=0) - observation_NO
 
 

@@ -36,7 +36,7 @@ class FunctionalAMAGOPolicy(FunctionalPolicy):
         self.timestep_size = agent.config.timestep_encoder.output_size
         self.horizon: Tensor
         self.register_buffer(
-            "horizon", torch.tensor([float(agent.horizon)], dtype=self.timestep_encoder.normalizer.mean.dtype)
+            "horizon", torch.tensor([float(agent.horizon)], dtype=self.timestep_encoder.norm.weight.dtype)
         )
         if not isinstance(self.trajectory_encoder, SupportsFunctionalStep):
             raise UserError(

@@ -177,7 +177,7 @@ def validate_finite(
     Raises:
         InvalidEnvOutputError: Names the first such environment, the leaf and the step of its episode.
     """
-    arrays = {f"in observation '{name}'": leaf for name, leaf in observation.items() if leaf.dtype == np.float32}
+    arrays = {f"in observation '{name}'": leaf for name, leaf in observation.items() if leaf.dtype.kind == "f"}
     if reward is not None:
         arrays["as reward"] = reward
     for where, array in arrays.items():
@@ -193,7 +193,7 @@ def nonfinite_rows(
     observation: Mapping[str, Shaped[np.ndarray, "E ..."]], reward: Float32[np.ndarray, "E"]
 ) -> Bool[np.ndarray, "E"]:
     """Return the environments for which `validate_finite` raises."""
-    arrays = [reward, *(leaf for leaf in observation.values() if leaf.dtype == np.float32)]
+    arrays = [reward, *(leaf for leaf in observation.values() if leaf.dtype.kind == "f")]
     return ~np.logical_and.reduce([_finite_rows(array) for array in arrays])
 
 

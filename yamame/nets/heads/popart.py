@@ -21,7 +21,8 @@ class PopArtConfig(ValueCodeConfig):
     """Update rate of the running statistics."""
     initial_square: float = 100.0
     """Mean square of the targets before the first update (the authors' code). 0: that of the first batch in which a
-    target is not 0, so that learning does not depend on the scale of rewards."""
+    target is not 0, and the smallest sigma is a fraction of the size of targets instead of 1e-4, so that learning does
+    not depend on the unit of rewards."""
     rescale_critics: bool = False
     """Move w and b into the last layers of the critics after every update (van Hasselt et al. 2016), so that learning
     is as fast after sigma has grown or shrunk a hundredfold. False: w and b stay separate (paper)."""
@@ -39,6 +40,10 @@ class PopArtConfig(ValueCodeConfig):
             initial_square=self.initial_square,
             rescale_critics=self.rescale_critics,
         )
+
+
+_MIN_RELATIVE_VARIANCE = 1e-6
+"""Smallest variance of the targets of a discount, as a fraction of their mean square, in float32."""
 
 
 class PopArt(ValueCode):
@@ -65,7 +70,7 @@ class PopArt(ValueCode):
         self.square_G: Tensor
         self.count: Tensor
         self.register_buffer("mean_G", torch.zeros(num_gammas))
-        starts_from_data = enabled and initial_square == 0
+        self.starts_from_data = starts_from_data = enabled and initial_square == 0
         square = initial_square if enabled and not starts_from_data else 1.0
         self.register_buffer("square_G", torch.full((num_gammas,), square))
         self.register_buffer("count", torch.zeros(()) if starts_from_data else torch.ones(()))
@@ -73,7 +78,10 @@ class PopArt(ValueCode):
     @property
     def std_G(self) -> Float[Tensor, "G"]:
         """sigma."""
-        return (self.square_G - self.mean_G.square()).clamp(min=1e-8, max=1e12).sqrt()
+        variance_G = self.square_G - self.mean_G.square()
+        if self.starts_from_data:
+            return torch.maximum(variance_G, _MIN_RELATIVE_VARIANCE * self.square_G).clamp(min=1e-30).sqrt()
+        return variance_G.clamp(min=1e-8, max=1e12).sqrt()
 
     def decode(self, output: Float[Tensor, "*shape 1"]) -> Float[Tensor, "*shape"]:
         """Return the outputs themselves."""
@@ -109,7 +117,8 @@ class PopArt(ValueCode):
         starts_now = ~started & (square > 0).all()
         self.count += (started | starts_now).to(self.count.dtype)
         beta = self.beta / (1.0 - (1.0 - self.beta) ** self.count.clamp(min=1.0))
-        rate = beta * ((count > 0) & (started | starts_now)).to(beta.dtype)
+        # exactly 1 at the start: a trace of the initial numbers would be a scale of its own
+        rate = torch.where(started, beta, starts_now.to(beta.dtype)) * (count > 0)
         self.mean_G.lerp_(mean, rate)
         self.square_G.lerp_(square, rate)
         ratio = torch.where(started, old_std / self.std_G, 1.0)

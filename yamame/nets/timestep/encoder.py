@@ -171,9 +171,10 @@ class TimestepEncoder(nn.Module):
     ) -> Float[Tensor, "N F"]:
         """Return the vector features of each timestep: [leaves, reset flag, previous reward, time, previous action].
 
-        Discrete leaves and actions are one-hot vectors, other leaves are flattened, and time is a fraction of the
-        horizon. Previous action and reward are zero at time 0. Paper: appendix A; the order is that of the authors'
-        code. Differs from their 2023 code in the previous action of a trial's first step: zeros instead of ones or -2.
+        In float64, in which the normalizer subtracts offsets. Discrete leaves and actions are one-hot vectors, other
+        leaves are flattened, and time is a fraction of the horizon. Previous action and reward are zero at time 0.
+        Paper: appendix A; the order is that of the authors' code. Differs from their 2023 code in the previous action
+        of a trial's first step: zeros instead of ones or -2.
         """
         dtype = self.normalizer.mean.dtype
         features = [_flat(observation[name], sizes).to(dtype) for name, sizes in self.one_hot_sizes.items()]
@@ -188,7 +189,8 @@ class TimestepEncoder(nn.Module):
         self, features_NF: Float[Tensor, "N F"], observation: Mapping[str, Shaped[Tensor, "N ..."]]
     ) -> Float[Tensor, "N D"]:
         """Return one vector per timestep. `observation` holds the leaves as they are stored, such as bytes."""
-        x_NF = torch.where(self.unscaled_F, features_NF, self.normalizer(features_NF))
+        dtype = self.norm.weight.dtype
+        x_NF = torch.where(self.unscaled_F, features_NF.to(dtype), self.normalizer(features_NF, dtype))
         encoded = [self._encode(index, observation[name]) for index, name in enumerate(self.encoded)]
         return self.norm(self.mlp(torch.cat([x_NF, *encoded], dim=1) if encoded else x_NF))
 

@@ -162,7 +162,7 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
                 agent,
                 timestep_encoder=replace(agent.timestep_encoder, normalize_time=False),
                 actor=replace(agent.actor, clip_evaluation=False),
-                critic=replace(agent.critic, value_code=PopArtConfig(initial_square=1.0, rescale_critics=True)),
+                critic=replace(agent.critic, value_code=PopArtConfig(initial_square=0.0, rescale_critics=True)),
             ),
             learner=LearnerConfig(
                 td=TDLoss(reward_scale=1.0, trace_decay=0.6),
