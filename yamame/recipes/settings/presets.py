@@ -142,11 +142,11 @@ def default_config(env: EnvConfig, *, env_steps: int = 300_000) -> RunConfig:
     The context length is a whole trial, at most `MAX_CONTEXT` steps. The acting gamma is 1 - 1 / horizon, within 0.99
     and 0.999. Noise is annealed over the first half of the run. Differs from the paper, besides the sizes, in what
     makes trials of hundreds of steps learnable by few updates: targets that reach along the window (Retrace), three
-    gammas, PopArt that starts from the data and rescales the critics, relative positions, time as a fraction of the horizon
-    (not normalized), a learning rate that decays, target networks that follow faster, acting with averaged weights,
-    random actions that are repeated, random first trials, windows that cover the ends of trials longer than the
-    context, evaluations without the clip of probabilities, and a trained policy that is another gamma's, or acts with
-    its mode, if that earns more. docs/log.md has the measurements.
+    gammas, PopArt that starts from the data and rescales the critics, relative positions, time as a fraction of the
+    horizon (not normalized), a learning rate that decays, target networks that follow faster, acting with averaged
+    weights, random actions that are repeated, random first trials, windows that cover the ends of trials longer than
+    the context, evaluations without the clip of probabilities, and a trained policy that is another gamma's, or acts
+    with its mode, if that earns more. docs/log.md has the measurements.
     """
     context = min(env.max_trial_steps, MAX_CONTEXT)
     updates_per_env_step = min(max(NUM_UPDATES / env_steps, 1 / 64), 1 / 4)
