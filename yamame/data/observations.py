@@ -103,6 +103,16 @@ def encode_text(space: spaces.Text, texts: Any, name: str = DEFAULT_KEY) -> Toke
     return np.array(rows, stored_dtype(space)).reshape(*array.shape, space.max_length)
 
 
+def integer_bounds(leaf: spaces.Space[Any]) -> tuple[Any, Any]:
+    """Return the smallest and the largest value of a leaf of integers: one number each, or an array of its shape."""
+    if isinstance(leaf, spaces.Discrete):
+        return int(leaf.start), int(leaf.start) + int(leaf.n) - 1
+    if isinstance(leaf, spaces.MultiDiscrete):
+        start = leaf.start.astype(np.int64)
+        return start, start + leaf.nvec.astype(np.int64) - 1
+    return (leaf.low.astype(np.int64), leaf.high.astype(np.int64)) if isinstance(leaf, spaces.Box) else (0, 1)
+
+
 class _NumberParser:
     """Checks and converts a leaf of numbers."""
 
@@ -115,16 +125,15 @@ class _NumberParser:
         """Smallest category, which becomes 0; None: no categories."""
         self._range: tuple[Any, Any] | None = None
         """Smallest and largest integer, one or an array; None: not integers."""
-        if isinstance(leaf, spaces.Discrete):
-            self._start = int(leaf.start)
-            self._range = self._start, self._start + int(leaf.n) - 1
-        elif isinstance(leaf, spaces.MultiDiscrete):
-            self._start = leaf.start.astype(np.int64)
-            self._range = self._start, self._start + leaf.nvec.astype(np.int64) - 1
-        elif isinstance(leaf, spaces.MultiBinary) or leaf.dtype == np.bool_:
+        if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
+            self._start = integer_bounds(leaf)[0]
+            self._range = integer_bounds(leaf)
+        elif not isinstance(leaf, spaces.Box):
+            self._range = integer_bounds(leaf)
+        elif leaf.dtype == np.bool_:
             self._range = 0, 1
-        elif leaf.dtype is not None and np.issubdtype(leaf.dtype, np.integer):
-            limits = np.iinfo(np.dtype(leaf.dtype).name)
+        elif np.issubdtype(leaf.dtype, np.integer):
+            limits = np.iinfo(leaf.dtype.name)
             self._range = int(limits.min), int(limits.max)
 
     def stack(self, values: Sequence[Any]) -> Shaped[np.ndarray, "E ..."]:
