@@ -62,12 +62,14 @@ def _check_leaf(space: spaces.Space[Any], part: str) -> None:
     if not isinstance(space, spaces.Box):
         return
     for bound in (space.low, space.high):
-        unbounded = is_unbounded(bound)
-        if unbounded.any():
+        unbounded = bound[is_unbounded(bound)]
+        if unbounded.size:
+            if np.isfinite(unbounded).all():
+                part = f" ({unbounded.flat[0]:g} stands for infinity){part}"
             raise UserError(
-                f"action space Box has infinite bounds{part}, or as good as infinite ({bound[unbounded].flat[0]:g}): "
-                "declare those of useful actions, for example with gymnasium.wrappers.TransformAction(env, lambda "
-                f"action: action, gymnasium.spaces.Box(-1.0, 1.0, {space.shape}))"
+                f"action space Box has infinite bounds{part}: declare finite ones, for example with "
+                "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, "
+                f"{space.shape}))"
             )
 
 

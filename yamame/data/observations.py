@@ -171,7 +171,9 @@ class _NumberParser:
             raise OutOfSpaceError(f"observation {self.name!r} is no array ({error})", row) from error
         if array.dtype.kind not in "biuf":
             found = array.flat[0] if array.size else array
-            raise OutOfSpaceError(f"observation {self.name!r} is {_short(found)}, {self._expected()}", row)
+            raise OutOfSpaceError(
+                f"observation {self.name!r} is {_short(found)}, which is not in {describe_space(self._leaf)}", row
+            )
         return array
 
     def _check(self, array: Shaped[np.ndarray, "E ..."], rows: Bool[np.ndarray, "E"] | None) -> None:
@@ -184,9 +186,12 @@ class _NumberParser:
         index = tuple(int(each) for each in np.argwhere(wrong)[0])
         row = index[0] if rows is None else int(np.flatnonzero(rows)[index[0]])
         where = f" at {list(index[1:])}" if index[1:] else ""
-        raise OutOfSpaceError(
-            f"observation {self.name!r} is {_short(checked[index])}{where}, {self._expected()}", row
-        )
+        found = f"observation {self.name!r} is {_short(checked[index])}{where}"
+        space = describe_space(self._leaf)
+        if self._range is None:
+            limit = f"{MAX_ABS_OBSERVATION:g}"
+            raise OutOfSpaceError(f"{found} of {space}, expected numbers below {limit}, for whatever it stands", row)
+        raise OutOfSpaceError(f"{found}, which is not in {space}", row)
 
     def _is_valid(self, array: Shaped[np.ndarray, "E ..."]) -> bool:
         """Return whether no number is wrong, NaN or infinite."""
@@ -215,11 +220,6 @@ class _NumberParser:
         if self._start is not None:
             return np.asarray(array.astype(np.int64) - self._start)
         return array.astype(self._dtype, copy=copy)
-
-    def _expected(self) -> str:
-        if self._range is None:
-            return f"expected numbers below {MAX_ABS_OBSERVATION:g}"
-        return f"which is not in {describe_space(self._leaf)}"
 
 
 class _TextParser:
