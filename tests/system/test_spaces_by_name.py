@@ -30,7 +30,9 @@ class Arm(gymnasium.Env[Any, Any]):
         parts = {"joints": spaces.Tuple([joints, spaces.Discrete(2)]), "a": spaces.Discrete(4)}
         self.action_space = spaces.Dict([(name, parts[name]) for name in self.order])
         sides = [(key, spaces.Box(0, 1, (1 + (key == min(self.sides)),))) for key in self.sides]
-        self.observation_space = spaces.Dict([("seen", spaces.Tuple([spaces.Dict(sides)])), ("bit", spaces.Discrete(2))])
+        self.observation_space = spaces.Dict(
+            [("seen", spaces.Tuple([spaces.Dict(sides)])), ("bit", spaces.Discrete(2))]
+        )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
@@ -129,7 +131,9 @@ def test_other_keys_are_refused_at_the_start(key: Any, tmp_path: Path) -> None:
             super().__init__()
             self.observation_space = spaces.Dict({key: spaces.Discrete(2)})
 
-    with pytest.raises(yamame.UserError, match=r"a Dict space has the key .*: expected names \(str\) or numbers \(int\)"):
+    with pytest.raises(
+        yamame.UserError, match=r"a Dict space has the key .*: expected names \(str\) or numbers \(int\)"
+    ):
         train(Keyed, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

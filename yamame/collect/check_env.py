@@ -72,15 +72,15 @@ def _space_findings(config: EnvConfig, seed: int) -> list[str]:
     findings = []
     if is_goal_env(task.observation_space):
         findings.append(
-            "goals are observations like others, and nothing is relabeled: compute_reward does not fall from one value to "
-            "another at some distance, in every number of a goal"
+            "goals are observations like others, and nothing is relabeled: compute_reward does not fall from one value "
+            "to another at some distance, in every number of a goal"
         )
     for keys, leaf in walk_space(task.action_space):
         if isinstance(leaf, spaces.Box) and max(np.abs(leaf.low).max(), np.abs(leaf.high).max()) >= LARGE_BOUND:
             part = f"part {leaf_name(keys)!r} of the action" if keys else "the action"
             findings.append(
-                f"{part} has bounds of {LARGE_BOUND:g} and more, {describe_space(leaf)}: random actions are of that size; "
-                "declare the bounds of useful actions"
+                f"{part} has bounds of {LARGE_BOUND:g} and more, {describe_space(leaf)}: random actions are of that "
+                "size; declare the bounds of useful ones"
             )
     return findings
 

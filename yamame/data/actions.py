@@ -205,8 +205,12 @@ def split_env_actions(space: NativeActionSpace, actions: NativeAction) -> list[A
         return _split_leaf(space, actions)
     leaves = walk_space(space)
     all_keys = [keys for keys, _ in leaves]
-    columns = [_split_leaf(leaf, reduce(getitem, keys, actions)) for keys, leaf in leaves]
+    columns = [_split_leaf(leaf, _part(actions, keys)) for keys, leaf in leaves]
     return [nest_action(space, dict(zip(all_keys, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+def _part(action: NativeAction, keys: Keys) -> Any:
+    return reduce(getitem, keys, action)
 
 
 def _split_leaf(leaf: spaces.Space[Any], column: Shaped[np.ndarray, "E ..."]) -> list[Any]:

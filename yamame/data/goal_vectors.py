@@ -54,10 +54,10 @@ def make_goal_reader(space: spaces.Space[Any], *, is_one_goal: bool = False) -> 
     if INSTRUCTION_KEY in space.spaces:
         raise UserError(f"the observation has a leaf {INSTRUCTION_KEY!r} of its own: rename it")
     achieved, desired = space.spaces[ACHIEVED_KEY], space.spaces[DESIRED_KEY]
-    if not is_one_goal and isinstance(achieved, spaces.Box) and isinstance(desired, spaces.Box):
-        if 2 in (len(achieved.shape), len(desired.shape)):
-            return _GoalRows(achieved, desired)
-    return _SingleGoal(space)
+    if not (isinstance(achieved, spaces.Box) and isinstance(desired, spaces.Box)):
+        return _SingleGoal(space)
+    has_rows = 2 in (len(achieved.shape), len(desired.shape))
+    return _GoalRows(achieved, desired) if has_rows and not is_one_goal else _SingleGoal(space)
 
 
 class _GoalRows(GoalReader):
@@ -72,14 +72,15 @@ class _GoalRows(GoalReader):
         self._boxes = {ACHIEVED_KEY: achieved, DESIRED_KEY: desired}
         high = desired.high.reshape(-1, size).astype(np.float64)
         self._are_tokens = all(
-            _is_integer(box) and not (is_unbounded(box.low) | is_unbounded(box.high)).any() for box in (achieved, desired)
+            _is_integer(box) and not (is_unbounded(box.low) | is_unbounded(box.high)).any()
+            for box in (achieved, desired)
         )
         if self._are_tokens:
             lowest = int(min(achieved.low.min(), desired.low.min()))
             if lowest < NO_GOAL:
                 raise UserError(
-                    f"{ACHIEVED_KEY!r} and {DESIRED_KEY!r} are integers from {lowest}, but -1 marks an unused row: count "
-                    "them from 0, or give both one dimension, which is one goal"
+                    f"{ACHIEVED_KEY!r} and {DESIRED_KEY!r} are integers from {lowest}, but -1 marks an unused row: "
+                    "count them from 0, or give both one dimension, which is one goal"
                 )
             high = np.maximum(high, achieved.high.reshape(-1, size).max(axis=0))
         low = np.minimum(desired.low.reshape(-1, size).astype(np.float64), COMPLETED)
@@ -209,6 +210,6 @@ def _check_goals(
     index = tuple(int(each) for each in np.argwhere(~is_valid)[0])
     number = float((goals + start)[index])
     raise UserError(
-        f"environment {index[0]} has the number {number:.10g} in {key!r}, which is beyond the bounds of its space, or too "
-        "large to be exact in float32: widen the bounds, or count from a nearer number"
+        f"environment {index[0]} has the number {number:.10g} in {key!r}, which is beyond the bounds of its space, or "
+        "too large to be exact in float32: widen the bounds, or count from a nearer number"
     )

@@ -22,8 +22,8 @@ from yamame.data.actions import (
     to_env_action,
 )
 from yamame.data.goals import Goals
-from yamame.data.schema import TaskSpec
 from yamame.data.observations import OutOfSpaceError, flatten_observation
+from yamame.data.schema import TaskSpec
 from yamame.data.spaces import DEFAULT_KEY, flatten_space, walk_space
 from yamame.data.trajectory import Observation, Trajectory
 from yamame.errors import UserError

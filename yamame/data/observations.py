@@ -133,7 +133,7 @@ class _NumberParser:
         elif leaf.dtype == np.bool_:
             self._range = 0, 1
         elif np.issubdtype(leaf.dtype, np.integer):
-            limits = np.iinfo(leaf.dtype.name)
+            limits = np.iinfo(np.dtype(leaf.dtype).name)
             self._range = int(limits.min), int(limits.max)
 
     def stack(self, values: Sequence[Any]) -> Shaped[np.ndarray, "E ..."]:
@@ -195,7 +195,7 @@ class _NumberParser:
 
     def _is_valid(self, array: Shaped[np.ndarray, "E ..."]) -> bool:
         """Return whether no number is wrong, NaN or infinite."""
-        if not array.size or array.dtype == self._leaf.dtype and self._is_box_of_integers():
+        if not array.size or (array.dtype == self._leaf.dtype and self._is_box_of_integers()):
             return True
         if self._range is None:
             return float(np.abs(array).max()) < MAX_ABS_OBSERVATION
@@ -272,14 +272,16 @@ def _check_keys(observation: Any, keys: Keys, row: int) -> None:
 def _tokens(space: spaces.Text, text: str, name: str, row: int) -> list[int]:
     if len(text) > space.max_length:
         raise OutOfSpaceError(
-            f"observation {name!r} is a text of {len(text)} characters, its space allows {space.max_length} (max_length)",
+            f"observation {name!r} is a text of {len(text)} characters, its space allows {space.max_length} "
+            "(max_length)",
             row,
         )
     numbers = _numbers(space.characters)
     unknown = [character for character in text if character not in numbers]
     if unknown:
         raise OutOfSpaceError(
-            f"observation {name!r} is a text with the character {unknown[0]!r}, which is not in the charset of its space",
+            f"observation {name!r} is a text with the character {unknown[0]!r}, which is not in the charset of its "
+            "space",
             row,
         )
     return [numbers[character] for character in text] + [0] * (space.max_length - len(text))

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from yamame.errors import UserError
 
+
 def vocabulary_size(space: spaces.Text) -> int:
     """Number of different tokens, including 0 for padding."""
     return len(space.character_set) + 1
@@ -82,7 +83,8 @@ def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
             )
         if name in leaves:
             raise UserError(
-                f"the observation has two leaves called {name!r} (1 and '1', or 'a/b' and 'b' in 'a'): rename one of them"
+                f"the observation has two leaves called {name!r} (such as 1 and '1', or 'a/b' and the 'b' of 'a'): "
+                "rename one of them"
             )
         leaves[name] = leaf
     return leaves

@@ -52,9 +52,9 @@ def find_goal_tolerance(env_fn: Callable[[], Any]) -> float | None:
     """Return the largest difference in all numbers of a goal at once that `compute_reward` counts as reached.
 
     `compute_reward(achieved_goal, desired_goal, info)` is a method of the goal environments of Gymnasium-Robotics;
-    without it the result is `TOLERANCE`. None if there is no such difference: the reward does not fall from one value to
-    another at some distance, or not at each change of a category, or goals have no numbers. Raises `UserError` if the
-    environment raises.
+    without it the result is `TOLERANCE`. None if there is no such difference: the reward does not fall from one value
+    to another at some distance, or not at each change of a category, or goals have no numbers. Raises `UserError` if
+    the environment raises.
     """
     env = call_env_fn(env_fn)
     try:
@@ -63,7 +63,9 @@ def find_goal_tolerance(env_fn: Callable[[], Any]) -> float | None:
         compute_reward = env.get_wrapper_attr("compute_reward")
         assert isinstance(env.observation_space, spaces.Dict)
         observation, info = env.reset(seed=0)
-        return _Goal(env.observation_space[DESIRED_KEY], observation[DESIRED_KEY], compute_reward, info).find_tolerance()
+        return _Goal(
+            env.observation_space[DESIRED_KEY], observation[DESIRED_KEY], compute_reward, info
+        ).find_tolerance()
     except ENV_ERRORS as error:
         raise UserError(
             f"the tolerance of goals cannot be found by compute_reward, which raised {error!r}: set env.goal_tolerance"
@@ -155,7 +157,7 @@ class _Goal:
 
 
 def _count_reached(rewards: Sequence[float]) -> int | None:
-    """Return how many of the rewards at growing distances are that of the goal; None if the others are not all equal."""
+    """Return how many rewards at growing distances are that of the goal; None if the others are not all equal."""
     num_reached = next((index for index, reward in enumerate(rewards) if reward != rewards[0]), len(rewards))
     is_step = num_reached < len(rewards) and all(reward == rewards[-1] for reward in rewards[num_reached:])
     return num_reached if is_step else None

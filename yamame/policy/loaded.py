@@ -196,7 +196,8 @@ class LoadedPolicy:
 
     def check(self, observation: Any, action_mask: Any = None) -> None:
         """Raise `UserError` if `act` would refuse this observation or mask of a single environment."""
-        self._check_range(self._parser.stack([observation]), np.ones(1, np.bool_))
+        flat = self._parser.stack([observation])
+        self._check_range(flat, np.ones(1, np.bool_))
         if self.needs_action_mask and action_mask is None:
             raise UserError("the policy was trained with action masks: pass action_mask at every call")
         self._masks.add_to(flat, [action_mask], np.zeros(1, np.int64), np.zeros(1, np.bool_))

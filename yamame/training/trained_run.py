@@ -155,8 +155,10 @@ def require_same_spaces(task: TaskSpec, env: EnvConfig) -> None:
         ("action", found.action_space, task.action_space),
     ):
         if space != expected:
-            found_text, expected_text = describe_space(space), describe_space(expected)
-            raise UserError(f"the environment's {name} space is {found_text}, expected that of the run: {expected_text}")
+            raise UserError(
+                f"the environment's {name} space is {describe_space(space)}, expected that of the run: "
+                f"{describe_space(expected)}"
+            )
 
 
 def actual_env_steps(config: RunConfig, env_steps: int) -> int:

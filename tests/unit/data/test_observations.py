@@ -18,27 +18,55 @@ REFUSED: dict[str, tuple[spaces.Space[Any], Any, str]] = {
     "half a category": (spaces.Discrete(3), 0.5, "is 0.5, which is not in Discrete(3)"),
     "no category": (spaces.Discrete(3), None, "is None, which is not in Discrete(3)"),
     "NaN as category": (spaces.Discrete(3), np.nan, "is nan, which is not in Discrete(3)"),
-    "category of a small type": (spaces.Discrete(5, dtype=np.int8), 300, "is 300, which is not in Discrete(5, dtype=int8)"),
-    "one of several categories": (spaces.MultiDiscrete([2, 3]), [1, 3], "is 3 at [1], which is not in MultiDiscrete([2 3])"),
+    "category of a small type": (
+        spaces.Discrete(5, dtype=np.int8),
+        300,
+        "is 300, which is not in Discrete(5, dtype=int8)",
+    ),
+    "one of several categories": (
+        spaces.MultiDiscrete([2, 3]),
+        [1, 3],
+        "is 3 at [1], which is not in MultiDiscrete([2 3])",
+    ),
     "categories with a start": (spaces.MultiDiscrete([2, 3], start=[5, 0]), [4, 0], "is 4 at [0]"),
     "categories that wrap": (spaces.MultiDiscrete([2, 3], np.int8), np.array([256, 0]), "is 256 at [0]"),
     "two as bit": (spaces.MultiBinary(2), [0, 2], "is 2 at [1], which is not in MultiBinary(2)"),
     "minus one as bit": (spaces.MultiBinary((2, 2)), [BIT, -BIT], "is -1 at [1, 1]"),
     "bit that wraps": (spaces.MultiBinary(2), np.array([256, 0]), "is 256 at [0]"),
-    "pixel above a byte": (spaces.Box(0, 255, (2,), np.uint8), [0, 256], "is 256 at [1], which is not in Box(0, 255, (2,)"),
+    "pixel above a byte": (
+        spaces.Box(0, 255, (2,), np.uint8),
+        [0, 256],
+        "is 256 at [1], which is not in Box(0, 255, (2,)",
+    ),
     "pixel below zero": (spaces.Box(0, 255, (2,), np.uint8), np.array([0, -1]), "is -1 at [1]"),
     "pixel as fraction": (spaces.Box(0, 255, (2,), np.uint8), [0.5, 0.0], "is 0.5 at [0]"),
     "number beyond its type": (spaces.Box(-9, 9, (1,), np.int16), np.array([70_000]), "is 70000 at [0]"),
     "two in a Box of bools": (spaces.Box(0, 1, (1,), np.bool_), [2], "is 2 at [0]"),
-    "too few numbers": (spaces.Box(-1, 1, (3,)), np.zeros(2), "observation 'x' has shape (2,), expected (3,) by its space"),
+    "too few numbers": (
+        spaces.Box(-1, 1, (3,)),
+        np.zeros(2),
+        "observation 'x' has shape (2,), expected (3,) by its space",
+    ),
     "a number in brackets": (spaces.Discrete(3), np.array([1]), "has shape (1,), expected ()"),
     "a column": (spaces.Box(-1, 1, (3,)), np.zeros((3, 1)), "has shape (3, 1), expected (3,)"),
     "ragged lists": (spaces.Box(-1, 1, (2, 2)), [[0.0], [0.0, 1.0]], "is no array"),
     "text as number": (spaces.Box(-1, 1, (1,)), ["1.0"], "is '1.0', which is not in Box(-1.0, 1.0, (1,), float32)"),
     "complex number": (spaces.Box(-1, 1, (1,)), [1j], "is 1j, which is not in Box"),
-    "no echo": (spaces.Box(0, 30, (3,)), [1.0, 1e38, 2.0], "is 1e+38 at [1] of Box(0.0, 30.0, (3,), float32), expected numbers below 1e+30"),
-    "beyond float32": (spaces.Box(-np.inf, np.inf, (1,)), [-1e200], "is -1e+200 at [0] of Box(-inf, inf, (1,), float32), expected numbers below 1e+30"),
-    "largest float": (spaces.Box(-np.inf, np.inf, ()), np.finfo(np.float32).max, "is 3.4028234663852886e+38 of Box(-inf, inf, (), float32), expected"),
+    "no echo": (
+        spaces.Box(0, 30, (3,)),
+        [1.0, 1e38, 2.0],
+        "is 1e+38 at [1] of Box(0.0, 30.0, (3,), float32), expected numbers below 1e+30",
+    ),
+    "beyond float32": (
+        spaces.Box(-np.inf, np.inf, (1,)),
+        [-1e200],
+        "is -1e+200 at [0] of Box(-inf, inf, (1,), float32), expected numbers below 1e+30",
+    ),
+    "largest float": (
+        spaces.Box(-np.inf, np.inf, ()),
+        np.finfo(np.float32).max,
+        "is 3.4028234663852886e+38 of Box(-inf, inf, (), float32), expected",
+    ),
     "long text": (spaces.Text(3), "abcd", "is a text of 4 characters, its space allows 3"),
     "other character": (spaces.Text(3, charset="ab"), "az", "is a text with the character 'z'"),
     "number as text": (spaces.Text(3), 12, "is 12, expected a text"),
@@ -82,7 +110,7 @@ def test_what_is_not_in_the_space_is_named(name: str) -> None:
     ids=str,
 )
 def test_what_is_as_good_as_in_the_space_is_taken(space: spaces.Space[Any], values: list[Any]) -> None:
-    """Numbers beyond the bounds of a Box, too: observations are normalized. NaN and infinity are faults, found later."""
+    """Numbers beyond the bounds of a Box, too: observations are normalized. NaN and infinity are found later."""
     parser = ObservationParser(space)
     stacked = parser.stack(values)["observation"]
     for row, value in enumerate(values):

@@ -72,7 +72,10 @@ KINDS: dict[str, tuple[Any, Goal]] = {
     "Box of integers": (spaces.Box(0, 2, (2,), np.int64), lambda place: place),
     "Box of integers around zero": (spaces.Box(-1, 1, (2,), np.int64), lambda place: place - 1),
     "Box of bytes": (spaces.Box(0, 255, (2,), np.uint8), lambda place: place.astype(np.uint8)),
-    "Box of bools": (spaces.Box(0, 1, (3, 3), np.bool_), lambda place: bits(place).astype(np.bool_)[:, [0, 1, 2]][[0, 1, 1]]),
+    "Box of bools": (
+        spaces.Box(0, 1, (3, 3), np.bool_),
+        lambda place: bits(place).astype(np.bool_)[:, [0, 1, 2]][[0, 1, 1]],
+    ),
     "Box without bounds": (spaces.Box(-(2**63), 2**63 - 2, (2,), np.int64), lambda place: place - 1),
     "Box of the largest floats": (spaces.Box(-3.4e38, 3.4e38, (2,)), lambda place: place - 1.0),
     "board": (spaces.Box(0, 1, (2, 3)), lambda place: bits(place).astype(np.float32)),
@@ -203,7 +206,9 @@ def test_goals_that_cannot_be_told_apart_are_refused(space: Any, goal: Any, mess
             return {**super().observe(), ACHIEVED_KEY: goal}
 
     zero = 0 if isinstance(space, spaces.Discrete) else np.zeros(2, np.int64)
-    trials = EnvFnConfig(env_fn=partial(Far, space, lambda _: zero), horizon=3, num_workers=0, goal_tolerance=0.5).build(1, 0)
+    trials = EnvFnConfig(
+        env_fn=partial(Far, space, lambda _: zero), horizon=3, num_workers=0, goal_tolerance=0.5
+    ).build(1, 0)
     trials.reset()
     with pytest.raises(UserError, match=message):
         trials.step(np.zeros(1, np.int64))

@@ -82,7 +82,11 @@ def test_the_end_of_a_success_is_not_in_the_space(kind: str) -> None:
         (spaces.Box(0, 1, (2,)), np.zeros(3), "has shape (3,), expected (2,) by its space"),
         (spaces.Box(0, 1, (2,)), None, "is None, which is not in Box(0.0, 1.0, (2,), float32)"),
         (spaces.Box(0, 255, (2,), np.uint8), np.full(2, -1), "is -1 at [0], which is not in Box(0, 255, (2,), uint8)"),
-        (spaces.Box(0, 1, (2,)), np.array([0.0, 3.4e38]), "is 3.4e+38 at [1] of Box(0.0, 1.0, (2,), float32), expected numbers below 1e+30"),
+        (
+            spaces.Box(0, 1, (2,)),
+            np.array([0.0, 3.4e38]),
+            "is 3.4e+38 at [1] of Box(0.0, 1.0, (2,), float32), expected numbers below 1e+30",
+        ),
     ],
 )
 def test_every_kind_of_space(space: Any, end: Any, message: str) -> None:
@@ -127,5 +131,5 @@ def test_rows_that_a_reset_leaves_out_are_not_checked() -> None:
     envs.step(np.zeros(2, np.int64))
     first = np.array([True, False])
     assert envs.reset(first, first)["observation"].tolist() == [0, 2]
-    with pytest.raises(UserError, match="environment 1 at step 2 .* is 4, which is not in Discrete"):
+    with pytest.raises(UserError, match=r"environment 1 at step 2 .* is 4, which is not in Discrete"):
         envs.step(np.ones(2, np.int64))

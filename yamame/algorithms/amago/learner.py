@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.divergence import describe_large_input
 from yamame.algorithms.amago.losses.base import Loss
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
 from yamame.algorithms.amago.losses.td import TargetValues, TDLoss
 from yamame.algorithms.amago.losses.world_model import WorldModelLoss
-from yamame.algorithms.amago.divergence import describe_large_input
 from yamame.algorithms.amago.optimizer import ClippedAdamW
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.algorithms.base import Algorithm, Metrics

@@ -19,8 +19,9 @@ class ActionMaskExtractor:
     A mask is the observation leaf `key` or, if there is no such leaf, the entry `key` of every info: an array or nested
     sequences with one entry for each choice of each component, zero where it is forbidden. In an info, the mask of a
     Dict action can also be a dict with the same keys; other masks have the entries of its parts in the order that the
-    Dict declares. The result has them in the order of `walk_space`. The first reset decides whether infos have masks. An environment
-    whose episode has ended may allow no action or return no mask: then all actions are allowed, since none is taken.
+    Dict declares. The result has them in the order of `walk_space`. The first reset decides whether infos have masks.
+    An environment whose episode has ended may allow no action or return no mask: then all actions are allowed, since
+    none is taken.
 
     Args:
         key: Name of the mask; "": no masks.

@@ -111,12 +111,10 @@ def restart_seed(seed: int, row: int, restarts: int) -> int:
 def out_of_space_error(error: OutOfSpaceError, row: int, step: int) -> UserError:
     """Return the error of an observation that environment `row` returned at a step of its episode.
 
-    It ends the run: a restart does not change a space that was declared wrongly, and dropping its trials would bias what
-    is learned.
+    It ends the run: a restart does not mend a space that was declared wrongly, and without its trials another task is
+    learned.
     """
-    return UserError(
-        f"environment {row} at step {step} of its episode: {error}: {_SPACE_REMEDY}"
-    )
+    return UserError(f"environment {row} at step {step} of its episode: {error}: {_SPACE_REMEDY}")
 
 
 def stack_rewards(rewards: Sequence[Any] | np.ndarray, name: str = "a reward") -> Float32[np.ndarray, "E"]:

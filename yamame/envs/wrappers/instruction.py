@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Bool, Float32, Shaped
+from jaxtyping import Bool, Shaped
 from typing_extensions import override
 
 from yamame.data.goal_vectors import make_goal_reader
@@ -151,4 +151,6 @@ def is_goal_env(space: spaces.Space[Any]) -> bool:
 
 def _without_goals(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Return parts or leaves of an observation without those of goals."""
-    return {name: leaf for name, leaf in leaves.items() if str(name).partition("/")[0] not in (ACHIEVED_KEY, DESIRED_KEY)}
+    return {
+        name: leaf for name, leaf in leaves.items() if str(name).partition("/")[0] not in (ACHIEVED_KEY, DESIRED_KEY)
+    }
