@@ -84,7 +84,6 @@ IN_STEPS = {
     "raise": "exception",
     "nan": "nonfinite",
     "infinite_reward": "nonfinite",
-    "shape": "shape_mismatch",
     "odd_reward": "shape_mismatch",
 }
 IN_WORKERS = {"hang": "timeout", "kill": "worker_died"}
@@ -198,7 +197,7 @@ ALL, ONE = [0, 1, 2], [UNLUCKY]
     [
         ("raise", "exception", DISABLED, ALL),
         ("raise", "exception", SAME_STEP, ALL),
-        ("shape", "shape_mismatch", DISABLED, ALL),
+        ("odd_reward", "shape_mismatch", DISABLED, ALL),
         ("nan", "nonfinite", DISABLED, ONE),
         ("nan", "nonfinite", SAME_STEP, ALL),  # it takes no masks
         ("infinite_reward", "nonfinite", DISABLED, ONE),

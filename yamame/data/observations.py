@@ -211,7 +211,8 @@ class _NumberParser:
         if self._range is None:
             return np.isfinite(array) & (np.abs(array) >= np.float64(MAX_ABS_OBSERVATION))
         low, high = self._range
-        return ~((array >= low) & (array <= high) & (array == np.floor(array)))
+        is_whole = array == np.floor(array) if array.dtype.kind == "f" else True
+        return ~((array >= low) & (array <= high) & is_whole)
 
     def _is_box_of_integers(self) -> bool:
         return self._start is None and isinstance(self._leaf, spaces.Box) and self._range is not None
