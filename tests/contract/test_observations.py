@@ -18,8 +18,8 @@ import yamame
 from yamame.algorithms.amago.learner import Learner, LearnerConfig
 from yamame.algorithms.amago.policy import AMAGOPolicy
 from yamame.data.batch import Window, pack
+from yamame.data.observations import flatten_observation
 from yamame.data.spaces import (
-    flatten_observation,
     flatten_space,
     space_from_json,
     space_to_json,

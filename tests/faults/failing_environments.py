@@ -70,8 +70,6 @@ class _Failing(gymnasium.Env[np.ndarray, int]):
                     observation = np.full(3, np.nan, np.float32)
                 case "infinite_reward":
                     reward = -np.inf
-                case "shape":
-                    observation = np.zeros(4, np.float32)
                 case "odd_reward":
                     return observation, [1.0, 2.0], False, False, {}
                 case "hang":
@@ -162,8 +160,8 @@ class FailingVectorEnv(VectorEnv):
                     observation[1, 2] = np.nan
                 case "infinite_reward":
                     reward[1] = np.inf
-                case "shape":
-                    observation = observation[:, :2]
+                case "odd_reward":
+                    reward = reward[:2]
         return observation, reward, np.zeros(3, np.bool_), ended, info
 
     def _start(self, rows: np.ndarray, new_task: Any) -> None:
@@ -199,5 +197,5 @@ class UnreliableRecall(gymnasium.Env[np.ndarray, int]):
         elif luck < 0.04:
             reward = np.nan
         elif luck < 0.05:
-            observation = np.zeros(3, np.float32)
+            return observation, reward, "over", False, {}
         return observation, reward, self.time == 2, False, {}

@@ -5,14 +5,19 @@ from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
+from gymnasium import spaces
 
 from yamame.collect.collector import Collector, RandomPolicy
 from yamame.collect.exploration import Explorer, NoExploration
 from yamame.collect.faults import FaultToleranceConfig
+from yamame.data.spaces import describe_space, leaf_name, walk_space
 from yamame.data.trajectory import Trajectory
 from yamame.envs.config import EnvConfig
 from yamame.envs.env_fn import EnvFn, env_config
+from yamame.envs.wrappers.instruction import is_goal_env
 
+LARGE_BOUND = 1e6
+"""Bounds of actions that were probably not meant as such."""
 MIN_SECONDS = 3.0
 """Trials that take less time give no speed: starting takes a part of it."""
 
@@ -57,7 +62,27 @@ def check_env(
             steps_per_second < 100 and seconds > MIN_SECONDS
         ),
     }
-    return [finding for finding, applies in findings.items() if applies]
+    return [*(finding for finding, applies in findings.items() if applies), *_space_findings(config, seed)]
+
+
+def _space_findings(config: EnvConfig, seed: int) -> list[str]:
+    """Return what is unusual about the spaces."""
+    with closing(config.build(config.required_num_envs or 1, seed)) as envs:
+        task = config.task_spec(envs)
+    findings = []
+    if is_goal_env(task.observation_space):
+        findings.append(
+            "goals are observations like others, and nothing is relabeled: compute_reward does not fall from one value "
+            "to another at some distance, in every number of a goal"
+        )
+    for keys, leaf in walk_space(task.action_space):
+        if isinstance(leaf, spaces.Box) and max(np.abs(leaf.low).max(), np.abs(leaf.high).max()) >= LARGE_BOUND:
+            part = f"part {leaf_name(keys)!r} of the action" if keys else "the action"
+            findings.append(
+                f"{part} has bounds of {LARGE_BOUND:g} and more, {describe_space(leaf)}: random actions are of that "
+                "size; declare the bounds of useful ones"
+            )
+    return findings
 
 
 def _play(config: EnvConfig, trials: int, seed: int) -> list[Trajectory]:

@@ -35,7 +35,7 @@ RESTARTS = "faults/restarts"
 
 @dataclass(frozen=True, kw_only=True)
 class FaultToleranceConfig:
-    """Handling of environments that raise, hang, die, or return NaN, infinity or wrong shapes. They are restarted."""
+    """Handling of environments that raise, hang, die, or return NaN, infinity or no valid step. They are restarted."""
 
     on_fault: Literal["drop", "truncate"] = "drop"
     """What to do with the trial: drop it, or truncate it after the last valid step."""

@@ -25,6 +25,9 @@ NativeAction = Any
 PolicyActionSpace = spaces.Discrete | spaces.MultiDiscrete | spaces.Box
 """Action spaces of policies: integers from 0, one or `[C]` of them, or a flat float32 Box in [-1, 1]."""
 
+MAX_ABS_BOUND = 1e18
+"""Bounds of actions of this size and larger, such as the largest integer of 64 bits, stand for infinity."""
+
 ACTION_MASK_KEY = "action_mask"
 """Observation leaf with the allowed actions: bool `[A]`, A as in `action_size`. Masks the policy and is no input of the
 network. Absent if every action is always allowed."""
@@ -33,8 +36,8 @@ network. Absent if every action is always allowed."""
 def check_action_space(space: spaces.Space[Any]) -> NativeActionSpace:
     """Return the space if it is supported; raise `UserError` otherwise."""
     leaves = walk_space(space)
-    for _, leaf in leaves:
-        _check_leaf(leaf)
+    for keys, leaf in leaves:
+        _check_leaf(leaf, f" (part {leaf_name(keys)!r})" if keys else "")
     boxes = [leaf_name(keys) for keys, leaf in leaves if isinstance(leaf, spaces.Box)]
     others = [leaf_name(keys) for keys, leaf in leaves if not isinstance(leaf, spaces.Box)]
     if boxes and others:
@@ -47,20 +50,40 @@ def check_action_space(space: spaces.Space[Any]) -> NativeActionSpace:
     return space  # type: ignore[return-value]  # a leaf, or a Dict or Tuple of leaves
 
 
-def _check_leaf(space: spaces.Space[Any]) -> None:
+def _check_leaf(space: spaces.Space[Any], part: str) -> None:
+    name = type(space).__name__
     if not isinstance(space, ActionLeaf):
         raise UserError(
-            f"action space {type(space).__name__} is not supported: wrap the environment so that its actions are "
+            f"action space {name} is not supported{part}: wrap the environment so that its actions are "
             "Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or Tuple of these"
         )
-    if isinstance(space, spaces.Box) and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-        raise UserError(
-            "action space Box has infinite bounds: declare finite ones, for example with "
-            "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, "
-            f"{space.shape}))"
-        )
     if 0 in (space.shape or ()):
-        raise UserError(f"action space {type(space).__name__} has the empty shape {space.shape}: expected an action")
+        raise UserError(f"action space {name} has the empty shape {space.shape}{part}: expected an action")
+    if not isinstance(space, spaces.Box):
+        return
+    for bound in (space.low, space.high):
+        unbounded = bound[is_unbounded(bound)]
+        if unbounded.size:
+            if np.isfinite(unbounded).all():
+                part = f" ({unbounded.flat[0]:g} stands for infinity){part}"
+            raise UserError(
+                f"action space Box has infinite bounds{part}: declare finite ones, for example with "
+                "gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, "
+                f"{space.shape}))"
+            )
+
+
+def is_unbounded(bound: Shaped[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
+    """Return where a bound of a Box stands for infinity.
+
+    It does if it is infinite, of the size of `MAX_ABS_BOUND`, or the largest number of a floating type; among integers,
+    if it is the largest number of 32 bits or larger.
+    """
+    if np.issubdtype(bound.dtype, np.integer) or bound.dtype == np.bool_:
+        wide = bound.astype(np.float64)
+        return (wide >= np.iinfo(np.int32).max) | (wide <= np.iinfo(np.int32).min + 1)
+    limit = min(MAX_ABS_BOUND, float(np.finfo(bound.dtype.name).max))
+    return ~(np.abs(bound.astype(np.float64)) < limit)
 
 
 def num_choices(space: spaces.Space[Any]) -> tuple[int, ...]:
@@ -140,8 +163,8 @@ def num_components(leaf: spaces.Space[Any]) -> int:
 def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."]) -> NativeAction:
     """Convert policy actions of E environments to the environment's `space`, nesting, shape and dtype.
 
-    Discrete and MultiDiscrete are shifted by their start (Discrete: always int64). A Box is mapped linearly from
-    [-1, 1] to [low, high] and clipped; integer Boxes are rounded.
+    Discrete and MultiDiscrete are shifted by their start. A Box is mapped linearly from
+    [-1, 1] to [low, high] and clipped; integer Boxes are rounded. The arrays are new and may be changed.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         leaves = walk_space(space)
@@ -153,8 +176,7 @@ def to_env_action(space: NativeActionSpace, action: Shaped[np.ndarray, "E ..."])
 
 def _to_env_leaf(space: Any, action: Shaped[np.ndarray, "E ..."]) -> Shaped[np.ndarray, "E ..."]:
     if isinstance(space, spaces.Discrete):
-        action = action.reshape(len(action))
-        return action.astype(np.int64) + int(space.start)
+        return (action.reshape(len(action)).astype(np.int64) + int(space.start)).astype(space.dtype)
     action = action.reshape(len(action), *space.shape)
     if isinstance(space, spaces.MultiBinary):
         return action.astype(space.dtype)
@@ -166,7 +188,10 @@ def _to_env_leaf(space: Any, action: Shaped[np.ndarray, "E ..."]) -> Shaped[np.n
 
 
 def nest_action(space: spaces.Space[Any], leaves: Mapping[Keys, Any], keys: Keys = ()) -> Any:
-    """Return the leaves, given by their keys, nested as `space` is, which is itself found at `keys`."""
+    """Return the leaves, given by their keys, nested as `space` is, which is itself found at `keys`.
+
+    The parts of a Dict are in its own order, as in its samples.
+    """
     if isinstance(space, spaces.Dict):
         return {name: nest_action(part, leaves, (*keys, name)) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -175,14 +200,22 @@ def nest_action(space: spaces.Space[Any], leaves: Mapping[Keys, Any], keys: Keys
 
 
 def split_env_actions(space: NativeActionSpace, actions: NativeAction) -> list[Any]:
-    """Return the action of each environment: NumPy integers where the space is Discrete, arrays elsewhere."""
+    """Return the action of each environment as `space.sample()` does: NumPy scalars of Discrete, arrays of others."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return _split_leaf(space, actions)
     leaves = walk_space(space)
     all_keys = [keys for keys, _ in leaves]
-    columns = [
-        column if isinstance(leaf, spaces.Discrete) else map(np.asarray, column)
-        for leaf, column in ((leaf, reduce(getitem, keys, actions)) for keys, leaf in leaves)
-    ]
+    columns = [_split_leaf(leaf, _part(actions, keys)) for keys, leaf in leaves]
     return [nest_action(space, dict(zip(all_keys, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+def _part(action: NativeAction, keys: Keys) -> Any:
+    return reduce(getitem, keys, action)
+
+
+def _split_leaf(leaf: spaces.Space[Any], column: Shaped[np.ndarray, "E ..."]) -> list[Any]:
+    """Return the rows of a leaf: scalars of a Discrete, arrays of others, also if they have no dimensions."""
+    return list(column) if column.ndim > 1 or isinstance(leaf, spaces.Discrete) else [*map(np.asarray, column)]
 
 
 def sample_uniform_actions(

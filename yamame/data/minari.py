@@ -22,8 +22,9 @@ from yamame.data.actions import (
     to_env_action,
 )
 from yamame.data.goals import Goals
+from yamame.data.observations import OutOfSpaceError, flatten_observation
 from yamame.data.schema import TaskSpec
-from yamame.data.spaces import DEFAULT_KEY, flatten_observation, flatten_space, walk_space
+from yamame.data.spaces import DEFAULT_KEY, flatten_space, walk_space
 from yamame.data.trajectory import Observation, Trajectory
 from yamame.errors import UserError
 
@@ -300,7 +301,10 @@ def read_trajectories(name_or_directory: str, task: TaskSpec) -> Iterator[Trajec
     _check_spaces(name_or_directory, dataset, task)
     try:
         for episode in dataset.iterate_episodes():
-            trajectory = _trajectory(episode, dataset, task)
+            try:
+                trajectory = _trajectory(episode, dataset, task)
+            except OutOfSpaceError as error:
+                raise UserError(f"episode {episode.id} of {name_or_directory}, step {error.row}: {error}") from error
             problem = schema.validation_error(trajectory)
             if not problem and len(trajectory) > task.horizon:
                 problem = f"it has {len(trajectory)} steps, trials of this task at most {task.horizon}"

@@ -2,28 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache, reduce
-from operator import getitem
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Int, Shaped, UInt8
+from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from yamame.errors import UserError
-
-Tokens = UInt8[np.ndarray, "... L"] | Int[np.ndarray, "... L"]
-
-
-def encode_text(space: spaces.Text, texts: Any) -> Tokens:
-    """Encode a text, or any nesting of sequences and arrays of texts, as tokens; L = `max_length`.
-
-    Raises `UserError` if a text is too long or has a character that is not in the space.
-    """
-    array = np.asarray(texts)
-    rows = [_tokens(space, str(text)) for text in array.flatten()]
-    return np.array(rows, stored_dtype(space)).reshape(*array.shape, space.max_length)
 
 
 def vocabulary_size(space: spaces.Text) -> int:
@@ -31,32 +17,13 @@ def vocabulary_size(space: spaces.Text) -> int:
     return len(space.character_set) + 1
 
 
-def _tokens(space: spaces.Text, text: str) -> list[int]:
-    if len(text) > space.max_length:
-        raise UserError(
-            f"a text of the observation has {len(text)} characters, its space allows {space.max_length}: "
-            "give the Text space a larger max_length"
-        )
-    numbers = _numbers(space.characters)
-    unknown = [character for character in text if character not in numbers]
-    if unknown:
-        raise UserError(
-            f"a text of the observation has the character {unknown[0]!r}, which is not in its space: "
-            "add it to the charset of the Text space"
-        )
-    return [numbers[character] for character in text] + [0] * (space.max_length - len(text))
-
-
-@cache
-def _numbers(characters: str) -> Mapping[str, int]:
-    return {character: number for number, character in enumerate(sorted(characters), start=1)}
-
-
 DEFAULT_KEY = "observation"
 """Name of the only leaf of an observation that is no dict or tuple."""
 
 MAX_BOX_SIZE = 2**26
 """Numbers in a Box that a file may describe."""
+MAX_DESCRIPTION = 300
+"""Characters of a space in a message."""
 
 _MAX_FLOAT32_INTEGER = 2**24
 
@@ -68,15 +35,33 @@ Keys = tuple[str | int, ...]
 
 
 def walk_space(space: spaces.Space[Any], keys: Keys = ()) -> list[tuple[Keys, spaces.Space[Any]]]:
-    """Return keys and space of each leaf of a space, itself found at `keys`, in the order of its parts."""
-    parts: list[tuple[str | int, spaces.Space[Any]]]
-    if isinstance(space, spaces.Dict):
-        parts = [*space.spaces.items()]
-    elif isinstance(space, spaces.Tuple):
-        parts = [*enumerate(space.spaces)]
-    else:
+    """Return keys and space of each leaf of a space, itself found at `keys`.
+
+    The parts of a Dict are in the order of their keys, whatever their order in the Dict: Dicts that are equal have the
+    same leaves in the same places. Raises `UserError` for a key that is neither a str nor an int.
+    """
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [(keys, space)]
-    return [leaf for key, part in parts for leaf in walk_space(part, (*keys, key))]
+    return [leaf for key, part in ordered_parts(space) for leaf in walk_space(part, (*keys, key))]
+
+
+def ordered_parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[str | int, spaces.Space[Any]]]:
+    """Return the parts of a space with their keys, in the order of `walk_space`."""
+    if isinstance(space, spaces.Tuple):
+        return [*enumerate(space.spaces)]
+    parts = {_checked_key(key): part for key, part in space.spaces.items()}
+    return sorted(parts.items(), key=lambda item: (isinstance(item[0], str), item[0]))
+
+
+def _checked_key(key: Any) -> str | int:
+    """Return a key of a Dict space as JSON can store it."""
+    if isinstance(key, str):
+        return str.__str__(key)
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        return int(key)
+    raise UserError(
+        f"a Dict space has the key {key!r}, which is a {type(key).__name__}: expected names (str) or numbers (int)"
+    )
 
 
 def leaf_name(keys: Keys) -> str:
@@ -99,7 +84,10 @@ def flatten_space(space: spaces.Space[Any]) -> dict[str, Leaf]:
                 "MultiDiscrete, MultiBinary or Text"
             )
         if name in leaves:
-            raise UserError(f"the observation has two leaves called {name!r}: rename one of them")
+            raise UserError(
+                f"the observation has two leaves called {name!r} (such as 1 and '1', or 'a/b' and the 'b' of 'a'): "
+                "rename one of them"
+            )
         leaves[name] = leaf
     return leaves
 
@@ -133,6 +121,12 @@ def _fits_float32(leaf: spaces.Box) -> bool:
     return bool((leaf.low >= -_MAX_FLOAT32_INTEGER).all() and (leaf.high <= _MAX_FLOAT32_INTEGER).all())
 
 
+def describe_space(space: spaces.Space[Any]) -> str:
+    """Return the text of a space in one line of at most `MAX_DESCRIPTION` characters."""
+    text = " ".join(str(space).split())
+    return text if len(text) <= MAX_DESCRIPTION else f"{text[: MAX_DESCRIPTION - 3]}..."
+
+
 def leaf_names(space: spaces.Space[Any]) -> list[str]:
     """Names of all leaves, including those of unsupported spaces."""
     return [leaf_name(keys) for keys, _ in walk_space(space)]
@@ -154,25 +148,20 @@ def select_leaves(space: spaces.Space[Any], keys: Sequence[str], drop_keys: Sequ
     return _prune(space, kept)
 
 
-def flatten_observation(space: spaces.Space[Any], observation: Any) -> dict[str, np.ndarray]:
-    """Return the leaves of one observation, or of a batch of them (arrays `[E, ...]`, nested as `space` is).
-
-    Categories become zero-based int64, texts become tokens, Boxes have their `stored_dtype`, MultiBinary float32.
-    """
-    return {leaf_name(keys): _canonical(leaf, reduce(getitem, keys, observation)) for keys, leaf in walk_space(space)}
-
-
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     """Convert a space to JSON values, from which `space_from_json` makes an equal one."""
     if isinstance(space, spaces.Dict):
-        return {"kind": "Dict", "spaces": {name: space_to_json(part) for name, part in space.spaces.items()}}
+        parts = [(_checked_key(key), space_to_json(part)) for key, part in space.spaces.items()]
+        has_names = all(isinstance(key, str) for key, _ in parts)
+        return {"kind": "Dict", "spaces": dict(parts) if has_names else [list(part) for part in parts]}
     if isinstance(space, spaces.Tuple):
         return {"kind": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
     if isinstance(space, spaces.Box):
         bounds = {"low": _bound_to_json(space.low), "high": _bound_to_json(space.high)}
         return {"kind": "Box", "shape": list(space.shape), "dtype": np.dtype(space.dtype).name, **bounds}
     if isinstance(space, spaces.Discrete):
-        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+        dtype = np.dtype(space.dtype).name
+        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": dtype}
     if isinstance(space, spaces.MultiDiscrete):
         dtype = np.dtype(space.dtype).name
         return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": dtype}
@@ -188,7 +177,9 @@ def space_from_json(json_values: Mapping[str, Any]) -> spaces.Space[Any]:
     """Make the space that `space_to_json` converted."""
     match json_values["kind"]:
         case "Dict":
-            return spaces.Dict([(name, space_from_json(part)) for name, part in json_values["spaces"].items()])
+            parts = json_values["spaces"]
+            pairs = parts.items() if isinstance(parts, Mapping) else parts
+            return spaces.Dict([(key, space_from_json(part)) for key, part in pairs])
         case "Tuple":
             return spaces.Tuple([space_from_json(part) for part in json_values["spaces"]])
         case "Box":
@@ -198,7 +189,8 @@ def space_from_json(json_values: Mapping[str, Any]) -> spaces.Space[Any]:
             low, high = (np.full(json_values["shape"], json_values[side], dtype) for side in ("low", "high"))
             return spaces.Box(low, high, tuple(json_values["shape"]), dtype.type)
         case "Discrete":
-            return spaces.Discrete(json_values["n"], start=json_values["start"])
+            dtype = np.dtype(json_values.get("dtype", "int64"))
+            return spaces.Discrete(json_values["n"], start=json_values["start"], dtype=dtype.type)
         case "MultiDiscrete":
             nvec, start = np.asarray(json_values["nvec"]), np.asarray(json_values["start"])
             return spaces.MultiDiscrete(nvec, np.dtype(json_values.get("dtype", "int64")).type, start=start)
@@ -234,14 +226,3 @@ def _prune(space: spaces.Space[Any], kept: set[str], keys: Keys = ()) -> spaces.
         if any(leaf_name(leaf_keys) in kept for leaf_keys, _ in walk_space(part, (*keys, key))):
             parts[key] = _prune(part, kept, (*keys, key))
     return spaces.Dict(parts)
-
-
-def _canonical(leaf: Any, value: Any) -> np.ndarray:
-    if isinstance(leaf, spaces.Text):
-        return encode_text(leaf, value)
-    array = np.asarray(value)
-    if isinstance(leaf, spaces.Discrete):
-        return np.asarray(array.astype(np.int64) - int(leaf.start))
-    if isinstance(leaf, spaces.MultiDiscrete):
-        return array.astype(np.int64) - leaf.start.astype(np.int64)
-    return array.astype(stored_dtype(leaf), copy=array.dtype not in (np.uint8, np.bool_))

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from yamame.envs.base import EpisodeVectorEnv, TrialVectorEnv
 from yamame.envs.config import SingleEnvConfig
-from yamame.envs.goal_tolerance import resolve_goal_tolerance
+from yamame.envs.goal_tolerance import resolve_goal_tolerance, rewards_one_goal
 from yamame.envs.gymnasium import GymnasiumConfig, make_env
 from yamame.envs.pettingzoo import AgentVectorEnv, default_vector_size, is_parallel_env
 from yamame.envs.vector.gymnasium_adapter import make_episode_vector_env
@@ -81,7 +81,13 @@ class EnvFnConfig(SingleEnvConfig):
             else self.make_vector_env(self.env_fn, num_envs, seed)
         )
         tolerance = resolve_goal_tolerance(self.goal_tolerance, envs, self.env_fn)
-        return make_trials(envs, horizon=self.horizon, attempts=self.attempts, goal_tolerance=tolerance)
+        return make_trials(
+            envs,
+            horizon=self.horizon,
+            attempts=self.attempts,
+            goal_tolerance=tolerance,
+            is_one_goal=rewards_one_goal(envs, self.env_fn),
+        )
 
     def _adapt_vector_env(self, seed: int, *, num_envs: int) -> EpisodeVectorEnv:
         env = call_env_fn(self.env_fn)

@@ -15,6 +15,7 @@ from yamame.data.actions import (
     split_env_actions,
     to_env_action,
 )
+from yamame.data.observations import ObservationParser, OutOfSpaceError
 from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
@@ -22,8 +23,9 @@ from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.envs.vector.faults import (
     InvalidEnvOutputError,
     close_envs,
+    out_of_space_error,
+    reset_seeds,
     stack_flags,
-    stack_observations,
     stack_rewards,
     validate_finite,
     validate_infos,
@@ -81,8 +83,9 @@ class AgentVectorEnv(RenderableVectorEnv):
         self.action_space = policy_action_space(self.env_action_space)
         for env in envs:
             self._check_spaces(env)
+        self._parser = ObservationParser(self.observation_space)
         self._masks = ActionMaskExtractor(action_mask_key, self.observation_space, self.env_action_space)
-        self._seeds: list[int | None] = [*np.random.SeedSequence(seed).generate_state(len(envs)).tolist()]
+        self._seeds: list[int | None] = [*reset_seeds(np.random.SeedSequence(seed), len(envs))]
         if is_goal_env(self.observation_space):
             raise UserError("goals are not supported where agents share an environment: rename achieved_goal")
         self._observations: list[Any] = [None] * self.num_envs
@@ -173,7 +176,10 @@ class AgentVectorEnv(RenderableVectorEnv):
     def _observe(
         self, reward: Float32[np.ndarray, "E"] | None = None, ended: Bool[np.ndarray, "E"] | None = None
     ) -> dict[str, np.ndarray]:
-        observation = stack_observations(self.observation_space, self._observations)
+        try:
+            observation = self._parser.stack(self._observations)
+        except OutOfSpaceError as error:
+            raise out_of_space_error(error, error.row, int(self._step[error.row])) from error
         validate_finite(observation, reward, self._step)
         idle = self._waiting if ended is None else self._waiting | ended
         return self._masks.add_to(observation, self._masks.from_infos(self._infos), self._step, idle)

@@ -11,7 +11,8 @@ from gymnasium import spaces
 
 from yamame.config.named_code import caller_modules
 from yamame.data.actions import NativeActionSpace, policy_action_space, split_env_actions, to_env_action, zero_action
-from yamame.data.spaces import flatten_observation, flatten_space, space_from_json, stored_shape
+from yamame.data.observations import ObservationParser, ObservationShapeError
+from yamame.data.spaces import flatten_space, space_from_json, stored_shape
 from yamame.data.step import PolicyInput
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.errors import UserError
@@ -48,6 +49,7 @@ class LoadedPolicy:
         self.horizon = horizon
         """Longest trial in training, in steps."""
         self._leaves = flatten_space(observation_space)
+        self._parser = ObservationParser(observation_space)
         self._single = num_envs is None
         self._num_envs = num_envs or 1
         self._deterministic = deterministic
@@ -137,7 +139,7 @@ class LoadedPolicy:
             raise UserError("the policy was trained with action masks: pass action_mask at every call")
         steps = np.broadcast_to(np.asarray(step_mask, np.bool_), self._time.shape)
         self._check_time(steps, episode_start)
-        flat = self._flatten(observation)
+        flat = self._flatten(observation, steps)
         if not steps.all():
             flat = {name: _zero_where(~steps, leaf) for name, leaf in flat.items()}
         self._check_range(flat, steps)
@@ -193,18 +195,9 @@ class LoadedPolicy:
         return action, self._num_actions
 
     def check(self, observation: Any, action_mask: Any = None) -> None:
-        """Raise `UserError` if `act` would refuse this observation or mask of a single environment.
-
-        Unlike `act`, this also refuses categories that are not in their space.
-        """
-        flat = flatten_observation(self.observation_space, _add_batch_dim(observation))
-        self._check_shapes(flat, 1, num_hidden=1)
+        """Raise `UserError` if `act` would refuse this observation or mask of a single environment."""
+        flat = self._parser.stack([observation])
         self._check_range(flat, np.ones(1, np.bool_))
-        for name, leaf in self._leaves.items():
-            if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
-                count = leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec
-                if (flat[name] < 0).any() or (flat[name] >= count).any():
-                    raise UserError(f"observation {name!r} has a category that is not in its space, {leaf}")
         if self.needs_action_mask and action_mask is None:
             raise UserError("the policy was trained with action masks: pass action_mask at every call")
         self._masks.add_to(flat, [action_mask], np.zeros(1, np.int64), np.zeros(1, np.bool_))
@@ -224,22 +217,19 @@ class LoadedPolicy:
             self._warned.add(message)
             warnings.warn(message, stacklevel=4)
 
-    def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
-        batch = _add_batch_dim(observation) if self._single else observation
-        flat = flatten_observation(self.observation_space, batch)
-        hint = ": pass num_envs=k to yamame.load for k environments, and no num_envs for a single one"
-        self._check_shapes(flat, self._num_envs, num_hidden=int(self._single), hint=hint)
-        return flat
-
-    def _check_shapes(self, flat: Mapping[str, np.ndarray], num_envs: int, *, num_hidden: int, hint: str = "") -> None:
-        """Check `[num_envs, ...]`; messages leave out the first `num_hidden` dimensions."""
-        for name, leaf in self._leaves.items():
-            found, expected = flat[name].shape, (num_envs, *stored_shape(leaf))
-            if found != expected:
-                raise UserError(
-                    f"expected observation {name!r} to have shape {expected[num_hidden:]}, "
-                    f"got {found[num_hidden:]}{hint}"
-                )
+    def _flatten(self, observation: Any, steps: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the leaves; those of environments that do not step are not checked."""
+        hint = "pass num_envs=k to yamame.load for k environments, and no num_envs for a single one"
+        try:
+            if self._single:
+                return self._parser.stack([observation])
+            return self._parser.split(observation, steps)
+        except ObservationShapeError as error:
+            shape = stored_shape(self._leaves[error.name])
+            expected = shape if self._single else (self._num_envs, *shape)
+            raise UserError(
+                f"expected observation {error.name!r} to have shape {expected}, got {error.shape}: {hint}"
+            ) from error
 
     def _check_range(self, flat: Mapping[str, np.ndarray], steps: np.ndarray) -> None:
         for name, leaf in self._leaves.items():
@@ -250,14 +240,6 @@ class LoadedPolicy:
             values = flat[name][steps]
             if (values < leaf.low).any() or (values > leaf.high).any():
                 self._warn(f"observation {name!r} is outside of the bounds that its space had in training")
-
-
-def _add_batch_dim(observation: Any) -> Any:
-    if isinstance(observation, dict):
-        return {name: _add_batch_dim(part) for name, part in observation.items()}
-    if isinstance(observation, tuple):
-        return tuple(_add_batch_dim(part) for part in observation)
-    return np.asarray(observation)[None]
 
 
 def _zero_where(mask: np.ndarray, values: np.ndarray) -> np.ndarray:

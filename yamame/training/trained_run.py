@@ -12,6 +12,7 @@ from torch import nn
 from yamame.algorithms.base import build_model, model_device
 from yamame.collect.experience import TrainedPolicy
 from yamame.data.schema import TaskSpec
+from yamame.data.spaces import describe_space
 from yamame.envs.config import EnvConfig, apply_instruction
 from yamame.envs.env_fn import EnvFn, EnvFnConfig, env_config
 from yamame.errors import UserError
@@ -154,7 +155,10 @@ def require_same_spaces(task: TaskSpec, env: EnvConfig) -> None:
         ("action", found.action_space, task.action_space),
     ):
         if space != expected:
-            raise UserError(f"the environment's {name} space is {space}, expected that of the run: {expected}")
+            raise UserError(
+                f"the environment's {name} space is {describe_space(space)}, expected that of the run: "
+                f"{describe_space(expected)}"
+            )
 
 
 def actual_env_steps(config: RunConfig, env_steps: int) -> int:

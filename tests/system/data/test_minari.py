@@ -14,8 +14,8 @@ from replay_examples import assert_same
 from yamame.data.actions import ACTION_MASK_KEY
 from yamame.data.goals import Goals
 from yamame.data.minari import export_trajectories, read_trajectories
+from yamame.data.observations import flatten_observation
 from yamame.data.schema import TaskSpec
-from yamame.data.spaces import flatten_observation
 from yamame.data.trajectory import Trajectory
 from yamame.errors import UserError
 

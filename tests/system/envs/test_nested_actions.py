@@ -22,8 +22,8 @@ def played(envs: Any) -> list[np.ndarray]:
     observation, found = envs.reset(every, every), []
     for _ in range(STEPS):
         if ACTION_MASK_KEY in observation:
-            digits, bits = np.split(observation[ACTION_MASK_KEY], [3], axis=1)
-            action = np.stack([digits.argmax(axis=1), bits.argmax(axis=1)], axis=1)
+            bits, digits = np.split(observation[ACTION_MASK_KEY], [2], axis=1)  # in the order of their names
+            action = np.stack([bits.argmax(axis=1), digits.argmax(axis=1)], axis=1)
         else:
             action = np.full((ROWS, 2), 0.3, np.float32)
         step = envs.step(action)

@@ -8,7 +8,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from yamame.data.spaces import flatten_observation, flatten_space, leaf_names, select_leaves
+from yamame.data.observations import flatten_observation
+from yamame.data.spaces import flatten_space, leaf_names, select_leaves
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.errors import UserError

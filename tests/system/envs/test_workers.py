@@ -18,7 +18,7 @@ from yamame.envs.base import EpisodeVectorEnv
 from yamame.envs.env_fn import EnvFnConfig
 from yamame.envs.gymnasium import GymnasiumConfig
 from yamame.envs.vector.autotune import autotune_num_workers, best_num_workers, make_vector_env, openmp_spin_seconds
-from yamame.envs.vector.faults import WorkerError
+from yamame.envs.vector.faults import WorkerError, reset_seeds
 from yamame.envs.vector.serial import SerialVectorEnv
 from yamame.envs.vector.subproc import SubprocVectorEnv
 from yamame.errors import UserError
@@ -87,8 +87,8 @@ def test_what_comes_back_is_the_callers_to_keep() -> None:
 
 
 def unfit(fault: str, workers: int) -> EpisodeVectorEnv:
-    seeds = np.random.SeedSequence(4).generate_state(4)
-    return make_vector_env(partial(UnfitEnv, int(seeds[2]), fault), 4, 4, workers)
+    seeds = reset_seeds(np.random.SeedSequence(4), 4)
+    return make_vector_env(partial(UnfitEnv, seeds[2], fault), 4, 4, workers)
 
 
 @pytest.mark.parametrize("fault", ["nan", "user"])

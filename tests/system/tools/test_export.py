@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import yamame
 from yamame.data.actions import ACTION_MASK_KEY
-from yamame.data.spaces import flatten_observation
+from yamame.data.observations import flatten_observation
 
 pytestmark = pytest.mark.slow
 

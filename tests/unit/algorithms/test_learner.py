@@ -249,8 +249,22 @@ def test_too_many_bad_updates_in_a_row_end_the_run() -> None:
         learner.update(poisoned(float("nan")) if bad else batch_of())
         learner.raise_if_diverged()
     learner.update(poisoned(float("nan")))
-    with pytest.raises(UserError, match="3 consecutive updates"):
+    with pytest.raises(UserError, match=r"3 consecutive updates.*the reward has numbers of inf"):
         learner.raise_if_diverged()
+
+
+def test_the_leaf_with_huge_numbers_is_named_and_the_learning_rate_without_one() -> None:
+    learner = learner_of(max_nonfinite_updates=1)
+    next(iter(learner.agent.parameters())).data.fill_(torch.inf)
+    batch = batch_of()
+    huge = {**batch.observation, "vector": torch.full_like(batch.observation["vector"], 3e38)}
+    for observation, reason in (
+        (huge, r"observation 'vector' has numbers of 3e\+38: scale or replace them$"),
+        (batch.observation, r"lower --learner\.learning-rate$"),
+    ):
+        learner.update(replace(batch, observation=observation))
+        with pytest.raises(UserError, match=f"non-finite loss or gradient; {reason}"):
+            learner.raise_if_diverged()
 
 
 @every_action_space

@@ -38,9 +38,9 @@ def test_actions_are_in_the_space_and_come_back(space: spaces.Space[Any]) -> Non
         np.testing.assert_allclose(back[:, :2], actions[:, :2], atol=1e-6)  # the third was rounded
 
 
-def test_parts_follow_the_order_of_the_space() -> None:
-    assert policy_action_space(CHOICES) == spaces.MultiDiscrete([3, 2, 2, 4, 5])
-    (action,) = split_env_actions(CHOICES, to_env_action(CHOICES, np.array([[0, 1, 0, 3, 4]])))
+def test_parts_follow_the_order_of_their_keys() -> None:
+    assert policy_action_space(CHOICES) == spaces.MultiDiscrete([2, 2, 4, 5, 3])
+    (action,) = split_env_actions(CHOICES, to_env_action(CHOICES, np.array([[1, 0, 3, 4, 0]])))
     assert action["turn"] == -1
     assert action["arm"][0].tolist() == [1, 0] and action["arm"][1].tolist() == [3, 5]
     assert policy_action_space(JOINTS) == spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -63,12 +63,13 @@ def added(masks: list[Any]) -> np.ndarray:
     return extractor().add_to(observation, masks, none.astype(np.int64), none.astype(np.bool_))["action_mask"]
 
 
+ARM = [1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1]
 NESTED = {"arm": ([[1, 0], [0, 1]], ([1, 0, 0, 0], [0, 0, 0, 0, 1])), "turn": [0, 1, 1]}
-FLAT = [0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1]
 
 
-def test_masks_are_nested_as_the_action_or_flat() -> None:
-    assert added([NESTED]).tolist() == added([FLAT]).tolist() == [[bool(allowed) for allowed in FLAT]]
+def test_masks_are_nested_as_the_action_or_flat_in_the_order_that_the_space_declares() -> None:
+    flat = [0, 1, 1, *ARM]
+    assert added([NESTED]).tolist() == added([flat]).tolist() == [[bool(allowed) for allowed in [*ARM, 0, 1, 1]]]
 
 
 def test_masks_of_a_vector_info_are_split() -> None:

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from yamame.data.spaces import flatten_observation, flatten_space, space_from_json, space_to_json
+from yamame.data.observations import flatten_observation
+from yamame.data.spaces import flatten_space, space_from_json, space_to_json
 from yamame.errors import UserError
 
 NESTED = spaces.Dict(

@@ -4,9 +4,8 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from yamame.data.observations import encode_text, flatten_observation
 from yamame.data.spaces import (
-    encode_text,
-    flatten_observation,
     flatten_space,
     stored_dtype,
     stored_shape,

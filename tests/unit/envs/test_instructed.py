@@ -194,7 +194,9 @@ def test_what_announces_goals() -> None:
         ({}, "has no goals"),
         ({DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "has no goals"),
         ({ACHIEVED_KEY: spaces.Box(0, 1, (1, 2)), DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "have 2 numbers"),
-        ({ACHIEVED_KEY: spaces.Discrete(3), DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "make it a Box"),
+        ({ACHIEVED_KEY: spaces.Discrete(3), DESIRED_KEY: spaces.Box(0, 1, (2, 3))}, "have 1 numbers"),
+        ({name: spaces.Dict() for name in (ACHIEVED_KEY, DESIRED_KEY)}, "needs at least one number"),
+        ({name: spaces.Box(-5, 5, (2, 3), np.int64) for name in (ACHIEVED_KEY, DESIRED_KEY)}, "-1 marks an unused row"),
         (
             {name: spaces.Box(0, 1, (1, 2)) for name in (ACHIEVED_KEY, DESIRED_KEY, INSTRUCTION_KEY)},
             "of its own: rename it",

@@ -8,7 +8,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from yamame.data.spaces import Leaf, encode_text, flatten_observation
+from yamame.data.observations import encode_text, flatten_observation
+from yamame.data.spaces import Leaf
 from yamame.nets.timestep.text import TextEncoder, TextEncoderConfig
 from yamame.nets.timestep.tokens import TokenEncoder, TokenEncoderConfig, infer_vocabulary
 

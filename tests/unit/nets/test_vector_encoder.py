@@ -4,7 +4,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from yamame.data.spaces import flatten_observation, flatten_space
+from yamame.data.observations import flatten_observation
+from yamame.data.spaces import flatten_space
 from yamame.nets.timestep.encoder import TimestepEncoder, TimestepEncoderConfig
 
 SPACE = spaces.Dict(

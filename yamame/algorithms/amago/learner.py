@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from yamame.algorithms.amago.agent import Agent
+from yamame.algorithms.amago.divergence import describe_large_input
 from yamame.algorithms.amago.losses.base import Loss
 from yamame.algorithms.amago.losses.filtered_bc import FilteredBCLoss
 from yamame.algorithms.amago.losses.policy_gradient import PolicyGradientLoss
@@ -125,6 +126,7 @@ class Learner(Algorithm):
         self._gradient_norms: Metrics = {}
         self._num_nonfinite = torch.zeros((), dtype=torch.int64, device=compute.device)
         self._consecutive_nonfinite = torch.zeros_like(self._num_nonfinite)
+        self._last_batch: Batch | None = None
         compiled: Callable[[Any], Any] = torch.compile if compute.compile else lambda function: function
         self._encode, self._target_values = compiled(agent.encode), compiled(agent.target_values)
         self._losses_of_tokens = compiled(self._sum_losses)
@@ -162,6 +164,7 @@ class Learner(Algorithm):
         global random state, from which dropout samples, is seeded at every update, so that updates are reproducible.
         """
         self.num_updates += 1
+        self._last_batch = batch
         self.optimizer.lr.fill_(self.config.lr_at(self.num_updates))
         if self.num_updates % GRADIENT_NORM_INTERVAL == 1:
             self._seed_dropout()
@@ -192,11 +195,15 @@ class Learner(Algorithm):
 
     @override
     def raise_if_diverged(self) -> None:
-        """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device."""
+        """Raise `UserError` after `max_nonfinite_updates` consecutive non-finite updates. Synchronizes the device.
+
+        The message names the observation or reward of the last batch that is too large for float32, if there is one.
+        """
         if self.consecutive_nonfinite >= self.config.max_nonfinite_updates:
+            large = "" if self._last_batch is None else describe_large_input(self._last_batch)
             raise UserError(
-                f"{self.consecutive_nonfinite} consecutive updates had a non-finite loss or gradient: "
-                "check for huge rewards or observations, or lower --learner.learning-rate"
+                f"{self.consecutive_nonfinite} consecutive updates had a non-finite loss or gradient; "
+                + (f"{large}: scale or replace them" if large else "lower --learner.learning-rate")
             )
 
     def _update_eagerly(self, batch: Batch) -> Metrics:

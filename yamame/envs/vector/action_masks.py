@@ -8,7 +8,7 @@ from gymnasium import spaces
 from jaxtyping import Bool, Int64, Shaped
 
 from yamame.data.actions import ACTION_MASK_KEY, NativeActionSpace, has_allowed_action, num_choices
-from yamame.data.spaces import flatten_space, stored_shape
+from yamame.data.spaces import flatten_space, ordered_parts, stored_shape
 from yamame.envs.vector.faults import InvalidEnvOutputError
 from yamame.errors import UserError
 
@@ -18,8 +18,10 @@ class ActionMaskExtractor:
 
     A mask is the observation leaf `key` or, if there is no such leaf, the entry `key` of every info: an array or nested
     sequences with one entry for each choice of each component, zero where it is forbidden. In an info, the mask of a
-    Dict action can also be a dict with the same keys. The first reset decides whether infos have masks. An environment
-    whose episode has ended may allow no action or return no mask: then all actions are allowed, since none is taken.
+    Dict action can also be a dict with the same keys; other masks have the entries of its parts in the order that the
+    Dict declares. The result has them in the order of `walk_space`. The first reset decides whether infos have masks.
+    An environment whose episode has ended may allow no action or return no mask: then all actions are allowed, since
+    none is taken.
 
     Args:
         key: Name of the mask; "": no masks.
@@ -42,6 +44,7 @@ class ActionMaskExtractor:
         self._key = key
         self._action_space = action_space
         self._sizes = num_choices(action_space)
+        self._order_A = _declared_positions(action_space)
         self.in_observation = key in leaves
         """Whether masks are a leaf of the observation."""
         self._first_row = first_row
@@ -89,7 +92,7 @@ class ActionMaskExtractor:
         leaves = dict(observation)
         if self.in_observation:
             raw = leaves.pop(self._key)
-            mask_EA = raw.reshape(len(raw), -1) != 0
+            mask_EA = (raw.reshape(len(raw), -1) != 0)[:, self._order_A]
         elif any(mask is not None for mask in info_masks) or self._in_info:
             mask_EA = self._stack_info_masks(info_masks, step, ended)
         elif self._key in ("", ACTION_MASK_KEY):
@@ -149,22 +152,40 @@ def _split(masks: Any) -> list[Any]:
 
 
 def _flatten(mask: Any, space: spaces.Space[Any]) -> Bool[np.ndarray, "A"]:
-    """Return a mask of actions of `space`; a dict in the order of the parts of `space`."""
+    """Return a mask of actions of `space`, in the order of `walk_space`."""
     if isinstance(mask, Mapping):
-        expected = list(space.spaces) if isinstance(space, spaces.Dict) else []
+        parts = ordered_parts(space) if isinstance(space, spaces.Dict) else []
+        expected = [key for key, _ in parts]
         if set(mask) != set(expected):
-            raise UserError(
-                f"an action mask has the keys {sorted(mask)}, the action {sorted(expected)}: make them alike"
-            )
-        mask, parts = [mask[name] for name in expected], [space[name] for name in expected]  # type: ignore[index]
-    elif isinstance(space, spaces.Tuple):
-        parts = list(space.spaces)
-    else:
-        parts = []
+            found = sorted(map(str, mask))
+            raise UserError(f"an action mask has the keys {found}, the action {expected}: make them alike")
+        return np.concatenate([np.zeros(0, np.bool_), *(_flatten(mask[key], part) for key, part in parts)])
+    if isinstance(mask, tuple | list) and isinstance(space, spaces.Tuple) and len(mask) == len(space.spaces):
+        return np.concatenate([np.zeros(0, np.bool_), *map(_flatten, mask, space.spaces)])
+    flat = _flatten_sequences(mask)
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return flat
+    order_A = _declared_positions(space)
+    return flat[order_A] if len(flat) == len(order_A) else flat
+
+
+def _flatten_sequences(mask: Any) -> Bool[np.ndarray, "A"]:
     if isinstance(mask, tuple | list):
-        inner = parts if len(parts) == len(mask) else [space] * len(mask)
-        return np.concatenate([np.zeros(0, np.bool_), *map(_flatten, mask, inner)])
+        return np.concatenate([np.zeros(0, np.bool_), *map(_flatten_sequences, mask)])
     flat = np.asarray(mask).reshape(-1)
     if flat.dtype.kind not in "biuf" or (flat.dtype.kind == "f" and np.isnan(flat).any()):
         raise InvalidEnvOutputError("nonfinite", "an action mask has entries that are neither bools nor numbers")
     return flat != 0
+
+
+def _declared_positions(space: spaces.Space[Any]) -> Int64[np.ndarray, "A"]:
+    """Return where each choice, in the order of `walk_space`, is if the parts of Dicts are in the order declared."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return np.arange(sum(num_choices(space)))
+    declared = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    starts, end = {}, 0
+    for key, part in declared:
+        starts[key] = end
+        end += sum(num_choices(part))
+    parts = [starts[key] + _declared_positions(part) for key, part in ordered_parts(space)]
+    return np.concatenate([np.zeros(0, np.int64), *parts])

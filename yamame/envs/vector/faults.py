@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
-from gymnasium import spaces
-from gymnasium.vector.utils import concatenate, create_empty_array
 from jaxtyping import Bool, Float32, Int64, Shaped
 from typing_extensions import override
 
-from yamame.data.spaces import Leaf, flatten_observation, stored_shape
+from yamame.data.observations import OutOfSpaceError
 from yamame.errors import UserError, describe_error, error_message
 from yamame.types import Fault, FaultKind
 
 RETRY_DELAYS_SECONDS = (0.0, 1.0, 5.0)
 """Pause before each attempt to restart: a port, a file or a license may take a moment to become free."""
 _REMEDY = "fix the environment or clean its output with a wrapper"
+_SPACE_REMEDY = "declare the observation space as it is, at the end of episodes too, or clean the output with a wrapper"
+
+MAX_RESET_SEED = 2**31 - 1
 
 ENV_ERRORS = (Exception, SystemExit)
 """What environments may raise: `sys.exit` in an environment must not end the run."""
@@ -97,24 +98,23 @@ def restart_with_retries(restart: Callable[[], _T], name: str, faults: list[Faul
     )
 
 
+def reset_seeds(sequence: np.random.SeedSequence, count: int) -> list[int]:
+    """Return seeds for resets of environments, from 0 to 2**31 - 1: some simulators take signed integers of 32 bits."""
+    return (sequence.generate_state(count) & MAX_RESET_SEED).tolist()
+
+
 def restart_seed(seed: int, row: int, restarts: int) -> int:
     """Return the seed of the replacement of environment `row` after `restarts` restarts. `seed`: of all of them."""
-    return int(np.random.SeedSequence(seed, spawn_key=(row, restarts)).generate_state(1)[0])
+    return reset_seeds(np.random.SeedSequence(seed, spawn_key=(row, restarts)), 1)[0]
 
 
-def stack_observations(space: spaces.Space[Any], observations: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Return leaves `[len(observations), ...]` in new memory.
+def out_of_space_error(error: OutOfSpaceError, row: int, step: int) -> UserError:
+    """Return the error of an observation that environment `row` returned at a step of its episode.
 
-    Raises:
-        InvalidEnvOutputError: If an observation does not match the space.
+    It ends the run: a restart does not mend a space that was declared wrongly, and without its trials another task is
+    learned.
     """
-    batch = create_empty_array(space, len(observations), np.zeros)
-    try:
-        batch = concatenate(space, observations, batch)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        message = f"an observation does not match the environment's space {space}: {error}"
-        raise InvalidEnvOutputError("shape_mismatch", message) from error
-    return flatten_observation(space, batch)
+    return UserError(f"environment {row} at step {step} of its episode: {error}: {_SPACE_REMEDY}")
 
 
 def stack_rewards(rewards: Sequence[Any] | np.ndarray, name: str = "a reward") -> Float32[np.ndarray, "E"]:
@@ -195,15 +195,6 @@ def nonfinite_rows(
     """Return the environments for which `validate_finite` raises."""
     arrays = [reward, *(leaf for leaf in observation.values() if leaf.dtype.kind == "f")]
     return ~np.logical_and.reduce([_finite_rows(array) for array in arrays])
-
-
-def validate_shapes(observation: Mapping[str, Shaped[np.ndarray, "E ..."]], leaves: Mapping[str, Leaf]) -> None:
-    """Raise `InvalidEnvOutputError` if a leaf does not have the shape that its space declares."""
-    for name, leaf in leaves.items():
-        found, declared = observation[name].shape[1:], stored_shape(leaf)
-        if found != declared:
-            message = f"observation '{name}' has shape {found}, expected {declared} by its space: {_REMEDY}"
-            raise InvalidEnvOutputError("shape_mismatch", message)
 
 
 def _finite_rows(array: Shaped[np.ndarray, "E ..."]) -> Bool[np.ndarray, "E"]:

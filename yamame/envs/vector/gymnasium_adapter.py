@@ -10,22 +10,22 @@ from jaxtyping import Bool, Float32, Shaped, UInt8
 from typing_extensions import override
 
 from yamame.data.actions import ACTION_MASK_KEY, check_action_space, policy_action_space, to_env_action
-from yamame.data.spaces import flatten_observation, flatten_space
+from yamame.data.observations import ObservationParser, OutOfSpaceError
 from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
 from yamame.envs.vector.action_masks import ActionMaskExtractor
 from yamame.envs.vector.faults import (
     ENV_ERRORS,
+    MAX_RESET_SEED,
     InvalidEnvOutputError,
     fault_from_exception,
     nonfinite_rows,
+    out_of_space_error,
     stack_flags,
-    stack_observations,
     stack_rewards,
     validate_finite,
     validate_infos,
-    validate_shapes,
 )
 from yamame.envs.vector.serial import SerialVectorEnv, validate_env
 from yamame.errors import UserError, describe_error
@@ -54,7 +54,8 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
 
     Raises:
         InvalidEnvOutputError: From `reset` and `step`, for values that are not finite where rows cannot be reset by
-            mask or after a reset, and for values outside their space.
+            mask or after a reset.
+        UserError: From `reset` and `step`, for an observation that is not in its space.
     """
 
     def __init__(self, env: VectorEnv, seed: int, *, action_mask_key: str = ACTION_MASK_KEY) -> None:
@@ -62,12 +63,13 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         self.observation_space = env.single_observation_space
         self.env_action_space = check_action_space(env.single_action_space)
         self.action_space = policy_action_space(self.env_action_space)
-        self._leaves = flatten_space(self.observation_space)
+        self._parser = ObservationParser(self.observation_space)
         self._masks = ActionMaskExtractor(action_mask_key, self.observation_space, self.env_action_space)
         self._info_masks: list[Any] = [None] * self.num_envs
         self._env = env
-        # Gymnasium seeds row i with seed + i: halved, so that the sum fits into 32 bits.
-        self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] // 2)
+        # Gymnasium seeds row i with seed + i, which must be a valid seed, too
+        first = int(np.random.SeedSequence(seed).generate_state(1)[0] // 2)
+        self._seed: int | None = min(first, MAX_RESET_SEED - self.num_envs)
         self._mode = _autoreset_mode(env)
         self._forwards_options = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._resets_by_mask = self._mode is AutoresetMode.DISABLED or self._forwards_options
@@ -117,7 +119,6 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             final, final_info = self._insert_final(info), info.get("final_info", {})
             info_masks = _where_list(self._ended, self._extract_masks(final_info), info_masks)
             success_info = {**info, "final_success": _bool_entry(final_info, "success")}
-        validate_shapes(final, self._leaves)
         reward = np.where(is_transition, reward, np.float32(0.0))
         failed, faults = self._find_failed(final, reward)
         if failed is not None:
@@ -169,9 +170,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
         observation, info = self._reset_env(seed=self._seed)
         self._seed = None
         self._info_masks = self._extract_masks(info)
-        flat = self._flatten(observation)
-        validate_shapes(flat, self._leaves)
-        return flat
+        return self._flatten(observation)
 
     def _reset_env(self, **kwargs: Any) -> tuple[Any, Mapping[str, Any]]:
         result = self._env.reset(**kwargs)
@@ -212,7 +211,7 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             if rows.any():
                 observation, info = self._reset_env(options={"reset_mask": rows.copy(), **options})
                 self._info_masks = _where_list(rows, self._extract_masks(info), self._info_masks)
-        return self._flatten(observation)
+        return self._flatten(observation, mask)
 
     def _find_failed(
         self, final: Mapping[str, np.ndarray], reward: Float32[np.ndarray, "E"]
@@ -240,9 +239,16 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
     def _extract_masks(self, info: Mapping[str, Any]) -> list[Any]:
         return self._masks.from_vector_info(info, self.num_envs)
 
-    def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
-        """Return leaves that share no memory with the environment, which may reuse its buffers."""
-        leaves = flatten_observation(self.observation_space, observation)
+    def _flatten(self, observation: Any, rows: Bool[np.ndarray, "E"] | None = None) -> dict[str, np.ndarray]:
+        """Return leaves that share no memory with the environment, which may reuse its buffers.
+
+        Raises `UserError` if an observation is not in its space: of `rows`, if given.
+        """
+        try:
+            leaves = self._parser.split(observation, rows)
+        except OutOfSpaceError as error:
+            row = min(error.row, self.num_envs - 1)
+            raise out_of_space_error(error, row, int(self._step[row])) from error
         for name, leaf in leaves.items():
             if leaf.shape[:1] != (self.num_envs,):
                 message = f"observation {name!r} has shape {leaf.shape}: its first dimension must be {self.num_envs}"
@@ -255,9 +261,14 @@ class GymnasiumVectorAdapter(RenderableVectorEnv):
             raise UserError("the vector environment resets in the same step but gives no info['final_obs']: add it")
         final = info["final_obs"]
         if not (isinstance(final, np.ndarray) and final.dtype == np.object_):
-            return _where(self._ended, self._flatten(final), self._observation)
+            return _where(self._ended, self._flatten(final, self._ended), self._observation)
         leaves = {name: leaf.copy() for name, leaf in self._observation.items()}
-        for name, leaf in stack_observations(self.observation_space, list(final[self._ended])).items():
+        try:
+            ended = self._parser.stack(list(final[self._ended]))
+        except OutOfSpaceError as error:
+            row = int(np.flatnonzero(self._ended)[error.row])
+            raise out_of_space_error(error, row, int(self._step[row])) from error
+        for name, leaf in ended.items():
             leaves[name][self._ended] = leaf
         return leaves
 

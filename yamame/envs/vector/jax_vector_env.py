@@ -12,10 +12,10 @@ from jaxtyping import Bool, Shaped
 from typing_extensions import override
 
 from yamame.data.actions import check_action_space, policy_action_space, to_env_action
-from yamame.data.spaces import flatten_observation, flatten_space
+from yamame.data.observations import ObservationParser, OutOfSpaceError
 from yamame.data.step import VectorStep
 from yamame.envs.base import EpisodeVectorEnv, JaxEnv, JaxStep
-from yamame.envs.vector.faults import validate_finite, validate_shapes
+from yamame.envs.vector.faults import out_of_space_error, validate_finite
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of a GPU's memory from PyTorch
 
@@ -41,7 +41,7 @@ class JaxVectorEnv(EpisodeVectorEnv):
         self.observation_space = env.observation_space
         self.env_action_space = check_action_space(env.action_space)
         self.action_space = policy_action_space(self.env_action_space)
-        self._leaves = flatten_space(self.observation_space)
+        self._parser = ObservationParser(self.observation_space)
         self._env = env
         self._keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(num_envs))
         self._state: JaxEnvState | None = None
@@ -57,7 +57,6 @@ class JaxVectorEnv(EpisodeVectorEnv):
             self._state = _reset(self._env, self._state, reset_mask, new_task)
         self._step[reset_mask] = 0
         observation = self._flatten(jax.device_get(self._state.observation))
-        validate_shapes(observation, self._leaves)
         validate_finite(observation, None, self._step)
         return observation
 
@@ -85,7 +84,10 @@ class JaxVectorEnv(EpisodeVectorEnv):
         self._state = None
 
     def _flatten(self, observation: Any) -> dict[str, np.ndarray]:
-        return flatten_observation(self.observation_space, observation)
+        try:
+            return self._parser.split(observation)
+        except OutOfSpaceError as error:
+            raise out_of_space_error(error, error.row, int(self._step[error.row])) from error
 
 
 @partial(jax.jit, static_argnums=0)

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float32, Shaped, UInt8
 from typing_extensions import override
@@ -20,6 +19,7 @@ from yamame.data.actions import (
     split_env_actions,
     to_env_action,
 )
+from yamame.data.observations import ObservationParser, OutOfSpaceError
 from yamame.data.step import VectorStep
 from yamame.envs.base import RenderableVectorEnv
 from yamame.envs.rendering import render_fps, render_frame
@@ -30,11 +30,12 @@ from yamame.envs.vector.faults import (
     close_envs,
     fault_from_exception,
     is_recoverable,
+    out_of_space_error,
     reraise_env_error,
+    reset_seeds,
     restart_seed,
     restart_with_retries,
     stack_flags,
-    stack_observations,
     stack_rewards,
     validate_finite,
     validate_infos,
@@ -103,10 +104,10 @@ class SerialVectorEnv(RenderableVectorEnv):
     `reset` gets `options={"new_task": False}` where a task is repeated, and None elsewhere, since some environments
     refuse unknown options. The first reset of each environment also passes its own seed.
 
-    With `env_fn`, an environment that raises, or whose output is not finite or outside its space, is replaced by a new
-    one: its row is `failed`, and the others continue. A failure in a reset is reported by the next step; until then the
-    row keeps its last observation. Without `env_fn`, in the first reset, and if it is not recoverable, the error is
-    raised.
+    With `env_fn`, an environment that raises, or whose output is not finite or no output of a step, is replaced by a
+    new one: its row is `failed`, and the others continue. A failure in a reset is reported by the next step; until then
+    the row keeps its last observation. Without `env_fn`, in the first reset, and if it is not recoverable, the error is
+    raised, as is the `UserError` of an observation that is not in its space.
 
     Args:
         envs: The environments.
@@ -141,11 +142,12 @@ class SerialVectorEnv(RenderableVectorEnv):
         self._masks = ActionMaskExtractor(
             action_mask_key, self.observation_space, self.env_action_space, first_row=first_row
         )
+        self._parser = ObservationParser(self.observation_space)
         self._envs = list(envs)
         self._env_fn = env_fn
         self._seed = seed
-        seeds = np.random.SeedSequence(seed).generate_state(first_row + self.num_envs)
-        self._seeds: list[int | None] = seeds[first_row:].tolist()
+        seeds = reset_seeds(np.random.SeedSequence(seed), first_row + self.num_envs)
+        self._seeds: list[int | None] = [*seeds[first_row:]]
         self._observations: list[Any] = [None] * self.num_envs
         self._infos: list[Mapping[str, Any]] = [{}] * self.num_envs
         self._ended = np.zeros(self.num_envs, np.bool_)
@@ -186,10 +188,7 @@ class SerialVectorEnv(RenderableVectorEnv):
     def step(self, action: Shaped[np.ndarray, "E ..."]) -> VectorStep:
         env_actions = to_env_action(self.env_action_space, action)
         self._step += 1
-        if isinstance(self.env_action_space, spaces.Discrete):
-            results = self._step_envs(env_actions.tolist())
-        else:
-            results = self._step_envs(split_env_actions(self.env_action_space, env_actions))
+        results = self._step_envs(split_env_actions(self.env_action_space, env_actions))
         try:
             return self._to_step(results)
         except InvalidEnvOutputError:
@@ -292,10 +291,17 @@ class SerialVectorEnv(RenderableVectorEnv):
     def _stack(
         self, observations: Sequence[Any], rewards: Sequence[Any] | None = None, *, first_row: int = 0
     ) -> tuple[dict[str, np.ndarray], Float32[np.ndarray, "rows"]]:
-        """Return observation and reward of rows from `first_row` on. Raises `InvalidEnvOutputError`."""
-        observation = stack_observations(self.observation_space, observations)
-        reward = stack_rewards([0.0] * len(observations) if rewards is None else rewards)
+        """Return observation and reward of rows from `first_row` on.
+
+        Raises `InvalidEnvOutputError`, or `UserError` if an observation is not in its space.
+        """
         step = self._step[first_row : first_row + len(observations)]
+        try:
+            observation = self._parser.stack(observations)
+        except OutOfSpaceError as error:
+            row = self._first_row + first_row + error.row
+            raise out_of_space_error(error, row, int(step[error.row])) from error
+        reward = stack_rewards([0.0] * len(observations) if rewards is None else rewards)
         validate_finite(observation, reward, step, self._first_row + first_row)
         return observation, reward
 

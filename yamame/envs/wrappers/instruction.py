@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Bool, Float32, Shaped
+from jaxtyping import Bool, Shaped
 from typing_extensions import override
 
+from yamame.data.goal_vectors import make_goal_reader
 from yamame.data.goals import (
     ACHIEVED_KEY,
-    COMPLETED,
     DESIRED_KEY,
     INSTRUCTION_KEY,
     TOLERANCE,
@@ -27,7 +27,7 @@ from yamame.errors import UserError
 
 
 class InstructionWrapper(VectorEnvWrapper):
-    """Wraps environments whose observation has the leaves `ACHIEVED_KEY` and `DESIRED_KEY`.
+    """Wraps environments whose observation has the parts `ACHIEVED_KEY` and `DESIRED_KEY`, see `make_goal_reader`.
 
     The agent observes `INSTRUCTION_KEY` instead of these two. A transition earns 1 if it achieves the active sub-goal,
     and activates the next one: at most one per step. The episode terminates, with success, when the last sub-goal is
@@ -38,18 +38,27 @@ class InstructionWrapper(VectorEnvWrapper):
     Args:
         hide_future_goals: Show no sub-goal after the active one.
         tolerance: Maximum difference, in each number of a goal, at which it counts as reached.
+        is_one_goal: A Box of two dimensions is one goal, instead of one a row.
 
     Raises:
-        UserError: If the two leaves are missing or are not boxes of goals.
+        UserError: If the two parts are missing or are not goals.
     """
 
     _STATE = ("_desired", "_shown_goals", "_count", "_completed")
 
-    def __init__(self, env: EpisodeVectorEnv, *, hide_future_goals: bool = False, tolerance: float = TOLERANCE) -> None:
+    def __init__(
+        self,
+        env: EpisodeVectorEnv,
+        *,
+        hide_future_goals: bool = False,
+        tolerance: float = TOLERANCE,
+        is_one_goal: bool = False,
+    ) -> None:
         super().__init__(env)
         self.hide_future_goals = hide_future_goals
         self.tolerance = tolerance
-        instruction = _instruction_space(env.observation_space)
+        self._goals = make_goal_reader(env.observation_space, is_one_goal=is_one_goal)
+        instruction = self._goals.instruction_space
         assert isinstance(env.observation_space, spaces.Dict)
         others = _without_goals(env.observation_space.spaces)
         self.observation_space = spaces.Dict({**others, INSTRUCTION_KEY: instruction})
@@ -74,7 +83,7 @@ class InstructionWrapper(VectorEnvWrapper):
         step = self.env.step(action)
         if step.episode_start.any():
             self._start(step.episode_start, step.observation)
-        achieved = _goal_rows(step.observation[ACHIEVED_KEY])
+        achieved = self._goals.read(ACHIEVED_KEY, step.observation)
         active = self._desired[self._rows, np.minimum(self._completed, self.slots - 1)]
         hit = is_reached(achieved, active[:, None], self.tolerance).any(axis=1)
         hit &= step.is_transition & (self._completed < self._count)
@@ -98,7 +107,7 @@ class InstructionWrapper(VectorEnvWrapper):
 
     def _start(self, rows: Bool[np.ndarray, "E"], observation: Mapping[str, Shaped[np.ndarray, "E ..."]]) -> None:
         """Read the instructions of the episodes that start in these rows."""
-        desired = _goal_rows(observation[DESIRED_KEY])
+        desired = self._goals.read(DESIRED_KEY, observation)
         self._count = np.where(rows, num_sub_goals(desired), self._count)
         self._completed[rows] = 0
         for row in np.flatnonzero(rows):
@@ -121,13 +130,17 @@ def make_trials(
     attempts: int | None = 1,
     hide_future_goals: bool = False,
     goal_tolerance: float | None = TOLERANCE,
+    is_one_goal: bool = False,
 ) -> TrialWrapper:
     """Return trials of environments; they reward following an instruction if the environments have goals.
 
-    With `goal_tolerance` None, goals are observations and the rewards are those of the environment.
+    With `goal_tolerance` None, goals are observations and the rewards are those of the environment. `is_one_goal` is
+    that of `InstructionWrapper`.
     """
     if goal_tolerance is not None and is_goal_env(env.observation_space):
-        env = InstructionWrapper(env, hide_future_goals=hide_future_goals, tolerance=goal_tolerance)
+        env = InstructionWrapper(
+            env, hide_future_goals=hide_future_goals, tolerance=goal_tolerance, is_one_goal=is_one_goal
+        )
     return TrialWrapper(env, horizon=horizon, attempts=attempts)
 
 
@@ -136,36 +149,8 @@ def is_goal_env(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Dict) and ACHIEVED_KEY in space.spaces and DESIRED_KEY in space.spaces
 
 
-def _goal_rows(leaf: Float32[np.ndarray, "E ..."]) -> Float32[np.ndarray, "E rows goal"]:
-    """Return goals as rows, also if the leaf is a single goal."""
-    return leaf[:, None] if leaf.ndim == 2 else leaf
-
-
-def _instruction_space(space: spaces.Space[Any]) -> spaces.Box:
-    """Return the space of what the agent observes. Raises `UserError` unless the two leaves are boxes of goals."""
-    if not isinstance(space, spaces.Dict) or not is_goal_env(space):
-        raise UserError(
-            f"the environment has no goals: its observation must be a Dict with {ACHIEVED_KEY!r} and {DESIRED_KEY!r}"
-        )
-    if INSTRUCTION_KEY in space.spaces:
-        raise UserError(f"the observation has a leaf {INSTRUCTION_KEY!r} of its own: rename it")
-    achieved, desired = (_goal_box(name, space.spaces[name]) for name in (ACHIEVED_KEY, DESIRED_KEY))
-    size = desired.shape[-1]
-    if achieved.shape[-1] != size:
-        raise UserError(
-            f"goals have {achieved.shape[-1]} numbers in {ACHIEVED_KEY!r} and {size} in {DESIRED_KEY!r}: "
-            "make them equal"
-        )
-    dtype: Any = desired.dtype
-    low = np.minimum(desired.low, COMPLETED).astype(dtype).reshape(-1, size)
-    return spaces.Box(low, desired.high.reshape(-1, size), low.shape, dtype.type)
-
-
-def _goal_box(name: str, leaf: spaces.Space[Any]) -> spaces.Box:
-    if not isinstance(leaf, spaces.Box) or len(leaf.shape) not in (1, 2):
-        raise UserError(f"{name!r} is {leaf}: make it a Box of shape (goals, numbers of a goal)")
-    return leaf
-
-
 def _without_goals(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: leaf for name, leaf in leaves.items() if name not in (ACHIEVED_KEY, DESIRED_KEY)}
+    """Return parts or leaves of an observation without those of goals."""
+    return {
+        name: leaf for name, leaf in leaves.items() if str(name).partition("/")[0] not in (ACHIEVED_KEY, DESIRED_KEY)
+    }

@@ -19,11 +19,11 @@ from yamame.data.actions import (
     strip_action_mask,
     zero_action,
 )
+from yamame.data.observations import flatten_observation
 from yamame.data.schema import TaskSpec
 from yamame.data.spaces import (
     DEFAULT_KEY,
     Leaf,
-    flatten_observation,
     flatten_space,
     stored_shape,
     vocabulary_size,

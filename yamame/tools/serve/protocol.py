@@ -89,10 +89,11 @@ def _parse_object(body: bytes | str) -> dict[str, Any]:
 def _to_arrays(space: spaces.Space[Any], value: Any, path: str) -> Any:
     """Convert nested JSON values to arrays that are nested as the space is."""
     if isinstance(space, spaces.Dict):
-        if not isinstance(value, dict) or value.keys() != space.spaces.keys():
+        expected = {str(name) for name in space.spaces}
+        if not isinstance(value, dict) or value.keys() != expected:
             found = sorted(value) if isinstance(value, dict) else _kind(value)
-            raise RequestError(422, f"{path}: expected an object with {sorted(space.spaces)}, got {_short(found)}")
-        return {name: _to_arrays(part, value[name], f"{path}.{name}") for name, part in space.spaces.items()}
+            raise RequestError(422, f"{path}: expected an object with {sorted(expected)}, got {_short(found)}")
+        return {name: _to_arrays(part, value[str(name)], f"{path}.{name}") for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         if not isinstance(value, list) or len(value) != len(space.spaces):
             found = f"{len(value)}" if isinstance(value, list) else _kind(value)

@@ -1,0 +1,27 @@
+"""What in a batch makes losses overflow."""
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from yamame.data.batch import Batch
+
+MAX_ABS_INPUT = 1e15
+"""Sums of squares of larger numbers may be infinite in float32."""
+
+
+def describe_large_input(batch: Batch) -> str:
+    """Name the observation leaf of a batch with the largest numbers, or the reward; "" if none exceeds `MAX_ABS_INPUT`.
+
+    Numbers that are not finite count as the largest.
+    """
+    tensors = {f"observation {name!r}": leaf for name, leaf in batch.observation.items()} | {"the reward": batch.reward}
+    sizes = {name: _max_abs(tensor[batch.token_mask]) for name, tensor in tensors.items()}
+    largest = max(sizes, key=lambda name: sizes[name])
+    return f"{largest} has numbers of {sizes[largest]:.3g}" if sizes[largest] > MAX_ABS_INPUT else ""
+
+
+def _max_abs(tensor: Shaped[Tensor, "N ..."]) -> float:
+    if not tensor.is_floating_point() or not tensor.numel():
+        return 0.0
+    return float(torch.nan_to_num(tensor.double().abs(), nan=torch.inf).max())
