@@ -5,16 +5,24 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from yamame.data.actions import ACTION_MASK_KEY
+from yamame.data.actions import (
+    ACTION_MASK_KEY,
+    check_action_space,
+    num_choices,
+    sample_uniform_actions,
+    split_env_actions,
+    to_env_action,
+)
 from yamame.envs.base import EpisodeVectorEnv
-from yamame.envs.vector.faults import WorkerError
+from yamame.envs.vector.action_masks import ActionMaskExtractor
+from yamame.envs.vector.faults import WorkerError, stack_observations
 from yamame.envs.vector.serial import SerialVectorEnv, make_envs
 from yamame.envs.vector.subproc import STEP_TIMEOUT_SECONDS, SubprocVectorEnv
 from yamame.errors import UserError
@@ -53,7 +61,7 @@ def make_vector_env(
         UserError: If `env_fn` does not make `gymnasium.Env`s, or makes the same one twice.
         WorkerError: If workers that were asked for cannot start.
     """
-    chosen = autotune_num_workers(env_fn, num_envs) if num_workers is None else num_workers
+    chosen = autotune_num_workers(env_fn, num_envs, action_mask_key) if num_workers is None else num_workers
     if chosen:
         try:
             return SubprocVectorEnv(
@@ -72,7 +80,9 @@ def make_vector_env(
     return SerialVectorEnv(make_envs(env_fn, num_envs), seed, env_fn=env_fn, action_mask_key=action_mask_key)
 
 
-def autotune_num_workers(env_fn: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> int:
+def autotune_num_workers(
+    env_fn: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, action_mask_key: str = ACTION_MASK_KEY
+) -> int:
     """Return the best number of workers for `num_envs` environments, 0 for none, by timing one environment.
 
     Takes milliseconds for fast environments, a quarter of a second or a few steps for others. The global random states
@@ -84,7 +94,7 @@ def autotune_num_workers(env_fn: Callable[[], gymnasium.Env[Any, Any]], num_envs
     random_states = random.getstate(), np.random.get_state()
     try:
         with closing(env_fn()) as env:
-            seconds = measure_step_seconds(env)
+            seconds = measure_step_seconds(env, action_mask_key)
     except Exception:  # the same error is raised, with a proper message, where the environment is used
         return 0
     finally:
@@ -123,23 +133,45 @@ def openmp_spin_seconds() -> float:
     return (int(count) if count.isdecimal() else _DEFAULT_SPIN_COUNT) * _SPIN_SECONDS
 
 
-def measure_step_seconds(env: gymnasium.Env[Any, Any]) -> float:
+def measure_step_seconds(env: gymnasium.Env[Any, Any], action_mask_key: str = ACTION_MASK_KEY) -> float:
     """Return the seconds of one step with random actions: the minimum of several medians, to exclude other load."""
     deadline = time.perf_counter() + _MAX_SECONDS
+    masks = ActionMaskExtractor(action_mask_key, env.observation_space, check_action_space(env.action_space))
+    env = masks.with_method(env)
+    rng = np.random.default_rng(0)
     env.action_space.seed(0)
-    env.reset(seed=0)
+    observation, info = env.reset(seed=0)
     medians: list[float] = []
     while len(medians) < _MEASUREMENTS and not (medians and time.perf_counter() > deadline):
         seconds: list[float] = []
         while len(seconds) < _STEPS and not (seconds and time.perf_counter() > deadline):
-            action = env.action_space.sample()
+            action = _sample_action(env, masks, observation, info, rng)
             started = time.perf_counter()
-            _, _, terminated, truncated, _ = env.step(action)
+            observation, _, terminated, truncated, info = env.step(action)
             seconds.append(time.perf_counter() - started)
             if terminated or truncated:
-                env.reset()
+                observation, info = env.reset()
         medians.append(statistics.median(seconds))
     return min(medians)
+
+
+def _sample_action(
+    env: gymnasium.Env[Any, Any],
+    masks: ActionMaskExtractor,
+    observation: Any,
+    info: Mapping[str, Any],
+    rng: np.random.Generator,
+) -> Any:
+    """Return a random action, among those that the mask allows if there is one."""
+    leaves = stack_observations(env.observation_space, [observation]) if masks.in_observation else {}
+    leaves = masks.add_to(leaves, masks.from_infos([info]), np.zeros(1, np.int64), np.zeros(1, np.bool_))
+    if ACTION_MASK_KEY not in leaves:
+        return env.action_space.sample()
+    space = check_action_space(env.action_space)
+    sizes = num_choices(space)
+    action = sample_uniform_actions(rng.random((1, len(sizes))), sizes, leaves[ACTION_MASK_KEY])
+    action = action[:, 0] if isinstance(space, gymnasium.spaces.Discrete) else action
+    return split_env_actions(space, to_env_action(space, action))[0]
 
 
 def available_cores() -> int:

@@ -36,6 +36,7 @@ from yamame.envs.vector.faults import (
     stack_flags,
     stack_observations,
     stack_rewards,
+    success_entry,
     validate_finite,
     validate_infos,
 )
@@ -141,7 +142,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         self._masks = ActionMaskExtractor(
             action_mask_key, self.observation_space, self.env_action_space, first_row=first_row
         )
-        self._envs = list(envs)
+        self._envs = [self._masks.with_method(env) for env in envs]
         self._env_fn = env_fn
         self._seed = seed
         seeds = np.random.SeedSequence(seed).generate_state(first_row + self.num_envs)
@@ -328,7 +329,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         (env,) = make_envs(env_fn, 1)
         self._check_spaces(row, env, self._envs[row])
         self._restarts[row] += 1
-        self._envs[row] = env
+        self._envs[row] = self._masks.with_method(env)
         self._seeds[row] = restart_seed(self._seed, self._first_row + row, self._restarts[row])
         observation, info = self._reset_env(row, new_task=True)
         self._stack([observation], first_row=row)
@@ -343,7 +344,7 @@ class SerialVectorEnv(RenderableVectorEnv):
         return self._masks.add_to(observation, self._masks.from_infos(self._infos), self._step, self._ended)
 
     def _success(self, infos: Sequence[Mapping[str, Any]]) -> Bool[np.ndarray, "E"] | None:
-        values = [info.get("success") for info in infos]
+        values = [success_entry(info) for info in infos]
         reports_success = any(value is not None for value in values)
         if not (reports_success or self._reports_success):
             return None
