@@ -1,5 +1,6 @@
 """`RunConfig`: the config of a run."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -197,6 +198,19 @@ class RunConfig:
     def resolved_env_steps_per_iteration(self) -> int:
         """`env_steps_per_iteration` with 0 resolved."""
         return self.env_steps_per_iteration or self.num_envs * self.env.max_trial_steps
+
+    @property
+    def first_update_env_steps(self) -> int | None:
+        """Environment steps before the first update if no trial ends before the horizon; None: there is none then."""
+        if not self.updates_per_env_step:
+            return None
+        first_trials = 0 if self.offline.is_offline_only else self.num_envs * self.env.max_trial_steps
+        needed = max(first_trials, self.learning_starts + math.ceil(1 / self.updates_per_env_step))
+        iteration, end = (
+            -(-env_steps // self.num_envs) * self.num_envs
+            for env_steps in (self.resolved_env_steps_per_iteration, self.env_steps)
+        )
+        return min(-(-needed // iteration) * iteration, end) if needed <= end else None
 
     def updates_due(self, *, env_steps: int, updates: int) -> int:
         """Return the number of updates to make now, given the numbers of environment steps and updates so far."""
