@@ -262,7 +262,8 @@ def _own_env_config(
             raise UserError("eval_env_fn is for tasks of functions: pass a function that makes the environment, too")
         env = replace(env, eval_env_fn=eval_env_fn)
         with closing(env.build(env.required_num_envs or 1, seed=0)) as envs:
-            require_same_spaces(env.task_spec(envs), env.eval_config())
+            task = env.task_spec(envs)
+        require_same_spaces(task, env.eval_config())
     functions = [env.env_fn, env.eval_env_fn] if isinstance(env, EnvFnConfig) else []
     for function in (function for function in functions if function and not import_name(function)):
         print(

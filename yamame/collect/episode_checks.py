@@ -44,8 +44,8 @@ class RepeatedActions(Policy):
         return actions.reshape(len(rngs), *self._shape)
 
 
-class TrialPlayer:
-    """Plays trials; keeps those of the first environment. Raises `UserError` at the first fault.
+class RepeatedTrials:
+    """Trials of repeated actions; keeps those of the first environment. Raises `UserError` at the first fault.
 
     Args:
         config: Makes the environments.
@@ -85,7 +85,7 @@ def episode_findings(config: OwnEnvConfig, seed: int, *, is_reproducible: bool) 
         is_reproducible: Whether the same seed and actions give the same trials; without that, copies are not compared.
     """
     short = config if getattr(config, "vector_size", None) else replace(config, horizon=min(config.horizon, MAX_STEPS))
-    with closing(TrialPlayer(short, seed)) as player:
+    with closing(RepeatedTrials(short, seed)) as player:
         alone = player.play(_TRIALS)
         while len(player.trials) < _MAX_TRIALS and _are_all_equal(player.trials[1:]):
             player.play(len(player.trials) + 1)
@@ -117,16 +117,16 @@ def _differ_by_seed(config: OwnEnvConfig, seed: int, first: Trajectory) -> bool:
 
 
 def _first_trials(config: OwnEnvConfig, seed: int, count: int) -> list[Trajectory]:
-    with closing(TrialPlayer(config, seed)) as player:
+    with closing(RepeatedTrials(config, seed)) as player:
         return player.play(count)
 
 
 def _side_by_side(config: OwnEnvConfig, seed: int, alone: Sequence[Trajectory]) -> list[str]:
     """Return a finding if another copy of the environment that is stepped in turn changes the trials."""
     with ExitStack() as stack:
-        player = stack.enter_context(closing(TrialPlayer(config, seed)))
+        player = stack.enter_context(closing(RepeatedTrials(config, seed)))
         try:
-            other = stack.enter_context(closing(TrialPlayer(config, seed + 1, action_seed=1)))
+            other = stack.enter_context(closing(RepeatedTrials(config, seed + 1, action_seed=1)))
             while len(player.trials) < len(alone):
                 player.step()
                 other.step()

@@ -36,6 +36,7 @@ from yamame.runs.shared_policy import is_policy_folder
 from yamame.training.callbacks import Callback
 from yamame.training.evaluate import EVAL_KEYS
 from yamame.training.first_update import describe_first_update, describe_missing_updates, is_first_update_late
+from yamame.training.run_evaluations import check_evaluation_interval
 from yamame.training.run_files import RunMetadata, RunResult, read_config, read_tracking
 from yamame.training.tracking import Tracking
 from yamame.training.trained_run import actual_env_steps, warn_corrupted
@@ -61,6 +62,7 @@ def train_run(
     """
     check_trackers(track)
     config = resolve_parallelism(resolve_offline_length(config))
+    check_evaluation_interval(config)
     _ = config.resolved_context_length, to_json(config)  # raise before anything is created
     if should_launch(config):
         return launch(_train_new, config, create_run_dir(run_dir, metadata.recipe), metadata, quiet, callbacks, track)

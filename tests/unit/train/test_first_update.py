@@ -122,6 +122,7 @@ TINY = {
 }
 
 
+@pytest.mark.slow
 def test_the_predicted_first_update_is_that_of_the_run(tmp_path):
     run = yamame.train(
         Endless,
@@ -137,6 +138,7 @@ def test_the_predicted_first_update_is_that_of_the_run(tmp_path):
     assert first == run.config.first_update_env_steps == 30  # of 3 trials of 10 steps, in iterations of 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env_fn", "settings", "at_start", "at_end"),
     [

@@ -40,7 +40,7 @@ from yamame.envs.vector.faults import (
     validate_finite,
     validate_infos,
 )
-from yamame.errors import UserError
+from yamame.errors import UserError, describe_error
 from yamame.types import Fault
 
 
@@ -56,16 +56,27 @@ def make_envs(env_fn: Callable[[], Any], count: int) -> list[gymnasium.Env[Any, 
     """Return `count` new environments.
 
     Raises:
-        UserError: If `env_fn` returns anything else than a `gymnasium.Env`, or the same one twice.
+        UserError: If `env_fn` returns anything else than a `gymnasium.Env`, or the same one twice; if it fails to make
+            another one beside those that it has made, which are closed then.
     """
     envs: list[gymnasium.Env[Any, Any]] = []
     for _ in range(count):
-        env = call_env_fn(env_fn)
+        try:
+            env = call_env_fn(env_fn)
+        except Exception as error:
+            close_envs(envs)
+            if not envs or isinstance(error, UserError):
+                raise
+            raise InvalidEnvOutputError(
+                "exception",
+                f"env_fn failed to make environment {len(envs)} beside {len(envs)} others ({describe_error(error)}): "
+                "fix it, or pass num_envs=1 if only one environment can exist at a time",
+            ) from error
         if isinstance(env, VectorEnv):
             raise UserError(f"env_fn returns a vector environment: set vector_size to {env.num_envs}")
         validate_env(env)
         envs.append(env)
-    if len({id(env) for env in envs}) < count:
+    if any(len({id(env) for env in made}) < count for made in (envs, [env.unwrapped for env in envs])):
         raise UserError("env_fn returns the same environment twice: make a new one at each call")
     return envs
 
@@ -195,6 +206,11 @@ class SerialVectorEnv(RenderableVectorEnv):
             return self._to_step(results)
         except InvalidEnvOutputError:
             return self._to_step(self._replace_invalid(results))
+
+    @property
+    def first_env(self) -> gymnasium.Env[Any, Any]:
+        """The first environment."""
+        return self._envs[0]
 
     @property
     @override
