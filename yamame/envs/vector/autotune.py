@@ -5,24 +5,17 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
-from yamame.data.actions import (
-    ACTION_MASK_KEY,
-    check_action_space,
-    num_choices,
-    sample_uniform_actions,
-    split_env_actions,
-    to_env_action,
-)
+from yamame.data.actions import ACTION_MASK_KEY, action_shape, num_choices, sample_uniform_actions
 from yamame.envs.base import EpisodeVectorEnv
-from yamame.envs.vector.action_masks import ActionMaskExtractor
-from yamame.envs.vector.faults import WorkerError, stack_observations
+from yamame.envs.vector.faults import WorkerError
 from yamame.envs.vector.serial import SerialVectorEnv, make_envs
 from yamame.envs.vector.subproc import STEP_TIMEOUT_SECONDS, SubprocVectorEnv
 from yamame.errors import UserError
@@ -136,42 +129,40 @@ def openmp_spin_seconds() -> float:
 def measure_step_seconds(env: gymnasium.Env[Any, Any], action_mask_key: str = ACTION_MASK_KEY) -> float:
     """Return the seconds of one step with random actions: the minimum of several medians, to exclude other load."""
     deadline = time.perf_counter() + _MAX_SECONDS
-    masks = ActionMaskExtractor(action_mask_key, env.observation_space, check_action_space(env.action_space))
-    env = masks.with_method(env)
-    rng = np.random.default_rng(0)
-    env.action_space.seed(0)
-    observation, info = env.reset(seed=0)
+    timed = _TimedEnv(env)
+    envs = SerialVectorEnv([timed], 0, action_mask_key=action_mask_key)
+    rng, everywhere = np.random.default_rng(0), np.ones(1, np.bool_)
+    sizes, shape = num_choices(envs.action_space), (1, *action_shape(envs.action_space))
+    observation = envs.reset(everywhere, everywhere)
     medians: list[float] = []
     while len(medians) < _MEASUREMENTS and not (medians and time.perf_counter() > deadline):
-        seconds: list[float] = []
-        while len(seconds) < _STEPS and not (seconds and time.perf_counter() > deadline):
-            action = _sample_action(env, masks, observation, info, rng)
-            started = time.perf_counter()
-            observation, _, terminated, truncated, info = env.step(action)
-            seconds.append(time.perf_counter() - started)
-            if terminated or truncated:
-                observation, info = env.reset()
-        medians.append(statistics.median(seconds))
+        timed.seconds.clear()
+        while len(timed.seconds) < _STEPS and not (timed.seconds and time.perf_counter() > deadline):
+            if sizes:
+                mask = observation.get(ACTION_MASK_KEY)
+                action = sample_uniform_actions(rng.random((1, len(sizes))), sizes, mask).reshape(shape)
+            else:
+                action = rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+            step = envs.step(action)
+            ended = step.terminated | step.truncated
+            observation = envs.reset(everywhere, everywhere) if ended[0] else step.observation
+        medians.append(statistics.median(timed.seconds))
     return min(medians)
 
 
-def _sample_action(
-    env: gymnasium.Env[Any, Any],
-    masks: ActionMaskExtractor,
-    observation: Any,
-    info: Mapping[str, Any],
-    rng: np.random.Generator,
-) -> Any:
-    """Return a random action, among those that the mask allows if there is one."""
-    leaves = stack_observations(env.observation_space, [observation]) if masks.in_observation else {}
-    leaves = masks.add_to(leaves, masks.from_infos([info]), np.zeros(1, np.int64), np.zeros(1, np.bool_))
-    if ACTION_MASK_KEY not in leaves:
-        return env.action_space.sample()
-    space = check_action_space(env.action_space)
-    sizes = num_choices(space)
-    action = sample_uniform_actions(rng.random((1, len(sizes))), sizes, leaves[ACTION_MASK_KEY])
-    action = action[:, 0] if isinstance(space, gymnasium.spaces.Discrete) else action
-    return split_env_actions(space, to_env_action(space, action))[0]
+class _TimedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Measures the seconds of each step."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.seconds: list[float] = []
+
+    @override
+    def step(self, action: Any) -> Any:
+        started = time.perf_counter()
+        result = self.env.step(action)
+        self.seconds.append(time.perf_counter() - started)
+        return result
 
 
 def available_cores() -> int:
