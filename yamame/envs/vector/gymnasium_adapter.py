@@ -324,5 +324,6 @@ def _success_entry(info: Mapping[str, Any]) -> Bool[np.ndarray, "E"] | None:
     values = np.asarray(info[key])
     if values.dtype == np.object_:
         values = np.array([0.0 if value is None else value for value in values])
-    values = values.reshape(-1) if values.size == len(values) else values
+    if key == "is_success" and values.size == len(values):  # Gymnasium stacks arrays of one number
+        values = values.reshape(-1)
     return (stack_rewards(values, f"info[{key!r}]") > 0) & info.get(f"_{key}", True)
